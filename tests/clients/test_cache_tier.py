@@ -1,5 +1,6 @@
 """docker/nginx/nginx.conf in front of two tensords, all as plain processes: replicas that end one after the other,
 answers whose later pieces fail, and the Hub's client. tests/docker runs the same configuration in containers."""
+# shows: security.md token-nginx-cache
 import contextlib
 import http.client
 import json

@@ -51,6 +51,7 @@ def asked(srv):
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
+# shows: security.md content-lfs-pointers
 def test_huggingface_hub(srv, hub, tmp_path, name):
     """The exception or its cause has the server's words; the client does not remember the file as missing."""
     before = asked(srv)

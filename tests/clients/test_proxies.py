@@ -191,6 +191,7 @@ def hub(request, proxy):
         yield w
 
 
+# shows: security.md client-proxy
 def test_all_pages_of_a_list(srv, hub):
     asked = len(srv.log().splitlines())
     assert sorted(hub.models()) == sorted(["ns/m", *(f"many/m{i:04}" for i in range(MODELS))])
@@ -205,6 +206,7 @@ def test_a_snapshot(hub, root, tmp_path):
 
 
 @pytest.mark.parametrize("sent", [None, "http", "https", "javascript", "http, http"])
+# shows: security.md client-forwarded
 def test_the_scheme_is_the_proxys(proxy, sent):
     """The scheme is that of the proxy, whatever a client claims."""
     r = proxy.ask("/api/models?limit=1", headers={"X-Forwarded-Proto": sent} if sent else None)

@@ -72,6 +72,7 @@ def test_the_sbom_is_valid_spdx(sbom):
     assert (tensord.version, tensord.source_info) == (VERSION, f"built from revision {REVISION}")
 
 
+# shows: security.md host-sbom
 def test_the_sbom_has_every_library_that_the_server_maps(engine, container, sbom):
     """What the kernel shows of the running process, and what dpkg says of these files, against the document."""
     document = json.loads(sbom.read_text())
@@ -191,6 +192,7 @@ def test_without_a_model_it_is_not_healthy(engine, image, tmp_path):
             engine.run("rm", "-fv", name, check=False)
 
 
+# shows: security.md host-container
 def test_it_runs_without_rights(engine, container):
     """Not root, no capability, no way to gain one: as configured, and as the kernel sees the process."""
     host = engine.inspect(container)["HostConfig"]
@@ -207,6 +209,7 @@ def test_it_runs_without_rights(engine, container):
 
 @pytest.mark.parametrize("user", ["65532", "0"])
 @pytest.mark.parametrize("path", ["/new", "/usr/local/bin/new", "/models/new", "/models/tiny/new"])
+# shows: security.md host-container
 def test_nothing_can_be_written(engine, container, path, user):
     assert engine.inspect(container)["HostConfig"]["ReadonlyRootfs"] is True
     done = engine.run("exec", "--user", user, container, "touch", path, check=False)

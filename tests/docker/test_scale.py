@@ -296,6 +296,7 @@ def test_one_path_goes_to_one_replica(scale):
         assert len(replicas) == 1, (targets, replicas)
 
 
+# shows: security.md token-nginx-cache
 def test_credentials_go_past_the_cache(scale):
     """A token's answer is never kept, and what is kept is no answer to a token."""
     target = scale.url + "/models/wide/tensors/w5?shard=1:0/8"

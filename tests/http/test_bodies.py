@@ -31,6 +31,7 @@ def head(length, *headers):
     return request_bytes(READ, [("Content-Length", str(length)), *headers], "POST")
 
 
+# shows: security.md client-bodies
 def test_several_on_one_connection(srv):
     with srv.conn() as c:
         for i in range(5):
@@ -57,6 +58,7 @@ def test_100_continue(srv):
         assert c.read_response("POST").length == 1000
 
 
+# shows: security.md client-bodies
 def test_too_long(srv):
     with srv.conn() as c:
         c.send(head(4097))  # refused before any byte of it was received
@@ -67,6 +69,7 @@ def test_too_long(srv):
         assert c.request(READ, method="POST", body=body).status == 200
 
 
+# shows: security.md client-bodies
 def test_of_unknown_length(srv):
     with srv.conn() as c:
         c.send(request_bytes(READ, [("Transfer-Encoding", "chunked")], "POST") + b"5\r\nhello\r\n0\r\n\r\n")
@@ -77,6 +80,7 @@ def test_of_unknown_length(srv):
 @pytest.mark.parametrize(
     "target",
     ["/models", "/models/m", "/models/m/tensors", "/models/m/files/model.safetensors", "/healthz", "/nothing"])
+# shows: security.md client-bodies
 def test_where_there_is_no_use_for_one(srv, target):
     with srv.conn() as c:
         c.send(request_bytes(target, [("Content-Length", "1000")], "POST"))
@@ -100,6 +104,7 @@ def test_methods_that_there_are_not(srv, method, fields, target, allow):
         assert c.ended(), "the body was taken for a request"
 
 
+# shows: security.md client-bodies
 def test_one_that_never_comes(srv):
     began = time.monotonic()
     with srv.conn() as c:
@@ -118,6 +123,7 @@ def test_one_that_never_comes(srv):
     assert srv.get("/healthz").status == 200
 
 
+# shows: security.md client-bodies
 def test_all_together_are_bounded(srv):
     """The server reads bodies of eight times the longest at once, and half of that of one address."""
     sources = ["127.0.0.2"] * 4 + ["127.0.0.3"] * 4 + ["127.0.0.4"] * 2 + ["127.0.0.2"]
@@ -143,6 +149,7 @@ def test_all_together_are_bounded(srv):
     srv.wait_for(lambda: srv.post(READ, GOOD).status == 200, "memory is there again")
 
 
+# shows: security.md client-bodies
 def test_what_is_refused_takes_no_memory(srv):
     """An address that goes on sending beyond its half leaves the other half to the others."""
     with contextlib.ExitStack() as stack:
@@ -158,6 +165,7 @@ def test_what_is_refused_takes_no_memory(srv):
             assert c.read_response("POST").status == 200
 
 
+# shows: security.md client-bodies
 def test_slow_readers_of_answers_do_not_hold_bodies(srv):
     """A body counts until its request has been handled, not until the answer has been read."""
     long = json.dumps({"tensors": [{"name": "long"}]}).encode()

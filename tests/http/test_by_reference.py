@@ -120,6 +120,7 @@ def test_each_answer_is_counted_by_its_way(root, start):
     assert ways(s)["file"] == 0
 
 
+# shows: security.md file-unread-answer
 def test_a_writer_waits_until_the_answer_is_read(root, start, unread_answer):
     """Without the lease that is kept, all bytes would be the writer's."""
     want = data_of(root)
@@ -153,6 +154,7 @@ def test_a_writer_does_not_wait_for_what_was_read(root, start, unread_answer):
         assert further.read_response().status == 200
 
 
+# shows: security.md file-unread-answer
 def test_a_client_that_pipelines_proves_nothing_by_its_next_request(root, start, unread_answer):
     want = data_of(root)
     s = start(root)
@@ -168,6 +170,7 @@ def test_a_client_that_pipelines_proves_nothing_by_its_next_request(root, start,
         assert writer.waited is not None
 
 
+# shows: security.md file-unread-answer
 def test_the_lease_outlives_the_connection(root, start, unread_answer):
     """The server ends the idle connection while its last answer lies unread."""
     want = data_of(root)

@@ -41,6 +41,7 @@ def path_of(root, name):
 
 @pytest.mark.parametrize("keep", [0, 100, 4096, 1 << 20, BYTES // 2])
 @leases
+# shows: security.md file-truncated
 def test_truncated_in_the_middle_of_a_transfer(root, start, leases, keep):
     """The transfer breaks. A transfer of another file that began before ends well, and the server goes on. Under a
     lease the broken one was sent by reference: its last bytes, which a client drops, may be those of the cut file."""
@@ -71,6 +72,7 @@ def test_truncated_in_the_middle_of_a_transfer(root, start, leases, keep):
 
 
 @leases
+# shows: security.md file-truncated
 def test_truncated_again_and_again(root, start, leases):
     """20 rounds of truncation and repair under 4 readers: every complete answer is right."""
     t = model(root, "m", 8 << 20)
@@ -117,6 +119,7 @@ def rewrite_in_place(path, raw, chunk=1 << 20):
 
 
 @leases
+# shows: security.md file-overwritten
 def test_overwritten_in_place_in_the_middle_of_a_transfer(root, start, leases):
     """Same size, new bytes: the transfer breaks, or all its bytes are of one generation."""
     old = model(root, "m", BYTES, "old")
@@ -148,6 +151,7 @@ def test_overwritten_in_place_in_the_middle_of_a_transfer(root, start, leases):
 
 
 @leases
+# shows: security.md file-overwritten
 def test_overwritten_at_the_end_while_the_last_bytes_wait(root, start, leases):
     """Only the tail changes, after nearly all was sent: no complete answer may have the old ETag and a new tail."""
     old = model(root, "m", BYTES, "old")
@@ -170,6 +174,7 @@ def test_overwritten_at_the_end_while_the_last_bytes_wait(root, start, leases):
         assert s.get("/models/m/tensors/w").body == current
 
 
+# shows: security.md file-replaced
 def test_renamed_over_in_the_middle_of_a_transfer(root, start):
     """The running answer finishes from the old file; new ones see the new file soon; never a mix."""
     old = model(root, "m", BYTES, "old")
@@ -200,6 +205,7 @@ def test_renamed_over_in_the_middle_of_a_transfer(root, start):
                timeout=10)
 
 
+# shows: security.md file-unlinked
 def test_unlinked_in_the_middle_of_a_transfer(root, start):
     old = model(root, "m", BYTES, "old")
     model(root, "other", 4096, "2")
@@ -240,6 +246,7 @@ def test_growing_file(root, start):
 
 # -------------------------------------------------------------------------------- changed, seen, rescanned
 
+# shows: security.md file-changed-since-scan
 def test_changed_file_is_503_then_the_new_manifest(root, start):
     """docs/files.md, Files that change: 503 with Retry-After, and a scan starts, even without an interval."""
     old = model(root, "m", 4096, "old")
@@ -262,6 +269,7 @@ def test_changed_file_is_503_then_the_new_manifest(root, start):
 @pytest.mark.parametrize("headers", [{}, {"Range": "bytes=0-9"}, {"If-None-Match": "{etag}"}, {"If-Match": "{etag}"},
                                      {"If-Range": "{etag}", "Range": "bytes=0-9"}])
 @leases
+# shows: security.md file-changed-since-scan
 def test_no_old_etag_for_a_changed_file(root, start, leases, what, headers):
     """Same size, changed in place: no 304, no 206, no 200 under the old ETag (I2, I4, I6)."""
     old = model(root, "m", 4096, "old")
@@ -306,6 +314,7 @@ def test_sighup_rescans(root, start):
     s.wait_for(lambda: s.ids() == ["b"], "a gone after SIGHUP", timeout=5)
 
 
+# shows: security.md host-sighup-storm
 def test_sighup_storm(root, start):
     """1,000 SIGHUPs under load: no request fails, nothing leaks."""
     t = model(root, "a", 100000)
@@ -361,6 +370,7 @@ def test_rescan_interval_finds_new_changed_and_gone(root, start):
     assert s.get("/models/moved/tensors/w").body == t.data
 
 
+# shows: security.md file-being-written
 def test_unsettled_files_wait(root, start):
     """A file younger than --settle is not published; one that keeps changing stays out; then it comes."""
     model(root, "a")
@@ -499,6 +509,7 @@ def test_writers_are_not_held_up(root, start, while_sending):
             tr.c.close()
 
 
+# shows: security.md file-being-written
 def test_a_copy_that_grows_is_never_half_published(root, start):
     """cp of a file in small steps: the model appears only whole."""
     model(root, "a")
@@ -518,6 +529,7 @@ def test_a_copy_that_grows_is_never_half_published(root, start):
     assert s.get("/models/cp/tensors/w").body == t.data
 
 
+# shows: security.md file-future-mtime
 def test_future_mtime_is_still_served(root, start):
     """A wrong clock must not hide a file for ever."""
     t = model(root, "future")
@@ -529,6 +541,7 @@ def test_future_mtime_is_still_served(root, start):
     assert s.get("/models/future/tensors/w").body == t.data
 
 
+# shows: security.md file-swapped
 def test_swapped_for_a_directory_fifo_or_link(root, start, tmp_path):
     """A file becomes something else between scan and open: nothing outside is opened, nothing blocks."""
     names = ("dir", "fifo", "link", "parent")
@@ -557,6 +570,7 @@ def test_swapped_for_a_directory_fifo_or_link(root, start, tmp_path):
         s.wait_for(lambda: s.get(f"/models/{n}/tensors/w").status == 404, f"{n} is gone", timeout=6)
 
 
+# shows: security.md file-root-vanishes
 def test_root_made_empty_and_back(root, start):
     """The server goes on. When the root is filled again, it is served with the right bytes."""
     t = model(root, "m", BYTES // 8)
@@ -574,6 +588,7 @@ def test_root_made_empty_and_back(root, start):
     assert s.get("/models/m/tensors/w").body == t.data
 
 
+# shows: security.md file-root-vanishes
 def test_root_directory_vanishes_and_returns(root, start):
     t = model(root, "m")
     s = start(root)
@@ -608,6 +623,7 @@ def test_a_model_that_appears_does_not_disturb_the_etags_of_others(root, start):
 
 # -------------------------------------------------------------------------------------------------- drain
 
+# shows: security.md host-sigterm-downloads
 def test_sigterm_waits_for_a_transfer(root, start):
     """The transfer completes with the right bytes, new work is refused, readyz says so, exit 0."""
     t = model(root, "m", BYTES)
@@ -636,6 +652,7 @@ def test_sigterm_waits_for_a_transfer(root, start):
     assert time.monotonic() - began < 5, f"{time.monotonic() - began:.1f} s from the last byte to the exit"
 
 
+# shows: security.md host-sigterm-downloads
 def test_drain_timeout_cuts(root, start):
     model(root, "m", BYTES)
     s = start(root, "--drain-timeout", 2, "--send-timeout", 60)
@@ -670,6 +687,7 @@ def test_drain_delay_keeps_serving(root, start):
     assert time.monotonic() - began < 5
 
 
+# shows: security.md host-sigterm-downloads
 def test_idle_connections_do_not_hold_up_the_drain(root, start):
     model(root, "m")
     s = start(root)

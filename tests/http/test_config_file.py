@@ -265,6 +265,7 @@ def test_sighup_names_what_needs_a_restart(tmp_path):
             f'info  SIGHUP: read the configuration "{s.conf}" again; changed: nothing']
 
 
+# shows: security.md host-bad-config
 def test_a_bad_file_changes_nothing(tmp_path):
     """Refused as a whole: not even the settings before the fault are taken. The scan comes all the same."""
     root = tmp_path / "root"
@@ -302,6 +303,7 @@ def test_the_log_level_changes(tmp_path):
             "SIGHUP: scanning again"]
 
 
+# shows: security.md host-config-storm
 def test_sighup_while_requests_run(tmp_path):
     """Signals that change settings do not disturb answers."""
     root = tmp_path / "root"

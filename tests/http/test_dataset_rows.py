@@ -387,6 +387,7 @@ def test_shuffled_batches_keep_bytes(srv, contents):
     ("fingerprint=", 412, []), ("fingerprint=0", 412, ["read GET /datasets/one again"]),
     ("split=none&fingerprint=0", 404, []), ("start=%zz", 400, []), ("start=%00", 400, []),
 ])
+# shows: security.md rows-bad-requests
 def test_bad_parameters(srv, query, status, needles):
     r = srv.get(f"/datasets/one/rows?{query}")
     e = check_error(r, status, *needles)
@@ -472,10 +473,12 @@ def test_methods(srv, method, path, allow):
     (b"[" * 100000 + b"]" * 100000, 400, []), (b'{"a":' * 5000, 400, []), (b"\xff\xfe", 400, []),
     (b'{"indices":[' + b"0," * 200000 + b"0]}", 400, ["65536"]),
 ])
+# shows: security.md rows-bad-requests
 def test_bad_batches(srv, body, status, needles):
     check_error(srv.post("/datasets/one/rows:batchGet", body), status, *needles)
 
 
+# shows: security.md rows-bad-requests
 def test_bad_packed_batches(srv):
     for n in range(1, 8):
         check_error(srv.post("/datasets/one/rows:batchGet", bytes(n), PACKED), 400, f"{n} bytes")
@@ -498,6 +501,7 @@ def test_large_bodies_give_their_memory_back(srv):
     assert srv.post("/datasets/one/rows:batchGet", {"indices": [0] * 60000}, timeout=60).status == 200
 
 
+# shows: security.md rows-bad-requests
 def test_repeats_of_a_row_of_16_kib(srv, tmp_path, start):
     """65,536 times one row: a gigabyte that nobody holds in memory."""
     row = b"q" * 16384
@@ -571,6 +575,7 @@ def stuck_disk(place, files):
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])
+# shows: security.md rows-indexing
 def test_while_the_index_is_made(place, start, workers):
     files = {"datasets/s/train.jsonl": b"1\n2\n" * 300_000, "datasets/s/test.jsonl": b"3\n"}
     with stuck_disk(place, files) as (mount_point, hold):
@@ -592,6 +597,7 @@ def test_while_the_index_is_made(place, start, workers):
         assert split_of(s, "s")["index"]["done_bytes"] == 1_200_000
 
 
+# shows: security.md rows-indexing
 def test_stopping_while_the_index_is_made(tmp_path, start):
     """A sparse file of 200 GB: progress is shown, and the server does not wait for it."""
     (tmp_path / "datasets/big").mkdir(parents=True)
@@ -664,6 +670,7 @@ def test_copies_have_equal_fingerprints(srv, start, root, tmp_path):
 
 @pytest.mark.parametrize("change", ["replace", "append", "truncate", "overwrite", "remove"])
 @pytest.mark.parametrize("leases", ["on", "off"])
+# shows: security.md rows-file-changes rows-fingerprint
 def test_a_file_changes(tmp_path, start, change, leases):
     """Every answer is of one version; after the next scan it is the new one."""
     root = tmp_path / "root"
@@ -723,6 +730,7 @@ def test_a_file_changes(tmp_path, start, change, leases):
 
 
 @pytest.mark.parametrize("leases", ["on", "off"])
+# shows: security.md rows-file-changes
 def test_a_file_changes_while_its_rows_are_sent(tmp_path, start, leases):
     """Long rows are sent from the file: the answer is whole and of the old version, or cut."""
     row = b"r" * 1_000_000
@@ -744,6 +752,7 @@ def test_a_file_changes_while_its_rows_are_sent(tmp_path, start, leases):
 
 # -------------------------------------------------------------------------------------------------- memory
 
+# shows: security.md rows-slow-readers
 def test_many_slow_readers_stay_within_the_budget(tmp_path):
     """200 connections of one address ask for 65,536 rows each and read slowly: they get an answer or 503, and the
     memory of all of them is bounded by 128 MiB and what each connection has. Another address gets its rows."""
@@ -774,6 +783,7 @@ def test_many_slow_readers_stay_within_the_budget(tmp_path):
         s.wait_for(lambda: s.get("/datasets/m/rows?order=shuffle&count=65536").status == 200, "the memory is free")
 
 
+# shows: security.md rows-many-files
 def test_an_answer_from_many_files(tmp_path, start):
     """An answer opens the files of its rows, at most 4,096, and gives them back."""
     want = [b"%d" % i * (1 if i % 2 else 4200) for i in range(4100)]
@@ -792,6 +802,7 @@ def test_an_answer_from_many_files(tmp_path, start):
         assert len(s.fds()) < 200
 
 
+# shows: security.md rows-many-files
 def test_too_few_descriptors(tmp_path, start):
     """Where the process may open few files, answers from more of them are 503, and others go on."""
     write(tmp_path, {f"datasets/i/{i:05}.png": b"%d" % i for i in range(600)})

@@ -66,6 +66,7 @@ PHASES = {
 
 
 @pytest.mark.parametrize("phase", PHASES)
+# shows: security.md client-deadlines
 def test_its_own_timeout_ends_a_phase(root, start, phase):
     begin, option = PHASES[phase]
     s = start(root, *arguments(option, 1, 3600))
@@ -76,6 +77,7 @@ def test_its_own_timeout_ends_a_phase(root, start, phase):
             assert c.ended(5), "the server let go of the connection without closing it"
 
 
+# shows: security.md client-deadlines
 def test_no_other_timeout_ends_an_answer(root, start):
     """A reader that takes nothing for a while, in the middle of an answer, gets all of it."""
     s = start(root, *arguments("--send-timeout", 60, 1))
@@ -88,6 +90,7 @@ def test_no_other_timeout_ends_an_answer(root, start):
         assert body == pattern(BIG_BYTES, "big")
 
 
+# shows: security.md client-deadlines
 def test_no_other_timeout_ends_a_header(root, start):
     s = start(root, *arguments("--header-timeout", 60, 1))
     with s.conn() as c:
@@ -97,6 +100,7 @@ def test_no_other_timeout_ends_a_header(root, start):
         assert c.read_response().body == pattern(4096, "small")
 
 
+# shows: security.md client-deadlines
 def test_no_other_timeout_ends_a_body(root, start):
     s = start(root, *arguments("--body-timeout", 60, 1))
     with s.conn() as c:
@@ -106,6 +110,7 @@ def test_no_other_timeout_ends_a_body(root, start):
         assert c.read_response("POST").body == pattern(4096, "small")
 
 
+# shows: security.md client-deadlines
 def test_no_other_timeout_ends_the_time_between_requests(root, start):
     s = start(root, *arguments("--idle-timeout", 60, 1))
     with s.conn() as c:
@@ -114,6 +119,7 @@ def test_no_other_timeout_ends_the_time_between_requests(root, start):
         begin_idle(c)
 
 
+# shows: security.md client-deadlines
 def test_no_other_timeout_ends_the_handling_of_a_request(root, start, tmp_path):
     """The first byte of a deflated tensor comes when all of it has been unpacked, which takes longer than a second."""
     write_zeros_npz(tmp_path / "z.npz", ZEROS_BYTES)

@@ -181,6 +181,7 @@ def test_equal_models_have_equal_tags_of_descriptions(root, tmp_path, start):
     assert b.request("/rescan", method="POST").status == 200
 
 
+# shows: security.md digest-file-changes
 def test_a_file_that_changes_in_place(root, start):
     s = start(root, hash_threads=1, rescan="0.2")
     wait_known(s)
@@ -196,6 +197,7 @@ def test_a_file_that_changes_in_place(root, start):
     assert wait_known(s)["failed"] in (0, 1)  # it may have changed while it was hashed
 
 
+# shows: security.md digest-sigterm
 def test_small_files_do_not_wait_for_large_ones(root, start):
     with open(root / "a-huge.bin", "wb") as f:  # first by name
         f.truncate(1 << 40)
@@ -221,6 +223,7 @@ def test_without_threads(root, start):
     assert len(s.head("/models/org/m/files/config.json").etag) == 34
 
 
+# shows: security.md digest-two-servers
 def test_two_servers_share_a_directory(root, tmp_path, start):
     """The second reads what the first knows, and writes nothing."""
     state = tmp_path / "state"
@@ -243,6 +246,7 @@ def refused(root, *args):
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o2777])
+# shows: security.md digest-shared-directory
 def test_a_directory_that_everybody_may_write_to(root, tmp_path, start, mode):
     """For such a directory (a Kubernetes emptyDir, /tmp) the server uses a directory of its own in it, and logs
     which."""
@@ -294,6 +298,7 @@ def tiny_disk(tmp_path):
     subprocess.run(["umount", str(at)], check=True)
 
 
+# shows: security.md digest-disk-full
 def test_a_full_disk(tmp_path, tiny_disk, start):
     root = tmp_path / "root"
     for i in range(300):
@@ -318,6 +323,7 @@ def test_a_full_disk(tmp_path, tiny_disk, start):
     assert wait_known(s)["stored"] is False
 
 
+# shows: security.md digest-unreadable
 def test_a_writer_that_never_rests(root, start):
     """The file is not hashed again and again, but once when the writer leaves it alone."""
     s = start(root, hash_threads=1, rescan="0.2")
@@ -334,6 +340,7 @@ def test_a_writer_that_never_rests(root, start):
                60)
 
 
+# shows: security.md digest-wrong-blob
 def test_a_damaged_cache_is_noticed(tmp_path, start):
     folder = tmp_path / "hub" / "models--org--name"
     good, bad = b"good", b"bad"
@@ -351,6 +358,7 @@ def test_a_damaged_cache_is_noticed(tmp_path, start):
     assert s.head("/models/org/name/files/bad").etag == f'"{hashlib.sha256(bad).hexdigest()}"'
 
 
+# shows: security.md digest-kills
 def test_kills_leave_a_good_log():
     """kill_digests.py, 20 times; by hand 1,000 times."""
     seed = int(os.environ.get("TENSORD_KILL_SEED", time.time()))

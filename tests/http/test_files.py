@@ -44,6 +44,7 @@ def test_every_file_of_every_model(srv, tree):
     ("page.html", r"application/octet-stream|text/plain; *charset=utf-8"),
     ("image.svg", r"application/octet-stream|text/plain; *charset=utf-8"),
 ])
+# shows: security.md content-browser-types
 def test_content_types_and_nosniff(srv, path, kind):
     """JSON and text by extension with nosniff, all else octet-stream; never a type a browser would run scripts in."""
     r = srv.get(f"/models/plain/files/{path}")
@@ -83,6 +84,7 @@ TRAVERSAL = [
 
 
 @pytest.mark.parametrize("path", HIDDEN)
+# shows: security.md file-being-written
 def test_hidden_files_are_not_served(srv, path):
     for spelled in {enc(path, "/"), enc(path)}:
         r = srv.get("/models/plain/files/" + spelled)
@@ -98,6 +100,7 @@ def test_pages_of_folders_do_not_list_hidden_files(srv, path):
 
 
 @pytest.mark.parametrize("path", TRAVERSAL)
+# shows: security.md client-paths
 def test_paths_do_not_leave_the_model(srv, tree, path):
     passwd = open("/etc/passwd", "rb").read()[:20]
     other = (tree.models["many"].dir / "model.safetensors").read_bytes()[:64]
@@ -320,6 +323,7 @@ def test_hf_cache_several_snapshots(start, tmp_path):
     assert r.body == pattern(64, "models--o--main" + COMMIT_A + "w"), r
 
 
+# shows: security.md file-symlinks
 def test_symlinks_inside_and_outside(start, tmp_path):
     root, outside = tmp_path / "root", tmp_path / "outside"
     outside.mkdir()
@@ -373,6 +377,7 @@ def test_symlinks_inside_and_outside(start, tmp_path):
         assert r.status in (400, 404) and b"SECRET" not in r.body and b"root:" not in r.body, f"{target}: {r}"
 
 
+# shows: security.md file-symlinks
 def test_symlink_loops_end(start, tmp_path):
     root = tmp_path / "root"
     t = good(root / "m/model.safetensors")
@@ -394,6 +399,7 @@ def test_symlink_loops_end(start, tmp_path):
     assert len(s.json("/models/m")["files"]) <= 8, s.json("/models/m")["files"]
 
 
+# shows: security.md file-symlinks
 def test_fifos_devices_and_sockets_never_block(start, tmp_path):
     root = tmp_path / "root"
     t = good(root / "good/model.safetensors")
@@ -429,6 +435,7 @@ def test_fifos_devices_and_sockets_never_block(start, tmp_path):
     sock.close()
 
 
+# shows: security.md file-hard-links
 def test_hard_link_is_accepted(start, tmp_path):
     root = tmp_path / "root"
     t = good(root / "m/model.safetensors")
@@ -438,6 +445,7 @@ def test_hard_link_is_accepted(start, tmp_path):
     assert s.get("/models/hard/tensors/w").body == t.data and s.get("/models/m/tensors/w").body == t.data
 
 
+# shows: security.md file-odd-names
 def test_odd_file_names(start, tmp_path):
     """Non-UTF-8, newline, control and very long names: refused or escaped, valid JSON, forged nowhere."""
     root = tmp_path / "root"
@@ -486,6 +494,7 @@ BROKEN = {
 }
 
 
+# shows: security.md content-many-large-files
 def test_memory_for_all_files_is_bounded(start, tmp_path):
     """--max-memory: a file that does not fit is refused by name and the rest is served; it is read when there is
     room."""
@@ -503,6 +512,7 @@ def test_memory_for_all_files_is_bounded(start, tmp_path):
     assert s.get("/models/b/files/model.safetensors").status == 200, "it is still a file"
 
 
+# shows: security.md file-broken-neighbour
 def test_broken_files_are_listed_with_errors(start, tmp_path):
     root = tmp_path / "root"
     t = good(root / "good/model.safetensors")
@@ -542,6 +552,7 @@ def sharded(root, name, **change):
     return d
 
 
+# shows: security.md content-shard-index
 def test_sharded_checkpoints_that_must_not_be_published(start, tmp_path):
     """Bad inputs 32-37: index names outside, missing, broken, lying; the error names the shard."""
     root = tmp_path / "root"
@@ -616,6 +627,7 @@ def test_sharded_checkpoint_that_is_good_beside_bad_ones(start, tmp_path):
     assert s.get("/models/ok/tensors/b").body == pattern(30, "ok" + "b")
 
 
+# shows: security.md content-config-json
 def test_hostile_config_json(start, tmp_path):
     """The server reads config.json: invalid, deep, huge and odd files must do no harm."""
     root = tmp_path / "root"

@@ -15,6 +15,7 @@ from harness import REPO, tensord_binary
 
 @pytest.mark.parametrize("leases", ["on", "off"])
 @pytest.mark.parametrize("who", ["owner", "another user"])
+# shows: security.md file-random-changes open-relay
 def test_history(who, leases):
     """10 seconds each with read leases (where the host grants them) and without,
     with a server that owns the files and with one that does not."""
@@ -23,6 +24,7 @@ def test_history(who, leases):
                 another_user=who != "owner")
 
 
+# shows: security.md open-relay
 def test_history_without_references_on_this_host(capsys):
     """A relay that splices has no answer by reference then, so nothing of what it passes on is let pass."""
     history.run(float(os.environ.get("TENSORD_HISTORY_SECONDS", 10)),
@@ -32,6 +34,7 @@ def test_history_without_references_on_this_host(capsys):
     assert "'file': 0" in out, out
 
 
+# shows: security.md open-namespace
 def test_history_from_another_network_namespace():
     """20 seconds with clients in a network namespace of their own. Who is not root becomes it in a user namespace."""
     command = [sys.executable, "-B", str(REPO / "tests/http/history.py"), "--namespace", "--seconds", "20", "--seed",
@@ -114,6 +117,7 @@ GOOD = [rec(1, 2), rec(11, 12, etag='"b"', gens=(1,)), rec(LATE, LATE + 1, etag=
     ("status 500", "inplace", [rec(3, 4, status=500, etag=None, gens=None)]),
     ("I5", "inplace", [rec(3, 4, "head", gens=None, note="HEAD says 5 bytes")]),
 ])
+# shows: security.md file-random-changes
 def test_the_checker_finds(name, how, more):
     f = Fake(how=how)
     found = history.check([f], GOOD + more, 0.0)
@@ -154,6 +158,7 @@ def test_what_is_named_as_open_is_counted(gens, mixture, way):
     ("I1", (), (0, 1), {"is_relayed": True, "t0": OPENED + 0.1}),       # the writer got the file before it was sent
     ("I1", (), (0, 1), {"is_relayed": True, "t1": OPENED - 0.01}),      # the writer got the file after it was read
 ])
+# shows: security.md open-namespace
 def test_what_is_not_named_as_open_is_a_violation(name, gens, mixture, other):
     known = GOOD[:2] + [rec(12, 13, etag='"b2"', gens=(2,))]
     f = Fake(published=Fake.published + ((2, 11.0, 11.1, "rename"),))

@@ -71,6 +71,7 @@ def get_page(srv, target, accept="text/html,*/*;q=0.8"):
     return page, r
 
 
+# shows: security.md content-html-names
 def test_from_the_start_to_every_file(srv):
     todo, seen, files = ["/"], set(), {}
     while todo:
@@ -168,6 +169,7 @@ def test_programs_get_json(srv):
     assert srv.get("/").status == 404 and srv.get("/models/org/m/files/none/").status == 404
 
 
+# shows: security.md client-html
 def test_many_readers_of_a_large_folder(tmp_path):
     """A reader that is slow or stopped does not hold the page in memory: the page is megabytes, a reader's memory is
     not."""

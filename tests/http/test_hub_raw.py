@@ -375,6 +375,7 @@ def test_many_wait_at_once(tmp_path, start):
 # ---------------------------------------------------------------------------------------------- changes
 
 
+# shows: security.md client-commits
 def test_a_commit_is_gone_when_the_files_are(tmp_path, start):
     """Clients go on with the commit that they were given; they would take newer bytes under it for the old ones."""
     root = tmp_path / "root"
@@ -397,6 +398,7 @@ def test_a_commit_is_gone_when_the_files_are(tmp_path, start):
             assert r.get("X-Repo-Commit") is None, r
 
 
+# shows: security.md client-commits
 def test_while_a_repository_is_exchanged_under_load(tmp_path, start):
     """A commit names one content: a 200 has the bytes that the commit had when it was first seen; else 404 or 503."""
     root = tmp_path / "root"

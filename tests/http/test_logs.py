@@ -56,6 +56,7 @@ def test_each_answer_has_the_id_of_its_line(start, root, port, name):
     assert logged.count(ids[-1]) == 1
 
 
+# shows: security.md log-request-ids
 def test_ids_that_are_not_well_formed_are_replaced(start, root):
     s = start(root)
     for taken in ("a", "x" * 128, "7c9e6679-7425-40de-944b-e07fc1f90ae7", "!#$%&()*+,-./:;<=>?@[]^_`{|}~"):
@@ -115,6 +116,7 @@ def send_hostile(s):
     return 2 * len(HOSTILE)
 
 
+# shows: security.md log-forgery
 def test_every_line_of_json_is_an_object_with_the_fields_of_the_text(start, root):
     """The same requests give the same members in both forms, whatever bytes they have."""
     logs = []
@@ -160,6 +162,7 @@ def test_a_start_that_fails_is_an_object_too(tmp_path):
     assert '--log-format takes text or json, not "xml"' in str(failed.value)
 
 
+# shows: security.md log-secrets
 def test_logs_do_not_show_secrets(start, root):
     """Who reads the log must not be able to use a URL that was signed, here or by a client of S3, or a token that
     somebody put into a URL."""

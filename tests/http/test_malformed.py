@@ -408,6 +408,7 @@ def outcome(outcomes, name, how):
 
 
 @pytest.mark.parametrize("name", MALFORMED)
+# shows: security.md client-malformed
 def test_malformed_is_refused(guard, outcomes, name):
     section, data = MALFORMED[name]
     got = outcome(outcomes, name, "alone")
@@ -424,6 +425,7 @@ def test_malformed_is_refused(guard, outcomes, name):
 
 
 @pytest.mark.parametrize("name", MALFORMED)
+# shows: security.md client-malformed
 def test_nothing_after_it_is_executed(outcomes, name):
     """The bytes behind a malformed request are never executed as a second request (RFC 9112 11.2)."""
     got = outcome(outcomes, name, "tail")
@@ -467,6 +469,7 @@ def test_refusals_say_why(guard):
 # ------------------------------------------------------------------------------- what the library hides
 
 @pytest.mark.parametrize("name", KNOWN_LIBRARY_LIMITS)
+# shows: security.md library-lets-through
 def test_known_library_limits_are_no_worse_than_documented(guard, outcomes, name):
     section, data, why, most = KNOWN_LIBRARY_LIMITS[name]
     got = outcome(outcomes, name, "alone")
@@ -478,6 +481,7 @@ def test_known_library_limits_are_no_worse_than_documented(guard, outcomes, name
 
 
 @pytest.mark.parametrize("name", LIBRARY_ANSWERS)
+# shows: security.md library-answers
 def test_what_the_library_answers_is_as_documented(guard, name):
     data, status, blocks = LIBRARY_ANSWERS[name]
     with guard.conn() as c:
@@ -714,6 +718,7 @@ def test_odd_long_target_within_the_limit(guard):
 
 @pytest.mark.parametrize("query", [b"a=1&" * 400, b"&" * 6000, b"a?b&" * 1500, b"expand=x&" * 320],
                          ids=lambda q: q[:9].decode())
+# shows: security.md client-query
 def test_odd_very_many_parameters(guard, query):
     """They are answered, however many libmicrohttpd has room for; and so is the next request on the connection."""
     with guard.conn() as c:
@@ -765,6 +770,7 @@ def test_limits_are_configurable(tree):
             assert took < 4, f"a header trickled in for {took:.1f} s, --header-timeout is 1"
 
 
+# shows: security.md client-malformed
 def test_random_mutations_never_desynchronise(guard):
     """400 good requests with one byte changed, removed or added: an answer or a close, and never two answers."""
     import random

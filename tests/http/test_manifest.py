@@ -279,6 +279,7 @@ def test_glob_star_crosses_slashes_and_dots(srv, tree):
         assert got == want, f"match={pattern}"
 
 
+# shows: security.md client-globs
 def test_a_glob_bomb_is_linear(srv):
     bomb = "*" + "*".join("aelrst" * 30) + "*Z"
     began = time.monotonic()
@@ -398,6 +399,7 @@ def test_error_messages_name_what_was_asked(srv):
     check_error(srv.get("/models/%ff%fe"), (400, 404))
 
 
+# shows: security.md client-paths
 def test_no_host_path_in_any_error(srv, tree):
     for target in ("/models/nope", "/models/plain/files/../../x", "/models/plain/files/nope", "/models?x=1",
                    "/models/plain/tensors/nope", "/nope"):

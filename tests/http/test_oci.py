@@ -337,6 +337,7 @@ def test_resume(s, root):
     assert s.get(target, [("Range", "bytes=0-99")]).body == data[:100]
 
 
+# shows: security.md oci-requests
 def test_errors(s):
     nowhere = digest_of(b"nowhere")
     for target, status, code in [
@@ -392,6 +393,7 @@ def test_errors(s):
     ("POST", "blobs/uploads/"), ("POST", f"blobs/uploads/?mount={digest_of(b'')}&from=x"), ("PUT", "manifests/main"),
     ("PATCH", "blobs/uploads/1-2"), ("PUT", "blobs/uploads/1-2"), ("DELETE", "manifests/main"),
     ("DELETE", f"blobs/{digest_of(b'')}"), ("POST", "unknown/x"), ("PUT", "x"), ("PATCH", "x"), ("DELETE", "x")])
+# shows: security.md oci-requests
 def test_push_is_refused(s, method, path):
     with s.conn() as c:
         c.send(harness.request_bytes(f"/v2/demo/{path}", [("Content-Length", "100000")], method))
@@ -516,6 +518,7 @@ def test_equal_files_give_equal_bytes(s, root, tmp_path):
         assert digest_of(other.get(f"/v2/demo/blobs/{config}").body) == config
 
 
+# shows: security.md oci-large-repositories
 def test_digests_are_hashed_on_request(tmp_path):
     """A fresh server with files whose hashing takes minutes: small files are hashed first on request. A request for a
     manifest with a large one waits, here until the server drains, and is then told how far hashing is, and to try
@@ -566,6 +569,7 @@ def test_without_hashing(tmp_path):
         assert s.json("/v2/small/tags/list")["tags"] == ["flat", "image", "latest", "main"]
 
 
+# shows: security.md oci-file-changes
 def test_a_changed_file_never_has_its_old_digest(tmp_path):
     path = tmp_path / "root/m/model.safetensors"
     write_by_hand(path, [tensor("w", "U8", (5000,), "old")])
@@ -582,6 +586,7 @@ def test_a_changed_file_never_has_its_old_digest(tmp_path):
         error_of(s.get(f"/v2/m/blobs/{old}"), 404, "BLOB_UNKNOWN")
 
 
+# shows: security.md oci-file-changes
 def test_an_equal_file_stands_in_for_one_that_has_changed(tmp_path):
     root, data = tmp_path / "root", b"the licence"
     for name in ("a.txt", "b.txt"):
@@ -677,6 +682,7 @@ def test_signed_urls(root, tmp_path):
         assert s.get(target, basic(tokens.text("some"))).status == 200
 
 
+# shows: security.md oci-tokens
 def test_hidden_is_like_absent(guarded):
     s, made = guarded
     some = basic(made["some"])
@@ -693,6 +699,7 @@ def test_hidden_is_like_absent(guarded):
     error_of(s.get(f"/v2/demo/blobs/{layer}", some), 404, "BLOB_UNKNOWN")
 
 
+# shows: security.md oci-tokens
 def test_parts_of_a_repository_stay_hidden(guarded):
     """The model inside another one of a cache, whose commit is the same for both tokens, whoever asks first."""
     s, made = guarded

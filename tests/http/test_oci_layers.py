@@ -162,6 +162,7 @@ def test_equal_files_give_equal_images(root, tmp_path, start):
         assert get(a, f"org/m/manifests/{tag}").body == get(b, f"org/m/manifests/{tag}").body, tag
 
 
+# shows: security.md oci-foreign-digests
 def test_layers_of_another_repository_are_unknown(root, start):
     s = start(root, hash_threads=1)
     for layer in image_layers(s, "org/m"):
@@ -387,6 +388,7 @@ def test_without_a_state_directory(root, start):
         assert digest(get(s, path).body) == wanted, path
 
 
+# shows: security.md oci-damaged-log
 def test_a_damaged_log_is_only_a_cache(root, tmp_path, start):
     state = tmp_path / "state"
     s = start(root, "--state-dir", state, hash_threads=1)
@@ -453,6 +455,7 @@ def progress(r):
     return float(words[words.index("GB)") - 3]), float(words[words.index("GB)") - 1])
 
 
+# shows: security.md oci-many-hashes
 def test_a_long_wait_is_told(endless, start):
     """Two requests wait for one layer. SIGTERM ends the waiting and the hashing in the middle: both learn how far
     hashing is."""
@@ -485,6 +488,7 @@ def write_sparse(path, nbytes, rows):
         f.truncate(8 + len(header) + nbytes)
 
 
+# shows: security.md oci-open-files oci-many-hashes
 def test_one_client_does_not_take_all_places(tmp_path):
     """A client asks for all 64 ranks of a model whose hashing takes long: 32 wait, the others are 503 at once. The
     ranks of another model are hashed meanwhile, also for the same client."""
@@ -506,6 +510,7 @@ def test_one_client_does_not_take_all_places(tmp_path):
             thread.join()
 
 
+# shows: security.md oci-hash-changes
 def test_a_file_that_changes_in_the_middle(endless, start):
     """Who waits learns of it at once, and no digest is kept. The same after a kill in the middle."""
     root, state, large = endless
@@ -539,6 +544,7 @@ def many_files(model, count, size):
     age(model)
 
 
+# shows: security.md oci-open-files
 def test_layers_that_wait_hold_no_files_open(endless, start):
     """Behind a layer that takes minutes, the layers of thousands of files wait: they take no descriptors."""
     root, state, _ = endless
@@ -564,6 +570,7 @@ def test_layers_that_wait_hold_no_files_open(endless, start):
     assert [r.status for r, _ in answers] == [503, 503]
 
 
+# shows: security.md oci-open-files
 def test_layers_that_are_sent_hold_few_files_open(tmp_path, start):
     """A layer of many files has one of them open while a slow client reads, not all."""
     root = tmp_path / "root"
@@ -585,6 +592,7 @@ def test_layers_that_are_sent_hold_few_files_open(tmp_path, start):
         c.close()
 
 
+# shows: security.md oci-tar-headers
 def test_headers_are_bounded(tmp_path, start):
     """400 files of 3 bytes, each below 40 directories of its own with long names: headers of 40 MB."""
     root = tmp_path / "root"

@@ -286,6 +286,7 @@ def test_signing(start, tree, contract, tmp_path):
     assert contract.check("/sign", s.post(tokens.sign("/sign"), BODIES["/sign"]), "POST").status == 403
 
 
+# shows: security.md token-refusals
 def test_every_path_asks_for_a_token(contract, tree, tmp_path):
     """With --tokens: 401 without one and with a wrong one, but for the probes, whose operations have no security."""
     tokens = tmp_path / "tokens"

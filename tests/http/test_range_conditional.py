@@ -684,6 +684,7 @@ ABUSE = {
 
 
 @pytest.mark.parametrize("name", ABUSE)
+# shows: security.md client-ranges
 def test_range_abuse_is_bounded(srv, resources, name):
     """14.2 and 17.15: many small or overlapping ranges may be ignored, coalesced or rejected; never amplified."""
     for kind in ("tensor", "file"):
@@ -728,6 +729,7 @@ def test_the_fullest_request_that_is_allowed(srv, resources):
                 assert [p[4] for p in parse_multipart(r)] == [res.body[100 * i:100 * i + 41] for i in range(runs)]
 
 
+# shows: security.md client-ranges
 def test_overlapping_huge_ranges_do_not_multiply_a_big_file(srv):
     """1,000 copies of 6 GiB must not become a 6 TiB answer."""
     r = srv.conn()

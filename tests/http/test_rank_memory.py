@@ -100,6 +100,7 @@ def start_readers(srv, stack, targets):
 
 
 @pytest.mark.parametrize("suffix", ["safetensors", "json"])
+# shows: security.md client-rank-files
 def test_slow_readers_of_different_ranks_stay_within_the_budget(either, suffix):
     srv = either
     assert srv.get("/models/big").status == 200
@@ -124,6 +125,7 @@ def test_slow_readers_of_different_ranks_stay_within_the_budget(either, suffix):
     srv.wait_for(lambda: srv.anon_bytes() - base < CACHE + (128 << 20), "freed memory is given back")
 
 
+# shows: security.md client-rank-files
 def test_readers_of_one_rank_share_it(srv):
     with contextlib.ExitStack() as stack:
         readers = start_readers(srv, stack, [path(0)] * READERS)
@@ -231,6 +233,7 @@ def two_hundred_readers(srv, kind, model):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("model", WIDE)
+# shows: security.md client-rank-files
 def test_the_peak_of_two_hundred_slow_readers(release, model, kind):
     """The process never takes more than the documented budget and 64 KiB for each reader above its memory before they
     came: an answer's memory counts until it is freed."""

@@ -28,6 +28,7 @@ def readiness(server):
     return answer.status, body["state"], body["message"]
 
 
+# shows: security.md file-root-empty
 def test_an_empty_directory_is_ready_and_warned_of(tmp_path):
     """The default is ready, for directories that are filled later."""
     with Server(tmp_path) as s:
@@ -37,6 +38,7 @@ def test_an_empty_directory_is_ready_and_warned_of(tmp_path):
 
 
 @pytest.mark.parametrize("how", [{"env": {"TENSORD_REQUIRE_MODELS": "2"}}, {}])
+# shows: security.md file-root-empty
 def test_ready_when_enough_models_are_published(tmp_path, how):
     args = [] if how else ["--require-models", "2"]
     with Server(tmp_path, *args, ready=False, **how) as s:
@@ -57,6 +59,7 @@ def test_ready_when_enough_models_are_published(tmp_path, how):
         assert "not ready: 0 of the 2 models that --require-models asks for are published" in s.stderr()
 
 
+# shows: security.md file-root-empty
 def test_not_ready_any_more_when_models_vanish(tmp_path):
     """The requirement holds as long as the server runs: a replica that lost a model must not get requests."""
     publish(tmp_path, "a", "b")

@@ -94,6 +94,7 @@ def test_sighup_publishes_too(root, source):
         s.wait_for(lambda: s.ids() == ["n"], "the rename")
 
 
+# shows: security.md file-scan-while-writing
 def test_a_file_that_is_replaced(root):
     """Replaced by a rename and in place, also with times set back: the new bytes have a new tag."""
     path = root / "m.safetensors"
@@ -156,6 +157,7 @@ def absent(server, path):
     return look
 
 
+# shows: security.md file-scan-while-writing
 def test_what_is_being_written_is_not_published(root):
     """Written piece by piece, as cp does. The file has the length of its header only at the end; config.json never has
     one."""
@@ -182,6 +184,7 @@ def test_what_is_being_written_is_not_published(root):
 
 
 @pytest.mark.parametrize("how", ["mapping", "out of order"])
+# shows: security.md file-scan-while-writing
 def test_a_file_of_full_length_that_is_being_filled(root, how):
     """The file parses from the first moment, with zeros for tensors, as downloaders and np.memmap write it. So parsing
     proves nothing, but an open descriptor does. A mapping counts when its descriptor is closed, too."""
@@ -238,6 +241,7 @@ def test_without_leases_it_waits_until_files_have_settled(root):
 
 # ----------------------------------------------------------------------------------------------- who may, and how often
 
+# shows: security.md host-rescan-from
 def test_whose_requests_are_heeded(root):
     passed_on = [("Via", "1.1 x"), ("X-Forwarded-For", "10.0.0.1"), ("X-Forwarded-Proto", "https"),
                  ("Forwarded", "for=10.0.0.1"), ("X-Real-IP", "10.0.0.1"), ("Origin", "http://evil.example")]
@@ -259,6 +263,7 @@ def test_whose_requests_are_heeded(root):
         assert answer.status == 403 and "--rescan-from none" in answer.json()["error"]["message"]
 
 
+# shows: security.md host-rescan-storm
 def test_a_storm_of_them(root, source):
     """Scans are shared and spaced, other requests are served, and the number of waiting requests is bounded."""
     shutil.copytree(source[0], root / "m")

@@ -233,6 +233,7 @@ def test_what_is_served_of_a_bucket_works_with_a_value_too(s3):
 @pytest.mark.parametrize("method,target", [("PUT", "/org/new"), ("POST", "/org?delete"), ("POST", "/org/k?uploads"),
                                            ("DELETE", "/org/model/config.json"), ("PUT", "/new"), ("OPTIONS", "/org")])
 @pytest.mark.parametrize("body", [None, b"", b"x" * 70_000])
+# shows: security.md s3-writes
 def test_nothing_can_be_written(s3, method, target, body):
     """The answer comes before the body is read, and the connection ends with it."""
     if method == "OPTIONS" and body:
@@ -245,6 +246,7 @@ def test_nothing_can_be_written(s3, method, target, body):
             assert c.ended()
 
 
+# shows: security.md s3-writes
 def test_a_body_in_chunks_and_one_that_is_announced(s3):
     with Conn(s3.port) as c:
         c.send(request_bytes("/org/new", [("Transfer-Encoding", "chunked")], "PUT") + b"3\r\nabc\r\n0\r\n\r\n")

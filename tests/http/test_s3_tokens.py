@@ -94,6 +94,7 @@ def test_the_authority_of_an_absolute_target_is_the_host_that_is_signed(s3, sign
         assert r.body == CONTENT if status == 200 else status == 400 or b"SignatureDoesNotMatch" in r.body
 
 
+# shows: security.md s3-signatures
 def test_who_is_refused_and_why(s3, sign, tokens):
     target, plain = "/org/open/notes.bin", {"Host": f"127.0.0.1:{s3.port}"}
     access, secret = tokens.s3_keys("part")

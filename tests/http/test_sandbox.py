@@ -55,6 +55,7 @@ def status_of(pid):
     return dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
 
 
+# shows: security.md content-parser-attacks
 def test_a_hostile_file_costs_itself_and_nothing_else(start, tmp_path):
     """Each parser that crashes, spins, eats memory, lies or calls what it may not: its file is refused with a reason
     that its owner understands, its neighbours are listed, no scan tries it again, and standard error has log lines
@@ -93,6 +94,7 @@ def test_a_file_whose_disk_is_waited_for_is_tried_again(start, tmp_path):
     assert restarts(s)["timeout"] == told + 1
 
 
+# shows: security.md content-parser-rights
 def test_the_process_has_its_socket_and_its_file_and_no_rights(start, tmp_path):
     """Seen by /proc while it parses: two descriptors, no environment, no new privileges, a filter of system calls, and
     the limits."""
@@ -121,6 +123,7 @@ def test_the_process_has_its_socket_and_its_file_and_no_rights(start, tmp_path):
     assert s.json("/models/hold-")["errors"] == []
 
 
+# shows: security.md content-parser-killed
 def test_a_process_that_is_killed_from_outside_is_replaced(start, tmp_path):
     """In the middle of a scan: the next process parses the file."""
     model(tmp_path, "a")
@@ -141,6 +144,7 @@ def test_a_process_that_is_killed_from_outside_is_replaced(start, tmp_path):
     assert s.stderr().count("which is read again") == 1
 
 
+# shows: security.md content-parser-killed
 def test_no_process_outlives_the_server(tmp_path):
     """Not even one that spins when the server is killed."""
     model(tmp_path, "spin-")
@@ -176,6 +180,7 @@ def test_layers_are_told(start, tmp_path, how):
     assert s.json("/models/m")["errors"] == []
 
 
+# shows: security.md content-no-sandbox
 def test_required_layers(start, tmp_path):
     """A build with all layers starts. A sanitizer's build has no seccomp, which stands for a host without it."""
     if not is_sanitized():
@@ -194,6 +199,7 @@ def without_proc(*args):
                           capture_output=True, text=True, timeout=60)
 
 
+# shows: security.md content-no-sandbox
 def test_without_proc_files_are_parsed_without_a_sandbox(tmp_path):
     model(tmp_path, "m")
     p = without_proc("inspect", tmp_path)
@@ -203,6 +209,7 @@ def test_without_proc_files_are_parsed_without_a_sandbox(tmp_path):
     assert p.returncode == 1 and "cannot start the parser's process" in p.stderr, p.stderr
 
 
+# shows: security.md content-sandbox-is-transparent
 def test_two_thousand_files_are_the_same_with_and_without(tmp_path):
     """More than one process parses, one after the other."""
     for i in range(2000):

@@ -104,6 +104,7 @@ def changes(url):
         yield url[:i] + c + url[i:]
 
 
+# shows: security.md signed-url-changes
 def test_no_byte_can_be_changed(srv, tokens):
     """400 and 401: it is no signed URL any more. 404: another token's, which may not see this."""
     url = tokens.sign(FILE + "?x-unknown=1", "part")
@@ -131,6 +132,7 @@ def test_no_byte_can_be_changed(srv, tokens):
     check_error(srv.get(f"{path}?{later}&{signature}"), 403, "signature is wrong")
 
 
+# shows: security.md signed-url-changes
 def test_a_url_ends(root, own_tokens, start):
     s = start(root, "--tokens", own_tokens)
     ended = own_tokens.sign(FILE, "part", -1)
@@ -298,6 +300,7 @@ def test_a_token_signs_for_itself(srv, tokens):
     assert forwarded.json()["url"].startswith("https://models.example/models/")
 
 
+# shows: security.md signed-url-rights
 def test_signing_does_not_tell_what_exists(srv, tokens):
     for path in (FILE, FILE.replace("open", "hidden"), FILE.replace("open", "nothing"), "/nothing"):
         r = srv.post("/sign", {"path": path, "expires_in": 60}, tokens.bearer("part"))
@@ -305,6 +308,7 @@ def test_signing_does_not_tell_what_exists(srv, tokens):
         assert srv.get(r.json()["path"]).status == (200 if path == FILE else 404)
 
 
+# shows: security.md signed-url-rights
 def test_a_url_does_not_outlive_its_token(root, own_tokens, start):
     end = int(time.time()) + 100
     s = start(root, "--tokens", own_tokens.add("short", expires_s=end))

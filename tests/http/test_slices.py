@@ -112,6 +112,7 @@ def test_random_slices(srv):
     ("a", "a"), ("0:x", "x"), ("1.5", "1.5"), (",", ","), ("0,", "0,"), ("None", "None"), ("[0]", "[0]"), ("0:4;", ";"),
     ("99999999999999999999", "9"), ("- 1", "1"), ("0 :4", "0"),
 ])
+# shows: security.md client-plans
 def test_bad_slices(srv, text, needle):
     check_error(get(srv, "t2", slice=text), 400, needle)
 

@@ -143,6 +143,7 @@ def attacked(root):
 
 
 @pytest.mark.parametrize("name", ATTACKS)
+# shows: security.md client-slow
 def test_slowhttptest(attacked, root, name):
     s = attacked
     data = pattern(4096, "w")
@@ -195,6 +196,7 @@ def clear_within(s, conns, seconds):
     return gone
 
 
+# shows: security.md client-trickling-header
 def test_slow_headers_are_cut_at_the_deadline_not_later(root, start):
     """Bytes keep coming, so an idle timeout alone would never end it (RFC 9112 9.5 leaves timeouts to the server)."""
     s = start(root, "--header-timeout", 2, "--idle-timeout", 60)
@@ -224,6 +226,7 @@ def test_slow_headers_are_cut_at_the_deadline_not_later(root, start):
         closed_at) <= 2 * 1.2 + 1.5, f"closed between {min(closed_at):.1f} and {max(closed_at):.1f} s"
 
 
+# shows: security.md client-trickling-header
 def test_the_header_deadline_counts_for_every_request_of_a_connection(root, start):
     s = start(root, "--header-timeout", 2, "--idle-timeout", 60)
     with s.conn() as c:
@@ -262,6 +265,7 @@ def test_idle_keep_alive_closes_in_time_and_not_before(root, start):
         assert c.ended(8), "a connection that never said anything is open after 8 s, --idle-timeout is 2"
 
 
+# shows: security.md client-slow-reader
 def test_stopped_readers_are_cleared_by_send_timeout(root, start):
     s = start(root, "--send-timeout", 3, "--idle-timeout", 60, "--max-connections-per-address", 500)
     s.get(SMALL)
@@ -320,6 +324,7 @@ def test_what_is_cut_leaves_nothing_in_the_kernel(root, start):
     assert left < 1 << 20, f"the server cut 20 stopped readers, and the kernel still holds {left >> 20} MiB for them"
 
 
+# shows: security.md client-resets
 def test_half_open_and_reset_clients(root, start):
     s = start(root, "--idle-timeout", 3, "--header-timeout", 2, "--send-timeout", 3)
     s.get(SMALL)
@@ -375,6 +380,7 @@ def close_all(conns):
         c.close()
 
 
+# shows: security.md client-floods
 def test_connections_beyond_the_cap(root, start):
     """Connections beyond --max-connections get 503 or are refused at once; probes are answered; closing one makes
     room."""
@@ -400,6 +406,7 @@ def test_connections_beyond_the_cap(root, start):
         "no counter tells of refused connections"
 
 
+# shows: security.md client-floods
 def test_connections_per_address(root, start):
     s = start(root, "--max-connections", 200, "--max-connections-per-address", 5)
     conns, turned = occupy(s, 12, "127.0.0.2")
@@ -418,6 +425,7 @@ def test_connections_per_address(root, start):
         s.wait_for(lambda: s.get(SMALL, source="127.0.0.2").status == 200, "a slot is free again")
 
 
+# shows: security.md client-floods
 def test_flood_of_connections_and_nothing_else(root, start):
     """Connections that send nothing are cut by the deadline; a good client is still served."""
     s = start(root, *DEADLINES, "--max-connections", 300, "--max-connections-per-address", 200)
@@ -434,6 +442,7 @@ def test_flood_of_connections_and_nothing_else(root, start):
     close_all(conns)
 
 
+# shows: security.md host-descriptors
 def test_out_of_descriptors_is_survived(root):
     """With few descriptors: more connections are refused or wait, the server neither spins nor dies, and recovers."""
     s = Server(root, "--max-connections", 500, "--max-connections-per-address", 500, nofile=48)
@@ -494,6 +503,7 @@ def test_many_short_connections(root, start):
     assert grown < (48 << 20 if is_sanitized() else 8 << 20), f"{grown >> 20} MiB more after 2,000 connections"
 
 
+# shows: security.md client-slow-reader
 def test_zz_min_rate_cuts(min_rate_verdict):
     """A reader below --min-rate over 30 s is cut, one above it is not. (The readers were started first in this
     module.)"""

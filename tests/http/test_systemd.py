@@ -36,6 +36,7 @@ def test_systemd_reads_the_unit_without_a_complaint(unit):
     assert analyze("verify", unit) == ""
 
 
+# shows: security.md host-privileges
 def test_the_exposure_is_small(unit):
     """0.0 is everything forbidden, 9.6 a unit without any setting. The document has the figure; releases of systemd
     differ a little."""
@@ -99,6 +100,7 @@ def test_the_unit_allows_each_system_call_that_the_server_makes(tmp_path):
     assert not made - {"total", "syscall"} - allowed, sorted(made - allowed)
 
 
+# shows: security.md host-privileges
 def test_the_server_gives_up_new_privileges(tmp_path):
     """no_new_privs of proc(5), in every thread."""
     with Server(tmp_path) as s:

@@ -88,6 +88,7 @@ def test_names_do_not_alias(srv, tree):
     assert get("trailing").status == 404 and get("double/slash").status == 404
 
 
+# shows: security.md log-forgery
 def test_access_log_lines_cannot_be_forged(srv):
     before = srv.log().count("\n")
     assert srv.get("/models/org/names/tensors/" + enc("line\nGET /forged HTTP/1.1")).status == 200

@@ -134,6 +134,7 @@ def test_boto3_reads_over_tls(tls_srv, ca, served):
 
 # ------------------------------------------------------------------------------- versions, ciphers, other clients
 
+# shows: security.md tls-old-version
 def test_versions_and_ciphers(tls_srv):
     for option in ("-tls1", "-tls1_1"):
         assert "Cipher is (NONE)" in s_client(tls_srv.port, option, "-cipher", "ALL:@SECLEVEL=0")
@@ -146,6 +147,7 @@ def test_versions_and_ciphers(tls_srv):
         assert "Cipher is (NONE)" in s_client(tls_srv.port, "-tls1_2", "-cipher", f"{weak}:@SECLEVEL=0"), weak
 
 
+# shows: security.md tls-renegotiation
 def test_a_client_cannot_renegotiate(tls_srv):
     with subprocess.Popen(["openssl", "s_client", "-connect", f"127.0.0.1:{tls_srv.port}", "-tls1_2"],
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as p:
@@ -160,6 +162,7 @@ def test_a_client_cannot_renegotiate(tls_srv):
     assert tls_srv.get("/healthz").status == 200
 
 
+# shows: security.md tls-old-version
 def test_a_client_without_tls_is_told(tls_srv):
     with tls_srv.conn(tls=None) as c:
         error = check_error(c.request("/models"), 400, "https://")
@@ -188,6 +191,7 @@ def answer_to(port, sent):
         return answer
 
 
+# shows: security.md tls-on-plain-port
 def test_a_tls_client_gets_400_on_plain_ports(served):
     """Clients of registries try https:// first, and http:// after an answer that is not TLS."""
     with Server(served[0], "--s3-listen", "127.0.0.1:0", hash_threads=0) as s:
@@ -210,6 +214,7 @@ def test_the_plain_port_is_the_main_one_without_tls(tls_srv):
     assert got == tls_srv.get("/models").body
 
 
+# shows: security.md tls-handshakes
 def test_handshakes_that_end_half_way_leave_nothing(tls_srv):
     before = tls_srv.sockets(), tls_srv.threads()
     bytes_of_hello = hello()
@@ -221,6 +226,7 @@ def test_handshakes_that_end_half_way_leave_nothing(tls_srv):
     tls_srv.wait_for(lambda: (tls_srv.sockets(), tls_srv.threads()) <= before, "connections and threads are gone")
 
 
+# shows: security.md tls-handshakes
 def test_a_handshake_has_the_deadline_of_a_header(served, pair, ca):
     with Server(served[0], *pki.options_of(pair), "--header-timeout", 1, hash_threads=0, tls=ca.context()) as s:
         began = time.monotonic()
@@ -253,6 +259,7 @@ def test_a_connection_beyond_the_limit(served, pair, ca):
 
 # ------------------------------------------------------------------------------------------- what is misconfigured
 
+# shows: security.md tls-bad-pair
 def test_faults_of_certificate_and_key_are_told(served, tmp_path, ca, pair):
     root = served[0]
     other = ca.sign("other-server")
@@ -287,6 +294,7 @@ def test_a_key_that_others_may_read_is_warned_of(served, tmp_path, pair, start):
     assert "can be read" not in start(served[0], *options, ready=False).stderr()
 
 
+# shows: security.md tls-required
 def test_an_address_that_others_reach_wants_tls(served, pair, ca, start):
     warning = "without TLS: whoever is on the way"
     assert warning in start(served[0], host="0.0.0.0").stderr()
@@ -309,6 +317,7 @@ def closed_srv(served, ca, pair):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+# shows: security.md tls-client-certificates
 def test_client_certificates(closed_srv, ca, tmp_path, version):
     def try_with(client):
         with closed_srv.conn(tls=ca.context(client, VERSIONS[version])) as c:
@@ -362,6 +371,7 @@ def test_sighup_reads_the_certificate_again(served, tmp_path, ca, pair, start):
     assert serial_of(s, ca) == serial_in(second) and expiry_shown(s) == expiry_in(second)
 
 
+# shows: security.md tls-bad-pair
 def test_changed_files_are_noticed(served, tmp_path, ca, pair, start):
     """As Kubernetes changes a mounted Secret: by a symlink of a directory. A fault is told once."""
     second = ca.sign("second-of-secret")
@@ -388,6 +398,7 @@ def test_changed_files_are_noticed(served, tmp_path, ca, pair, start):
     assert serial_of(s, ca) == serial_in(second)
 
 
+# shows: security.md tls-reload
 def test_a_hundred_reloads_under_load(served, tmp_path, ca, pair, start):
     root, data = served
     pairs = [pair, ca.sign("turn", days=3)]
@@ -505,6 +516,7 @@ def rest_of(c, head):
     return e.value.body
 
 
+# shows: security.md tls-file-changes
 def test_a_file_that_is_truncated_while_it_is_sent(big):
     s, path, data = big
     c, head = begin(s)
@@ -515,6 +527,7 @@ def test_a_file_that_is_truncated_while_it_is_sent(big):
     assert s.get("/healthz").status == 200
 
 
+# shows: security.md tls-file-changes
 def test_a_file_that_is_changed_while_it_is_sent(big):
     s, path, data = big
     c, head = begin(s)

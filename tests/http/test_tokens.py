@@ -107,6 +107,7 @@ def challenge(r):
 
 
 @pytest.mark.parametrize("path", PATHS + HUB)
+# shows: security.md token-refusals
 def test_nobody_is_refused(world, path):
     for method in ("GET", "HEAD", "OPTIONS"):
         r = world.s.request(path, method=method)
@@ -122,6 +123,7 @@ POSTS = ["/sign", "/models/org/seen/tensors:read", "/models/org/none/plans", "/d
 
 
 @pytest.mark.parametrize("path", POSTS)
+# shows: security.md token-bodies
 def test_no_body_is_read_for_nobody(world, path):
     """RFC 9110 section 10.1.1: a final answer in place of 100. The body never comes."""
     length = [("Content-Length", "8388608")]
@@ -140,6 +142,7 @@ def test_no_body_is_read_for_nobody(world, path):
         assert c.ended()
 
 
+# shows: security.md token-bodies
 def test_bodies_of_nobody_take_no_memory(world):
     """What a client without a token sends, all but the end of twelve bodies of the longest kind, holds up nobody."""
     before = world.s.anon_bytes()
@@ -167,6 +170,7 @@ def test_bodies_of_nobody_take_no_memory(world):
     ("no scheme", None, False),
     ("other name", [("X-Authorization", "Bearer x")], False),
 ])
+# shows: security.md token-refusals
 def test_wrong_credentials(world, what, headers, invalid):
     good = world.every
     headers = headers or {"a prefix": bearer(good[:-1]), "a longer one": bearer(good + "x"),
@@ -191,6 +195,7 @@ def test_mistakes_with_tokens_are_told(world):
         check_error(world.s.get("/models", bearer(key)), 401, "looks like a key for clients of S3")
 
 
+# shows: security.md token-refusals
 def test_two_fields_are_none(world):
     r = world.s.get("/models", bearer(world.every) + bearer(world.every))
     assert r.status == 401 and "invalid_token" in challenge(r), r
@@ -221,6 +226,7 @@ def test_hidden_models_are_not_in_labels(world):
     assert HIDDEN not in text and "some" not in re.sub(r"^#.*$", "", text, flags=re.M)
 
 
+# shows: security.md token-shared-caches
 def test_answers_are_private(world):
     commit = world.s.get("/api/models/org/seen", bearer(world.some)).json()["sha"]
     path = f"/org/seen/resolve/{commit}/config.json"
@@ -244,6 +250,7 @@ def test_s3_refuses_what_is_not_signed(world, start):
         assert r.status == 403 and b"<Code>AccessDenied</Code>" in r.body, r
 
 
+# shows: security.md token-slow-patterns
 def test_slow_patterns_hold_nothing_up(tmp_path, start):
     """Patterns that match each of 300 long names at great length, for longer than the test would wait."""
     root, tokens = tmp_path / "root", tmp_path / "tokens.json"
@@ -314,6 +321,7 @@ def targets(name):
         yield "GET", path, None
 
 
+# shows: security.md token-hidden
 def test_hidden_is_like_absent(world):
     """Everything that can be asked about a hidden name has the answer for a name that never existed."""
     def ask(method, target, headers):
@@ -351,6 +359,7 @@ def paths_of_lists(world):
                 "/org/seen/resolve/safetensors/model.safetensors"]
 
 
+# shows: security.md token-hidden
 def test_the_rest_is_as_without_the_hidden(world):
     """A token that sees some models gets what a server without tokens has that serves these alone."""
     for path in paths_of_lists(world):
@@ -370,6 +379,7 @@ def test_a_token_for_all_sees_all(world):
     assert seen == set(VISIBLE) | {HIDDEN, f"org/{HIDDEN}", f"org/seen/{HIDDEN}", f"{HIDDEN}org/model"}
 
 
+# shows: security.md token-hidden
 def test_plans_belong_to_their_model(world):
     plan = {"engine": "none", "tp_size": 1}
     for token, model in ((world.every, f"org/{HIDDEN}"), (world.every, HIDDEN)):
@@ -449,6 +459,7 @@ def test_changes_need_no_restart(place, start):
     s.wait_for(lambda: "everybody is refused" in s.stderr(), "the warning that no token is left")
 
 
+# shows: security.md token-bad-file
 def test_a_bad_file_changes_nothing(place, start):
     root, tokens = place / "root", place / "tokens"
     write_model(root / "m")
@@ -514,6 +525,7 @@ def test_a_kubernetes_secret_is_followed(place, start):
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
+# shows: security.md token-logs
 def test_the_log_has_names_alone(place, start, form):
     root, tokens = place / "root", place / "tokens"
     write_model(root / "m")
@@ -645,6 +657,7 @@ def test_no_file_is_named(place):
     assert "--tokens FILE" in said and "TENSORD_TOKENS" in said
 
 
+# shows: security.md token-concurrent-commands
 def test_many_make_tokens_at_once(place):
     tokens = place / "tokens"
     command = MAKE_TOKEN + ["--tokens", str(tokens), "--json", "new"]

@@ -95,6 +95,7 @@ def then_unlinked(path, new):
 
 @pytest.mark.parametrize("write", [whole, tail, backwards, rewritten, through_a_mapping, then_unlinked],
                          ids=lambda f: f.__name__)
+# shows: security.md file-mtime-restored
 def test_overwritten_and_the_mtime_put_back(host, write):
     """No complete answer under the old tag has a byte that was written later, and the new bytes get a new tag."""
     s, path, w = host
@@ -119,6 +120,7 @@ def test_overwritten_and_the_mtime_put_back(host, write):
 
 @pytest.mark.parametrize("command", ['cp -p "$1" "$2"', 'cat "$1" > "$2"; touch -r "$1" "$2"',
                                      'dd if="$1" of="$2" bs=1M conv=notrunc status=none; touch -r "$1" "$2"'])
+# shows: security.md file-mtime-restored
 def test_real_tools_put_the_mtime_back(host, command):
     """Copy from a file with the same mtime and size, as in images, Nix and SOURCE_DATE_EPOCH builds."""
     s, path, w = host
@@ -136,6 +138,7 @@ def test_real_tools_put_the_mtime_back(host, command):
 
 
 @pytest.mark.parametrize("target, headers", TARGETS[1:], ids=["file", "ranges", "columns", "rank"])
+# shows: security.md file-mtime-restored
 def test_every_kind_of_answer_notices(host, target, headers):
     s, path, _ = host
     before = path.stat()
@@ -208,6 +211,7 @@ def read_again_and_mode_again(path):
 
 @pytest.mark.parametrize("touch", [mode, link, link_and_unlink, unlink, rename_away, rename_over, same_mtime_over,
                                    read_again_and_mode_again], ids=lambda f: f.__name__)
+# shows: security.md file-metadata
 def test_running_answers_finish(host, touch):
     """Unlink, rename, link and chmod change the ctime as a write does; running answers are complete and right."""
     s, path, _ = host
@@ -227,6 +231,7 @@ def test_running_answers_finish(host, touch):
                 f"{target}: {len(got)} of {len(body)} bytes, {same_prefix(got, body)} right"
 
 
+# shows: security.md file-metadata
 def test_small_answers_while_metadata_changes_all_the_time(host):
     """Small answers are complete and right, or a 503 while the file is scanned again; none breaks off."""
     s, path, w = host

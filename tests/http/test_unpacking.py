@@ -32,6 +32,7 @@ def unpacked(s):
     return s.gauge("tensord_decode_cache_misses_total")
 
 
+# shows: security.md content-damaged-requests
 def test_damage_is_found_once(root, start):
     """Every request for a damaged stream gets the same error, and the stream is unpacked once, for the first."""
     s = start(root)
@@ -78,6 +79,7 @@ def ends_within_the_drain(s, count):
     assert cut in s.stderr(), s.stderr()[-1000:]
 
 
+# shows: security.md host-sigterm-unpacking
 def test_sigterm_while_long_streams_are_unpacked(root, start):
     """Four streams take most of a minute of processor time; twice as many requests wait."""
     s = start(root, "--drain-timeout", DRAIN_S)
@@ -90,6 +92,7 @@ def test_sigterm_while_long_streams_are_unpacked(root, start):
         c.close()
 
 
+# shows: security.md content-transposed host-sigterm-unpacking
 def test_sigterm_while_a_matrix_is_read_across_its_columns(root, start):
     """Each row has an element of every column, and half of the columns are no longer unpacked when they are needed."""
     s = start(root, "--drain-timeout", DRAIN_S)
@@ -102,6 +105,7 @@ def test_sigterm_while_a_matrix_is_read_across_its_columns(root, start):
         ends_within_the_drain(s, 1)
 
 
+# shows: security.md content-transposed
 def test_a_client_that_leaves_ends_unpacking(root, start):
     s = start(root)
     href = "/models/matrix.npz/tensors/a"

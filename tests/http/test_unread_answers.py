@@ -81,6 +81,7 @@ def connected(s, rcvbuf=1 << 20):
 
 @pytest.mark.parametrize("first", ["", "bytes=0-0"], ids=["own", "shared"])
 @pytest.mark.parametrize("nbytes, rcvbuf", [(NBYTES, 1 << 20), (LONG, 1 << 15)], ids=["arrived", "on-its-way"])
+# shows: security.md file-odd-clients
 def test_the_end_of_a_client_proves_nothing(root, start, nbytes, rcvbuf, first):
     """The client shuts down its sending side (nc -N, socat, Go's CloseWrite) and goes on to read."""
     f = File(root, nbytes)
@@ -129,6 +130,7 @@ def test_a_client_that_closes_after_reading_holds_nobody_up(root, start):
     assert f.waited is not None and f.waited < 0.5
 
 
+# shows: security.md file-odd-clients
 def test_the_end_of_the_server_waits_for_readers(root, start):
     """A server that drains keeps the lease until the last answer is read."""
     f = File(root, NBYTES)
@@ -144,6 +146,7 @@ def test_the_end_of_the_server_waits_for_readers(root, start):
     s.wait_exit()
 
 
+# shows: security.md file-odd-clients
 def test_a_client_bound_to_an_interface_gets_copies(root, start):
     """sock_diag does not find it: `curl --interface lo`, a VRF."""
     f = File(root, NBYTES)
@@ -171,6 +174,7 @@ def in_a_namespace(body):
 
 
 @pytest.mark.parametrize("rule", RULES)
+# shows: security.md file-odd-clients
 def test_a_client_behind_a_rule_of_this_host_gets_copies(root, rule):
     """Its socket is connected to another address than the server's is. Needs root, for the network namespace."""
     f = File(root, NBYTES)
@@ -189,6 +193,7 @@ def test_a_client_behind_a_rule_of_this_host_gets_copies(root, rule):
 
 
 @pytest.mark.parametrize("option", ["remote", "off"])
+# shows: security.md file-odd-clients
 def test_no_references_for_relays(root, start, option):
     f = File(root, LONG)
     s = start(root, "--sendfile", option)
@@ -227,6 +232,7 @@ def immutable_attribute(path):
             fcntl.ioctl(f, set_flags, struct.pack("l", before))
 
 
+# shows: security.md file-immutable-attribute
 def test_the_immutable_attribute_may_go_while_an_answer_is_unread(root, start):
     f = File(root, NBYTES)
     with immutable_attribute(f.path) as take_off:
@@ -241,6 +247,7 @@ def test_the_immutable_attribute_may_go_while_an_answer_is_unread(root, start):
 
 
 @pytest.mark.parametrize("leases", ["on", "off"])
+# shows: security.md file-immutable-attribute
 def test_the_immutable_attribute_may_go_while_an_answer_is_sent(root, start, leases):
     """Hours after the file was mapped: what is sent after the write shows, so the answer breaks off."""
     f = File(root, 16 << 20)

@@ -270,6 +270,7 @@ def at_every_interface(server, path):
 
 @pytest.mark.parametrize("lfs_from", [0, 100_000], ids=["with digests", "without"])
 @pytest.mark.parametrize("path", ["model-00002-of-00002.safetensors", "tokenizer.json", "sub/notes.txt", "config.json"])
+# shows: security.md content-lfs-pointers
 def test_a_git_lfs_pointer_is_refused_while_it_arrives(hubs, cache, path, lfs_from):
     """As it will be when it is here: 409 on every interface. The other files of the model are served."""
     files = {"model-00001-of-00002.safetensors": weights(2 * MIB), "other.txt": b"version 1 of a text\n", path: POINTER}
@@ -291,6 +292,7 @@ def test_a_git_lfs_pointer_is_refused_while_it_arrives(hubs, cache, path, lfs_fr
     assert server.get("/org/m/resolve/main/other.txt").body == files["other.txt"]
 
 
+# shows: security.md content-lfs-pointers
 def test_a_pointer_that_comes_late_is_never_sent(hubs, cache):
     """An answer that began before the file came is broken off."""
     hub = hubs({"org/m": {"model.safetensors": POINTER}}, lfs_from=0)
@@ -337,6 +339,7 @@ def test_files_that_are_wanted_come_before_others(hubs, cache):
         assert hub.count("/resolve/") == begun
 
 
+# shows: security.md upstream-wrong-digest
 def test_an_upstream_that_lies_about_a_digest_is_refused(hubs, cache, tmp_path):
     files = model()
     hub = hubs({"org/m": files})
@@ -393,6 +396,7 @@ def test_absent_models_are_asked_for_once_a_minute(hubs, cache):
     assert hub.count("hidden|datasets|x/files|a/b/c") == 0
 
 
+# shows: security.md upstream-kills
 def test_kill_9_in_the_middle_and_the_next_start_goes_on(hubs, cache, tmp_path):
     files = model(nbytes=24 * MIB)
     content = files["model.safetensors"]
@@ -430,6 +434,7 @@ def test_a_lower_bound_than_what_is_kept_is_said_at_the_start(hubs, cache):
     assert server.ids() == ["org/m"]
 
 
+# shows: security.md upstream-slow
 def test_an_upstream_that_dies_and_comes_back_goes_on(hubs, cache):
     files = model(nbytes=12 * MIB)
     content = files["model.safetensors"]
@@ -451,6 +456,7 @@ def test_an_upstream_that_dies_and_comes_back_goes_on(hubs, cache):
     published(server, "org/m")
 
 
+# shows: security.md upstream-errors
 def test_who_waits_for_a_list_is_told_so(cache):
     """Nobody listens at the upstream's port. A request of another server's waits for 2 s, not 10."""
     url = f"http://127.0.0.1:{free_port()}"
@@ -461,6 +467,7 @@ def test_who_waits_for_a_list_is_told_so(cache):
     assert url in server.stderr()                       # where the operator reads why; clients need not know it
 
 
+# shows: security.md upstream-slow
 def test_readers_that_wait_hold_up_nobody_else(hubs, cache):
     """Short ranges and HEAD share a thread (--workers 1); a range that has not arrived must not stop it."""
     files = model()
@@ -486,6 +493,7 @@ def test_readers_that_wait_hold_up_nobody_else(hubs, cache):
         c.close()
 
 
+# shows: security.md upstream-tokens
 def test_a_request_by_token_and_redirects_to_another_host(hubs, cache, tmp_path):
     files = model()
     hub = hubs({"org/m": files}, token="hf_upstream", cdn=True)
@@ -518,6 +526,7 @@ def test_only_all_servers_can_say_that_there_is_no_model(hubs, cache, down_first
                     in server.stderr(), "the log names both")
 
 
+# shows: security.md upstream-token-view
 def test_a_token_decides_before_anything_is_fetched(hubs, cache, tmp_path):
     hub = hubs({"org/m": model(), "other/m": model()})
     tokens = tmp_path / "tokens.json"
@@ -554,6 +563,7 @@ def test_a_model_below_another_stays_hidden_while_both_arrive(hubs, cache, tmp_p
     assert [server.get(path, bearers[0] + part).status for path in paths] == [404, 404]
 
 
+# shows: security.md upstream-errors
 def test_a_tensord_with_tls_and_tokens_is_an_upstream(cache, start, tmp_path):
     ca, other = pki.Authority(tmp_path), pki.Authority(tmp_path, "other")
     pair = ca.sign("server")
@@ -585,6 +595,7 @@ def test_a_tensord_with_tls_and_tokens_is_an_upstream(cache, start, tmp_path):
     assert refused.ids() == stranger.ids() == []
 
 
+# shows: security.md upstream-eviction
 def test_the_least_recently_read_model_makes_room(hubs, cache, tmp_path):
     hub = hubs({f"org/m{i}": model(str(i), 2 * MIB) for i in range(4)})
     root = tmp_path / "cache"
@@ -632,6 +643,7 @@ def test_eviction_leaves_what_the_operator_has_changed(hubs, cache, tmp_path):
     assert not list((tmp_path / "cache" / ".tensord-upstream" / "check").iterdir())
 
 
+# shows: security.md upstream-full-disk
 def test_a_model_that_is_too_large_is_an_answer(hubs, cache, tmp_path):
     hub = hubs({"org/m": model()})
     server = cache(hub.url, "--cache-max-bytes", MIB)
@@ -694,6 +706,7 @@ def test_three_servers_in_a_row(hubs, cache):
     assert third.get("/org/none/resolve/main/config.json", timeout=60).status == 404
 
 
+# shows: security.md upstream-circles
 def test_servers_that_name_each_other_or_themselves_answer_404(cache):
     port, other = free_port(), free_port()
     itself = cache(f"http://127.0.0.1:{port}", "--listen", f"127.0.0.1:{port}", root="itself")
@@ -744,6 +757,7 @@ def test_two_servers_cannot_share_a_directory(hubs, cache):
         cache(hub.url)
 
 
+# shows: security.md upstream-store-removed
 def test_a_store_that_is_removed_while_the_server_runs_is_told(hubs, cache, tmp_path):
     hub = hubs({"org/m": model(), "org/n": model("n"), "org/o": model("o")})
     server = cache(hub.url)
@@ -781,6 +795,7 @@ def test_sigterm_ends_a_fetch_and_its_readers(hubs, cache):
         assert time.monotonic() - begun < 10
 
 
+# shows: security.md upstream-full-disk
 def test_a_full_disk_is_an_answer(hubs, tmp_path):
     """In a mount namespace, so that the mount ends with its processes."""
     unshare = "unshare --mount" if os.geteuid() == 0 else "unshare --map-root-user --mount"
@@ -872,6 +887,7 @@ def test_registrys_requests_that_fetch_nothing(hubs, cache, tmp_path):
     assert hub.count("org/m") == 0
 
 
+# shows: security.md upstream-token-view
 def test_a_registrys_token_decides_before_anything_is_fetched(hubs, cache, tmp_path):
     hub = hubs({"org/m": model(), "other/m": model()})
     tokens = tmp_path / "tokens.json"

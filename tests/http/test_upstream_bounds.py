@@ -18,6 +18,7 @@ RANGES = {"short": "bytes=4000000-4000099", "long": f"bytes=1000000-{4 * MIB}", 
           "end": "bytes=4000000-"}
 
 
+# shows: security.md upstream-wrong-digest
 def test_no_part_is_complete_before_its_file_is_checked(hubs, cache):
     """The upstream lies in the middle of a file. Whoever was cut off may not go on with the tag that he has."""
     files = model()
@@ -56,6 +57,7 @@ def test_no_part_is_complete_before_its_file_is_checked(hubs, cache):
     assert (r.status, r.body) == (206, CONFIG[1:3])     # of which no wrong byte was sent
 
 
+# shows: security.md upstream-wrong-digest
 def test_nobody_goes_on_after_a_fetch_that_failed_of_something_else(hubs, cache):
     """A reader has a wrong byte, and then the upstream lacks another file: nobody has found the byte. The next fetch
     gets it right, so what the reader would get now does not fit to what he has."""
@@ -107,6 +109,7 @@ WAITING = {"short": [("Range", "bytes=3000000-3000010")], "parts": [("Range", "b
 
 
 @pytest.mark.parametrize("workers", [0, 1])
+# shows: security.md upstream-slow
 def test_readers_hold_no_place_for_longer_than_they_may(hubs, cache, workers):
     """Nothing more comes of the file. Who stays is cut off after --send-timeout, and who leaves is gone at once."""
     hub = hubs({"org/m": model()})
@@ -180,6 +183,7 @@ def test_a_server_passes_on_what_another_one_has_not_checked(hubs, cache):
         assert c.read_exact(len(content) - 17 * MIB, head) == content[17 * MIB:]
 
 
+# shows: security.md upstream-wrong-server
 def test_a_dead_server_and_its_twin(hubs, cache):
     files = model()
     hub = hubs({"org/m": files})
@@ -191,6 +195,7 @@ def test_a_dead_server_and_its_twin(hubs, cache):
 
 
 @pytest.mark.parametrize("lie", ["bytes", "digest"])
+# shows: security.md upstream-wrong-server
 def test_another_server_takes_over_from_one_that_lies(hubs, cache, lie):
     """It sends other bytes than it lists, or lists another digest than that of the bytes."""
     files = model()
@@ -209,6 +214,7 @@ def test_another_server_takes_over_from_one_that_lies(hubs, cache, lie):
     assert server.json("/models/org/m")["upstream"] == {"state": "here", "verified": True}
 
 
+# shows: security.md upstream-many-models
 def test_names_of_one_client_are_bounded(hubs, cache):
     """The 65th new name at once is too much, and names that are known are not. Which kind of server the upstream is, is
     asked for the first name alone."""
@@ -251,6 +257,7 @@ def test_a_503_of_a_tensord_may_be_about_one_model_alone(hubs, cache, is_tensord
     assert server.stderr().count("no model is asked for during the next 40 s") == (0 if is_tensord else 1)
 
 
+# shows: security.md upstream-patience
 def test_an_upstream_that_asks_for_patience_is_left_alone(hubs, cache):
     hub = hubs({"org/m": model()})
     hub.retry_after = 40
@@ -268,6 +275,7 @@ def test_an_upstream_that_asks_for_patience_is_left_alone(hubs, cache):
     assert time.monotonic() - begun < 8                 # nobody is kept waiting for what cannot come
 
 
+# shows: security.md upstream-patience
 def test_a_server_that_comes_back_is_asked_while_another_one_asks_for_patience(hubs, cache):
     """The preferred one has gone, and the other one is busy: that must not keep anybody from the first one."""
     models = {name: model(name, 1000) for name in ("org/m", "org/n", "org/o")}
@@ -300,6 +308,7 @@ def test_patience_that_a_file_is_answered_with_is_for_all(hubs, cache):
     assert "no model is asked for during the next 70 s: " + hub.url + " has asked to be left alone" in server.stderr()
 
 
+# shows: security.md upstream-name-taken
 def test_a_part_of_a_name_that_is_taken_is_said(hubs, cache):
     """A model around the directory of another one."""
     hub = hubs({name: model(nbytes=1000) for name in ("two", "two/below")})
@@ -340,6 +349,7 @@ def test_files_that_no_scan_finds_are_left_out(hubs, cache):
     assert server.get("/api/models/org/hidden").status == 404       # as a model without files is
 
 
+# shows: security.md upstream-many-files
 def test_files_of_arriving_models_are_bounded_by_the_limit_on_open_files(hubs, cache, tmp_path):
     many = {f"f{i:03}.txt": b"x" * 10 for i in range(120)}
     few = {f"f{i:03}.txt": b"x" * 10 for i in range(20)} | model(nbytes=1000)

@@ -215,6 +215,7 @@ def test_odd_ids(serve, root):
 
 
 @pytest.mark.parametrize("workers", ["2", "0"])
+# shows: security.md host-waiters
 def test_at_most_max_waiters(serve, workers):
     """Beyond --max-waiters: 503. A client that goes away leaves its place to others."""
     with serve("--max-waiters", "2", "--workers", workers) as s:
@@ -249,6 +250,7 @@ def test_no_waiters_at_all(serve):
         assert s.get(target(tag_of(s))).status == 503
 
 
+# shows: security.md host-waiters
 def test_500_waiters_take_no_threads(serve):
     """They cost no thread while they wait, and at most eight while they are answered, all at once."""
     count = 500
@@ -276,6 +278,7 @@ def test_500_waiters_take_no_threads(serve):
 
 
 @pytest.mark.parametrize("workers", ["2", "0"])
+# shows: security.md host-sigterm-waiters
 def test_sigterm_ends_all_waits(serve, workers):
     with serve("--workers", workers, "--drain-timeout", "120") as s:
         tag = tag_of(s)

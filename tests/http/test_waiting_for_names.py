@@ -192,6 +192,7 @@ def test_an_index_that_becomes_known_is_no_change(serve, root):
         assert s.get(f"/datasets/counts?wait={enc(early)}&timeout=0").status == 304
 
 
+# shows: security.md token-hidden
 def test_a_token_waits_for_what_it_may_see_alone(root, tmp_path, start):
     """A hidden name is waited for like one that is not there, and the list of a token does not change with hidden
     models."""
@@ -232,6 +233,7 @@ def test_a_token_waits_for_what_it_may_see_alone(root, tmp_path, start):
 
 
 @pytest.mark.parametrize("workers", ["2", "0"])
+# shows: security.md host-waiters
 def test_places_of_waiters(serve, workers):
     with serve("--max-waiters", "2", "--workers", workers) as s:
         tag = list_tag(s)

@@ -99,6 +99,7 @@ def test_what_is_renamed_into_place_is_listed(place):
         s.wait_for(lambda: len(s.fds()) <= fds, "all descriptors are closed")
 
 
+# shows: security.md file-written-after-rename
 def test_what_is_written_in_place_settles(place):
     """Written in place, or written to after the rename."""
     root, out = place

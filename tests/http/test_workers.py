@@ -137,6 +137,7 @@ def test_pipelined_requests_are_answered_in_order(root, start):
             assert c.read_response().body == data[a:b]
 
 
+# shows: security.md client-leaves
 def test_a_client_that_has_closed_its_side_is_answered_by_jobs_too(root, start):
     """Beside older connections on the same thread, libmicrohttpd reads from the socket as soon as the job has ended."""
     with start(root, "--workers", "2") as srv, contextlib.ExitStack() as stack:
@@ -190,6 +191,7 @@ def stuck(place):
 
 
 @pytest.mark.parametrize("asked", [SHORT, {"Range": "bytes=1000000-1200000"}, {}])
+# shows: security.md client-hanging-disk
 def test_a_disk_that_hangs_holds_up_nobody_else(stuck, start, asked):
     source, mount_point, hold = stuck
     with start(mount_point, "--workers", "1") as srv, released(hold), contextlib.ExitStack() as stack:
@@ -219,6 +221,7 @@ def test_a_disk_that_hangs_holds_up_nobody_else(stuck, start, asked):
             assert c.read_response().body == expected
 
 
+# shows: security.md client-hanging-disk
 def test_attributes_that_do_not_come_hold_up_nobody_else(stuck, start):
     """All bytes are in memory, but only the file system knows whether the file is still the same."""
     source, mount_point, hold = stuck
@@ -286,6 +289,7 @@ def test_nobody_waits_for_a_socket_whose_answer_waits_for_a_disk(stuck, start, o
         assert waiting.read_response().body == data_of(source)
 
 
+# shows: security.md client-leaves
 def test_a_client_that_goes_while_a_job_works_is_counted(stuck, start):
     source, mount_point, hold = stuck
     with start(mount_point, "--workers", "1") as srv, released(hold), contextlib.ExitStack() as stack:
@@ -359,6 +363,7 @@ def test_what_would_wait_is_refused_when_no_thread_becomes_free(stuck, place, st
         assert calm.request(TENSOR, {"Range": "bytes=3000000-3004095"}).body == data_of(source)[3000000:3004096]
 
 
+# shows: security.md client-hanging-disk
 def test_the_server_stops_while_a_job_waits_for_a_disk(stuck, start):
     """As with a thread that waits for a disk, the stop takes until the disk answers."""
     source, mount_point, hold = stuck

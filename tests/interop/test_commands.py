@@ -57,6 +57,7 @@ def hostile(tmp_path):
     return top
 
 
+# shows: security.md log-terminal
 def test_messages_do_not_act_on_a_terminal(hostile, tmp_path):
     """Checks paths, options and values of the command line of every command."""
     file = hostile + b"/m/bad" + HOSTILE + b".safetensors"
@@ -108,6 +109,7 @@ def test_messages_do_not_act_on_a_terminal(hostile, tmp_path):
     assert_harmless(p.stderr, 1)
 
 
+# shows: security.md log-terminal
 def test_what_is_printed_does_not_act_on_a_terminal(hostile):
     """Checks names from files and directories."""
     for args, status in ((["inspect", hostile], 1), (["verify", hostile], 1), (["verify", hostile + b"/m"], 1),
@@ -124,6 +126,7 @@ def test_what_is_printed_does_not_act_on_a_terminal(hostile):
         assert_harmless(p.stdout + p.stderr)
 
 
+# shows: security.md log-terminal
 def test_logs_do_not_act_on_a_terminal(hostile):
     """Checks names of directories and files in the log of a start and of a scan, and names that a client sends."""
     age(os.fsdecode(hostile))

@@ -145,6 +145,7 @@ def test_a_broken_file_is_refused(made, tmp_path):
                                               for e in m["errors"]), m["errors"]
 
 
+# shows: security.md content-dcp-item-length
 def test_an_item_is_as_long_as_the_metadata_says(made, tmp_path):
     """dcp.load sees only that part of the file, so another archive may end there."""
     shutil.copytree(made[0] / "d", tmp_path / "root" / "d")

@@ -262,6 +262,7 @@ def test_hdf5_of_other_filters_is_listed_with_them(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["deflate", "fletcher32"])
+# shows: security.md content-unpacked-size
 def test_a_damaged_chunk_is_an_error(tmp_path, kind):
     """One bit in a chunk is wrong: the answer is an error that says so, never wrong bytes. Other tensors are still
     served."""
@@ -281,6 +282,7 @@ def test_a_damaged_chunk_is_an_error(tmp_path, kind):
         assert get(server, href, Range="bytes=0-8191").body == little(a)[:8192]
 
 
+# shows: security.md content-damage-midway
 def test_damage_behind_the_first_byte_is_told(tmp_path):
     """An answer that has begun breaks off at the damage. The metric and the access log say why; the log names tensor
     and file."""
@@ -367,6 +369,7 @@ def test_npz_larger_than_a_part(tmp_path):
         assert get(server, href).body == want
 
 
+# shows: security.md content-unpacked-size
 def test_a_damaged_npz_is_an_error_for_every_range(tmp_path):
     """The CRC covers all bytes, so no range of a member with a wrong CRC is answered. A rank file begins with `a`,
     whose elements are larger."""
@@ -547,6 +550,7 @@ def test_legacy_torch_is_little_endian_whatever_it_says(tmp_path):
 
 @pytest.mark.parametrize("place", ["hard link", "cache of the Hub"])
 @pytest.mark.parametrize("first", ["p.pt", "p.npz"])
+# shows: security.md file-two-names
 def test_one_file_that_two_formats_read(tmp_path, place, first):
     """A zip archive that torch.load and numpy.load both read, under two names of one inode: each name's tensors have
     their own bytes, whichever is unpacked first."""

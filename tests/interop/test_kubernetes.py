@@ -145,6 +145,7 @@ def violations(template):
 
 
 @every_set
+# shows: security.md host-container
 def test_pods_are_of_the_restricted_standard(overlay, components):
     """And beyond it: nothing in the root can be written, and nothing of the cluster's can be asked."""
     for name, template in pods(built(overlay, components)):

@@ -137,6 +137,7 @@ def external(proto, name, location, offset=0, length=None):
     tensor.ClearField("raw_data")
 
 
+# shows: security.md content-onnx-external content-lfs-pointers
 def test_external_data_in_a_folder_below_and_where_it_is_not(serve):
     """A tensor without bytes has a reason; the rest is served. The reference refuses to load such models."""
     root = serve.root / "m"
@@ -283,6 +284,7 @@ def bad_models():
 
 
 @pytest.mark.parametrize("name", sorted(bad_models()))
+# shows: security.md content-onnx
 def test_what_the_checker_refuses_is_refused(tmp_path, name):
     data = bad_models()[name].SerializeToString()
     with pytest.raises(onnx.checker.ValidationError):

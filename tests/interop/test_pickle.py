@@ -497,6 +497,7 @@ class Attack:
         return self.parts
 
 
+# shows: security.md content-pickle-calls
 def test_nothing_is_ever_called(tmp_path):
     trace = tmp_path / "trace"
     command = f"touch {trace}"
@@ -576,6 +577,7 @@ def python_verdict(data):
 
 
 @pytest.mark.parametrize("seed", range(4))
+# shows: security.md content-broken-pickles
 def test_broken_pickles_have_the_same_verdict(seed):
     pickles = list(mutants(seed, 4000))
     agreed = collections.Counter()

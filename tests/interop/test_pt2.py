@@ -85,6 +85,7 @@ def test_a_tensor_that_is_pickled(serve):
 
 @pytest.mark.parametrize("repack", [deflated, inner_deflated])
 @pytest.mark.parametrize("writer", WRITERS)
+# shows: security.md content-pt2-deflated
 def test_deflated_members_are_decoded(serve, writer, repack):
     path = serve.root / "net.pt2"
     WRITERS[writer](exported(), path)
@@ -99,6 +100,7 @@ def test_deflated_members_are_decoded(serve, writer, repack):
     assert got["tied.weight"]["alias_of"] == "linear.weight"
 
 
+# shows: security.md content-pt2-deflated
 def test_what_is_deflated_twice_is_listed(tmp_path):
     path = tmp_path / "net.pt2"
     WRITERS["torch_2_8"](exported(), path)
@@ -139,6 +141,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
+# shows: security.md content-pt2-configs
 def test_a_config_that_is_wrong_is_refused(tmp_path, name):
     path = tmp_path / "net.pt2"
     torch.export.save(exported(), path)
@@ -150,6 +153,7 @@ def test_a_config_that_is_wrong_is_refused(tmp_path, name):
         load(path)
 
 
+# shows: security.md content-pt2-configs
 def test_nothing_is_run(tmp_path):
     """A pickle in the place of the state_dict only becomes a record of its calls."""
     class Trap:

@@ -135,6 +135,7 @@ def siblings(server):
     return {f["rfilename"] for f in about["siblings"]} if "siblings" in about else None
 
 
+# shows: security.md pull-appears-complete
 def test_a_new_directory_appears_complete(tmp_path):
     """A server of the directory above lists the model with all files, or not at all, while its files arrive one by
     one; a pull that was killed goes on in the same place."""
@@ -225,6 +226,7 @@ def test_what_is_missing_is_told(model, tmp_path):
 
 # --------------------------------------------------------------------------------- servers that fail or lie
 
+# shows: security.md pull-wrong-content
 def test_a_hub_with_git_names(tmp_path):
     """Of files that are not in LFS the Hub tells Git's names, which are checked."""
     with FakeHub({"a.txt": b"text", "model.safetensors": big(MIB)}, digests="git") as hub:
@@ -272,6 +274,7 @@ def test_pages_of_a_list(hub, tmp_path):
 
 
 @pytest.mark.parametrize("digests", ["lfs", None])
+# shows: security.md pull-broken-answers
 def test_truncated_answers(hub, tmp_path, digests):
     hub.digests = digests
     hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), cut=2_000_000)
@@ -279,6 +282,7 @@ def test_truncated_answers(hub, tmp_path, digests):
     assert report["verified"] == (digests is not None) and hub.count("model.safetensors") >= 5
 
 
+# shows: security.md pull-broken-answers
 def test_answers_that_bring_nothing(hub, tmp_path):
     hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), cut=0)
     begin = time.monotonic()
@@ -288,6 +292,7 @@ def test_answers_that_bring_nothing(hub, tmp_path):
 
 @pytest.mark.parametrize("lie", [{"total": 99}, {"total": 1 << 40}, {"length": 99}, {"length": 10 * MIB * 9},
                                  {"status": 204}, {"ranges": False, "length": 5}])
+# shows: security.md pull-lengths
 def test_lies_about_length(hub, tmp_path, lie):
     hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), **lie)
     fails(hub, tmp_path / "out")
@@ -295,6 +300,7 @@ def test_lies_about_length(hub, tmp_path, lie):
         check(hub, tmp_path / "out", good.url)
 
 
+# shows: security.md pull-lengths
 def test_other_range_than_asked(hub, tmp_path):
     def file(handler, name):
         handler.headers.replace_header("Range", "bytes=1-")
@@ -303,6 +309,7 @@ def test_other_range_than_asked(hub, tmp_path):
     fails(hub, tmp_path / "out", "other bytes than were asked for")
 
 
+# shows: security.md pull-lengths
 def test_body_longer_than_told(hub, tmp_path):
     def file(handler, name):
         data = hub.files[name]
@@ -330,6 +337,7 @@ def test_server_without_ranges_that_breaks_off(hub, tmp_path):
     check(hub, tmp_path / "out")
 
 
+# shows: security.md pull-file-changes
 def test_neither_digest_nor_tag(hub, tmp_path):
     """Bytes of two answers could be of two files, so one answer must bring all."""
     hub.digests = None
@@ -339,6 +347,7 @@ def test_neither_digest_nor_tag(hub, tmp_path):
     assert hub.count("model.safetensors") == 2 and not report["verified"]
 
 
+# shows: security.md pull-file-changes
 def test_file_changes_in_between(hub, tmp_path):
     """Without a digest the file begins anew, and is the new one."""
     new, served = big(seed=2), []
@@ -538,6 +547,7 @@ def test_a_tensord_publishes_a_new_version(model, tmp_path):
     assert tree_of(tmp_path / "out") == tree_of(model.root / "org/m") and json.loads(out)["verified"]
 
 
+# shows: security.md pull-wrong-content
 def test_wrong_digest(hub, tmp_path):
     good = dict(hub.files)
     tree = hub.tree()
@@ -595,6 +605,7 @@ def test_refusals_that_stay(hub, tmp_path, status):
     assert hub.count("config.json") == 1
 
 
+# shows: security.md pull-broken-answers
 def test_stalled_answer(hub, tmp_path):
     stalled = threading.Event()
 
@@ -662,6 +673,7 @@ def test_a_silent_server_holds_up_nobody(hub, tmp_path):
     assert (tmp_path / "out/model.safetensors").read_bytes() == hub.files["model.safetensors"]
 
 
+# shows: security.md pull-broken-answers
 def test_a_server_dies_in_the_middle(hub, tmp_path):
     """The other one brings the rest, without a byte twice but those under way."""
     hub.files["model.safetensors"] = data = big(12 * MIB)
@@ -802,6 +814,7 @@ def test_a_directory_that_cannot_be_written_is_named(hub, tmp_path):
 
 # --------------------------------------------------------------------------------- kills, disks and terminals
 
+# shows: security.md pull-kills
 def test_kills_at_any_moment(tmp_path):
     """50 kill -9 at random moments: whatever was done goes on, and no file is ever wrong."""
     rng, kills, out = random.Random(18), 0, tmp_path / "out"
@@ -853,6 +866,7 @@ def test_resumed_bytes_are_not_fetched_again(hub, tmp_path, sent, digests):
 
 
 @pytest.mark.parametrize("what, code, most_s", [("pull", 1, 5), ("serve", 0, 20)])
+# shows: security.md pull-name-server
 def test_a_resolver_that_is_silent_delays_no_end(tmp_path, what, code, most_s):
     """libcurl asks it on a thread, which cannot be ended and is not waited for: it tries for 90 s. The answer of a
     server that drains may wait for the list of files for 2 s."""
@@ -865,6 +879,7 @@ def test_a_resolver_that_is_silent_delays_no_end(tmp_path, what, code, most_s):
     assert "stopped by a signal" in told["stderr"] or what == "serve", told
 
 
+# shows: security.md pull-kills
 def test_damaged_part_is_found(hub, tmp_path):
     """Bytes on our own disk are hashed too, and a part that was damaged is fetched again."""
     out = tmp_path / "out"
@@ -882,6 +897,7 @@ def test_damaged_part_is_found(hub, tmp_path):
     check(hub, out)
 
 
+# shows: security.md pull-file-changes
 def test_another_content_is_not_resumed(hub, tmp_path):
     out = tmp_path / "out"
     hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), cut=MIB)
@@ -1011,6 +1027,7 @@ def test_the_last_line_tells_what_was_resumed(hub, tmp_path):
 
 
 @pytest.mark.parametrize("how", ["tmpfs", "limit"])
+# shows: security.md pull-full-disk
 def test_full_disk(hub, tmp_path, how):
     out = tmp_path / "out"
     out.mkdir()

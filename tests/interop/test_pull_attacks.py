@@ -20,6 +20,7 @@ from pulls import MIB, QUICK, big, check, environment, fails, pull, tree_of
     "/".join("d" * 33), "x" * 120 + "/" + ("y" * 200 + "/") * 5 + "z", ".a.tensord-part", "d/.a.tensord-journal",
     ".out.tensord-pull/x", ".tensord-upstream", "d/.tensord-upstream/x",
 ])
+# shows: security.md pull-paths
 def test_hostile_paths(hub, tmp_path, path):
     hub.tree = lambda: [hub.item("config.json", b'{"a":1}'), hub.item(path, b"evil")]
     report, err = pull(hub.url, "-o", tmp_path / "a/b/out", code=1)
@@ -27,12 +28,14 @@ def test_hostile_paths(hub, tmp_path, path):
 
 
 @pytest.mark.parametrize("paths", [["a", "a"], ["a", "a/b"], ["a/b", "a/b/c"]])
+# shows: security.md pull-paths
 def test_paths_that_collide(hub, tmp_path, paths):
     hub.tree = lambda: [hub.item(path, b"x") for path in paths]
     pull(hub.url, "-o", tmp_path / "out", code=1)
     assert tree_of(tmp_path) == {}
 
 
+# shows: security.md pull-paths
 def test_links_lead_nowhere(hub, tmp_path):
     """A symlink in the destination is not followed out of it, nor written through."""
     out, outside = tmp_path / "out", tmp_path / "outside"
@@ -55,6 +58,7 @@ def test_links_lead_nowhere(hub, tmp_path):
     b'[{"type":"file","path":"x","size":1,"lfs":{"oid":"ABC"}}]', b'[{"type":"file","path":"\\ud800","size":1}]',
     b"[" * 100_000, b'[{"type":"file","path":"x","size":9223372036854775807},{"type":"file","path":"y","size":1}]',
 ])
+# shows: security.md pull-endless-answers
 def test_hostile_lists(hub, tmp_path, text):
     hub.api = lambda h, path: FakeHub.api(hub, h, path) if "/revision/" in path else h.answer(200, text)
     _, err = pull(hub.url, "-o", tmp_path / "out", code=1)
@@ -71,6 +75,7 @@ def endless(handler, beginning, more):
 
 
 @pytest.mark.parametrize("where", ["api", "file"])
+# shows: security.md pull-endless-answers
 def test_endless_header(hub, tmp_path, where):
     setattr(hub, where, lambda h, path: endless(h, b"", b"X-A: b\r\n"))
     fails(hub, tmp_path / "out", "header")
@@ -79,6 +84,7 @@ def test_endless_header(hub, tmp_path, where):
 
 @pytest.mark.parametrize("beginning", [b"", b"HTTP/1.1 200 OK\r\nX-A: "])
 @pytest.mark.parametrize("where", ["api", "file"])
+# shows: security.md pull-endless-answers
 def test_endless_line_of_a_header(hub, tmp_path, where, beginning):
     def answer(handler, path):
         handler.wfile.write(beginning or b"HTTP/1.1 200 O")
@@ -89,6 +95,7 @@ def test_endless_line_of_a_header(hub, tmp_path, where, beginning):
     assert "memory" not in err
 
 
+# shows: security.md pull-endless-answers
 def test_endless_list(hub, tmp_path):
     hub.api = lambda h, path: endless(h, b"\r\n[", b'{"type":"directory"},') if "/tree/" in path else \
         FakeHub.api(hub, h, path)
@@ -96,6 +103,7 @@ def test_endless_list(hub, tmp_path):
     assert hub.sent < 64 * MIB
 
 
+# shows: security.md pull-endless-answers
 def test_endless_pages_and_links_elsewhere(hub, tmp_path):
     def api(handler, path):
         if "/tree/" in path:
@@ -111,6 +119,7 @@ def test_endless_pages_and_links_elsewhere(hub, tmp_path):
 
 # ------------------------------------------------------------------------------------------ who asks, and TLS
 
+# shows: security.md pull-other-redirects
 def test_token_stays_with_its_host(hub, tmp_path):
     """The Hub redirects files to another host, which must not get the token."""
     with FakeHub(hub.files) as cdn:
@@ -126,6 +135,7 @@ def test_token_stays_with_its_host(hub, tmp_path):
 
 
 @pytest.mark.parametrize("location", ["file:///etc/passwd", "ftp://127.0.0.1/x", "/loop"])
+# shows: security.md pull-other-redirects
 def test_redirects_that_are_not_followed(hub, tmp_path, location):
     hub.file = lambda h, name: h.answer(302, b"", Location=hub.url + "/org/m/resolve/x/" + name
                                         if location == "/loop" else location)
@@ -168,6 +178,7 @@ def test_tokens_of_a_tensord(model, tmp_path):
         assert secret not in server.stderr()
 
 
+# shows: security.md pull-certificates
 def test_tls(model, tmp_path):
     ca, other = pki.Authority(tmp_path), pki.Authority(tmp_path, "other")
     pair, client = ca.sign("server"), ca.sign("client", usage="clientAuth")
@@ -218,6 +229,7 @@ def test_bodies_without_reasons(hub, tmp_path, body):
     fails(hub, tmp_path / "out", "503", args=("--retry-for", "0"))
 
 
+# shows: security.md pull-other-redirects
 def test_tls_is_not_given_up(tmp_path, hub):
     ca = pki.Authority(tmp_path)
     pair = ca.sign("server")
@@ -301,6 +313,7 @@ REDIRECTS = {
 }
 
 
+# shows: security.md pull-near-redirects
 def test_where_redirects_may_lead(tmp_path):
     """Not to addresses that only this host or its network can reach, unless the server is at such an address itself;
     never to those where clouds hand out credentials."""

@@ -499,6 +499,7 @@ def test_an_engines_plan_is_the_engines_files(srv):
         same(load_safetensors(srv.get(x["href"]).body), load_safetensors(rank(srv, "one", "vllm", 2, r).body))
 
 
+# shows: security.md client-plans
 def test_bad_plans(srv):
     post = lambda body: srv.post("/models/one/plans", body)
     for body in (b"", b"{", b"[]", b"{}", b'{"engine":"vllm"}', b'{"tp_size":2}', b'{"engine":"vllm","tp_size":0}',

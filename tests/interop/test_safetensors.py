@@ -449,6 +449,7 @@ def test_the_numbers_1_to_31_are_all_there():
 
 
 @pytest.mark.parametrize("name", bad_inputs.CASES)
+# shows: security.md content-safetensors
 def test_verdict(bad_dir, package_verdicts, name):
     """inspect accepts and refuses the same files as the package, except STRICTER; an error is one line."""
     number, verdict, raw = bad_inputs.CASES[name]
@@ -478,6 +479,7 @@ def test_verdict(bad_dir, package_verdicts, name):
                         t["name"]).get_dtype(), f"{name}: {t}"
 
 
+# shows: security.md content-safetensors
 def test_refusals_say_where(bad_dir):
     """formats.md: errors are clear and name the byte position."""
     for name in ("header {", "gap between tensors", "unknown dtype", "metadata integer", "three offsets",
@@ -487,6 +489,7 @@ def test_refusals_say_where(bad_dir):
                                                           "")), f"{name}: no position in {err!r}"
 
 
+# shows: security.md content-lengths
 def test_nothing_is_allocated_beyond_the_files_size(bad_dir, tmp_path):
     good = tmp_path / "good.safetensors"
     write_by_hand(good, [tensor("w", "U8", [8])])
@@ -512,6 +515,7 @@ def test_a_100_mb_file_that_claims_a_big_header_is_refused_quickly(tmp_path):
     assert code == 1 and one_line(err), err
 
 
+# shows: security.md file-broken-neighbour
 def test_all_bad_inputs_in_one_root(bad_dir, start_on, tmp_path):
     """Served together: each is listed under its model's errors, and the good model beside them is served."""
     good = tensor("w", "U8", [1000])

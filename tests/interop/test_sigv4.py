@@ -110,6 +110,7 @@ def test_200_random_requests_are_accepted(rng, monkeypatch):
 
 @pytest.mark.parametrize("age,code", [(-SKEW - 1, "RequestTimeTooSkewed"), (-SKEW, "ok"), (SKEW, "ok"),
                                       (SKEW + 1, "RequestTimeTooSkewed")])
+# shows: security.md s3-signatures
 def test_clocks_may_differ_by_15_minutes(rng, monkeypatch, age, code):
     assert verdicts([Signed(rng, monkeypatch, False, age).lines() for _ in range(5)]) == [code] * 5
 
@@ -134,6 +135,7 @@ def changes(rng, text):
 
 
 @pytest.mark.parametrize("presigned", [False, True])
+# shows: security.md s3-signatures
 def test_every_single_byte_change_is_refused(rng, monkeypatch, presigned):
     """Path, query, signed header values, date, scope and signature. What means the same may be accepted, as S3 does."""
     asked = []

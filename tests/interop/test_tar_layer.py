@@ -60,6 +60,7 @@ def paths():
     yield "a b/c\td/'\"\\.json"
 
 
+# shows: security.md oci-layer-names
 def test_every_length_of_a_path():
     names = list(paths())
     found = members(dump(*((name, i) for i, name in enumerate(names))))
@@ -69,6 +70,7 @@ def test_every_length_of_a_path():
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "d/" * 60 + "model.safetensors"], ids=["short", "long"])
+# shows: security.md oci-layer-names
 def test_sizes_around_8_gib(name):
     found = members(dump(*((name, size) for size in SIZES)))
     for size in SIZES:

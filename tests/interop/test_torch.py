@@ -852,6 +852,7 @@ def attacks(trace):
 
 @pytest.mark.parametrize("zipped", [True, False])
 @pytest.mark.parametrize("name", [*attacks(Path("x"))])
+# shows: security.md content-pickle-calls
 def test_nothing_is_run(serve, tmp_path, name, zipped):
     trace = tmp_path / "trace"
     want = filled(torch.float32, (4, 4))

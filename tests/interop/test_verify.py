@@ -88,6 +88,7 @@ def test_beside_a_running_server(models, tmp_path):
         assert s.gauge("tensord_digest_store") == 1
 
 
+# shows: security.md digest-bit-rot
 def test_a_content_that_is_not_what_was_recorded(models, tmp_path):
     """Bit rot: the same identity, other bytes. A disk changes the bytes; here the log has another digest instead."""
     state = tmp_path / "state"
@@ -175,6 +176,7 @@ def test_names_of_a_cache(cache):
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+# shows: security.md digest-wrong-blob
 def test_a_changed_blob(cache, name):
     folder, blobs = cache
     path = folder / "blobs" / blobs[name]

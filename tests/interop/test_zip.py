@@ -227,6 +227,7 @@ def test_what_zipfile_refuses_is_refused(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", STRICTER)
+# shows: security.md content-ambiguous-archives
 def test_what_zipfile_does_not_mind_is_refused(tmp_path, name):
     _, ok, err = verdict(tmp_path, STRICTER[name])
     assert not ok and len(err.splitlines()) == 1, err

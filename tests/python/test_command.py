@@ -57,6 +57,7 @@ def test_get_of_a_model_needs_a_regular_file(url, tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
 
 
+# shows: security.md python-full-disk
 def test_get_leaves_the_files_of_others_alone(url, tmp_path, capsys):
     (tmp_path / "out.part").write_text("precious")
     assert get(url, "-o", tmp_path / "out") == 0 and get(url, "w", "-o", tmp_path / "out") == 0
@@ -68,6 +69,7 @@ def test_get_leaves_the_files_of_others_alone(url, tmp_path, capsys):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "out", "out.part", "root"]
 
 
+# shows: security.md python-full-disk
 def test_get_on_a_full_disk_ends_with_a_message(serve, tmp_path):
     """On a file system of 1 MiB, where it is shown that a hole that cannot be filled does not end the process."""
     (serve.root / "m").mkdir()

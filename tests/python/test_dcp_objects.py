@@ -205,6 +205,7 @@ def test_little_is_read(served):
     assert 1000 < bytes_of(server, ".distcp", "objects-little") < 3000 < (root / "values/__0_0.distcp").stat().st_size
 
 
+# shows: security.md python-object-versions
 def test_a_checkpoint_that_changes_before_its_objects_are_read(serve):
     """The values would be of another step than the tensors."""
     dcp.save({"w": torch.ones(2), "step": 1}, checkpoint_id=serve.root / "m", no_dist=True)
@@ -271,6 +272,7 @@ def random_value(source, depth=0):
 
 
 @pytest.mark.parametrize("protocol", (2, 3, 4, 5))
+# shows: security.md python-pickles
 def test_plain_pickles_of_all_protocols(protocol):
     source = random.Random(protocol)
     for _ in range(300):
@@ -284,6 +286,7 @@ def test_plain_pickles_of_all_protocols(protocol):
             pickles.read_plain(pickle.dumps(value, protocol))
 
 
+# shows: security.md python-pickles
 def test_every_prefix_and_many_mutations_of_a_pickle():
     """They end with a value or with NotReadable, and nothing else."""
     for protocol in (2, 4):
@@ -312,6 +315,7 @@ def test_every_prefix_and_many_mutations_of_a_pickle():
     (b"cos\nsystem\n(X\x02\x00\x00\x00idtR.", "os.system"), (b"\x8c\x02os\x8c\x06system\x93.", "os.system"),
     (b"K\x01K\x02\x93.", "name is not a text"), (b"cos\nsystem", "cut off"), (b"}.", "a dict"), (b"\x8f.", "a set"),
     (b"C\x01a.", "bytes"), (b"I1\n.", "opcode 0x49"), (b"]" + b"]a" * 1_000_000 + b".", "more than 2000000 opcodes")))
+# shows: security.md python-pickles
 def test_pickles_that_are_not_read(data, why):
     with pytest.raises(pickles.NotReadable, match=why):
         pickles.read_plain(data)
@@ -326,6 +330,7 @@ def metadata_of(objects, paths=None):
                                  {MetadataIndex(name): _StorageInfo(*place) for name, place in objects.items()}))
 
 
+# shows: security.md python-pickles
 def test_indexes_that_are_not_believed():
     read = dcp_objects.parse_index
     assert read(metadata_of({"a": ("f", 1, 2)})).places == {"a": dcp_objects.Place("f", 1, 2)}
@@ -349,6 +354,7 @@ def test_indexes_that_are_not_believed():
     assert read(metadata_of({}, {f"{n}": shared for n in range(1000)})).paths is None
 
 
+# shows: security.md python-pickles
 def test_archives_that_are_not_read():
     whole = archive_of([1, 2])
     assert dcp_objects.value_of(whole) == [1, 2]
@@ -377,6 +383,7 @@ def test_archives_that_are_not_read():
             pass
 
 
+# shows: security.md python-pickles
 def test_objects_that_overlap_are_read_once(serve):
     """Of many names for the same bytes one is read, since each costs work."""
     folder = serve.root / "m"

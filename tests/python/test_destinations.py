@@ -46,6 +46,7 @@ def test_a_default_device_changes_nothing(model):
         assert got.device.type == "cpu" and torch.equal(got, want)
 
 
+# shows: security.md python-destinations
 def test_the_meta_device_takes_no_bytes(model):
     with torch.device("meta"):
         module = torch.nn.Linear(48, 64, bias=False)
@@ -55,6 +56,7 @@ def test_the_meta_device_takes_no_bytes(model):
         model.read_boxes([("w", None)], out=[torch.empty(64, 48, device="meta")])
 
 
+# shows: security.md python-destinations
 def test_distributed_tensors_are_refused_or_left_to_torch(model):
     import torch.distributed as dist
     from torch.distributed.tensor import Shard, distribute_tensor
@@ -78,6 +80,7 @@ def test_distributed_tensors_are_refused_or_left_to_torch(model):
         dist.destroy_process_group()
 
 
+# shows: security.md python-destinations
 def test_conjugate_views_get_the_values(model):
     for fill in (lambda out: model.read_boxes([("c", None)], out=[out]), lambda out: out.copy_(lazy_of(model, "c")),
                  lambda out: model.load_into({"c": out}, strict=False)):
@@ -205,6 +208,7 @@ def test_arguments_by_name(model, number):
     assert torch.equal(CALLS[number](lazy_of(model, "w")).clone(), CALLS[number](model.plain["w"]))
 
 
+# shows: security.md python-tokens
 def test_saved_lazy_tensors_hold_their_bytes_and_no_token(model):
     lazy = lazy_of(model, "w")
     file = io.BytesIO()
@@ -217,6 +221,7 @@ def test_saved_lazy_tensors_hold_their_bytes_and_no_token(model):
     assert torch.equal(pickle.loads(pickle.dumps(lazy)), model.plain["w"] + 1)
 
 
+# shows: security.md python-tokens
 def test_the_token_is_not_shown(model):
     assert "SESAME" not in repr(model.options) and model.options.token == "SESAME-17"
 

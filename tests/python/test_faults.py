@@ -1,4 +1,5 @@
 """Servers and networks that fail in the middle of a load: no wrong byte, nothing read twice, one clear error."""
+# shows: security.md python-versions
 import itertools
 import os
 import random

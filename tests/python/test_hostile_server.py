@@ -58,6 +58,7 @@ def load(server):
     {"shape": [1] * 65, "nbytes": 4}, {"offset": "x"}, {"file": 7}, {"alias_of": 3}, {"addressable": 0}, {"dtype": []},
     {"name": "\ud800"}, {"nbytes": 2**60}, {"nbytes": "4194304"}, {"shape": None}, {"name": ["w"]},
 ])
+# shows: security.md python-manifests
 def test_manifests_whose_sizes_do_not_fit(hostile, change):
     hostile.answers["GET"] = answer({**GOOD, "tensors": [{**GOOD["tensors"][0], **change}]})
     with pytest.raises(tensord.ProtocolError, match="the manifest is not one of tensord"):
@@ -65,6 +66,7 @@ def test_manifests_whose_sizes_do_not_fit(hostile, change):
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"{}", b"[" * 200000, b"<html>", b"\xff\xfe", b"null", b"1e999"])
+# shows: security.md python-manifests
 def test_what_is_no_manifest(hostile, body):
     hostile.answers["GET"] = answer(body)
     with pytest.raises(tensord.ProtocolError, match="is this a tensord server|not one of tensord"):
@@ -80,6 +82,7 @@ def test_what_is_no_manifest(hostile, body):
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n\r\n",
     b"HTTP/1.1 200 OK\r\nContent-Length: 1e3\r\n\r\n",
 ])
+# shows: security.md python-answers
 def test_what_is_no_answer(hostile, head):
     hostile.answers["GET"] = head
     with pytest.raises((tensord.ProtocolError, tensord.ConnectError)) as caught:
@@ -92,6 +95,7 @@ def test_what_is_no_answer(hostile, head):
     {"href": "x"}, {"href": 5}, {"etag": 'a"\r\nX: "b'}, {"etag": ""}, {"nbytes": -1}, {"nbytes": "5"},
     {"nbytes": True},
 ])
+# shows: security.md python-paths
 def test_plans_lead_nowhere_else(hostile, row):
     hostile.answers["GET"] = answer(GOOD)
     plan = {"ranks": [{"rank": 0, "href": "/models/m/plans/p/boxes.bin", "etag": "e", "nbytes": 4194304, **row}]}
@@ -101,12 +105,14 @@ def test_plans_lead_nowhere_else(hostile, row):
     assert {line.split()[1] for line in hostile.seen} == {"/models/m/tensors", "/models/m/plans"}
 
 
+# shows: security.md python-paths
 def test_a_redirect_is_refused_with_its_status(hostile):
     hostile.answers["GET"] = answer(b"", "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/models/m/tensors")
     with pytest.raises(tensord.AnswerError, match="302"):
         load(hostile)
 
 
+# shows: security.md python-tokens
 def test_tokens_are_sent_and_never_shown(hostile, monkeypatch):
     hostile.answers["GET"] = answer({"error": {"code": 401, "status": "X", "message": "who"}}, "HTTP/1.1 401 No")
     monkeypatch.setenv("TENSORD_TOKEN", "sesame-17")
@@ -140,6 +146,7 @@ def test_names_are_encoded_in_requests(hostile):
     assert hostile.seen[4] == "GET /models/a%3Fb%23c/tensors HTTP/1.1"
 
 
+# shows: security.md python-unserved-tensors
 def test_a_tensor_without_a_reason_is_not_left_unfilled(hostile):
     row = {**GOOD["tensors"][0], "nbytes": 0, "addressable": False, "reason": ""}
     hostile.answers["GET"] = answer({**GOOD, "tensors": [row]})
@@ -148,12 +155,14 @@ def test_a_tensor_without_a_reason_is_not_left_unfilled(hostile):
         tensord.load_into(target, hostile.url, dtype="any")
 
 
+# shows: security.md python-manifests
 def test_one_name_has_one_tensor(hostile):
     hostile.answers["GET"] = answer({**GOOD, "tensors": [GOOD["tensors"][0]] * 2})
     with pytest.raises(tensord.ProtocolError, match="a name that two tensors have"):
         load(hostile)
 
 
+# shows: security.md python-manifests
 def test_a_manifest_is_of_the_model_that_was_asked_for(hostile):
     """Its name goes into later requests, which other servers get too."""
     hostile.answers["GET"] = answer({**GOOD, "model": "../../internal/admin"})
@@ -210,6 +219,7 @@ OK = b"HTTP/1.1 200 OK\r\n"
     (OK + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n", b"Trailer: x\r\n", 0, "lines after a body"),
     (OK, b"X", 0.2, "did not end a header within 0.5 s"),
 ], ids=["100", "103", "trailers", "drip"])
+# shows: security.md python-answers
 def test_answers_without_an_end(begin, again, every, error):
     began = time.monotonic()
     with Endless(begin, again, every) as server, pytest.raises(tensord.TensordError, match=error):
@@ -229,6 +239,7 @@ def test_answers_without_an_end(begin, again, every, error):
     (b"HTTP/1.1 302 Found\r\nLocation: http://x/\x1b]0;y\x07\r\nContent-Length: 0\r\n\r\n", "control characters"),
     (b"HTTP/1.1 302 Found\r\nLocation: http://x/y\r\nContent-Length: 0\r\n\r\n", "leads to http://x/y; redirects are"),
 ], ids=range(10))
+# shows: security.md python-answers
 def test_heads_that_are_refused(head, error):
     with Endless(head) as server, pytest.raises(tensord.TensordError, match=error):
         tensord.load_file(server.url, retry_for=0.3, stall_timeout=0.5)
@@ -237,12 +248,14 @@ def test_heads_that_are_refused(head, error):
 
 @pytest.mark.parametrize("page", [{"models": None}, [], {"models": 7}, {"models": [{}]}, {"models": [{"id": "a/../b"}]},
                                   {"models": [], "next_page_token": "t"}])
+# shows: security.md python-lists
 def test_lists_of_models(hostile, page):
     hostile.answers["GET"] = answer(page)
     with pytest.raises(tensord.ProtocolError, match="the list of models"):
         tensord.connect(hostile.url.rpartition("/")[0]).models()
 
 
+# shows: security.md python-lists
 def test_a_list_of_models_that_does_not_end(hostile, monkeypatch):
     import tensord.client
 
@@ -258,6 +271,7 @@ def peak():
         return int(re.search(r"VmRSS:\s+(\d+) kB", status.read())[1]) // 1024
 
 
+# shows: security.md python-memory
 def test_memory_is_used_by_what_comes(hostile):
     """3 GB are promised, by a manifest or a file's length, and nothing is sent."""
     rows = [{"name": "w", "dtype": "U8", "shape": [3 * 10**9], "nbytes": 3 * 10**9, "file": "f", "offset": 0}]
@@ -281,6 +295,7 @@ def test_memory_is_used_by_what_comes(hostile):
     assert max(most) - before < 200
 
 
+# shows: security.md python-paths
 def test_names_of_files_lead_nowhere_else(hostile, tmp_path):
     from tensord.net import resources
 
@@ -347,6 +362,7 @@ def test_files_that_are_not_described(hostile, fields, tmp_path):
         resources.fetch(tensord.connect(hostile.url, retry_for=0.2).session, "m", "config.json", str(tmp_path / "new"))
 
 
+# shows: security.md python-versions
 def test_a_whole_file_without_its_tag_is_not_taken(hostile, tmp_path):
     from tensord.net import resources
 
@@ -356,6 +372,7 @@ def test_a_whole_file_without_its_tag_is_not_taken(hostile, tmp_path):
         resources.fetch(tensord.connect(hostile.url, retry_for=0.2).session, "m", "config.json", str(tmp_path))
 
 
+# shows: security.md python-versions
 def test_rank_files_of_two_versions_are_not_mixed(hostile):
     """A server that has forgotten the plan registers it anew, with another tag."""
     manifest = {**GOOD, "tensors": [{**GOOD["tensors"][0], "shape": [4 * 2**20], "nbytes": 2**24}]}
@@ -378,6 +395,7 @@ def test_rank_files_of_two_versions_are_not_mixed(hostile):
 NASTY = "\x1b]0;pwned\x07\x1b[2J\nforged line"
 
 
+# shows: security.md python-terminal
 def test_a_server_writes_nothing_to_the_terminal(hostile, capfd):
     from tensord.__main__ import main
 

@@ -59,6 +59,7 @@ static int status_of(struct place *place, const char *target, const char *lines,
     return status;
 }
 
+/* shows: security.md token-refusals */
 static void credentials_are_judged(void **state)
 {
     (void)state;
@@ -102,6 +103,7 @@ static void credentials_are_judged(void **state)
 }
 
 /* Clients of registries send a name and a password; the password is the token. RFC 7617 section 2. */
+/* shows: security.md oci-tokens */
 static void passwords_are_tokens(void **state)
 {
     (void)state;
@@ -144,6 +146,7 @@ static void passwords_are_tokens(void **state)
 }
 
 /* The server asks before it reads a body: what the facade would refuse is not read. */
+/* shows: security.md token-bodies */
 static void bodies_are_read_for_good_credentials(void **state)
 {
     (void)state;

@@ -368,6 +368,7 @@ static int rescan_status(struct place *place, enum td_rescan_from from, bool is_
     return status;
 }
 
+/* shows: security.md host-rescan-from */
 static void rescans_are_for_this_machine(void **state)
 {
     (void)state;

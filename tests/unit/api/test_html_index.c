@@ -112,6 +112,7 @@ static void links_lead_somewhere(void **state)
 }
 
 /* Names stay inside their text or attribute: a page has its own tags and no others. */
+/* shows: security.md content-html-names */
 static void hostile_names_are_text(void **state)
 {
     (void)state;

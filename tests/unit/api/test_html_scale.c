@@ -97,6 +97,7 @@ static char *text_of(struct place *place, struct td_blob *blob)
     return text;
 }
 
+/* shows: security.md client-html */
 static void memory_does_not_grow_with_the_folder(void **state)
 {
     (void)state;
@@ -121,6 +122,7 @@ static void memory_does_not_grow_with_the_folder(void **state)
 }
 
 /* AT_ONCE readers, each at another place in its page. */
+/* shows: security.md client-html */
 static void many_at_once(void **state)
 {
     (void)state;
@@ -200,6 +202,7 @@ static void check_numbered(const struct place *place, uint64_t off, size_t len)
 }
 
 /* A range anywhere costs a small part of the page. A reader that continues renders no row twice. */
+/* shows: security.md client-html */
 static void any_part_can_be_read(void **state)
 {
     (void)state;

@@ -127,6 +127,7 @@ static void other_libraries(void **state)
 }
 
 /* Files that cannot be parsed add no members to the description; the repository gets the tag unreadable-files. */
+/* shows: security.md content-front-matter */
 static void hostile_files_say_nothing(void **state)
 {
     (void)state;

@@ -85,6 +85,7 @@ static void errors_say_what_is_missing(void **state)
     close_place(&place);
 }
 
+/* shows: security.md hub-large-repositories */
 static void paths_without_an_end(void **state)
 {
     (void)state;

@@ -171,6 +171,7 @@ static void pages_of_lists(void **state)
 }
 
 /* No value of the request can break out of its place in the Link field. */
+/* shows: security.md client-host client-forwarded */
 static void hosts_in_links(void **state)
 {
     (void)state;

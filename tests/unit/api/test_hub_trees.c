@@ -131,6 +131,7 @@ static void name_file(char out[128], size_t i)
 
 /* A tree that is too large for one answer comes in pages, which together are the tree. The description then has no
  * siblings. */
+/* shows: security.md hub-large-repositories */
 static void very_large_trees_have_pages(void **state)
 {
     (void)state;
@@ -196,6 +197,7 @@ static void very_large_trees_have_pages(void **state)
 
 /* Large answers share a budget; beyond it they are answered 503. Small answers are still sent, and so are rank files,
  * which have their own budget. */
+/* shows: security.md hub-large-answers */
 static void memory_of_large_answers_is_bounded(void **state)
 {
     (void)state;
@@ -239,6 +241,7 @@ static void memory_of_large_answers_is_bounded(void **state)
 }
 
 /* A list stops planning rank files after TD_HUB_PLAN_NS. */
+/* shows: security.md hub-large-answers */
 static void planning_for_a_list_ends(void **state)
 {
     (void)state;
@@ -422,6 +425,7 @@ static void cursors_that_no_list_gave_out(void **state)
     close_place(&place);
 }
 
+/* shows: security.md hub-large-repositories */
 static void bad_paths_info(void **state)
 {
     (void)state;

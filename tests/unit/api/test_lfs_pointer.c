@@ -32,6 +32,7 @@ static void open_cloned(struct place *place)
 }
 
 /* Pointers are answered 409: huggingface_hub repeats requests after 429 and 5xx, and remembers 404. */
+/* shows: security.md content-lfs-pointers */
 static void pointers_are_refused(void **state)
 {
     (void)state;
@@ -108,6 +109,7 @@ static void expect_errors(const cJSON *array, const char *name, const char *want
 #define CLONED_ERRORS \
     "almost.txt: " REASON "; model.safetensors: " REASON "; sub/any.bin: " REASON "; tokenizer.json: " REASON
 
+/* shows: security.md content-lfs-pointers */
 static void lists_mark_pointers(void **state)
 {
     (void)state;

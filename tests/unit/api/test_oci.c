@@ -277,6 +277,7 @@ static void paths_have_their_facade(void **state)
 }
 
 /* No byte of a name that a client made up begins a field of the answer. */
+/* shows: security.md oci-requests */
 static void names_are_escaped_in_fields(void **state)
 {
     (void)state;
@@ -298,6 +299,7 @@ static void names_are_escaped_in_fields(void **state)
 }
 
 /* More files than a manifest can name: an error that says so, and no work that grows with them. */
+/* shows: security.md oci-large-repositories */
 static void large_repositories_are_no_artifacts(void **state)
 {
     (void)state;
@@ -323,6 +325,7 @@ static void large_repositories_are_no_artifacts(void **state)
 }
 
 /* The GGUF files of such a repository have manifests all the same, since these do not list its other files. */
+/* shows: security.md oci-large-repositories */
 static void gguf_files_of_large_repositories_are_pulled(void **state)
 {
     (void)state;
@@ -366,6 +369,7 @@ static void gguf_files_of_large_repositories_are_pulled(void **state)
 
 /* A repository with very many GGUF files of one quantisation: a digest that nothing has does not cost a manifest for
  * each of them, but what was given out by the name of any file is found. */
+/* shows: security.md oci-many-files */
 static void unknown_digests_cost_little(void **state)
 {
     (void)state;
@@ -426,6 +430,7 @@ static uint64_t time_of_tags(int models)
 }
 
 /* Eight times as many models take some eight times as long, and not 64 times. */
+/* shows: security.md oci-many-files */
 static void tags_cost_what_there_are_models(void **state)
 {
     (void)state;

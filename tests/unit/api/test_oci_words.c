@@ -14,6 +14,7 @@ static bool text_is(struct td_text text, const char *wanted)
     return wanted == NULL ? text.len == 0 : td_text_equals(text, wanted);
 }
 
+/* shows: security.md oci-requests */
 static void paths_are_split(void **state)
 {
     (void)state;
@@ -71,6 +72,7 @@ static void paths_are_split(void **state)
 }
 
 /* image-spec, descriptor.md, "Digests". */
+/* shows: security.md oci-requests */
 static void digests_are_read(void **state)
 {
     (void)state;
@@ -210,6 +212,7 @@ static void long_titles_are_cut(void **state)
 }
 
 /* A file whose name was chosen so that the digits do not help. */
+/* shows: security.md oci-names */
 static void titles_that_still_meet_are_an_error(void **state)
 {
     (void)state;

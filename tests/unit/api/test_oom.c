@@ -365,6 +365,7 @@ static void torture_counted(struct loopback *loop, const char *target)
 
 /* A large answer takes memory from the budget while it is written, so that an answer without room is not built
  * first. */
+/* shows: security.md hub-large-answers */
 static void large_answers_are_counted_while_they_grow(void **state)
 {
     (void)state;

@@ -588,6 +588,7 @@ static void tokens_are_checked(void **state)
 }
 
 /* Queries made to be slow or to break the document. */
+/* shows: security.md s3-listings */
 static void hostile_queries(void **state)
 {
     (void)state;

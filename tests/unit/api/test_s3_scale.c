@@ -74,6 +74,7 @@ static void list(struct place *place, const char *target, struct td_response *re
     td_uri_fini(&uri);
 }
 
+/* shows: security.md s3-listings */
 static void pages_cost_what_is_on_them(void **state)
 {
     (void)state;

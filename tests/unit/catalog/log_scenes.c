@@ -177,6 +177,7 @@ void scene_the_file_is_as_described(void **state)
     tree_close(&scene.tree);
 }
 
+/* shows: security.md digest-damaged-log oci-damaged-log */
 void scene_every_prefix_is_used_as_far_as_it_goes(void **state)
 {
     enum { COUNT = 4 };
@@ -191,6 +192,7 @@ void scene_every_prefix_is_used_as_far_as_it_goes(void **state)
     tree_close(&scene.tree);
 }
 
+/* shows: security.md digest-damaged-log oci-damaged-log */
 void scene_no_changed_byte_is_believed(void **state)
 {
     enum { COUNT = 3 };
@@ -243,6 +245,7 @@ void scene_a_log_that_others_can_write_to_is_refused(void **state)
 
 /* After a write that stopped anywhere, look-ups work, no write is tried again, and the next start finds the complete
  * records. */
+/* shows: security.md digest-disk-full */
 void scene_a_full_disk_stops_the_log_once(void **state)
 {
     struct scene scene;
@@ -283,6 +286,7 @@ void scene_short_writes_are_continued(void **state)
 
 /* After a failed fdatasync the kernel takes the lost pages for written, so a second call that succeeds would mean
  * nothing. */
+/* shows: security.md digest-disk-full */
 void scene_a_failed_synchronisation_is_not_repeated(void **state)
 {
     struct scene scene;

@@ -103,6 +103,7 @@ static void special_folders(void **state)
 }
 
 /* The work is counted, and bounded by the lengths' product whatever the stars. */
+/* shows: security.md rows-patterns */
 static void many_stars(void **state)
 {
     (void)state;
@@ -280,6 +281,7 @@ static void damaged_cards(void **state)
 enum { MOST = 10000 };
 
 /* There are at most 10,000 patterns, and reading them is not quadratic. */
+/* shows: security.md rows-patterns */
 static void a_card_with_many_patterns(void **state)
 {
     (void)state;

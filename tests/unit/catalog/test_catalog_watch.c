@@ -109,6 +109,7 @@ static void changes_start_scans(void **state)
 }
 
 /* 3,000 models come one by one: the last one is seen, and scans follow one another at least 50 ms apart. */
+/* shows: security.md host-many-changes */
 static void a_burst_is_few_scans(void **state)
 {
     (void)state;
@@ -139,6 +140,7 @@ static void a_burst_is_few_scans(void **state)
 
 /* Scans that take 50 ms each, of a tree that always changes: they may take 0.1 s at once, then a quarter of the time.
  */
+/* shows: security.md host-many-changes */
 static void endless_changes_are_scanned_a_quarter_of_the_time(void **state)
 {
     (void)state;
@@ -162,6 +164,7 @@ static void endless_changes_are_scanned_a_quarter_of_the_time(void **state)
 }
 
 /* A file that grows all the time is looked at once in a second, and not once for every write. */
+/* shows: security.md host-many-changes */
 static void a_trickle_of_writes_is_few_scans(void **state)
 {
     (void)state;
@@ -182,6 +185,7 @@ static void a_trickle_of_writes_is_few_scans(void **state)
 }
 
 /* Where no directory can be watched, scans by time find the changes, and files settle. */
+/* shows: security.md file-no-watches */
 static void without_watches_scans_come_by_time(void **state)
 {
     (void)state;

@@ -29,6 +29,7 @@ static void a_client_may_ask_for_some_names_at_once_and_then_for_one_at_a_time(v
     assert_false(td_client_turns_count(&turns, 7, now, &wait_ns));
 }
 
+/* shows: security.md upstream-many-models */
 static void who_has_asked_for_most_is_remembered_longest(void **state)
 {
     struct td_client_turns turns = {.count = 0};

@@ -237,6 +237,7 @@ static void replace(void *context)
     tree_rename(context, "new", "f");
 }
 
+/* shows: security.md digest-file-changes */
 static void a_file_that_changes_meanwhile_has_no_sum(void **state)
 {
     (void)state;

@@ -275,6 +275,7 @@ static const struct {
     {"filter_kind", lie_filter_kind},
 };
 
+/* shows: security.md content-parser-lies */
 static void each_lie_about_a_manifest_is_refused(void **state)
 {
     (void)state;
@@ -289,6 +290,7 @@ static void each_lie_about_a_manifest_is_refused(void **state)
 }
 
 /* Every prefix is refused, and a byte too many; a changed byte is refused or gives a manifest that is right. */
+/* shows: security.md content-parser-lies */
 static void every_prefix_is_refused(void **state)
 {
     (void)state;

@@ -337,6 +337,7 @@ static void cards_name_folders(void **state)
 }
 
 /* A card may not put many files into many configurations: the work and the memory would be their product. */
+/* shows: security.md rows-patterns */
 static void configurations_are_bounded(void **state)
 {
     (void)state;
@@ -398,6 +399,7 @@ static void faults_of_cards_are_told(void **state)
 }
 
 /* A card with patterns that would take minutes to match ends the dataset, not the scan. */
+/* shows: security.md rows-patterns */
 static void a_card_that_takes_too_long(void **state)
 {
     (void)state;
@@ -639,6 +641,7 @@ static void write_large(const struct tree *tree, const char *name, size_t size, 
     free(bytes);
 }
 
+/* shows: security.md rows-fingerprint */
 static void fingerprints(void **state)
 {
     (void)state;

@@ -3,6 +3,7 @@
 
 #include "tests/unit/unit.h"
 
+/* shows: security.md content-dcp-pieces */
 static void pieces_are_in_proportion_to_the_pickle(void **state)
 {
     (void)state;

@@ -36,6 +36,7 @@ static mode_t mode_of(const char *path)
 }
 
 /* An emptyDir is 0777, or 2777 or 2775 with an fsGroup; /tmp is 1777. */
+/* shows: security.md digest-shared-directory */
 static void a_directory_that_others_can_write_to_gets_a_sub_directory(void **state)
 {
     (void)state;
@@ -62,6 +63,7 @@ static void a_directory_that_others_can_write_to_gets_a_sub_directory(void **sta
     }
 }
 
+/* shows: security.md digest-foreign-directory */
 static void a_directory_of_ones_own_is_used_itself(void **state)
 {
     (void)state;
@@ -86,6 +88,7 @@ static void a_directory_of_ones_own_is_used_itself(void **state)
 }
 
 /* A user who may write to the directory can take the name first, with any kind of file. */
+/* shows: security.md digest-shared-directory */
 static void what_others_put_there_is_refused(void **state)
 {
     (void)state;
@@ -131,6 +134,7 @@ static void what_others_put_there_is_refused(void **state)
 
 /* Without the sticky bit others can move the sub-directory away and put their own there. A running server continues
  * with its own; the next one refuses theirs and takes no digest from it. */
+/* shows: security.md digest-shared-directory */
 static void a_sub_directory_that_is_exchanged(void **state)
 {
     (void)state;
@@ -164,6 +168,7 @@ static void a_sub_directory_that_is_exchanged(void **state)
 }
 
 /* Many servers start at once: all use the one directory, and one of them writes. */
+/* shows: security.md digest-shared-directory */
 static void many_make_it_at_once(void **state)
 {
     (void)state;
@@ -197,6 +202,7 @@ static void many_make_it_at_once(void **state)
 }
 
 /* The served directory is the sub-directory itself, or above it. */
+/* shows: security.md digest-inside-root */
 static void a_sub_directory_in_the_root_is_refused(void **state)
 {
     (void)state;
@@ -214,6 +220,7 @@ static void a_sub_directory_in_the_root_is_refused(void **state)
     tree_close(&place.tree);
 }
 
+/* shows: security.md digest-foreign-directory */
 static void a_log_that_others_can_write_to_is_refused(void **state)
 {
     (void)state;
@@ -234,6 +241,7 @@ static void a_log_that_others_can_write_to_is_refused(void **state)
     tree_close(&place.tree);
 }
 
+/* shows: security.md digest-foreign-directory */
 static void what_is_no_file_is_refused(void **state)
 {
     (void)state;
@@ -284,6 +292,7 @@ static void a_lock_that_cannot_be_had(void **state)
     tree_close(&place.tree);
 }
 
+/* shows: security.md digest-inside-root */
 static void a_directory_in_the_root_is_refused(void **state)
 {
     (void)state;

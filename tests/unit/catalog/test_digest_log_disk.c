@@ -88,6 +88,7 @@ static void compacting_a_table_alone(void **state)
 }
 
 /* Whichever step fails, the file is the old or the new one, the log stops writing, and no other file is left behind. */
+/* shows: security.md digest-compaction */
 static void compacting_may_fail_anywhere(void **state)
 {
     (void)state;

@@ -50,6 +50,7 @@ static void waiting(void **state)
 }
 
 /* Whoever takes any file waits, however large it is, and does not keep others from theirs. */
+/* shows: security.md oci-slow-hashes */
 static void a_large_file_is_waited_for(void **state)
 {
     (void)state;
@@ -131,6 +132,7 @@ static void more_wait_than_there_is_room_for(void **state)
 }
 
 /* A file that others have put into the slow queue cannot be hashed in time because they did. */
+/* shows: security.md oci-slow-hashes */
 static void nobody_waits_in_vain_for_the_slow_queue(void **state)
 {
     (void)state;
@@ -199,6 +201,7 @@ static bool end_to_ask(struct asking *asking)
 }
 
 /* A background thread that is nearly done with the file, or with the same content under another name, is waited for. */
+/* shows: security.md oci-slow-hashes */
 static void a_background_thread_is_joined(void **state)
 {
     (void)state;

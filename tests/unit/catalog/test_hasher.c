@@ -138,6 +138,7 @@ static void a_new_snapshot_in_the_middle(void **state)
 }
 
 /* A file that cannot be read is not tried for ever, and does not hold up other files. */
+/* shows: security.md digest-unreadable */
 static void failures_are_counted_once(void **state)
 {
     (void)state;
@@ -332,6 +333,7 @@ static void a_bad_state_directory_is_told(void **state)
 
 /* ---- the end, and all at once -------------------------------------------------------------------------- */
 
+/* shows: security.md digest-sigterm */
 static void it_ends_in_the_middle_of_a_file(void **state)
 {
     (void)state;

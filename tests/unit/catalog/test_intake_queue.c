@@ -45,6 +45,7 @@ static void end(struct td_intake_queue *queue, const char *id)
     intake->until_ns = td_clock_ns() + UINT64_C(60000000000);
 }
 
+/* shows: security.md upstream-many-models */
 static void clients_take_turns(void **state)
 {
     struct td_intake_queue queue = {.max_names = 100};
@@ -73,6 +74,7 @@ static void clients_take_turns(void **state)
     td_intake_queue_fini(&queue);
 }
 
+/* shows: security.md upstream-many-models */
 static void one_client_fills_no_queue(void **state)
 {
     struct td_intake_queue queue = {.max_names = 100};
@@ -184,6 +186,7 @@ static void the_table_is_bounded(void **state)
     td_intake_queue_fini(&queue);
 }
 
+/* shows: security.md upstream-patience */
 static void nothing_is_listed_while_the_upstream_asks_for_patience(void **state)
 {
     struct td_intake_queue queue = {.max_names = 10};

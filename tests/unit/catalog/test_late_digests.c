@@ -164,6 +164,7 @@ static void gits_names_are_digests(void **state)
     place_close(&place);
 }
 
+/* shows: security.md upstream-late-digest */
 static void a_copy_with_another_digest_leaves(void **state)
 {
     static const char *const pages[] = {
@@ -303,6 +304,7 @@ static void check_first_wait(struct place *place, uint64_t first_ns, uint64_t wa
     assert_string_equal(note->id, "org/m");
 }
 
+/* shows: security.md upstream-late-digest */
 static void copies_that_are_wrong_again_and_again_are_compared_ever_more_rarely(void **state)
 {
     static const uint64_t first_ns = UINT64_C(1000000000000);
@@ -471,6 +473,7 @@ static void what_the_catalog_hashes_is_not_hashed_here(void **state)
     place_close(&place);
 }
 
+/* shows: security.md upstream-late-digest */
 static void idle_threads_of_the_upstream_compare(void **state)
 {
     const struct timespec step = {.tv_nsec = 1000000};

@@ -155,6 +155,7 @@ static void names_that_meet_are_told_apart(void **state)
 }
 
 /* Somebody names a directory like the name of another one with its digits. */
+/* shows: security.md oci-names */
 static void a_name_that_was_chosen_to_meet_is_found_once(void **state)
 {
     (void)state;

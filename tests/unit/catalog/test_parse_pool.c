@@ -52,6 +52,7 @@ static void parse_both_ways(const char *path, const char *name)
     td_file_unref(other);
 }
 
+/* shows: security.md content-sandbox-is-transparent */
 static void every_fixture_is_parsed_the_same(void **state)
 {
     struct td_parse_pool_status status;
@@ -131,6 +132,7 @@ static void index_as_every_format(const char *path, const char *name)
         index_both_ways(path, name, td_row_format_at(i));
 }
 
+/* shows: security.md content-sandbox-is-transparent */
 static void every_index_of_rows_is_the_same(void **state)
 {
     (void)state;
@@ -208,6 +210,7 @@ static const struct {
     {"spin-.safetensors", TD_PARSE_SLOW, "the parser needed more than 0.3 s and was stopped (--parse-timeout)"},
 };
 
+/* shows: security.md content-parser-attacks */
 static void a_parser_that_was_taken_over_costs_its_file(void **state)
 {
     struct tree tree;
@@ -256,6 +259,7 @@ static void a_limit_of_the_parser_is_told_as_it_is(void **state)
 }
 
 /* In a queue, the file that took its parser over is told from those before and after it. */
+/* shows: security.md content-parser-attacks */
 static void a_queue_goes_on_after_it(void **state)
 {
     static const char *const names[] = {"a.safetensors", "b.safetensors",      "abort-.safetensors",

@@ -53,6 +53,7 @@ static void other_numbers_are_no_names_of_git(void **state)
 
 #define ONE(members) "[{\"type\":\"file\"," members "}]"
 
+/* shows: security.md upstream-wrong-digest */
 static void wrong_lists(void **state)
 {
     (void)state;

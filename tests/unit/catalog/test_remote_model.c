@@ -257,6 +257,7 @@ static void pages_below_a_path(void **state)
     }
 }
 
+/* shows: security.md pull-endless-answers */
 static void what_a_list_costs_is_bounded(void **state)
 {
     (void)state;

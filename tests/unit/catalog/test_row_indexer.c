@@ -234,6 +234,7 @@ static void a_file_that_changed_since_the_scan(void **state)
     close_place(&place);
 }
 
+/* shows: security.md rows-file-changes */
 static void a_file_that_changes_while_it_is_read(void **state)
 {
     (void)state;
@@ -281,6 +282,7 @@ static void a_disk_that_fails_for_a_while(void **state)
     close_place(&place);
 }
 
+/* shows: security.md rows-indexing */
 static void stopping_does_not_wait(void **state)
 {
     (void)state;

@@ -134,6 +134,7 @@ static void no_store(void **state)
     td_row_index_fini(&index);
 }
 
+/* shows: security.md rows-stored-index */
 static void damaged_files_give_nothing(void **state)
 {
     (void)state;
@@ -171,6 +172,7 @@ static void damaged_files_give_nothing(void **state)
     tree_close(&place.tree);
 }
 
+/* shows: security.md rows-stored-index */
 static void what_is_no_file_of_ours(void **state)
 {
     (void)state;
@@ -211,6 +213,7 @@ static void expect_refusal(const char *state_dir, const char *root, enum td_code
     check_says(&err, says, state_dir);
 }
 
+/* shows: security.md rows-stored-index */
 static void directories_of_others(void **state)
 {
     (void)state;

@@ -83,6 +83,7 @@ static uint64_t memory_of_one(const char *tensors)
 }
 
 /* A file that does not fit in memory is named in a problem, and read again only when it may fit. */
+/* shows: security.md content-many-large-files */
 static void memory_of_all_files_is_bounded(void **state)
 {
     (void)state;
@@ -146,6 +147,7 @@ static void old_snapshots_count(void **state)
 }
 
 /* A refused file keeps no memory, however much of it was read. */
+/* shows: security.md content-many-large-files */
 static void refused_files_keep_no_memory(void **state)
 {
     (void)state;

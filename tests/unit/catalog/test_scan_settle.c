@@ -105,6 +105,7 @@ static void replace_by_copy(const struct place *place, const char *name)
 
 /* A file with an old mtime can be in the middle of a change, whether it was published before or only seen, and whether
  * or not another file has taken its place since. */
+/* shows: security.md file-random-changes */
 static void half_changed_files_wait(void **state)
 {
     (void)state;

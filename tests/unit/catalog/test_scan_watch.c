@@ -100,6 +100,7 @@ static void renamed_files_do_not_wait(void **state)
 }
 
 /* A published file that is renamed over, and then written to in place. */
+/* shows: security.md file-written-after-rename */
 static void later_writes_settle(void **state)
 {
     (void)state;
@@ -125,6 +126,7 @@ static void later_writes_settle(void **state)
 }
 
 /* A scan has seen the file as it was renamed, and waits for the tick. The next one finds it written to. */
+/* shows: security.md file-written-after-rename */
 static void writes_between_two_scans_settle(void **state)
 {
     (void)state;

@@ -465,6 +465,7 @@ static void a_model_that_is_not_there_is_remembered(void **state)
     place_close(&place);
 }
 
+/* shows: security.md upstream-many-models */
 static void names_of_absent_models_do_not_grow_without_end(void **state)
 {
     struct place place;
@@ -484,6 +485,7 @@ static void names_of_absent_models_do_not_grow_without_end(void **state)
     place_close(&place);
 }
 
+/* shows: security.md upstream-wrong-digest */
 static void wrong_bytes_are_never_published(void **state)
 {
     struct place place;
@@ -553,6 +555,7 @@ static void a_fetch_that_begins_anew_ends_its_readers(void **state)
     place_close(&place);
 }
 
+/* shows: security.md upstream-full-disk */
 static void a_full_disk_is_an_answer_and_gives_its_room_back(void **state)
 {
     struct place place;
@@ -754,6 +757,7 @@ static void waits_for_lists_end_before_the_fetch(void **state)
     place_close(&place);
 }
 
+/* shows: security.md upstream-circles */
 static void requests_that_come_round_fetch_nothing(void **state)
 {
     struct place place;
@@ -777,6 +781,7 @@ static void requests_that_come_round_fetch_nothing(void **state)
     place_close(&place);
 }
 
+/* shows: security.md upstream-made-up-path */
 static void a_made_up_way_makes_no_model_absent_for_others(void **state)
 {
     struct place place;
@@ -795,6 +800,7 @@ static void a_made_up_way_makes_no_model_absent_for_others(void **state)
     place_close(&place);
 }
 
+/* shows: security.md upstream-many-models */
 static void too_many_models_at_once_are_refused(void **state)
 {
     enum { MOST = TD_UPSTREAM_MODELS + TD_UPSTREAM_QUEUE };
@@ -828,6 +834,7 @@ static void too_many_models_at_once_are_refused(void **state)
     place_close(&place);
 }
 
+/* shows: security.md upstream-name-taken */
 static void what_the_operator_has_is_not_fetched(void **state)
 {
     struct place place;

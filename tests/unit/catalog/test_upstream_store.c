@@ -38,6 +38,7 @@ int __wrap_renameat2(int from_dir, const char *from, int to_dir, const char *to,
     return __real_renameat2(from_dir, from, to_dir, to, flags);
 }
 
+/* shows: security.md upstream-many-models */
 static void ids_are_those_of_models_and_lead_nowhere_else(void **state)
 {
     static const char *const good[] = {"gpt2", "org/name", "Org-1/na_me.v2"};
@@ -91,6 +92,7 @@ static void a_model_appears_by_one_rename_without_what_does_not_belong_to_it(voi
     tree_close(&tree);
 }
 
+/* shows: security.md upstream-eviction */
 static void what_the_operator_has_is_left_alone(void **state)
 {
     struct tree tree;
@@ -343,6 +345,7 @@ static void publish_and_die(const struct tree *tree, const char *id)
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == DIED);
 }
 
+/* shows: security.md upstream-kills */
 static void a_kill_between_record_and_rename_publishes_nothing(void **state)
 {
     struct tree tree;
@@ -446,6 +449,7 @@ static const struct damage {
     {"\"verified\":", ""},
 };
 
+/* shows: security.md upstream-kills */
 static void damaged_notes_are_dropped(void **state)
 {
     struct tree tree;
@@ -557,6 +561,7 @@ static void check_gone(struct td_upstream_store *store, const char *id)
     check_says(&err, "was removed or replaced while the server runs; restart the server", id);
 }
 
+/* shows: security.md upstream-store-removed */
 static void a_store_that_is_removed_or_replaced_is_not_used(void **state)
 {
     static const char *const gone[] = {".tensord-upstream", ".tensord-upstream/lock"};
@@ -623,6 +628,7 @@ static bool swap_and_say(void *context, const char *path)
 }
 
 /* Whenever another server takes the place: what is removed is this store's own. */
+/* shows: security.md upstream-store-removed */
 static void a_store_that_is_replaced_at_work_removes_its_own(void **state)
 {
     (void)state;
@@ -734,6 +740,7 @@ static void check_conflict(const struct tree *tree, const struct td_error *err, 
     check_says(err, says, name);
 }
 
+/* shows: security.md upstream-links */
 static void a_place_that_is_in_the_way_is_found_before_anything_is_fetched(void **state)
 {
     struct tree tree;
@@ -768,6 +775,7 @@ static void a_place_that_is_in_the_way_is_found_before_anything_is_fetched(void 
     tree_close(&tree);
 }
 
+/* shows: security.md upstream-links */
 static void a_place_that_has_become_a_link_is_not_entered(void **state)
 {
     struct tree tree;

@@ -128,6 +128,7 @@ static void beginner_end(struct beginner *beginner)
     CHECK(beginner->ok, "%s: %s", beginner->id, beginner->err.message);
 }
 
+/* shows: security.md upstream-eviction-races */
 static void a_model_that_is_leaving_can_be_asked_for(void **state)
 {
     struct tree tree;
@@ -155,6 +156,7 @@ static void a_model_that_is_leaving_can_be_asked_for(void **state)
     tree_close(&tree);
 }
 
+/* shows: security.md upstream-eviction-races */
 static void two_fetches_at_once_make_room_for_two_and_no_more(void **state)
 {
     struct tree tree;

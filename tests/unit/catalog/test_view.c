@@ -200,6 +200,7 @@ static const struct {
     {"org/other demo", "alone stem notes demo2/ org/ datasets/ local/ sd/ x/ models--org--cached"},
 };
 
+/* shows: security.md token-hidden */
 static void a_view_is_what_a_server_of_the_visible_files_has(void **state)
 {
     (void)state;
@@ -250,6 +251,7 @@ static void the_default_namespace_is_a_namespace(void **state)
 }
 
 /* The tag of a model is what wait= and conditional requests see. */
+/* shows: security.md token-hidden */
 static void hidden_files_do_not_change_tags(void **state)
 {
     (void)state;
@@ -306,6 +308,7 @@ static void views_are_kept_and_end_with_their_snapshot(void **state)
     close_place(&place); /* AddressSanitizer finds what was not freed, or freed too early */
 }
 
+/* shows: security.md token-many-views */
 static void the_oldest_views_go(void **state)
 {
     (void)state;
@@ -328,6 +331,7 @@ static void the_oldest_views_go(void **state)
 }
 
 /* A host with a token for each of some hundred users, in turns. */
+/* shows: security.md token-many-views */
 static void some_hundred_views_are_kept(void **state)
 {
     (void)state;
@@ -401,6 +405,7 @@ static bool always(void *context)
 
 /* One whose request is cancelled does not wait for another thread, and its maker stops, when it is cancelled, before
  * it asks about all models. The next one makes the view. */
+/* shows: security.md token-slow-patterns */
 static void views_are_cancelled(void **state)
 {
     (void)state;
@@ -475,6 +480,7 @@ static void *ask(void *context)
     return view;
 }
 
+/* shows: security.md token-many-views */
 static void one_thread_makes_what_many_ask_for(void **state)
 {
     (void)state;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <time.h>
 
+/* shows: security.md host-clock */
 static void monotonic_never_steps_back(void **state)
 {
     (void)state;
@@ -117,6 +118,7 @@ static void rfc3339_is_read(void **state)
     }
 }
 
+/* shows: security.md token-bad-commands */
 static void other_texts_are_no_times(void **state)
 {
     (void)state;

@@ -161,6 +161,7 @@ static void random_patterns_against_the_oracle(void **state)
 }
 
 /* Backtracking into every star would take exponential time. */
+/* shows: security.md client-globs */
 static void stars_cost_pattern_times_text(void **state)
 {
     (void)state;
@@ -188,6 +189,7 @@ static void stars_cost_pattern_times_text(void **state)
 
 /* Names that end otherwise than the pattern cost nothing but the look at their ends: here 5,000 times 2 million steps
  * else. */
+/* shows: security.md token-slow-patterns */
 static void another_end_is_seen_at_once(void **state)
 {
     (void)state;

@@ -71,6 +71,7 @@ static bool host_fails(const void *context, uint64_t off, void *out, size_t len,
     return td_error_at(err, TD_IO, off, "the disk is on fire");
 }
 
+/* shows: security.md file-shrinks-while-read */
 static void the_hosts_failure_passes_through(void **state)
 {
     (void)state;

@@ -115,6 +115,7 @@ static void every_prefix_is_refused(void **state)
     }
 }
 
+/* shows: security.md content-json-depth */
 static void nesting_is_bounded(void **state)
 {
     (void)state;

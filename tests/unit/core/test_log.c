@@ -88,6 +88,7 @@ static void level_drops_what_is_above(void **state)
     assert_false(td_log_parse_level("trace", &level));
 }
 
+/* shows: security.md file-odd-names */
 static void hostile_names_forge_no_line(void **state)
 {
     (void)state;

@@ -145,6 +145,7 @@ static void whole_strings(void **state)
     assert_true(td_utf8_valid("a\0b", 3));
 }
 
+/* shows: security.md log-terminal */
 static void escape_shows_what_a_terminal_must_not_get(void **state)
 {
     (void)state;

@@ -24,6 +24,7 @@ static void valid_fields_are_read(void **state)
     }
 }
 
+/* shows: security.md log-request-ids */
 static void invalid_fields_are_refused(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
 /* GGUF files by the real writer, split ones too, checked against the real reader's listing, and damaged. */
+/* shows: security.md content-all-formats */
 #include "tests/unit/parser/format_fixture.h"
 #include "tests/unit/parser/gguf_case.h"
 

@@ -1,4 +1,5 @@
 /* The header of a GGUF file and its key-value pairs: faults with their positions, and how values are shown. */
+/* shows: security.md content-gguf */
 #include "tests/unit/parser/gguf_case.h"
 
 /* ---- bad inputs ---------------------------------------------------------------------------------------- */

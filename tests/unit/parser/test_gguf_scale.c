@@ -199,6 +199,7 @@ static void build_keys(struct td_buffer *out, size_t count, size_t step, size_t 
 }
 
 /* A million names, in order, shuffled, and with one duplicate, take time in proportion to their number. */
+/* shows: security.md content-gguf */
 static void bad_136_a_million_names(void **state)
 {
     (void)state;

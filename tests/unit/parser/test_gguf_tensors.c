@@ -1,4 +1,5 @@
 /* The tensor table of a GGUF file: dimensions, block types, offsets and names. */
+/* shows: security.md content-gguf */
 #include "tests/unit/parser/gguf_case.h"
 
 /* ---- bad inputs ---------------------------------------------------------------------------------------- */

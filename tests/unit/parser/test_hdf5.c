@@ -1,4 +1,5 @@
 /* The fixtures of tests/data/hdf5 against h5py's descriptions of them (tests/data/make_hdf5.py), and damaged. */
+/* shows: security.md content-all-formats */
 #include "parser/hdf5/hdf5.h"
 
 #include "tests/unit/parser/format_fixture.h"
@@ -166,6 +167,7 @@ static const struct {
     {"bad_local_heap", NULL, "HEAP"},
 };
 
+/* shows: security.md content-hdf5-links */
 static void bad_inputs_are_told_of(void **state)
 {
     (void)state;
@@ -190,6 +192,7 @@ static void bad_inputs_are_told_of(void **state)
 
 /* Two messages of one kind in an object's header are refused; libhdf5 takes the first. The test changes the type of the
  * fill value of "g/a", and in some rows of the message after its layout. */
+/* shows: security.md content-hdf5-duplicates */
 static void messages_that_are_there_twice(void **state)
 {
     (void)state;
@@ -245,6 +248,7 @@ static void every_byte_changed(void **state)
 }
 
 /* Checksums cover every byte of the newer structures: only changes to data and gaps go unseen. */
+/* shows: security.md content-hdf5-links */
 static void checksums_cover_the_structure(void **state)
 {
     (void)state;

@@ -309,6 +309,7 @@ static void tell(const struct lie *lie)
     __real_free(file.bytes);
 }
 
+/* shows: security.md content-hdf5-indexes */
 static void indexes_that_lie(void **state)
 {
     (void)state;
@@ -331,6 +332,7 @@ static void checksums_are_the_writers(void **state)
 }
 
 /* Chunks outside the shape are ignored, and missing chunks have the fill value, as with libhdf5. */
+/* shows: security.md content-hdf5-indexes */
 static void chunks_outside_of_the_array(void **state)
 {
     (void)state;
@@ -369,6 +371,7 @@ static size_t old_layout(const struct sample *file)
     return (size_t)(p - (const uint8_t *)file->bytes) + 2;
 }
 
+/* shows: security.md content-hdf5-indexes */
 static void layouts_of_another_rank(void **state)
 {
     (void)state;
@@ -425,6 +428,7 @@ static struct place new_layout(const struct sample *file)
     return place;
 }
 
+/* shows: security.md content-hdf5-indexes */
 static void layouts_without_an_index(void **state)
 {
     (void)state;
@@ -474,6 +478,7 @@ static bool read_long(const void *context, uint64_t off, void *out, size_t len, 
 }
 
 /* Implicit chunks need no index, so a file can claim as many as its length allows. */
+/* shows: security.md content-hdf5-indexes */
 static void chunks_are_counted(void **state)
 {
     (void)state;
@@ -523,6 +528,7 @@ bool __wrap_td_h5_add_chunk(struct td_h5_chunk_reader *r, const uint64_t *scaled
 
 /* Sixteen datasets claim in 300 bytes each a few more chunks than the file has room for. All datasets together may
  * visit as many chunks as the read budget of the file's structure has room for addresses. */
+/* shows: security.md content-hdf5-many-chunks */
 static void chunks_of_all_datasets_are_bounded(void **state)
 {
     (void)state;
@@ -570,6 +576,7 @@ static size_t filter_named(const struct sample *file, const char *name)
 
 enum { FILTER_SHUFFLE = 2, FILTER_DEFLATE = 1 };
 
+/* shows: security.md content-hdf5-filters */
 static void filters_with_wrong_parameters(void **state)
 {
     (void)state;
@@ -602,6 +609,7 @@ static void filters_with_wrong_parameters(void **state)
 }
 
 /* libhdf5 leaves bytes unshuffled if an element would be larger than half of them. */
+/* shows: security.md content-hdf5-filters */
 static void shuffled_by_more_than_there_is(void **state)
 {
     (void)state;
@@ -655,6 +663,7 @@ static void check_stream(size_t raw_len, int keep, const char *says)
     __real_free(file.bytes);
 }
 
+/* shows: security.md content-hdf5-filters */
 static void chunks_that_unpack_to_another_size(void **state)
 {
     (void)state;
@@ -666,6 +675,7 @@ static void chunks_that_unpack_to_another_size(void **state)
     check_stream(1000000, 0, "do not unpack to its size"); /* 994 bytes unpack to a megabyte */
 }
 
+/* shows: security.md content-hdf5-filters */
 static void chunks_with_a_wrong_checksum(void **state)
 {
     (void)state;
@@ -704,6 +714,7 @@ static const char *const files[] = {"chunks_tree",        "chunks_tree_deep",  "
                                     "chunks_tree_2_deep", "chunks_single",     "chunks_implicit"};
 
 /* No change of a byte of the first structures gives a tensor without a reason that leaves the file. */
+/* shows: security.md content-hdf5-indexes */
 static void every_byte_changed(void **state)
 {
     (void)state;

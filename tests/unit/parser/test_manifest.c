@@ -178,6 +178,7 @@ static bool copy_all(struct td_manifest *to, struct td_tensor tensors[3], struct
     return ok;
 }
 
+/* shows: security.md content-inner-files */
 static void copies_outlive_what_they_came_from(void **state)
 {
     (void)state;
@@ -224,6 +225,7 @@ static void copies_report_want_of_memory(void **state)
     assert_true(refused >= 20);
 }
 
+/* shows: security.md content-inner-files */
 static void copies_past_2_64_are_refused(void **state)
 {
     (void)state;
@@ -264,6 +266,7 @@ static void finish_reports_want_of_memory(void **state)
 }
 
 /* The limit is that of torch, NumPy and HDF5. With strides of 0 one byte makes a tensor of any size. */
+/* shows: security.md content-tensor-size */
 static void a_tensor_has_less_than_2_63_bytes(void **state)
 {
     (void)state;

@@ -182,6 +182,7 @@ static void repeat(struct td_buffer *text, const char *part, size_t count)
 }
 
 /* Aliases of aliases are refused early: they would expand to 9^100 values, or nest ever deeper. */
+/* shows: security.md content-front-matter */
 static void aliases_are_bounded(void **state)
 {
     (void)state;
@@ -220,6 +221,7 @@ static void aliases_are_bounded(void **state)
     td_buffer_fini(&text);
 }
 
+/* shows: security.md content-front-matter */
 static void refused(void **state)
 {
     (void)state;
@@ -245,6 +247,7 @@ static void refused(void **state)
 }
 
 /* Bombs and other long texts give an error or their JSON, in time proportional to their length. */
+/* shows: security.md content-front-matter */
 static void long_texts(void **state)
 {
     (void)state;
@@ -342,6 +345,7 @@ static bool read_directives(const char *before, size_t count, const char *newlin
 
 /* libyaml compares each %TAG with all earlier ones, so that a megabyte of them took 17 seconds. Too many are refused
  * before libyaml sees them: nothing is allocated. */
+/* shows: security.md content-front-matter */
 static void directives_are_bounded(void **state)
 {
     (void)state;
@@ -406,6 +410,7 @@ static void every_prefix(void **state)
     }
 }
 
+/* shows: security.md content-front-matter */
 static void every_allocation_may_fail(void **state)
 {
     (void)state;

@@ -1,3 +1,4 @@
+/* shows: security.md content-all-formats */
 #include "parser/npy.h"
 
 #include "tests/unit/parser/format_fixture.h"
@@ -219,6 +220,7 @@ static void check_case(const struct header_case *c)
     __real_free(bytes);
 }
 
+/* shows: security.md content-npy-code */
 static void headers(void **state)
 {
     (void)state;

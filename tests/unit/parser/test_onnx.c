@@ -1,3 +1,4 @@
+/* shows: security.md content-all-formats */
 #include "parser/onnx/onnx.h"
 
 #include "tests/unit/parser/format_fixture.h"
@@ -322,6 +323,7 @@ static void check_case(const struct tensor_case *c)
     td_buffer_fini(&file);
 }
 
+/* shows: security.md content-onnx */
 static void tensors_by_hand(void **state)
 {
     (void)state;
@@ -400,6 +402,7 @@ static bool read_nodes(const void *context, uint64_t off, void *out, size_t len,
     return true;
 }
 
+/* shows: security.md content-onnx */
 static void structure_is_bounded(void **state)
 {
     struct td_limits limits = td_limits_default();
@@ -419,6 +422,7 @@ static void structure_is_bounded(void **state)
 }
 
 /* The content of nodes is skipped: of large nodes only the beginning is read. */
+/* shows: security.md content-onnx */
 static void nodes_are_passed_over(void **state)
 {
     enum { NODE_BYTES = 1 << 13, NODES = 200 };

@@ -145,6 +145,7 @@ static const struct pickle_case cases[] = {
     CASE("APPENDS of nothing", "](e.", 0, NULL),
 };
 
+/* shows: security.md content-pickle-mutation */
 static void bad_inputs(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
 /* Pickles by Python and torch, whole and damaged. */
+/* shows: security.md content-all-formats */
 #include "tests/unit/parser/pickle_fixture.h"
 
 #include "core/buffer.h"

@@ -78,6 +78,7 @@ static void known_mappings(void **state)
 }
 
 /* OrderedDict({...}) and the like copy their arguments and are independent of them afterwards. */
+/* shows: security.md content-pickle-mutation */
 static void mappings_copy_their_arguments(void **state)
 {
     (void)state;
@@ -131,6 +132,7 @@ static void what_makes_no_mapping(void **state)
 }
 
 /* A dict of 1,000 items is copied 1,000 times. */
+/* shows: security.md content-pickle-growth */
 static void copying_is_bounded(void **state)
 {
     (void)state;
@@ -248,6 +250,7 @@ static void what_holds_itself(void **state)
 }
 
 /* 40 levels, each holding the one below twice, then five times. */
+/* shows: security.md content-broken-pickles */
 static void laughs_stay_small(void **state)
 {
     (void)state;
@@ -273,6 +276,7 @@ static void laughs_stay_small(void **state)
 }
 
 /* Any index costs the memory of one entry. */
+/* shows: security.md content-broken-pickles */
 static void memo_indices_are_not_sizes(void **state)
 {
     (void)state;

@@ -1,3 +1,4 @@
+/* shows: security.md content-all-formats */
 #include "parser/torch/pt2.h"
 
 #include "tests/unit/parser/torch_fixture.h"
@@ -29,6 +30,7 @@ static void allocations(const struct fixture *f)
     check_allocations(&td_format_pt2, f);
 }
 
+/* shows: security.md content-pt2-deflated */
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
@@ -50,6 +52,7 @@ static void changes(const struct fixture *f)
     check_each_change(&s, &each);
 }
 
+/* shows: security.md content-pt2-configs */
 static void any_byte_may_change(void **state)
 {
     (void)state;
@@ -216,6 +219,7 @@ static void tensors_end_with_their_records(void **state)
 }
 
 /* Entries that share a record are refused, or each would read the record: 4,000 entries in 562 KB took 23 s. */
+/* shows: security.md content-pt2-growth */
 static void a_record_is_read_once(void **state)
 {
     (void)state;
@@ -236,6 +240,7 @@ static void a_record_is_read_once(void **state)
 }
 
 /* Twice as many records cause at most about twice as many bytes to be read. */
+/* shows: security.md content-pt2-growth */
 static void records_are_read_in_proportion(void **state)
 {
     (void)state;
@@ -261,6 +266,7 @@ static void records_are_read_in_proportion(void **state)
 }
 
 /* One limit bounds the unpacked bytes of all members together. */
+/* shows: security.md content-pt2-growth */
 static void unpacked_structure_is_one_budget(void **state)
 {
     (void)state;
@@ -290,6 +296,7 @@ static void unpacked_structure_is_one_budget(void **state)
 }
 
 /* A deflated pickle within a stored record: a few hundred bytes of each record could unpack to the limit of a file. */
+/* shows: security.md content-pt2-growth */
 static void packed_pickles_are_in_proportion(void **state)
 {
     (void)state;
@@ -320,6 +327,7 @@ static void packed_pickles_are_in_proportion(void **state)
 }
 
 /* A long name before each of many names. */
+/* shows: security.md content-pt2-growth */
 static void names_are_in_proportion(void **state)
 {
     (void)state;

@@ -119,6 +119,7 @@ static void bad_03_header_length_0(void **state)
     refuse_unread("\0\0\0\0\0\0\0\0{}", 10, TD_INVALID_ARGUMENT, 0, "header length is 0");
 }
 
+/* shows: security.md content-lengths */
 static void bad_04_header_length_2_64_minus_1(void **state)
 {
     (void)state;
@@ -182,6 +183,7 @@ static void bad_06_header_length_1000_in_88_bytes(void **state)
 }
 
 /* 100,000 levels at each place of a value. The parser does not recurse, so the stack does not overflow. */
+/* shows: security.md content-json-depth */
 static void bad_23_100k_deep_json(void **state)
 {
     (void)state;
@@ -281,6 +283,7 @@ static void every_byte_is_where_the_manifest_says(void **state)
     st_file_free(&file);
 }
 
+/* shows: security.md content-prefixes */
 static void every_prefix_of_every_good_file_is_refused(void **state)
 {
     (void)state;
@@ -315,6 +318,7 @@ static void every_prefix_of_every_header_is_refused(void **state)
     }
 }
 
+/* shows: security.md content-prefixes */
 static void every_byte_of_every_header_changed(void **state)
 {
     (void)state;
@@ -333,6 +337,7 @@ static void every_byte_of_every_header_changed(void **state)
     }
 }
 
+/* shows: security.md content-parse-memory */
 static void every_allocation_may_fail(void **state)
 {
     (void)state;

@@ -87,6 +87,7 @@ static void pad(struct td_buffer *out, size_t len)
 }
 
 /* 100,000,000 bytes with 1,000,000 tensors, ordered by name and data, by data only, and by neither. */
+/* shows: security.md content-large-header */
 static void a_million_tensors_in_the_largest_header(void **state)
 {
     (void)state;

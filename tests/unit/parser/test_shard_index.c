@@ -1,3 +1,4 @@
+/* shows: security.md content-shard-index */
 #include "parser/shard_index.h"
 
 #include "core/buffer.h"
@@ -200,6 +201,7 @@ static void groups(void **state)
     }
 }
 
+/* shows: security.md content-parse-memory */
 static void every_allocation_may_fail(void **state)
 {
     (void)state;

@@ -115,6 +115,7 @@ static const struct {
      NULL, NULL},
 };
 
+/* shows: security.md content-tensors-outside content-pickle-mutation */
 static void odd_pickles(void **state)
 {
     (void)state;
@@ -172,6 +173,7 @@ static void odd_records(void **state)
 }
 
 /* A bomb is not unpacked past the limit. */
+/* shows: security.md content-archive-bombs */
 static void a_bomb_is_bounded(void **state)
 {
     (void)state;

@@ -233,6 +233,7 @@ static void changed_metadata_is_refused(void **state)
 /* ---- sharing -------------------------------------------------------------------------------------------- */
 
 /* Items that are lists of lists of one tensor. Items that are not tensors are not searched, whatever their number. */
+/* shows: security.md content-pickle-growth */
 static void items_are_not_walked(void **state)
 {
     (void)state;
@@ -273,6 +274,7 @@ static void items_are_not_walked(void **state)
 }
 
 /* Items whose pickles are deflated. A pickle may unpack to at most 64 times the bytes of its item. */
+/* shows: security.md content-distcp-items */
 static void packed_items_are_in_proportion(void **state)
 {
     (void)state;
@@ -302,6 +304,7 @@ static void packed_items_are_in_proportion(void **state)
 
 /* Items that share one object, whose state is a list of very many pairs. A lookup of a member must not search them all
  * again for each item. */
+/* shows: security.md content-pickle-growth */
 static void shared_states_are_bounded(void **state)
 {
     (void)state;

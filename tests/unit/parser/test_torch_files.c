@@ -1,4 +1,5 @@
 /* Files by the real torch.save, whole and damaged. */
+/* shows: security.md content-all-formats */
 #include "tests/unit/parser/torch_fixture.h"
 
 #include <cjson/cJSON.h>

@@ -70,6 +70,7 @@ static const struct {
 
 #define OR_GOOD(member) (legacies[i].file.member != 0 ? legacies[i].file.member : good_legacy.member)
 
+/* shows: security.md content-pickle-mutation */
 static void odd_legacy_files(void **state)
 {
     (void)state;

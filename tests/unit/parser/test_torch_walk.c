@@ -149,6 +149,7 @@ static void modules_are_as_state_dict_has_them(void **state)
 }
 
 /* A module copies its attributes and its set of names when it is made, so later additions are not part of it. */
+/* shows: security.md content-pickle-mutation */
 static void modules_that_change_later_are_refused(void **state)
 {
     (void)state;
@@ -299,6 +300,7 @@ static void what_holds_itself_ends(void **state)
 }
 
 /* Forty lists, each holding the one before twice, unfold to 2^40 paths. */
+/* shows: security.md content-tensors-outside */
 static void sharing_is_bounded(void **state)
 {
     (void)state;
@@ -340,6 +342,7 @@ static void shared_arrays_are_bounded(void **state)
 }
 
 /* Forty dicts within one another, each under a key of 2,000 bytes that is one string in the pickle. */
+/* shows: security.md content-tensors-outside */
 static void paths_are_bounded(void **state)
 {
     (void)state;
@@ -364,6 +367,7 @@ static void paths_are_bounded(void **state)
 }
 
 /* One tensor in lists of lists under two keys of 3,500 bytes: a small file with as many long names as occurrences. */
+/* shows: security.md content-pickle-growth */
 static void names_are_in_proportion(void **state)
 {
     (void)state;
@@ -388,6 +392,7 @@ static void names_are_in_proportion(void **state)
 }
 
 /* Metadata is copied for each name: a list of 64 strings of 90 bytes occurs 1,000 times. */
+/* shows: security.md content-pickle-growth */
 static void metadata_is_in_proportion(void **state)
 {
     (void)state;
@@ -429,6 +434,7 @@ static void much_is_shared(void **state)
 }
 
 /* Five pickles of a legacy file, each with many values that it drops again, share one memory limit. */
+/* shows: security.md content-legacy-memory */
 static void memory_is_one_budget(void **state)
 {
     (void)state;

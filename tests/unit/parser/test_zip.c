@@ -1,3 +1,4 @@
+/* shows: security.md content-all-formats */
 #include "parser/zip/zip.h"
 
 #include "parser/zip/zip_unpack.h"
@@ -166,6 +167,7 @@ static size_t patch_position(const struct zip_file *f, const struct patch *p)
     return bases[p->base] + p->at;
 }
 
+/* shows: security.md content-ambiguous-archives */
 static void bad_fields(void **state)
 {
     (void)state;
@@ -544,6 +546,7 @@ static void load_refused(struct zip_file *f, const struct zip_spec *spec, uint64
     close_opened(&o);
 }
 
+/* shows: security.md content-archive-bombs */
 static void unpacked_members_are_what_they_say(void **state)
 {
     (void)state;

@@ -134,6 +134,7 @@ static size_t least_room(struct place *place, uint64_t rank)
     }
 }
 
+/* shows: security.md client-rank-files */
 static void files_that_are_held_bound_those_to_come(void **state)
 {
     (void)state;
@@ -182,6 +183,7 @@ static void what_is_taken_makes_room_first(void **state)
 
 /* An answer may hold only a file's header or its layout. The part counts until it is freed, and until then the file
  * stays in the cache. */
+/* shows: security.md client-rank-files */
 static void parts_of_files_count_until_they_are_freed(void **state)
 {
     (void)state;
@@ -210,6 +212,7 @@ static void parts_of_files_count_until_they_are_freed(void **state)
 }
 
 /* Each maker occupies a place until td_rank_maker_fini. A further maker waits in vain. */
+/* shows: security.md client-rank-files */
 static void makers_are_few(void **state)
 {
     (void)state;
@@ -314,6 +317,7 @@ static void ask_all(struct place *place, struct asker askers[THREADS], uint64_t 
 }
 
 /* All threads that request a rank at once get the same file, so only one thread made it. */
+/* shows: security.md client-rank-files */
 static void one_makes_it_for_all(void **state)
 {
     (void)state;

@@ -336,6 +336,7 @@ static void expect_items(struct place *place, const char *id, const char *revisi
 }
 
 /* '+' marks files that the server makes. */
+/* shows: security.md content-no-pickles */
 static void items_of_views(void **state)
 {
     (void)state;
@@ -433,6 +434,7 @@ static void reasons_name_the_folder(void **state)
     close_place(&place);
 }
 
+/* shows: security.md content-no-pickles */
 static void what_is_not_there_is_not_found(void **state)
 {
     (void)state;

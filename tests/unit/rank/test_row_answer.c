@@ -348,6 +348,7 @@ static void what_is_copied(void **state)
 /* ---- errors ---- */
 
 /* With any budget the answer is made, or nothing of the budget stays taken. */
+/* shows: security.md rows-slow-readers */
 static void budgets(void **state)
 {
     (void)state;
@@ -458,6 +459,7 @@ bool __wrap_td_row_index_find(const struct td_row_index *index, const struct td_
     return ok;
 }
 
+/* shows: security.md rows-file-changes */
 static void a_file_that_changes_meanwhile(void **state)
 {
     (void)state;

@@ -130,6 +130,7 @@ static bool size_of(const struct td_tar_file *files, size_t count, uint64_t *siz
 }
 
 /* Makes the headers of files in deep directories with long names. */
+/* shows: security.md oci-tar-headers */
 static void the_bound_of_headers_holds(void **state)
 {
     (void)state;
@@ -237,6 +238,7 @@ static void a_layer_of_several_files(void **state)
     td_body_fini(&body);
 }
 
+/* shows: security.md oci-hidden-layers */
 static void keys_tell_layers_apart(void **state)
 {
     (void)state;
@@ -263,6 +265,7 @@ static void keys_tell_layers_apart(void **state)
             assert_memory_not_equal(&keys[i], &keys[k], sizeof keys[i]);
 }
 
+/* shows: security.md oci-layer-names */
 static void whiteouts_are_no_files(void **state)
 {
     (void)state;

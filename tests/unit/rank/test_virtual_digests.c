@@ -135,6 +135,7 @@ static void one_content_may_have_several_origins(void **state)
 }
 
 /* What a later version may have written, for instance: the digest counts, its origin does not. */
+/* shows: security.md oci-damaged-log */
 static void an_impossible_origin_is_none(void **state)
 {
     (void)state;
@@ -212,6 +213,7 @@ static bool knows(struct td_virtual_digests *digests, size_t i)
 }
 
 /* A full share loses the half that was not used for longest, also on the disk; large contents stay. */
+/* shows: security.md oci-many-ranks */
 static void a_share_is_bounded(void **state)
 {
     (void)state;
@@ -266,6 +268,7 @@ static void what_was_just_used_stays(void **state)
 }
 
 /* However many rank files and documents come, they push out no layer; nor documents rank files. Also on the disk. */
+/* shows: security.md oci-many-ranks */
 static void no_share_pushes_out_another(void **state)
 {
     (void)state;

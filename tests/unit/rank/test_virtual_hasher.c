@@ -178,6 +178,7 @@ static void *waiter_main(void *argument)
     return NULL;
 }
 
+/* shows: security.md oci-many-hashes */
 static void many_requests_hash_once(void **state)
 {
     (void)state;
@@ -240,6 +241,7 @@ static void *ask_later(void *argument)
 }
 
 /* A request that nobody needs any more does not wait on. */
+/* shows: security.md oci-many-hashes */
 static void a_cancelled_request_waits_no_longer(void **state)
 {
     (void)state;
@@ -266,6 +268,7 @@ static void a_cancelled_request_waits_no_longer(void **state)
 }
 
 /* A body that changes while it is hashed gives no digest; the next try does. */
+/* shows: security.md oci-hash-changes */
 static void a_change_in_the_middle_gives_no_digest(void **state)
 {
     (void)state;
@@ -328,6 +331,7 @@ static void whoever_waits_learns_why_it_failed(void **state)
     gated_fini(&broken);
 }
 
+/* shows: security.md oci-open-files oci-many-hashes */
 static void the_queue_is_bounded(void **state)
 {
     (void)state;
@@ -394,6 +398,7 @@ static size_t begin_until_refused(struct td_virtual_hasher *hasher, enum td_revi
 
 /* A client and a model each get a share of the places. A client without files displaces a file of the client with most
  * files. */
+/* shows: security.md oci-open-files oci-many-hashes */
 static void clients_and_owners_have_shares(void **state)
 {
     (void)state;
@@ -421,6 +426,7 @@ static void clients_and_owners_have_shares(void **state)
 }
 
 /* A client alone gets three quarters of the places, both of all and of those for rank files. */
+/* shows: security.md oci-open-files oci-many-hashes */
 static void one_client_does_not_take_all(void **state)
 {
     (void)state;
@@ -456,6 +462,7 @@ static bool begin_of(struct td_virtual_hasher *hasher, uint64_t owner, bool is_u
 }
 
 /* Small files do not wait for large ones, and owners take turns. */
+/* shows: security.md oci-many-hashes */
 static void nobody_waits_for_all_of_another(void **state)
 {
     (void)state;
@@ -560,6 +567,7 @@ static void many_extents_need_few_looks(void **state)
 }
 
 /* Digests that nobody knows have the files of one owner hashed at a time. */
+/* shows: security.md oci-many-hashes */
 static void what_nobody_asked_for_is_of_one_owner(void **state)
 {
     (void)state;
@@ -596,6 +604,7 @@ static void *open_when_stopped(void *argument)
 }
 
 /* The hasher stops in the middle of a file, and drops what waits. */
+/* shows: security.md oci-many-hashes */
 static void it_stops_in_the_middle(void **state)
 {
     (void)state;

@@ -161,6 +161,7 @@ static void without_memory_a_connection_is_refused(void **state)
 }
 
 /* A client that is refused and sends as fast as it can does not keep the thread from the others. */
+/* shows: security.md client-floods */
 static void a_refused_client_is_not_read_to_its_end(void **state)
 {
     (void)state;

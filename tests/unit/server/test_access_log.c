@@ -225,6 +225,7 @@ static void line_arrives_soon(void **state)
 }
 
 /* A reader that does not read makes the log drop lines and count them. No write waits for the reader. */
+/* shows: security.md host-access-log */
 static void stopped_reader_costs_lines_only(void **state)
 {
     (void)state;
@@ -285,6 +286,7 @@ static void reopening_does_not_wait_for_a_reader(void **state)
     tree_close(&tree);
 }
 
+/* shows: security.md host-access-log */
 static void full_disk_costs_lines_only(void **state)
 {
     (void)state;

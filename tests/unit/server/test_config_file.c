@@ -140,6 +140,7 @@ static void the_environment_names_the_file(void **state)
 }
 
 /* Every message names the place, and the key, or what is right. */
+/* shows: security.md host-bad-config */
 static void faults_have_a_place(void **state)
 {
     (void)state;
@@ -201,6 +202,7 @@ static void faults_have_a_place(void **state)
     tree_close(&place.tree);
 }
 
+/* shows: security.md host-config-file */
 static void only_bounded_regular_files(void **state)
 {
     (void)state;

@@ -301,6 +301,7 @@ static void settles(const struct td_blob *blob)
     assert_int_equal(td_registry_settle(&registry, blob), 0);
 }
 
+/* shows: security.md file-unread-answer */
 static void an_unread_answer_keeps_its_blob(void **state)
 {
     (void)state;
@@ -371,6 +372,7 @@ static void a_later_request_may_be_the_proof(void **state)
 
 /* Neither the requests of a client that pipelines nor those of one that has closed its side prove anything; their
  * answers are kept beyond the connection's end. */
+/* shows: security.md file-unread-answer */
 static void pipelined_requests_prove_nothing(void **state)
 {
     (void)state;
@@ -453,6 +455,7 @@ static void ends_alone_prove_nothing(void **state)
 
 /* A client that has shut down its socket for sending and has acknowledged little gets a reset when a writer's patience
  * ends, even if the server has closed the connection. */
+/* shows: security.md file-odd-clients */
 static void what_a_closed_connection_still_sends_is_cut(void **state)
 {
     (void)state;

@@ -102,6 +102,7 @@ static void a_second_look_comes_later(void **state)
     assert_true(look(&change));
 }
 
+/* shows: security.md token-descriptors */
 static void what_was_forgotten_is_told_of_again(void **state)
 {
     (void)state;

@@ -96,6 +96,7 @@ static void jobs_that_wait_hold_up_no_other(void **state)
 
 /* When no further thread can be started, a job waits for one that is at work. Only when that becomes free no more, the
  * jobs are stuck, until it does. */
+/* shows: security.md host-answer-threads */
 static void few_threads_do_all_jobs(void **state)
 {
     (void)state;

@@ -79,6 +79,7 @@ static void each_kind_of_socket_is_told(void **state)
     assert_int_equal(rmdir(directory), 0);
 }
 
+/* shows: security.md log-systemd */
 static void a_status_is_sent_when_it_changes(void **state)
 {
     (void)state;

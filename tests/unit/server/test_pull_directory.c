@@ -109,6 +109,7 @@ static bool has(const struct tree *tree, const char *name)
 
 /* The rule of fs.protected_regular (Documentation/admin-guide/sysctl/fs.rst): in a sticky directory that others may
  * write to, only the user's own, or one of the directory's owner. */
+/* shows: security.md pull-staging-owner */
 static void another_users_directory_is_refused(void **state)
 {
     (void)state;
@@ -357,6 +358,7 @@ static void the_note_of_another_pull_stays(void **state)
 }
 
 /* Every user who may read a file may lock it. */
+/* shows: security.md pull-staging-owner */
 static void a_lock_that_is_held_for_ever_holds_up_nobody(void **state)
 {
     (void)state;
@@ -397,6 +399,7 @@ static bool swap(void *context, const char *path)
 
 /* Somebody who may write into the staging directory puts a symlink in the place of a directory that the walk has seen:
  * what the link leads to stays. */
+/* shows: security.md pull-staging-links */
 static void nothing_is_removed_elsewhere(void **state)
 {
     (void)state;
@@ -430,6 +433,7 @@ static void expect_mode(const struct tree *tree, const char *name, mode_t mode)
 
 /* Who may not write into the staging directory cannot open it, and so cannot lock it. The final directory has the mode
  * of any new one. */
+/* shows: security.md pull-staging-links */
 static void others_cannot_open_the_staging_directory(void **state)
 {
     (void)state;

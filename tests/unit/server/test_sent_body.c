@@ -306,6 +306,7 @@ static void changed_files_never_complete(void **state)
 }
 
 /* When the lease was lost or is being given up, the body is complete if the file is unchanged. */
+/* shows: security.md file-lease-expires */
 static void files_whose_lease_is_lost_complete_if_unchanged(void **state)
 {
     (void)state;

@@ -84,6 +84,7 @@ static void *begin_sessions(void *argument)
     return NULL;
 }
 
+/* shows: security.md tls-reload */
 static void reloads_and_new_sessions_do_not_meet(void **state)
 {
     (void)state;

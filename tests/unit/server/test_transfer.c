@@ -508,6 +508,7 @@ static void check_broken_off(enum td_code code, enum td_cut cut)
     close_scene(&scene);
 }
 
+/* shows: security.md content-damage-midway */
 static void damaged_files_never_complete(void **state)
 {
     (void)state;

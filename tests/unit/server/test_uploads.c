@@ -46,6 +46,7 @@ static void an_address_has_half(void **state)
 
 /* What is refused is taken away whole, and counts neither for its address nor among all: an address that goes on
  * sending leaves the others their half. */
+/* shows: security.md client-bodies */
 static void what_is_refused_does_not_count(void **state)
 {
     (void)state;

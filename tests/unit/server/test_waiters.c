@@ -182,6 +182,7 @@ static void a_client_that_is_gone_is_noticed(void **state)
 
 /* Answers that may wait for a disk are made by few jobs at once, in the order in which the requests came, while others
  * are tried as before. */
+/* shows: security.md host-waiters */
 static void few_answers_are_made_at_once(void **state)
 {
     (void)state;

@@ -536,6 +536,7 @@ static void a_hundred_thousand_tensors(void **state)
 }
 
 /* Matching stops with an error when the rules need too many steps for every name. */
+/* shows: security.md client-plans */
 static void matching_is_bounded(void **state)
 {
     (void)state;
@@ -589,6 +590,7 @@ static void failing_allocations(void **state)
 }
 
 /* Matching and planning take memory from the budget before they allocate it, and give all of it back. */
+/* shows: security.md client-rank-files */
 static void budgets_are_never_exceeded(void **state)
 {
     (void)state;

@@ -68,6 +68,7 @@ static enum td_rest look_later(const struct place *place)
     return look(place);
 }
 
+/* shows: security.md file-scan-while-writing */
 static void a_finished_file_is_at_rest_a_tick_later(void **state)
 {
     (void)state;
@@ -87,6 +88,7 @@ static void a_finished_file_is_at_rest_a_tick_later(void **state)
     close_place(&place);
 }
 
+/* shows: security.md file-scan-while-writing */
 static void whoever_may_write_keeps_it_from_rest(void **state)
 {
     (void)state;

@@ -109,6 +109,7 @@ static void ask_together(struct td_decode_cache *cache, struct act *act, struct 
 
 /* ---- one making for all -------------------------------------------------------------------------------- */
 
+/* shows: security.md content-damaged-requests */
 static void a_part_is_made_once(void **state)
 {
     (void)state;
@@ -131,6 +132,7 @@ static void check_failed(const struct asker *asker, enum td_code code)
 }
 
 /* Damage is reported to all waiting and later requests with the whole error, and the part is not decoded again. */
+/* shows: security.md content-damaged-requests */
 static void damage_is_found_once(void **state)
 {
     (void)state;
@@ -186,6 +188,7 @@ static void want_of_memory_is_tried_by_each(void **state)
 }
 
 /* At most TD_DECODE_MAKERS threads decode whole streams at once; a short part is not limited. */
+/* shows: security.md content-damaged-requests */
 static void long_makings_are_few(void **state)
 {
     (void)state;
@@ -225,6 +228,7 @@ static void check_gave_up(struct td_decode_cache *cache, const struct td_decode_
 
 /* Waits for memory, for another thread's part and for a maker's place end with an error that may pass. A part in use is
  * never evicted. */
+/* shows: security.md content-damaged-requests */
 static void waiting_ends(void **state)
 {
     (void)state;

@@ -226,6 +226,7 @@ static void check_damage(struct td_blob *source, const struct td_coding *coding,
 }
 
 /* Wrong sizes in the directory, damaged bytes and a bomb are errors without a byte of output. */
+/* shows: security.md content-unpacked-size */
 static void streams_are_what_they_say(void **state)
 {
     (void)state;
@@ -469,6 +470,7 @@ static void every_bit_changed(const struct chunked *c)
 }
 
 /* Wrong sizes, bytes outside the file, damaged streams. */
+/* shows: security.md content-unpacked-size */
 static void chunks_are_what_they_say(void **state)
 {
     (void)state;
@@ -616,6 +618,7 @@ static void run_readings(struct reading *readings, size_t count)
 
 /* Threads read ten tensors, every fourth of them damaged, with memory to make two. They make parts, wait for others,
  * wait for memory and fail. The memory stays within the limit. */
+/* shows: security.md content-unpacked-readers */
 static void memory_is_bounded_whoever_reads(void **state)
 {
     (void)state;
@@ -653,6 +656,7 @@ static void memory_is_bounded_whoever_reads(void **state)
 
 /* The stored bytes of a tensor with many readers are read once, in one go or part by part. Damaged bytes are read once
  * in each way that fits in memory. */
+/* shows: security.md content-damaged-requests */
 static void a_stream_is_inflated_once(void **state)
 {
     (void)state;
@@ -725,6 +729,7 @@ static void inflating_stops_when_nobody_waits(void **state)
 
 /* An answer can need any number of parts, often repeatedly for a transposed tensor. A cancelled request makes no
  * further part but still reads cached parts. */
+/* shows: security.md content-transposed */
 static void no_part_is_made_when_nobody_waits(void **state)
 {
     (void)state;

@@ -68,6 +68,7 @@ static const struct {
     {"2a00:1450::1", TD_FETCH_PUBLIC},
 };
 
+/* shows: security.md pull-near-redirects */
 static void addresses(void **state)
 {
     (void)state;

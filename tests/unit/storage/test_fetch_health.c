@@ -184,6 +184,7 @@ static void who_asks_for_patience_is_left_alone_by_later_files(void **state)
 }
 
 /* The longest Retry-After counts for 300 s, and a file that cannot wait so long fails at once. */
+/* shows: security.md upstream-patience */
 static void patience_is_bounded(void **state)
 {
     (void)state;
@@ -209,6 +210,7 @@ static void patience_is_bounded(void **state)
 
 /* Only an answer that the server gives itself, and about all that it has, is remembered; a tensord says 503 of one
  * model. */
+/* shows: security.md upstream-patience */
 static void which_answers_ask_for_patience(void **state)
 {
     (void)state;

@@ -189,6 +189,7 @@ static void a_file_larger_than_the_disk_is_told_with_both_numbers(void **state)
 }
 
 /* A journal that was cut anywhere, that has more bytes, or whose file has another size speaks for nothing. */
+/* shows: security.md pull-kills */
 static void damaged_journals_begin_anew(void **state)
 {
     (void)state;
@@ -262,6 +263,7 @@ static void what_was_not_begun_leaves_nothing(void **state)
     tree_close(&tree);
 }
 
+/* shows: security.md pull-paths */
 static void names_and_links(void **state)
 {
     (void)state;
@@ -345,6 +347,7 @@ static void what_is_in_the_way_is_named(void **state)
 }
 
 /* A part or a journal that has a second name would be written under that, too. */
+/* shows: security.md pull-paths */
 static void hard_links_are_not_written(void **state)
 {
     (void)state;

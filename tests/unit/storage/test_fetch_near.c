@@ -53,6 +53,7 @@ static const struct {
     {"::ffff:203.0.113.70", "8.8.8.8", TD_FETCH_OWN},
 };
 
+/* shows: security.md pull-near-redirects */
 static void own_and_connected(void **state)
 {
     struct td_fetch_network networks[COUNT_OF(interfaces)];

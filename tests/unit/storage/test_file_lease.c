@@ -154,6 +154,7 @@ static void writer_waits_for_the_last_blob(void **state)
 
 /* The kernel ends a lease by itself when nobody reacts to a writer, so nothing is pinned after the reacting thread was
  * silent for long. */
+/* shows: security.md file-lease-expires */
 static void a_lease_is_trusted_for_a_while(void **state)
 {
     (void)state;
@@ -267,6 +268,7 @@ static void immutable_files_need_no_lease(void **state)
 
 /* No lease is used on remote file systems. The kernel grants leases over FUSE, but the host of a virtual machine writes
  * past them. */
+/* shows: security.md file-remote-writers */
 static void no_lease_where_others_write_unseen(void **state)
 {
     (void)state;
@@ -306,6 +308,7 @@ static void write_by_aio(int fd, const void *bytes, size_t len)
 }
 
 /* A writer opened the file before it was mapped, writes without inotify events and puts the mtime back. */
+/* shows: security.md file-mtime-restored */
 static void unheard_writes_are_changes(void **state)
 {
     (void)state;

@@ -228,6 +228,7 @@ static const struct {
 };
 
 /* A changed file is not served under its old identity, mapped before or not. With its new identity it is served. */
+/* shows: security.md file-metadata */
 static void changes_are_noticed(void **state)
 {
     (void)state;
@@ -260,6 +261,7 @@ static void changes_are_noticed(void **state)
 }
 
 /* Without a watch a write with the mtime put back looks the same as a link, so both end a running answer. */
+/* shows: security.md file-metadata-unwatched */
 static void without_a_watch_a_change_is_a_change(void **state)
 {
     (void)state;

@@ -150,6 +150,7 @@ static void the_end_waits_for_the_check(void **state)
     place_end(&place);
 }
 
+/* shows: security.md upstream-wrong-digest */
 static void a_failure_ends_every_read(void **state)
 {
     (void)state;
@@ -192,6 +193,7 @@ static uint64_t open_bytes(const struct td_body *body)
     return open;
 }
 
+/* shows: security.md upstream-wrong-digest */
 static void the_end_of_an_answer_waits_for_the_check(void **state)
 {
     enum { MIB = 1024 * 1024 };
@@ -291,6 +293,7 @@ static bool is_asked(void *context)
 }
 
 /* The writer goes on writing, one byte after the other, so that the time without any never passes. */
+/* shows: security.md upstream-slow */
 static void an_answer_whose_client_has_left_waits_no_longer(void **state)
 {
     (void)state;

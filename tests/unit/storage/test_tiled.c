@@ -248,6 +248,7 @@ static bool note_asked(struct td_blob *blob)
 
 /* A request costs the same with a million pieces as with two: it maps each part once, and its blob checks each part for
  * changes once. The grid's memory is within td_grid_memory_bytes. */
+/* shows: security.md content-dcp-pieces */
 static void a_request_does_not_pay_for_pieces(void **state)
 {
     (void)state;

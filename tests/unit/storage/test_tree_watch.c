@@ -286,6 +286,7 @@ static void changes_are_told(void **state)
     }
 }
 
+/* shows: security.md file-written-after-rename */
 static void only_renames_arrive(void **state)
 {
     (void)state;
@@ -327,6 +328,7 @@ static void only_renames_arrive(void **state)
 
 /* A write in the moment between the rename and the answer counts, though nobody has read its event yet. Mostly, the
  * write is in the same tick as the rename, so that the change time does not tell it. */
+/* shows: security.md file-written-after-rename */
 static void a_write_before_the_answer_counts(void **state)
 {
     (void)state;
@@ -527,6 +529,7 @@ static void watches_end(void **state)
 }
 
 /* The kernel keeps 16,384 events (max_queued_events). Past that it reports only that events were lost. */
+/* shows: security.md file-no-watches */
 static void lost_events(void **state)
 {
     (void)state;
@@ -584,6 +587,7 @@ static bool end_catch(struct caught *caught, const char *wanted)
     return at != NULL && strstr(at + 1, wanted) == NULL;
 }
 
+/* shows: security.md file-no-watches */
 static void a_user_without_watches(void **state)
 {
     (void)state;

@@ -240,6 +240,7 @@ static void put_mtime_back(const struct place *place, const struct stat *before)
     assert_int_equal(futimens(place->fd, times), 0);
 }
 
+/* shows: security.md file-mtime-restored */
 static void writes_are_heard_of_and_nothing_else(void **state)
 {
     (void)state;
@@ -354,6 +355,7 @@ static void a_full_queue_counts_as_written(void **state)
 }
 
 /* A file is never quiet where writes can happen without events. */
+/* shows: security.md file-metadata-unwatched */
 static void what_cannot_be_watched_is_never_quiet(void **state)
 {
     (void)state;

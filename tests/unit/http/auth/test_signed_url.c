@@ -59,6 +59,7 @@ static void what_is_written_is_read(void **state)
     }
 }
 
+/* shows: security.md signed-url-changes */
 static void every_change_is_refused(void **state)
 {
     (void)state;
@@ -293,6 +294,7 @@ static void every_allocation_may_fail(void **state)
 /* A token of the form that `tensord token new` makes. */
 #define TOKEN "td_ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmno-_"
 
+/* shows: security.md log-secrets */
 static void logs_do_not_show_secrets(void **state)
 {
     (void)state;

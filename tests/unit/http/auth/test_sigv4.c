@@ -208,6 +208,7 @@ static void every_changed_byte_is_refused(void **state)
     change_each_byte(right_presigned, ask_presigned);
 }
 
+/* shows: security.md s3-signatures */
 static void malformed_headers_have_their_code(void **state)
 {
     (void)state;

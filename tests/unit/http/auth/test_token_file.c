@@ -62,6 +62,7 @@ static void a_file_is_read(void **state)
     td_token_set_unref(set);
 }
 
+/* shows: security.md token-bad-file */
 static void every_fault_is_named(void **state)
 {
     (void)state;
@@ -217,6 +218,7 @@ static bool reads(const char *path, struct td_error *err)
     return ok;
 }
 
+/* shows: security.md token-bad-file */
 static void only_narrow_modes_are_read(void **state)
 {
     (void)state;
@@ -249,6 +251,7 @@ static void only_narrow_modes_are_read(void **state)
     tree_close(&tree);
 }
 
+/* shows: security.md token-bad-file */
 static void other_files_are_refused(void **state)
 {
     (void)state;
@@ -312,6 +315,7 @@ static void too_many_tokens_are_refused(void **state)
 }
 
 /* 64 globs of 1,024 bytes are as much as a token may have. */
+/* shows: security.md token-slow-patterns */
 static void long_globs_are_few(void **state)
 {
     (void)state;
@@ -427,6 +431,7 @@ static void mode_owner_and_link_stay(void **state)
     tree_close(&tree);
 }
 
+/* shows: security.md token-bad-commands */
 static void bad_tokens_change_nothing(void **state)
 {
     (void)state;
@@ -461,6 +466,7 @@ static void bad_tokens_change_nothing(void **state)
     tree_close(&tree);
 }
 
+/* shows: security.md token-concurrent-commands */
 static void writers_wait_for_each_other(void **state)
 {
     (void)state;

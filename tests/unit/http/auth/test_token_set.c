@@ -299,6 +299,7 @@ static double time_difference(const struct td_token *(*find_token)(const struct 
 
 /* |t| of a comparison that ends early is in the hundreds. Chance alone exceeds 10 less than once in 10^20 runs; three
  * attempts bear a machine that changes its clock rate at the wrong moment. */
+/* shows: security.md token-timing */
 static void time_tells_nothing_about_digests(void **state)
 {
     (void)state;
