@@ -108,7 +108,7 @@ def test_the_streamer_loads_two_ranks(serve, run, tmp_path, name):
 
 
 def test_the_streamer_reads_ranks_from_s3(serve, tmp_path, monkeypatch):
-    """As docs/recipes.md and docs/pull.md print it: no file of the model on a disk of the rank's."""
+    """As docs/recipes.md and docs/s3.md print it: no file of the model on a disk of the rank's."""
     engines.write_architecture("qwen3-tied", serve.root / "m", torch.bfloat16)
     server = serve("--s3-listen", "127.0.0.1:0")
     endpoint = f"http://127.0.0.1:{s3_port(server)}"
