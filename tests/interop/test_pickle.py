@@ -292,7 +292,8 @@ class Index:
 
 
 def random_text(rng):
-    kinds = ["abcXYZ019 ._-", "äöüß\x00\x7f\n\\'\"", "名前\u2028\ufeff", "😀\U0010ffff", "\ud800\udfff", "\\u0041\\N\\"]
+    kinds = ["abcXYZ019 ._-", "äöüß\x00\x7f\n\\'\"", "名前\u2028\ufeff", "😀\U0010ffff",
+             "\ud800\udfff", "\\u0041\\N\\"]
     return "".join(rng.choice(rng.choice(kinds)) for _ in range(rng.choice([0, 1, 3, 8, 40, 300])))
 
 

@@ -17,8 +17,8 @@ from harness import tensord_binary
 ACCESS, SECRET = "TDEXAMPLE0123456789A", "wJalrXUtnFEMI-K7MDENG_bPxRfiCYEXAMPLEKEY"
 NOW = 1_767_225_600
 SKEW = 15 * 60
-PARTS = ["a", "B9", "é", "日本", "𝄞", " ", "+", "~", "/", "//", "/./", "/../", "%", "%2F", "%7E", "&", "=", "?", "#",
-         "-._", "!*'()", "$,:;@", "\"<>[]{}|\\^`", "\x7f"]
+PARTS = ["a", "B9", "é", "日本", "𝄞", " ", "+", "~", "/", "//", "/./", "/../", "%", "%2F", "%7E", "&", "=", "?",
+         "#", "-._", "!*'()", "$,:;@", "\"<>[]{}|\\^`", "\x7f"]
 LEGAL = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~"
 
 
