@@ -213,11 +213,11 @@ static enum td_referring referring_of(const char *word)
 static struct td_registry_limits registry_limits(const struct service *service)
 {
     const struct td_config *config = &service->config;
-    return (struct td_registry_limits){.header_timeout_ns = config->header_timeout_ns,
-                                       .body_timeout_ns = config->body_timeout_ns,
-                                       .idle_timeout_ns = config->idle_timeout_ns,
-                                       .send_timeout_ns = config->send_timeout_ns,
-                                       .min_rate = config->min_rate,
+    return (struct td_registry_limits){.deadlines.header_timeout_ns = config->header_timeout_ns,
+                                       .deadlines.body_timeout_ns = config->body_timeout_ns,
+                                       .deadlines.idle_timeout_ns = config->idle_timeout_ns,
+                                       .deadlines.send_timeout_ns = config->send_timeout_ns,
+                                       .deadlines.min_rate = config->min_rate,
                                        .max_connections = (size_t)config->max_connections,
                                        .max_per_address = (size_t)config->max_connections_per_address,
                                        .referring = referring_of(config->sendfile)};

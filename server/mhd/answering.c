@@ -23,13 +23,13 @@ static uint64_t request_header_bytes(struct MHD_Connection *mhd)
 static void make(struct td_session *session, const struct td_request *request, struct td_response *response, bool head)
 {
     struct td_exchange *exchange = &session->exchange;
-    struct td_connection *connection = session->link.connection;
     if (exchange->is_last || atomic_load(&session->serving->api->draining))
         response->close = true;
     td_response_add_request_id(response, request);
     memcpy(exchange->request_id, response->request_id, sizeof exchange->request_id);
-    connection->received_bytes =
+    exchange->received_bytes =
         session->received_bytes + request_header_bytes(session->link.mhd) + exchange->content_bytes;
+    td_read_proof_expect(&session->link.connection->proof, exchange->received_bytes);
     memcpy(exchange->token, response->token, sizeof exchange->token);
     exchange->made = td_transfer_create(response, &session->link, head, &exchange->transfer);
     exchange->status = response->status;
@@ -49,11 +49,11 @@ static enum MHD_Result queue(struct td_session *session)
     if (made == NULL)
         return MHD_NO;
     exchange->made = NULL;
-    session->received_bytes = connection->received_bytes;
+    session->received_bytes = exchange->received_bytes;
     exchange->stage = TD_STAGE_QUEUED;
     if (connection->is_tls && exchange->transfer.is_long)
         exchange->given_bytes = td_socket_given_bytes(connection->fd);
-    td_connection_set_phase(connection, TD_PHASE_SENDING);
+    td_deadline_enter(&connection->deadline, TD_PHASE_SENDING);
     enum MHD_Result result = MHD_queue_response(session->link.mhd, (unsigned int)exchange->status, made);
     td_transfer_release(made, &exchange->transfer);
     return result;
@@ -74,11 +74,9 @@ enum MHD_Result td_answer_refuse(struct td_session *session, bool head, int stat
 /* Tells the client how long the answer took from the whole request on, if that is long. */
 static void tell_time(struct td_session *session, struct td_response *response)
 {
-    struct td_connection *connection = session->link.connection;
-    uint64_t since_ns = atomic_load(&connection->phase_since_ns);
-    uint64_t now_ns = td_clock_ns();
-    if (atomic_load(&connection->phase) == TD_PHASE_HANDLING && now_ns - since_ns >= TD_TIMED_NS)
-        td_response_add_timing(response, now_ns - since_ns);
+    uint64_t handling_ns = td_deadline_handling_ns(&session->link.connection->deadline);
+    if (handling_ns >= TD_TIMED_NS)
+        td_response_add_timing(response, handling_ns);
 }
 
 /* Makes the response to the request. A thread that must not wait may be refused the answer, or its sending: nothing is

@@ -90,7 +90,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
     if (exchange->stage == TD_STAGE_QUEUED)
         return MHD_YES;
     if (exchange->has_upload)
-        td_connection_set_phase(session->link.connection, TD_PHASE_HANDLING);
+        td_deadline_enter(&session->link.connection->deadline, TD_PHASE_HANDLING);
     return td_answer_begin(session, false);
 }
 

@@ -38,7 +38,7 @@ static enum MHD_Result expect_upload(struct td_session *session, const struct td
     if (!td_api_takes_body(request) || !td_api_admits(session->serving->api, request))
         return td_answer_begin(session, true);
     session->exchange.has_upload = true;
-    td_connection_set_phase(session->link.connection, TD_PHASE_BODY);
+    td_deadline_enter(&session->link.connection->deadline, TD_PHASE_BODY);
     return MHD_YES;
 }
 
@@ -73,6 +73,6 @@ enum MHD_Result td_request_reader_judge(struct MHD_Connection *mhd, struct td_se
         return td_answer_begin(session, true);
     if (verdict.body_bytes > 0 || verdict.status != 0)
         return expect_upload(session, &request);
-    td_connection_set_phase(session->link.connection, TD_PHASE_HANDLING);
+    td_deadline_enter(&session->link.connection->deadline, TD_PHASE_HANDLING);
     return MHD_YES;
 }

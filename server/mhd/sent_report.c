@@ -66,7 +66,7 @@ static enum td_cut cut_reason(const struct td_session *session, enum MHD_Request
 {
     if (code == MHD_REQUEST_TERMINATED_COMPLETED_OK)
         return TD_CUT_NONE;
-    enum td_cut cut = (enum td_cut)atomic_load(&session->link.connection->cut);
+    enum td_cut cut = td_connection_cut_reason(session->link.connection);
     if (cut != TD_CUT_NONE)
         return cut;
     if (code == MHD_REQUEST_TERMINATED_DAEMON_SHUTDOWN)

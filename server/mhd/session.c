@@ -74,7 +74,7 @@ void td_session_leave_wait(struct td_session *session)
 void td_session_end_waiting(struct td_session *session)
 {
     session->exchange.wait_end_ns = td_clock_ns();
-    td_connection_set_phase(session->link.connection, TD_PHASE_HANDLING);
+    td_deadline_enter(&session->link.connection->deadline, TD_PHASE_HANDLING);
 }
 
 /* ---- connections --------------------------------------------------------------------------------------- */
@@ -101,7 +101,7 @@ static void begin_tls(struct td_session *session, struct MHD_Connection *mhd)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
     if (info != NULL)
-        session->credentials = td_tls_begin(session->serving->tls, info->tls_session, session->link.connection);
+        session->credentials = td_tls_begin(session->serving->tls, info->tls_session, &session->link.stream);
 }
 
 struct td_session *td_session_begin(const struct td_serving *serving, struct MHD_Connection *mhd)
@@ -114,6 +114,7 @@ struct td_session *td_session_begin(const struct td_serving *serving, struct MHD
     session->link = (struct td_link){.connection = connection, .mhd = mhd};
     if (connection == NULL)
         return session;
+    session->link.stream.fd = connection->fd;
     if (connection->is_shared) {
         session->link.jobs = serving->jobs;
         prepare_worker();
@@ -162,7 +163,7 @@ bool td_session_begin_request(struct td_session *session, const char *target)
     size_t len = strlen(target);
     if (session->link.connection == NULL)
         return false;
-    td_connection_prove(session->link.connection);
+    td_read_proof_confirm(&session->link.connection->proof);
     exchange->stage = TD_STAGE_NONE;
     exchange->content_bytes = 0;
     if (!td_array_reserve(&session->target, &session->target_capacity, len + 1, 1, NULL, NULL))
@@ -174,7 +175,7 @@ bool td_session_begin_request(struct td_session *session, const char *target)
     exchange->start_ns = td_clock_ns();
     exchange->wait_since_ns = exchange->wait_end_ns = 0;
     exchange->facade = td_api_facade(session->link.connection->facade, td_text_n(session->target, len));
-    td_connection_set_phase(session->link.connection, TD_PHASE_HEADER);
+    td_deadline_enter(&session->link.connection->deadline, TD_PHASE_HEADER);
     return true;
 }
 
@@ -193,7 +194,7 @@ void td_session_end_request(struct td_session *session)
         session->target = NULL;
         session->target_capacity = 0;
     }
-    td_connection_set_phase(session->link.connection, TD_PHASE_IDLE);
+    td_deadline_enter(&session->link.connection->deadline, TD_PHASE_IDLE);
 }
 
 struct td_request td_session_request(const struct td_session *session)

@@ -74,6 +74,7 @@ struct td_exchange {
     struct td_transfer transfer;
     struct MHD_Response *made; /* owned until it is queued; NULL: no memory */
     uint64_t given_bytes;      /* with TLS, to the socket before a long answer */
+    uint64_t received_bytes;   /* of all requests up to this one */
 };
 
 /* The state of one connection; used by its thread alone or, while it is suspended, by the job or the waker alone. */

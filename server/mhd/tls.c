@@ -126,12 +126,12 @@ int64_t td_tls_expiry_s(const struct td_tls *tls)
  * GnuTLS's kind, on the connection's thread. */
 static ssize_t push(gnutls_transport_ptr_t transport, const giovec_t *parts, int count)
 {
-    const struct td_connection *connection = transport;
+    const struct td_tls_stream *stream = transport;
     struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = (size_t)count};
-    return td_socket_send_message(connection->fd, &message, MSG_NOSIGNAL | (connection->more_follows ? MSG_MORE : 0));
+    return td_socket_send_message(stream->fd, &message, MSG_NOSIGNAL | (stream->more_follows ? MSG_MORE : 0));
 }
 
-struct td_tls_credentials *td_tls_begin(struct td_tls *tls, gnutls_session_t session, struct td_connection *connection)
+struct td_tls_credentials *td_tls_begin(struct td_tls *tls, gnutls_session_t session, struct td_tls_stream *stream)
 {
     pthread_mutex_lock(&tls->lock);
     struct td_tls_credentials *credentials = td_tls_credentials_ref(tls->newest);
@@ -140,7 +140,7 @@ struct td_tls_credentials *td_tls_begin(struct td_tls *tls, gnutls_session_t ses
         td_tls_credentials_unref(credentials);
         return NULL;
     }
-    gnutls_transport_set_ptr2(session, (gnutls_transport_ptr_t)(intptr_t)connection->fd, connection);
+    gnutls_transport_set_ptr2(session, (gnutls_transport_ptr_t)(intptr_t)stream->fd, stream);
     gnutls_transport_set_vec_push_function(session, push);
     return credentials;
 }

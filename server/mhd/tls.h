@@ -5,7 +5,6 @@
 
 #include "core/error.h"
 #include "server/mhd/tls_credentials.h"
-#include "server/net/connection.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,6 +13,12 @@
 enum { TD_TLS_WARN_DAYS = 14 };
 
 struct td_tls;
+
+/* Where the records of a connection go; used by the connection's thread alone. */
+struct td_tls_stream {
+    int fd;
+    bool more_follows; /* more of the answer follows what is being sent */
+};
 
 /* Reads the files, whose paths are borrowed and must outlive *out. Warns of a certificate that has expired or ends
  * soon. Errors: as td_tls_credentials_load. */
@@ -32,10 +37,10 @@ void td_tls_watch(struct td_tls *tls);
 /* Returns when the certificate of new connections expires, in seconds since 1970. For the thread of td_tls_reload. */
 int64_t td_tls_expiry_s(const struct td_tls *tls);
 
-/* Prepares the session of GnuTLS of a new connection: the newest credentials, and how it sends. Returns a reference on
- * the credentials, which the caller drops when the connection has ended; NULL without memory: the handshake then fails.
- * Any thread. */
-struct td_tls_credentials *td_tls_begin(struct td_tls *tls, gnutls_session_t session, struct td_connection *connection);
+/* Prepares the session of GnuTLS of a new connection: the newest credentials, and how it sends. The stream is borrowed,
+ * and outlives the session. Returns a reference on the credentials, which the caller drops when the connection has
+ * ended; NULL without memory: the handshake then fails. Any thread. */
+struct td_tls_credentials *td_tls_begin(struct td_tls *tls, gnutls_session_t session, struct td_tls_stream *stream);
 
 /* Returns how many of the bytes that an answer gave to TLS are surely among `bytes` bytes of TLS on the wire. */
 uint64_t td_tls_plain_bytes(uint64_t bytes);

@@ -52,7 +52,7 @@ struct transfer {
 static void transfer_free(void *cls)
 {
     struct transfer *transfer = cls;
-    td_connection_unpin(transfer->link->connection);
+    td_pins_clear(&transfer->link->connection->pins);
     td_body_fini(&transfer->body);
     free(transfer->window);
     free(transfer);
@@ -88,7 +88,7 @@ static ssize_t read_next(struct transfer *transfer, char *out, size_t max)
     if (n == left && !td_body_unchanged(&transfer->body))
         return abort_transfer(transfer, &err);
     transfer->done += n;
-    transfer->link->connection->more_follows = n < left;
+    transfer->link->stream.more_follows = n < left;
     return (ssize_t)n;
 }
 
@@ -215,7 +215,7 @@ static struct td_blob *reference_of(const struct td_response *response, struct t
     for (size_t i = 0; i < body->extent_count && !response->close; i++) {
         struct td_blob *blob = body->extents[i].blob;
         if (body->extents[i].len > TD_REFERENCE_BYTES && blob->class->descriptor != NULL)
-            return td_connection_may_refer(connection, blob) ? blob : NULL;
+            return td_read_proof_may_refer(&connection->proof, blob) ? blob : NULL;
     }
     return NULL;
 }
@@ -233,7 +233,7 @@ static struct MHD_Response *create_file(const struct td_body *body, struct td_co
     if (made == NULL)
         (void)close(fd);
     else
-        td_connection_refer(connection, extent->blob);
+        td_read_proof_begin(&connection->proof, extent->blob, true);
     return made;
 }
 
@@ -276,7 +276,7 @@ static struct MHD_Response *create_sent(struct td_response *response, struct td_
     /* The kernel reads ahead for pread, and less for a mapping. */
     how.is_copied = !pinned && link->jobs == NULL && !td_body_is_cached(&response->body);
     if (how.reference == NULL && total >= TD_NEAR_ANSWER_BYTES)
-        td_connection_shorten_queue(connection);
+        td_send_queue_shorten(&connection->queue, connection->fd);
     if ((kept == NULL && made == NULL) || !td_connection_send(connection, &response->body, &how)) {
         if (made != NULL)
             MHD_destroy_response(made);
@@ -290,12 +290,12 @@ static struct MHD_Response *create_sent(struct td_response *response, struct td_
 /* Returns whether the body can be sent in place; if so, the connection is registered as sending from its files. */
 static bool pin(const struct td_body *body, struct td_connection *connection)
 {
-    if (body->total_bytes <= TD_COPY_BYTES || !td_body_is_pinned(body) || !td_connection_pin(connection, body))
+    if (body->total_bytes <= TD_COPY_BYTES || !td_body_is_pinned(body) || !td_pins_add(&connection->pins, body))
         return false;
     /* A lease may have broken before the registration: look again. */
     if (td_body_is_pinned(body))
         return true;
-    td_connection_unpin(connection);
+    td_pins_clear(&connection->pins);
     return false;
 }
 
@@ -374,7 +374,7 @@ static struct MHD_Response *create_plain(struct td_response *response, struct td
             return made;
     }
     if (total >= TD_NEAR_ANSWER_BYTES)
-        td_connection_shorten_queue(connection);
+        td_send_queue_shorten(&connection->queue, connection->fd);
     /* In a shared thread a window costs a job. */
     if (!pinned && total <= (link->jobs != NULL ? TD_TURN_BYTES : TD_FLAT_BYTES) &&
         !td_incoming_is_awaited(&response->body)) {
@@ -385,7 +385,7 @@ static struct MHD_Response *create_plain(struct td_response *response, struct td
      * too long to be touched first goes through windows. A shared thread has all of it in memory (is_ready). */
     bool is_too_long = link->jobs == NULL && total > TD_LOOK_BYTES;
     if (pinned && (runs > TD_IOVEC_RUNS || is_too_long)) {
-        td_connection_unpin(connection);
+        td_pins_clear(&connection->pins);
         pinned = false;
     }
     transfer->way = pinned ? TD_WAY_MEMORY : TD_WAY_CHECKED;
@@ -409,7 +409,7 @@ static struct MHD_Response *create_with_body(struct td_response *response, struc
         !connection->is_tls && (for_sender || td_body_run_count(body) <= TD_IOVEC_RUNS) && pin(body, connection);
     bool ready = (pinned || link->jobs == NULL) && is_ready(body, link);
     if (pinned && !ready) {
-        td_connection_unpin(connection);
+        td_pins_clear(&connection->pins);
         pinned = false;
     }
     if (td_waiting_was_refused())
@@ -427,7 +427,7 @@ struct MHD_Response *td_transfer_create(struct td_response *response, struct td_
     struct MHD_Response *made = NULL;
     uint64_t total = response->body.total_bytes;
     *transfer = (struct td_transfer){.way = TD_WAY_NONE, .is_long = total > TD_FLAT_BYTES};
-    connection->more_follows = false;
+    link->stream.more_follows = false;
     uint64_t announced_bytes = response->status == 304 ? response->announced_bytes : total;
     if (response->status == 304 || head || total == 0) {
         made = create_bodiless(announced_bytes);
@@ -440,7 +440,7 @@ struct MHD_Response *td_transfer_create(struct td_response *response, struct td_
         if (made == NULL)
             made = create_with_body(response, link, transfer);
         if (transfer->way != TD_WAY_FILE)
-            td_connection_hold(connection);
+            td_read_proof_hold(&connection->proof);
         if (transfer->way == TD_WAY_COPY)
             announced_bytes = response->body.total_bytes; /* a copy may have become an error */
         transfer->body_bytes = announced_bytes;

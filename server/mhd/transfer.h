@@ -9,6 +9,7 @@
 
 #include "http/response.h"
 #include "server/mhd/kept_response.h"
+#include "server/mhd/tls.h"
 #include "server/net/connection.h"
 
 #include <microhttpd.h>
@@ -34,6 +35,7 @@ struct td_link {
     struct MHD_Connection *mhd;
     struct td_jobs *jobs;          /* its thread is shared, and what would wait is a job; NULL: a thread of its own */
     struct td_kept_response *kept; /* owned by the session; NULL: none yet */
+    struct td_tls_stream stream;   /* what GnuTLS sends to; without TLS nothing reads it */
 };
 
 /* A body as it is sent. */
@@ -49,7 +51,7 @@ struct td_transfer {
  * *transfer. A body that is not copied moves out of *response. When a body cannot be copied because its file changed,
  * *response becomes the error that is sent instead. `head`: the response announces the body's length and sends none.
  * TD_WAY_FILE: the caller calls td_connection_end_answer when the answer is complete or broken off, and
- * td_connection_prove when the next request begins. Returns NULL when out of memory: the caller must drop the
+ * td_read_proof_confirm when the next request begins. Returns NULL when out of memory: the caller must drop the
  * connection; or when the running thread must not wait and sending would (td_waiting_was_refused). */
 struct MHD_Response *td_transfer_create(struct td_response *response, struct td_link *link, bool head,
                                         struct td_transfer *transfer);

@@ -1,8 +1,9 @@
 #include "server/net/congestion.h"
 
-#include "server/net/connection.h"
+#include "server/net/socket_facts.h"
 
 #include <linux/tcp.h>
+#include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -25,4 +26,16 @@ void td_congestion_accept(int fd, const char *far_name)
         info.tcpi_min_rtt < TD_NEAR_RTT_US)
         return;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, far_name, (socklen_t)strlen(far_name));
+}
+
+void td_send_queue_shorten(struct td_send_queue *queue, int fd)
+{
+    if (queue->is_short)
+        return;
+    struct td_socket_facts facts = td_socket_facts_of(fd);
+    if (facts.min_rtt_us == 0 || facts.min_rtt_us >= TD_NEAR_RTT_US)
+        return;
+    int bytes = TD_NEAR_QUEUE_BYTES;
+    queue->is_short = true;
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }

@@ -1,18 +1,38 @@
-/* Congestion control. BBR, the default of some hosts, paces what it sends; on the loopback device and over one switch
- * that halves the rate and saves nothing. Connections over so short a path use CUBIC; others keep the host's default.
+/* Connections over a short path: their congestion control and their send queue. BBR, the default of some hosts, paces
+ * what it sends; on the loopback device and over one switch that halves the rate and saves nothing. Connections over so
+ * short a path use CUBIC; others keep the host's default.
  */
 #ifndef TD_SERVER_NET_CONGESTION_H
 #define TD_SERVER_NET_CONGESTION_H
 
+#include <stdbool.h>
+
 enum { TD_CONGESTION_BYTES = 16 }; /* the kernel's TCP_CA_NAME_MAX */
+
+/* Over a short path the kernel lets a send queue grow to megabytes. These are written to memory, fall out of the CPU
+ * caches, and are read again. A short queue is enough there and stays in the caches (docs/performance.md). */
+enum {
+    TD_NEAR_RTT_US = 40,               /* the path is short below this smallest round trip: same host, one switch */
+    TD_NEAR_ANSWER_BYTES = 512 * 1024, /* shorter answers keep the kernel's queue */
+    TD_NEAR_QUEUE_BYTES = 128 * 1024,  /* for SO_SNDBUF, which doubles it: enough for 5 GB/s over 40 us */
+};
+
+/* The send queue of a connection; used by the connection's thread alone. All zero at first. */
+struct td_send_queue {
+    bool is_short;
+};
 
 /* Sets CUBIC on a listening socket, whose connections inherit it: set on a connection it comes too late, since BBR has
  * switched pacing on by then. Writes the host's default to far_name, or "" when nothing has to be done: the default is
  * CUBIC already, or the kernel has none. */
 void td_congestion_listen(int listen_fd, char far_name[TD_CONGESTION_BYTES]);
 
-/* Gives an accepted connection the host's default back, if its path is not short (TD_NEAR_RTT_US of connection.h, as
- * measured by the handshake). far_name: from td_congestion_listen. */
+/* Gives an accepted connection the host's default back, if its path is not short (TD_NEAR_RTT_US, as measured by the
+ * handshake). far_name: from td_congestion_listen. */
 void td_congestion_accept(int fd, const char *far_name);
+
+/* Shortens the send queue of the socket, once, if the path is short. For answers of TD_NEAR_ANSWER_BYTES or more that
+ * are copied: one sent by reference is not in the send queue as memory of its own. */
+void td_send_queue_shorten(struct td_send_queue *queue, int fd);
 
 #endif

@@ -12,8 +12,10 @@
 #include "http/metrics.h"
 #include "http/request.h"
 #include "server/net/address_counts.h"
-#include "server/net/delivery.h"
-#include "server/net/departed.h"
+#include "server/net/congestion.h"
+#include "server/net/deadline.h"
+#include "server/net/pins.h"
+#include "server/net/read_proof.h"
 #include "server/net/sent_body.h"
 #include "storage/body.h"
 
@@ -23,74 +25,35 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Most different blobs from which one answer is sent in place. */
-enum { TD_PINNED_BLOBS = 4 };
-
-/* Over a short path the kernel lets a send queue grow to megabytes. These are written to memory, fall out of the CPU
- * caches, and are read again. A short queue is enough there and stays in the caches (docs/performance.md). */
-enum {
-    TD_NEAR_RTT_US = 40,               /* the path is short below this smallest round trip: same host, one switch */
-    TD_NEAR_ANSWER_BYTES = 512 * 1024, /* shorter answers keep the kernel's queue */
-    TD_NEAR_QUEUE_BYTES = 128 * 1024,  /* for SO_SNDBUF, which doubles it: enough for 5 GB/s over 40 us */
-};
-
-/* The phase of a connection. Every phase but HANDLING has its deadline. */
-enum td_phase {
-    TD_PHASE_FIRST,    /* accepted; no complete request line yet */
-    TD_PHASE_HEADER,   /* the request line was read; header fields are arriving */
-    TD_PHASE_BODY,     /* the request's body is arriving */
-    TD_PHASE_HANDLING, /* the answer is being made */
-    TD_PHASE_SENDING,  /* the answer is being sent */
-    TD_PHASE_IDLE,     /* between two requests */
-};
-
 /* The limit that a connection exceeds: none, the total number, or the number from one address. */
 enum td_over { TD_OVER_NONE, TD_OVER_TOTAL, TD_OVER_ADDRESS };
 
+/* A connection. What other modules keep for it are members with functions of their own; the others are the registry's.
+ * Facts are set before the first request and never change. */
 struct td_connection {
-    struct td_registry *registry;
+    /* facts */
     int fd;
-    bool is_shared;          /* its thread serves other connections too; set before its thread begins with it */
     struct in6_addr address; /* an IPv4 address is IPv4-mapped */
     uint64_t client;         /* td_address_hash of it, by the registry's key; of IPv6: of its /64 */
     enum td_over over;
-    const struct td_facade *facade; /* of the port; set before the first request */
-    _Atomic int phase;              /* enum td_phase */
-    _Atomic uint64_t phase_since_ns;
-    _Atomic int cut;               /* enum td_cut: the reason why it was cut; TD_CUT_NONE while it is good */
-    struct td_cancel cancel;       /* asks for an end when the connection was cut or the client closed its side */
-    bool near;                     /* its send queue is short; used by its own thread alone */
-    bool is_tls;                   /* with TLS: only libmicrohttpd may send; set before the first request */
-    bool more_follows;             /* more of the answer follows what is being sent; used by its own thread alone */
+    const struct td_facade *facade; /* of the port */
+    bool is_tls;                    /* with TLS: only libmicrohttpd may send */
+    bool is_shared;                 /* its thread serves other connections too */
+    /* each has its own functions */
+    struct td_deadline deadline;
+    struct td_send_queue queue;
     struct td_sent_body sent_body; /* of the answer that is being sent; empty: it goes another way */
-    /* an answer that is being sent by reference; used by its own thread alone */
-    struct td_blob *referenced; /* one reference; NULL: none */
-    bool is_held;               /* the end of the answer is held back */
-    uint64_t received_bytes;    /* of all requests up to this one */
-    bool proves_nothing;        /* the next request does not prove that this answer was read */
-    /* a complete answer that was sent by reference and may not have been read */
-    _Atomic(struct td_blob *) unread; /* one reference, which is for whoever exchanges the pointer; NULL: none */
-    _Atomic uint64_t arrived_ns;      /* when all of it was first seen to be acknowledged; 0: not yet */
-    struct td_departed *departed; /* owned; allocated before the first answer by reference, with the ends; NULL: none */
-    struct td_sent_shutdown end;  /* registered with td_sent_watch from then on */
-    _Atomic bool is_shut_down;    /* by this side */
-    _Atomic bool is_reset_at_close; /* the kernel then discards what is not acknowledged */
-    /* progress of an answer; used by the reaper alone */
-    uint64_t watched_since_ns, watched_bytes, progress_ns, progress_bytes;
-    /* bytes of the next request on an idle connection, or of the first one; used by the reaper alone */
-    uint64_t idle_since_ns, idle_bytes, dribble_ns;
-    _Atomic(const struct td_blob *) pinned[TD_PINNED_BLOBS]; /* blobs it sends from in place or by reference; compared,
-                                                                never read */
+    struct td_read_proof proof;
+    struct td_pins pins;
+    struct td_cancel cancel; /* asks for an end when the connection was cut or the client closed its side */
+    /* of the registry */
+    struct td_registry *registry;
+    _Atomic int cut; /* enum td_cut, for td_connection_cut_reason */
     struct td_connection *next, *previous;
 };
 
-/* Which clients get answers by reference (--sendfile): all; those on other hosts, and those on this host only from
- * files that can never change; none. */
-enum td_referring { TD_REFERRING_ALL, TD_REFERRING_REMOTE, TD_REFERRING_NONE };
-
 struct td_registry_limits {
-    uint64_t header_timeout_ns, body_timeout_ns, idle_timeout_ns, send_timeout_ns;
-    uint64_t min_rate; /* bytes per second */
+    struct td_deadline_limits deadlines;
     size_t max_connections, max_per_address;
     enum td_referring referring; /* never changes */
 };
@@ -99,9 +62,7 @@ struct td_registry {
     pthread_mutex_t lock;
     pthread_mutex_t handing; /* for acceptors, taken before `lock`: held while one registers a descriptor, and while
                                 one hands a descriptor over, since that may close it */
-    struct td_departed_list departed; /* under the lock */
-    struct td_delivery delivery;
-    enum td_referring referring;
+    struct td_read_proofs proofs; /* its list of closed connections is under the lock */
     /* the open connections, under the lock: as a list, by descriptor, and how many each address has */
     struct td_connection *first;
     size_t count;
@@ -157,51 +118,21 @@ struct td_connection *td_connection_open(struct td_registry *registry, int fd, c
  * the connection has no thread: see above. */
 void td_connection_close(struct td_connection *connection);
 
-/* Enters a phase, whose deadline runs from now. Called by the connection's thread. */
-void td_connection_set_phase(struct td_connection *connection, enum td_phase phase);
-
-/* Records that the body will be sent in place from its pinned mappings, so that td_registry_cut_blob finds the
- * connection. Returns false, with nothing recorded, when the body lies in more than TD_PINNED_BLOBS of them. Called by
- * the connection's thread, as is td_connection_unpin. */
-bool td_connection_pin(struct td_connection *connection, const struct td_body *body);
-
-/* Removes what td_connection_pin recorded. */
-void td_connection_unpin(struct td_connection *connection);
-
-/* Returns whether an answer may be sent by reference from the blob: --sendfile allows it, and either the file can never
- * change, or there will be proof of when the client has read the answer. There will be no proof:
- * - if the client is on this host and its socket is not found;
- * - while an earlier answer of another blob is unproved, since a connection keeps only one;
- * - after the client has shut down its sending side;
- * - while too many closed connections have unproved answers (TD_DEPARTED).
- *
- * Called by the connection's thread. */
-bool td_connection_may_refer(struct td_connection *connection, const struct td_blob *blob);
-
-/* Begins an answer that libmicrohttpd sends by reference (td_transfer_create): takes a reference on the blob, and holds
- * back its header until bytes of its body follow. td_connection_pin and td_connection_may_refer come first. */
-void td_connection_refer(struct td_connection *connection, struct td_blob *blob);
+/* Returns why the connection was cut; TD_CUT_NONE while it is good. Any thread. */
+enum td_cut td_connection_cut_reason(const struct td_connection *connection);
 
 /* Begins an answer whose body server/mhd/sender sends, as *how says; its callbacks are set here. Takes *body over, and
- * a reference on how->reference. A body that is pinned goes through td_connection_pin first. Returns false, with
+ * a reference on how->reference. A body that is pinned goes through td_pins_add first. Returns false, with
  * nothing begun, when that is not possible for this connection. */
 bool td_connection_send(struct td_connection *connection, struct td_body *body, const struct td_sending *how);
 
 /* Records why the answer is broken off, and logs damage. Called by the thread that makes the answer or sends it. */
 void td_connection_break_off(struct td_connection *connection, const struct td_error *err);
 
-/* Begins an answer that is not sent by reference. While an earlier one is without proof, this answer is watched as if
- * sent by reference, so that the next request can be the proof. */
-void td_connection_hold(struct td_connection *connection);
-
 /* Ends the answer. is_complete: all of it was handed to the kernel; the blob of one sent by reference is then kept
- * until td_connection_prove, or until td_registry_settle finds that the client has read it. Otherwise the client knows
- * that it lacks bytes, and the blob is dropped. */
+ * until td_read_proof_confirm, or until td_registry_settle finds that the client has read it. Otherwise the client
+ * knows that it lacks bytes, and the blob is dropped. */
 void td_connection_end_answer(struct td_connection *connection, bool is_complete);
-
-/* Called when a request begins: a client that sends one has read all answers before, unless the request came before the
- * end of the last answer was let go (the client pipelines), or the client has closed its sending side. */
-void td_connection_prove(struct td_connection *connection);
 
 /* Drops the references on the blob whose answers are now proved to be read: the client's socket is empty; it was reset;
  * or it is on another host or in another network namespace, and acknowledged all bytes 2 s ago. Returns the number of
@@ -225,9 +156,5 @@ void td_registry_cut_all(struct td_registry *registry);
 
 /* Cuts every connection that is sending from this blob in place or by reference. Any thread. */
 void td_registry_cut_blob(struct td_registry *registry, const struct td_blob *blob);
-
-/* Shortens the send queue, once per connection, if the path is short. For answers of TD_NEAR_ANSWER_BYTES or more that
- * are copied: one sent by reference is not in the send queue as memory of its own. */
-void td_connection_shorten_queue(struct td_connection *connection);
 
 #endif

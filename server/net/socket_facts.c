@@ -3,6 +3,7 @@
 #include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -53,4 +54,10 @@ int td_socket_unread_bytes(int fd)
 {
     int bytes = 0;
     return ioctl(fd, SIOCINQ, &bytes) == 0 ? bytes : 0;
+}
+
+bool td_socket_client_has_ended(int fd)
+{
+    struct pollfd look = {.fd = fd, .events = POLLRDHUP};
+    return poll(&look, 1, 0) != 0;
 }

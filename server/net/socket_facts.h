@@ -31,6 +31,9 @@ int td_socket_unacknowledged_bytes(int fd);
  * reset. */
 void td_socket_reset_at_close(int fd);
 
+/* Returns whether the client has shut down its sending side, or the connection has ended. Does not wait. */
+bool td_socket_client_has_ended(int fd);
+
 /* Returns the number of bytes that were received and not yet read. */
 int td_socket_unread_bytes(int fd);
 

@@ -85,8 +85,8 @@ static void a_connection_that_is_not_taken_leaves_the_next_one_alone(void **stat
 {
     (void)state;
     struct td_acceptor_config config = {.option = "--listen", .listen = "127.0.0.1:0", .facade = td_main_port};
-    struct td_registry_limits limits = {.header_timeout_ns = UINT64_C(60000000000),
-                                        .idle_timeout_ns = UINT64_C(60000000000),
+    struct td_registry_limits limits = {.deadlines.header_timeout_ns = UINT64_C(60000000000),
+                                        .deadlines.idle_timeout_ns = UINT64_C(60000000000),
                                         .max_connections = 4,
                                         .max_per_address = 4};
     struct td_error err = TD_ERROR_INIT;
@@ -168,7 +168,7 @@ static void a_refused_client_is_not_read_to_its_end(void **state)
     struct td_acceptor_config config = {
         .option = "--listen", .listen = "127.0.0.1:0", .facade = td_main_port, .has_tls = true};
     struct td_registry_limits limits = {
-        .header_timeout_ns = UINT64_C(60000000000), .max_connections = 4, .max_per_address = 4};
+        .deadlines.header_timeout_ns = UINT64_C(60000000000), .max_connections = 4, .max_per_address = 4};
     struct td_registry registry;
     struct td_metrics metrics;
     struct td_acceptor *acceptor = NULL;

@@ -55,9 +55,9 @@ static void open_place(struct place *place)
 static struct td_registry_limits long_limits(void)
 {
     static const uint64_t minute = UINT64_C(60000000000);
-    return (struct td_registry_limits){.header_timeout_ns = minute,
-                                       .idle_timeout_ns = minute,
-                                       .send_timeout_ns = minute,
+    return (struct td_registry_limits){.deadlines.header_timeout_ns = minute,
+                                       .deadlines.idle_timeout_ns = minute,
+                                       .deadlines.send_timeout_ns = minute,
                                        .max_connections = 4,
                                        .max_per_address = 4};
 }
@@ -274,18 +274,18 @@ static void headers_have_a_deadline(void **state)
     static const enum td_phase phases[] = {TD_PHASE_FIRST, TD_PHASE_HEADER};
     for (size_t i = 0; i < COUNT_OF(phases); i++) {
         struct place place = {.limits = long_limits()};
-        place.limits.header_timeout_ns = (uint64_t)400 * MILLION;
+        place.limits.deadlines.header_timeout_ns = (uint64_t)400 * MILLION;
         open_place(&place);
         struct pair pair = connect_pair();
         uint64_t began_ns = td_clock_ns();
         struct td_connection *connection = open_connection(&place, &pair);
         if (phases[i] != TD_PHASE_FIRST)
-            td_connection_set_phase(connection, phases[i]);
+            td_deadline_enter(&connection->deadline, phases[i]);
         assert_int_equal(send(pair.client, "GET", 3, MSG_NOSIGNAL), 3); /* bytes do not extend the deadline */
         assert_true(ends_within(&pair, 10000));
         uint64_t took_ns = td_clock_ns() - began_ns;
         assert_true(took_ns >= (uint64_t)390 * MILLION && took_ns < (uint64_t)5000 * MILLION);
-        assert_int_equal(atomic_load(&connection->cut), TD_CUT_DEADLINE);
+        assert_int_equal(td_connection_cut_reason(connection), TD_CUT_DEADLINE);
         td_connection_close(connection);
         assert_true(place.metrics.cuts[TD_CUT_DEADLINE] == 1);
         close_pair(&pair);
@@ -303,16 +303,16 @@ static void limits_change_while_it_runs(void **state)
     open_place(&place);
     struct pair pair = connect_pair();
     struct td_connection *connection = open_connection(&place, &pair);
-    td_connection_set_phase(connection, TD_PHASE_HEADER);
+    td_deadline_enter(&connection->deadline, TD_PHASE_HEADER);
     assert_int_equal(td_registry_judge(&place.registry, &address, &admit), TD_OVER_NONE);
     assert_false(ends_within(&pair, 300));
     place.limits.max_per_address = 1;
     td_registry_set_limits(&place.registry, &place.limits);
     assert_int_equal(td_registry_judge(&place.registry, &address, &admit), TD_OVER_ADDRESS);
-    place.limits.header_timeout_ns = (uint64_t)100 * MILLION;
+    place.limits.deadlines.header_timeout_ns = (uint64_t)100 * MILLION;
     td_registry_set_limits(&place.registry, &place.limits);
     assert_true(ends_within(&pair, 10000));
-    assert_int_equal(atomic_load(&connection->cut), TD_CUT_DEADLINE);
+    assert_int_equal(td_connection_cut_reason(connection), TD_CUT_DEADLINE);
     td_connection_close(connection);
     close_pair(&pair);
     td_registry_fini(&place.registry);
@@ -323,21 +323,21 @@ static void phases_begin_anew(void **state)
 {
     (void)state;
     struct place place = {.limits = long_limits()};
-    place.limits.header_timeout_ns = (uint64_t)1200 * MILLION;
+    place.limits.deadlines.header_timeout_ns = (uint64_t)1200 * MILLION;
     open_place(&place);
     struct pair pair = connect_pair();
     struct td_connection *connection = open_connection(&place, &pair);
     for (int i = 0; i < 6; i++) {
-        td_connection_set_phase(connection, i % 2 == 0 ? TD_PHASE_HEADER : TD_PHASE_FIRST);
+        td_deadline_enter(&connection->deadline, i % 2 == 0 ? TD_PHASE_HEADER : TD_PHASE_FIRST);
         assert_false(ends_within(&pair, 300));
     }
-    td_connection_set_phase(connection, TD_PHASE_HANDLING);
+    td_deadline_enter(&connection->deadline, TD_PHASE_HANDLING);
     assert_false(ends_within(&pair, 1500));
-    td_connection_set_phase(connection, TD_PHASE_IDLE);
+    td_deadline_enter(&connection->deadline, TD_PHASE_IDLE);
     assert_false(ends_within(&pair, 1500)); /* silence has its own deadline */
     assert_int_equal(send(pair.client, "G", 1, MSG_NOSIGNAL), 1);
     assert_true(ends_within(&pair, 10000)); /* the next request has begun, so the header's deadline runs */
-    assert_int_equal(atomic_load(&connection->cut), TD_CUT_DEADLINE);
+    assert_int_equal(td_connection_cut_reason(connection), TD_CUT_DEADLINE);
     td_connection_close(connection);
     close_pair(&pair);
     td_registry_fini(&place.registry);
@@ -350,7 +350,7 @@ static void silence_has_a_deadline(void **state)
     static const enum td_phase phases[] = {TD_PHASE_FIRST, TD_PHASE_IDLE};
     for (size_t i = 0; i < COUNT_OF(phases); i++) {
         struct place place = {.limits = long_limits()};
-        place.limits.idle_timeout_ns = (uint64_t)600 * MILLION;
+        place.limits.deadlines.idle_timeout_ns = (uint64_t)600 * MILLION;
         open_place(&place);
         struct pair silent = connect_pair();
         struct pair other = connect_pair();
@@ -358,7 +358,7 @@ static void silence_has_a_deadline(void **state)
         uint64_t began_ns = td_clock_ns();
         for (size_t k = 0; k < COUNT_OF(connections); k++)
             if (phases[i] != TD_PHASE_FIRST)
-                td_connection_set_phase(connections[k], phases[i]);
+                td_deadline_enter(&connections[k]->deadline, phases[i]);
         assert_false(ends_within(&other, 250)); /* the reaper has run */
         assert_int_equal(send(other.client, "G", 1, MSG_NOSIGNAL), 1);
         assert_true(ends_within(&silent, 10000));
@@ -391,7 +391,7 @@ static void idle_connections_cost_little(void **state)
             pairs[k] = connect_pair();
             connections[k] = open_connection(&place, &pairs[k]);
             if (phases[i] != TD_PHASE_FIRST)
-                td_connection_set_phase(connections[k], phases[i]);
+                td_deadline_enter(&connections[k]->deadline, phases[i]);
         }
         assert_false(ends_within(&pairs[0], 500)); /* the first looks are over */
         looks = 0;
@@ -425,13 +425,13 @@ static void a_request_line_that_dribbles_is_noticed(void **state)
     struct td_connection *connections[PAIRS];
     uint64_t began_ns[PAIRS];
     place.limits.max_connections = place.limits.max_per_address = PAIRS;
-    place.limits.header_timeout_ns = (uint64_t)1000 * MILLION;
-    place.limits.idle_timeout_ns = (uint64_t)1900 * MILLION;
+    place.limits.deadlines.header_timeout_ns = (uint64_t)1000 * MILLION;
+    place.limits.deadlines.idle_timeout_ns = (uint64_t)1900 * MILLION;
     open_place(&place);
     for (size_t i = 0; i < PAIRS; i++) {
         pairs[i] = connect_pair();
         connections[i] = open_connection(&place, &pairs[i]);
-        td_connection_set_phase(connections[i], TD_PHASE_IDLE);
+        td_deadline_enter(&connections[i]->deadline, TD_PHASE_IDLE);
     }
     assert_false(ends_within(&pairs[0], 700));
     for (size_t i = 0; i < PAIRS; i++) { /* the last one at 1700 ms: silence would end it at 1900 ms */
@@ -471,7 +471,7 @@ static void draining_ends_the_idle(void **state)
         pairs[i] = connect_pair();
         connections[i] = open_connection(&place, &pairs[i]);
         if (cases[i].phase != TD_PHASE_FIRST)
-            td_connection_set_phase(connections[i], cases[i].phase);
+            td_deadline_enter(&connections[i]->deadline, cases[i].phase);
     }
     assert_false(ends_within(&pairs[0], 300));
     atomic_store(&place.registry.draining, true);
@@ -506,14 +506,14 @@ static void stalled_answers_are_cut(void **state)
     (void)state;
     struct place place = {.limits = long_limits()};
     static char sink[65536];
-    place.limits.send_timeout_ns = (uint64_t)1500 * MILLION;
+    place.limits.deadlines.send_timeout_ns = (uint64_t)1500 * MILLION;
     open_place(&place);
     struct pair still = connect_pair();
     struct pair moving = connect_pair();
     struct td_connection *connections[] = {open_connection(&place, &still), open_connection(&place, &moving)};
     assert_true(fill(still.server) > 0 && fill(moving.server) > 0);
-    td_connection_set_phase(connections[0], TD_PHASE_SENDING);
-    td_connection_set_phase(connections[1], TD_PHASE_SENDING);
+    td_deadline_enter(&connections[0]->deadline, TD_PHASE_SENDING);
+    td_deadline_enter(&connections[1]->deadline, TD_PHASE_SENDING);
     uint64_t until_ns = td_clock_ns() + (uint64_t)4000 * MILLION;
     while (td_clock_ns() < until_ns) {
         assert_true(recv(moving.client, sink, sizeof sink, MSG_DONTWAIT) != 0);
@@ -538,7 +538,7 @@ static void cut_answers_are_reset(void **state)
     open_place(&place);
     struct pair pair = connect_pair();
     struct td_connection *connection = open_connection(&place, &pair);
-    td_connection_set_phase(connection, TD_PHASE_SENDING);
+    td_deadline_enter(&connection->deadline, TD_PHASE_SENDING);
     size_t sent = fill(pair.server);
     td_registry_cut_all(&place.registry);
     td_connection_close(connection);
@@ -585,29 +585,29 @@ static void only_who_sends_a_blob_is_cut(void **state)
     for (size_t i = 0; i < 3; i++) {
         pairs[i] = connect_pair();
         connections[i] = open_connection(&place, &pairs[i]);
-        td_connection_set_phase(connections[i], TD_PHASE_SENDING);
+        td_deadline_enter(&connections[i]->deadline, TD_PHASE_SENDING);
     }
     td_body_init(&body); /* the most files allowed, each often, with blobs on the heap between */
     for (size_t i = 0; i < 100; i++) {
         assert_true(td_body_append(&body, &ours, 0, 1, &err));
         assert_true(td_body_append(&body, &blobs[i % TD_PINNED_BLOBS], 0, 1, &err));
     }
-    assert_true(td_connection_pin(connections[0], &body));
+    assert_true(td_pins_add(&connections[0]->pins, &body));
     for (size_t i = 0; i < TD_PINNED_BLOBS; i++)
         assert_true(td_registry_uses_blob(&place.registry, &blobs[i]));
     assert_false(td_registry_uses_blob(&place.registry, &ours));
     assert_true(td_body_append(&body, &blobs[BLOBS - 1], 0, 1, &err)); /* one too many */
-    assert_false(td_connection_pin(connections[1], &body));
+    assert_false(td_pins_add(&connections[1]->pins, &body));
     assert_false(td_registry_uses_blob(&place.registry, &blobs[BLOBS - 1]));
     td_body_fini(&body);
     assert_true(td_body_append(&body, &blobs[BLOBS - 1], 0, 1, &err));
-    assert_true(td_connection_pin(connections[1], &body));
+    assert_true(td_pins_add(&connections[1]->pins, &body));
     td_registry_cut_blob(&place.registry, &blobs[TD_PINNED_BLOBS - 1]);
     assert_true(ends_within(&pairs[0], 10000));
     assert_int_equal(atomic_load(&connections[0]->cut), TD_CUT_CHANGED);
     assert_false(ends_within(&pairs[1], 200));
     assert_false(ends_within(&pairs[2], 0));
-    td_connection_unpin(connections[1]);
+    td_pins_clear(&connections[1]->pins);
     td_registry_cut_blob(&place.registry, &blobs[BLOBS - 1]);
     assert_false(ends_within(&pairs[1], 200));
     td_body_fini(&body);
@@ -653,15 +653,15 @@ static void long_answers_over_short_paths_queue_little(void **state)
     (void)state;
     char byte = 'x';
     struct pair pair = connect_pair();
-    struct td_connection connection = {.fd = pair.server};
+    struct td_send_queue queue = {.is_short = false};
     int before = send_queue_bytes(pair.server);
     assert_true(before > 0);
-    for (int i = 0; i < 10000 && !connection.near; i++) {
+    for (int i = 0; i < 10000 && !queue.is_short; i++) {
         assert_int_equal(send(pair.server, &byte, 1, MSG_NOSIGNAL), 1);
         assert_int_equal(recv(pair.client, &byte, 1, 0), 1);
-        td_connection_shorten_queue(&connection);
+        td_send_queue_shorten(&queue, pair.server);
     }
-    assert_true(connection.near);
+    assert_true(queue.is_short);
     int bounded = send_queue_bytes(pair.server);
     assert_true(bounded > 64 * 1024 && bounded <= 2 * TD_NEAR_QUEUE_BYTES);
     close_pair(&pair);
@@ -692,7 +692,7 @@ static void work_is_cancelled_when_nobody_waits(void **state)
         open_place(&place);
         struct pair pair = connect_pair();
         struct td_connection *connection = open_connection(&place, &pair);
-        td_connection_set_phase(connection, TD_PHASE_HANDLING);
+        td_deadline_enter(&connection->deadline, TD_PHASE_HANDLING);
         assert_int_equal(send(pair.client, "GET", 3, 0), 3); /* a further request does not cancel */
         assert_false(td_cancel_is_asked(&connection->cancel));
         if (cut)

@@ -243,9 +243,9 @@ static void open_registry(void)
 {
     struct td_error err = TD_ERROR_INIT;
     uint64_t minute = UINT64_C(60000000000);
-    struct td_registry_limits limits = {.header_timeout_ns = minute,
-                                        .idle_timeout_ns = minute,
-                                        .send_timeout_ns = minute,
+    struct td_registry_limits limits = {.deadlines.header_timeout_ns = minute,
+                                        .deadlines.idle_timeout_ns = minute,
+                                        .deadlines.send_timeout_ns = minute,
                                         .max_connections = 4,
                                         .max_per_address = 4};
     assert_true(td_registry_init(&registry, &limits, &metrics, &err));
@@ -275,9 +275,9 @@ static struct sent answer_by_reference(void)
     sent.connection = td_connection_open(&registry, sent.pair.server, &address);
     assert_int_equal(send(sent.pair.client, request, sizeof request, 0), sizeof request);
     assert_int_equal(recv(sent.pair.server, got, sizeof got, MSG_WAITALL), sizeof got);
-    sent.connection->received_bytes = sizeof request;
-    assert_true(td_connection_may_refer(sent.connection, sent.blob));
-    td_connection_refer(sent.connection, sent.blob);
+    sent.connection->proof.received_bytes = sizeof request;
+    assert_true(td_read_proof_may_refer(&sent.connection->proof, sent.blob));
+    td_read_proof_begin(&sent.connection->proof, sent.blob, true);
     assert_true(td_blob_is_shared(sent.blob));
     send_some(&sent.pair);
     return sent;
@@ -328,8 +328,8 @@ static void the_next_request_proves_that_the_answer_was_read(void **state)
     open_registry();
     struct sent sent = answer_by_reference();
     td_connection_end_answer(sent.connection, true);
-    assert_false(sent.connection->proves_nothing);
-    td_connection_prove(sent.connection);
+    assert_false(sent.connection->proof.proves_nothing);
+    td_read_proof_confirm(&sent.connection->proof);
     assert_false(td_blob_is_shared(sent.blob));
     end_sent(&sent);
     td_registry_fini(&registry);
@@ -345,25 +345,25 @@ static void a_later_request_may_be_the_proof(void **state)
         struct td_blob *other = make_blob();
         struct sent sent = answer_by_reference();
         assert_int_equal(send(sent.pair.client, "G", 1, 0), 1);
-        assert_true(td_connection_may_refer(sent.connection, other));
+        assert_true(td_read_proof_may_refer(&sent.connection->proof, other));
         td_connection_end_answer(sent.connection, true);
-        td_connection_prove(sent.connection);
-        assert_true(sent.connection->proves_nothing);
-        assert_false(td_connection_may_refer(sent.connection, other));
-        assert_true(td_connection_may_refer(sent.connection, sent.blob));
-        sent.connection->received_bytes++;
+        td_read_proof_confirm(&sent.connection->proof);
+        assert_true(sent.connection->proof.proves_nothing);
+        assert_false(td_read_proof_may_refer(&sent.connection->proof, other));
+        assert_true(td_read_proof_may_refer(&sent.connection->proof, sent.blob));
+        sent.connection->proof.received_bytes++;
         if (how == 0)
-            td_connection_refer(sent.connection, sent.blob);
+            td_read_proof_begin(&sent.connection->proof, sent.blob, true);
         else
-            td_connection_hold(sent.connection);
+            td_read_proof_hold(&sent.connection->proof);
         td_connection_end_answer(sent.connection, true);
-        assert_false(sent.connection->proves_nothing);
+        assert_false(sent.connection->proof.proves_nothing);
         assert_true(td_blob_is_shared(sent.blob));
-        td_connection_prove(sent.connection);
+        td_read_proof_confirm(&sent.connection->proof);
         assert_false(td_blob_is_shared(sent.blob));
-        assert_true(td_connection_may_refer(sent.connection, other));
-        td_connection_hold(sent.connection);
-        assert_false(sent.connection->is_held);
+        assert_true(td_read_proof_may_refer(&sent.connection->proof, other));
+        td_read_proof_hold(&sent.connection->proof);
+        assert_false(sent.connection->proof.is_held);
         end_sent(&sent);
         td_blob_unref(other);
         td_registry_fini(&registry);
@@ -384,8 +384,8 @@ static void pipelined_requests_prove_nothing(void **state)
         else
             assert_int_equal(shutdown(sent.pair.client, SHUT_WR), 0);
         td_connection_end_answer(sent.connection, true);
-        assert_true(sent.connection->proves_nothing);
-        td_connection_prove(sent.connection);
+        assert_true(sent.connection->proof.proves_nothing);
+        td_read_proof_confirm(&sent.connection->proof);
         assert_true(td_blob_is_shared(sent.blob));
         td_connection_close(sent.connection);
         sent.connection = NULL;
@@ -493,11 +493,11 @@ static void a_client_that_has_ended_its_side_gets_copies(void **state)
     struct sent sent = answer_by_reference();
     struct pollfd end = {.fd = sent.pair.server, .events = POLLRDHUP};
     td_connection_end_answer(sent.connection, true);
-    td_connection_prove(sent.connection);
-    assert_true(td_connection_may_refer(sent.connection, sent.blob));
+    td_read_proof_confirm(&sent.connection->proof);
+    assert_true(td_read_proof_may_refer(&sent.connection->proof, sent.blob));
     assert_int_equal(shutdown(sent.pair.client, SHUT_WR), 0);
     assert_int_equal(poll(&end, 1, 10000), 1);
-    assert_false(td_connection_may_refer(sent.connection, sent.blob));
+    assert_false(td_read_proof_may_refer(&sent.connection->proof, sent.blob));
     end_sent(&sent);
     td_registry_fini(&registry);
 }
@@ -507,20 +507,21 @@ static void whom_sendfile_is_for(void **state)
     (void)state;
     for (enum td_referring referring = TD_REFERRING_ALL; referring <= TD_REFERRING_NONE; referring++) {
         open_registry();
-        registry.referring = TD_REFERRING_ALL;
+        registry.proofs.referring = TD_REFERRING_ALL;
         struct sent sent = answer_by_reference();
         td_connection_end_answer(sent.connection, true);
-        td_connection_prove(sent.connection);
-        registry.referring = referring;
-        assert_int_equal(td_connection_may_refer(sent.connection, sent.blob), referring == TD_REFERRING_ALL);
-        sent.connection->departed->ends.is_local = false;
-        assert_int_equal(td_connection_may_refer(sent.connection, sent.blob), referring != TD_REFERRING_NONE);
-        sent.connection->departed->ends.is_local = true;
-        sent.connection->departed->ends.is_found = false; /* bound to an interface, or behind a rule of this host */
-        assert_false(td_connection_may_refer(sent.connection, sent.blob));
-        sent.connection->departed->ends.is_found = true;
-        registry.delivery.can_look = false; /* the kernel gives no information */
-        assert_false(td_connection_may_refer(sent.connection, sent.blob));
+        td_read_proof_confirm(&sent.connection->proof);
+        registry.proofs.referring = referring;
+        assert_int_equal(td_read_proof_may_refer(&sent.connection->proof, sent.blob), referring == TD_REFERRING_ALL);
+        sent.connection->proof.departed->ends.is_local = false;
+        assert_int_equal(td_read_proof_may_refer(&sent.connection->proof, sent.blob), referring != TD_REFERRING_NONE);
+        sent.connection->proof.departed->ends.is_local = true;
+        sent.connection->proof.departed->ends.is_found =
+            false; /* bound to an interface, or behind a rule of this host */
+        assert_false(td_read_proof_may_refer(&sent.connection->proof, sent.blob));
+        sent.connection->proof.departed->ends.is_found = true;
+        registry.proofs.delivery.can_look = false; /* the kernel gives no information */
+        assert_false(td_read_proof_may_refer(&sent.connection->proof, sent.blob));
         end_sent(&sent);
         td_registry_fini(&registry);
     }
@@ -533,11 +534,11 @@ static void departed_answers_are_bounded(void **state)
     (void)state;
     open_registry();
     struct sent sent = answer_by_reference();
-    atomic_store(&registry.departed.count, TD_DEPARTED - 1);
-    assert_true(td_connection_may_refer(sent.connection, sent.blob));
-    atomic_store(&registry.departed.count, TD_DEPARTED);
-    assert_false(td_connection_may_refer(sent.connection, sent.blob));
-    atomic_store(&registry.departed.count, 0);
+    atomic_store(&registry.proofs.departed.count, TD_DEPARTED - 1);
+    assert_true(td_read_proof_may_refer(&sent.connection->proof, sent.blob));
+    atomic_store(&registry.proofs.departed.count, TD_DEPARTED);
+    assert_false(td_read_proof_may_refer(&sent.connection->proof, sent.blob));
+    atomic_store(&registry.proofs.departed.count, 0);
     end_sent(&sent);
     td_registry_fini(&registry);
 }

@@ -71,12 +71,12 @@ static void remove_files(const struct files *files)
 static void *begin_sessions(void *argument)
 {
     enum { SESSIONS = 500 };
-    struct td_connection connection = {.fd = -1};
+    struct td_tls_stream stream = {.fd = -1};
     for (int i = 0; i < SESSIONS; i++) {
         gnutls_session_t session;
         assert_int_equal(gnutls_init(&session, GNUTLS_SERVER), 0);
         assert_int_equal(gnutls_priority_set_direct(session, TD_TLS_PRIORITIES, NULL), 0);
-        struct td_tls_credentials *credentials = td_tls_begin(argument, session, &connection);
+        struct td_tls_credentials *credentials = td_tls_begin(argument, session, &stream);
         assert_non_null(credentials);
         td_tls_credentials_unref(credentials);
         gnutls_deinit(session);

@@ -148,9 +148,9 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
 
 static void open_scene(struct scene *scene)
 {
-    struct td_registry_limits limits = {.header_timeout_ns = UINT64_C(60000000000),
-                                        .idle_timeout_ns = UINT64_C(60000000000),
-                                        .send_timeout_ns = UINT64_C(60000000000),
+    struct td_registry_limits limits = {.deadlines.header_timeout_ns = UINT64_C(60000000000),
+                                        .deadlines.idle_timeout_ns = UINT64_C(60000000000),
+                                        .deadlines.send_timeout_ns = UINT64_C(60000000000),
                                         .max_connections = 10,
                                         .max_per_address = 10};
     struct td_error err = TD_ERROR_INIT;
@@ -403,7 +403,7 @@ static void runs_of_files_go_by_reference(void **state)
     struct iovec parts[] = {{.iov_base = (char[]){'a'}, .iov_len = 1}, {.iov_base = (char[]){'b'}, .iov_len = 1}};
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
     int pair[2];
-    scene.registry.delivery.can_look = true;
+    scene.registry.proofs.delivery.can_look = true;
     actor.descriptor = memfd_create("actor", MFD_CLOEXEC);
     assert_true(actor.descriptor >= 0 && ftruncate(actor.descriptor, LARGE) == 0);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
@@ -447,15 +447,16 @@ static void runs_of_files_go_by_reference(void **state)
         struct td_response response;
         struct td_transfer transfer;
         connection.fd = rows[i].has_large_number ? 1 << 20 : pair[0];
-        connection.departed = rows[i].has_large_number ? NULL : &departed;
+        td_read_proof_init(&connection.proof, &scene.registry.proofs, connection.fd);
+        connection.proof.departed = rows[i].has_large_number ? NULL : &departed;
         td_response_init(&response);
         response.facade = &td_native_facade;
         response.close = rows[i].close;
         connection.is_tls = rows[i].is_tls;
-        connection.proves_nothing = rows[i].has_unread;
+        connection.proof.proves_nothing = rows[i].has_unread;
         connection.is_shared = rows[i].is_shared;
         link.jobs = rows[i].is_shared ? (struct td_jobs *)(void *)&scene : NULL; /* not used */
-        atomic_store(&connection.unread, rows[i].has_unread ? &other.blob : NULL);
+        atomic_store(&connection.proof.unread, rows[i].has_unread ? &other.blob : NULL);
         atomic_store(&actor.pinned, rows[i].pinned);
         atomic_store(&actor.unchanged, true);
         atomic_store(&actor.fails_at, UINT64_MAX);
@@ -463,19 +464,20 @@ static void runs_of_files_go_by_reference(void **state)
         struct MHD_Response *made = td_transfer_create(&response, &link, false, &transfer);
         assert_non_null(made);
         CHECK(transfer.way == rows[i].way, "row %zu: %d", i, (int)transfer.way);
-        CHECK(!rows[i].is_tls || atomic_load(&connection.pinned[0]) == NULL, "row %zu", i);
+        CHECK(!rows[i].is_tls || atomic_load(&connection.pins.blobs[0]) == NULL, "row %zu", i);
         assert_true(transfer.body_bytes == rows[i].len * rows[i].runs);
-        assert_ptr_equal(connection.referenced, rows[i].way == TD_WAY_FILE ? &actor.blob : NULL);
+        assert_ptr_equal(connection.proof.referenced, rows[i].way == TD_WAY_FILE ? &actor.blob : NULL);
         td_transfer_release(made, &transfer);
         td_response_fini(&response);
         CHECK((connection.sent_body.sent.len > 0) == rows[i].by_sender, "row %zu", i);
         assert_int_equal(actor.blob.refs, 1 + rows[i].by_sender + (rows[i].way == TD_WAY_FILE));
-        assert_int_equal(connection.is_held, (rows[i].way == TD_WAY_FILE && !rows[i].by_sender) || rows[i].has_unread);
+        assert_int_equal(connection.proof.is_held,
+                         (rows[i].way == TD_WAY_FILE && !rows[i].by_sender) || rows[i].has_unread);
         assert_int_equal(transfer.is_kept, rows[i].by_sender && !rows[i].close);
         td_connection_end_answer(&connection, false);
-        assert_false(connection.is_held);
+        assert_false(connection.proof.is_held);
         assert_int_equal(actor.blob.refs, 1);
-        assert_null(atomic_load(&connection.pinned[0]));
+        assert_null(atomic_load(&connection.pins.blobs[0]));
     }
     assert_int_equal(close(actor.descriptor), 0); /* the duplicates are closed by libmicrohttpd */
     assert_int_equal(close(pair[0]) + close(pair[1]), 0);

@@ -1,0 +1,232 @@
+/* The reference on an unread answer's blob goes from thread to thread by exchanging one pointer: the connection's own
+ * thread drops it when the next request begins, the thread that breaks leases when it finds the client's queue empty.
+ * After both sides of a connection have shut down, the kernel no longer shows what the client has read. So this side
+ * looks before it shuts down (look_before_shutdown), and waits until the answer is read (server/net/departed). */
+#include "server/net/read_proof.h"
+
+#include "server/net/socket_facts.h"
+
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+bool td_read_proofs_init(struct td_read_proofs *proofs, enum td_referring referring, struct td_error *err)
+{
+    *proofs = (struct td_read_proofs){.referring = referring};
+    return td_delivery_init(&proofs->delivery, err);
+}
+
+void td_read_proofs_fini(struct td_read_proofs *proofs)
+{
+    /* The leases end with the process, so clients must not get the ends of their answers afterwards. */
+    td_departed_free(td_departed_take_unacknowledged(&proofs->departed, NULL));
+    td_departed_free(proofs->departed.first);
+    td_delivery_fini(&proofs->delivery);
+}
+
+struct td_departed *td_read_proofs_take_read(struct td_read_proofs *proofs, const struct td_blob *blob)
+{
+    return td_departed_take_read(&proofs->departed, &proofs->delivery, blob);
+}
+
+struct td_departed *td_read_proofs_take_unacknowledged(struct td_read_proofs *proofs, const struct td_blob *blob)
+{
+    return td_departed_take_unacknowledged(&proofs->departed, blob);
+}
+
+size_t td_read_proofs_count(const struct td_read_proofs *proofs, const struct td_blob *blob)
+{
+    return blob == NULL ? atomic_load(&proofs->departed.count) : td_departed_count(&proofs->departed, blob);
+}
+
+void td_read_proof_init(struct td_read_proof *proof, struct td_read_proofs *shared, int fd)
+{
+    *proof = (struct td_read_proof){.shared = shared, .fd = fd};
+}
+
+void td_read_proof_fini(struct td_read_proof *proof)
+{
+    free(proof->departed);
+}
+
+/* Returns whether the client has reset the connection; false after this side has shut down, since the kernel then does
+ * not show it. */
+static bool was_reset(struct td_read_proof *proof)
+{
+    return !atomic_load(&proof->is_shut_down) && td_socket_facts_of(proof->fd).is_closed;
+}
+
+/* Returns whether there is proof that the client has read the connection's last answer by reference. */
+static bool was_read(struct td_read_proof *proof)
+{
+    enum td_delivery_state state;
+    uint64_t arrived_ns = atomic_load(&proof->arrived_ns);
+    if (proof->departed == NULL) /* the ends are not known */
+        return false;
+    bool is_proved = was_reset(proof) || td_delivery_is_proved(&proof->shared->delivery, proof->fd,
+                                                               &proof->departed->ends, &arrived_ns, &state);
+    atomic_store(&proof->arrived_ns, arrived_ns);
+    return is_proved;
+}
+
+/* Looks for proof before this side shuts down. After that, the kernel does not distinguish a client that has closed its
+ * socket from one that only sends no more and may have unread bytes. Returns whether this side may shut down: not while
+ * the client may have unread bytes, so that the kernel goes on showing them (server/net/departed). */
+static bool look_before_shutdown(void *context)
+{
+    struct td_read_proof *proof = context;
+    struct td_blob *blob = atomic_load(&proof->unread);
+    if (atomic_load(&proof->is_shut_down))
+        return true;
+    if (blob != NULL && was_read(proof)) {
+        if (atomic_compare_exchange_strong(&proof->unread, &blob, NULL))
+            td_blob_unref(blob);
+    } else if (blob != NULL && proof->departed != NULL && proof->departed->ends.is_found &&
+               !atomic_load(&proof->is_reset_at_close)) {
+        return false;
+    }
+    atomic_store(&proof->is_shut_down, true);
+    return true;
+}
+
+/* Reads the two ends of the connection and registers look_before_shutdown, once. Returns whether the ends are known. */
+static bool know_ends(struct td_read_proof *proof)
+{
+    if (proof->departed != NULL)
+        return true;
+    struct td_departed *departed = calloc(1, sizeof *departed);
+    proof->end = (struct td_sent_shutdown){.before = look_before_shutdown, .context = proof};
+    if (departed == NULL || !td_delivery_ends(&proof->shared->delivery, proof->fd, &departed->ends) ||
+        !td_sent_watch(proof->fd, &proof->end)) {
+        free(departed);
+        return false;
+    }
+    proof->departed = departed; /* other threads use it only while `unread` is set */
+    return true;
+}
+
+bool td_read_proof_may_refer(struct td_read_proof *proof, const struct td_blob *blob)
+{
+    const struct td_read_proofs *shared = proof->shared;
+    const struct td_blob *unread = atomic_load_explicit(&proof->unread, memory_order_relaxed);
+    if (shared->referring == TD_REFERRING_NONE)
+        return false;
+    if (td_blob_is_fixed(blob))
+        return true;
+    if ((unread != NULL && unread != blob) || !shared->delivery.can_look ||
+        atomic_load_explicit(&shared->departed.count, memory_order_relaxed) >= TD_DEPARTED || !know_ends(proof))
+        return false;
+    const struct td_ends *ends = &proof->departed->ends;
+    bool is_allowed = !ends->is_local || (ends->is_found && shared->referring == TD_REFERRING_ALL);
+    return is_allowed && !td_socket_client_has_ended(proof->fd);
+}
+
+void td_read_proof_expect(struct td_read_proof *proof, uint64_t received_bytes)
+{
+    proof->received_bytes = received_bytes;
+}
+
+/* Holds back the end of the answer, so that the client cannot send its next request before end_hold. */
+static void begin_hold(struct td_read_proof *proof)
+{
+    int on = 1;
+    proof->is_held = true;
+    (void)setsockopt(proof->fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on);
+}
+
+/* Lets the end of the answer go. After one that is not complete, the next request proves as little as before. In the
+ * first answers of a connection libmicrohttpd itself has let the end go before; the look may then take a prompt client
+ * for one that pipelines. */
+static void end_hold(struct td_read_proof *proof, bool is_complete)
+{
+    int off = 0;
+    if (is_complete)
+        td_read_proof_look(proof);
+    (void)setsockopt(proof->fd, IPPROTO_TCP, TCP_CORK, &off, sizeof off);
+}
+
+void td_read_proof_begin(struct td_read_proof *proof, struct td_blob *blob, bool holds_end)
+{
+    if (!td_blob_is_fixed(blob))
+        proof->referenced = td_blob_ref(blob);
+    if (holds_end)
+        begin_hold(proof);
+    else
+        proof->proves_nothing = true; /* until td_read_proof_look finds that it does not */
+}
+
+void td_read_proof_hold(struct td_read_proof *proof)
+{
+    if (proof->proves_nothing && atomic_load_explicit(&proof->unread, memory_order_relaxed) != NULL)
+        begin_hold(proof);
+}
+
+void td_read_proof_look(struct td_read_proof *proof)
+{
+    struct td_socket_facts facts = td_socket_facts_of(proof->fd);
+    proof->proves_nothing = !facts.is_established || facts.received_bytes != proof->received_bytes;
+}
+
+bool td_read_proof_end(struct td_read_proof *proof, bool is_complete, struct td_blob **dropped)
+{
+    struct td_blob *blob = proof->referenced;
+    bool is_referred = blob != NULL; /* false also if the file can never change */
+    if (proof->is_held)
+        end_hold(proof, is_complete);
+    proof->is_held = false;
+    proof->referenced = NULL;
+    if (is_complete && is_referred) {
+        atomic_store(&proof->arrived_ns, 0);
+        blob = atomic_exchange(&proof->unread, blob); /* of the same file: td_read_proof_may_refer */
+    }
+    *dropped = blob;
+    return is_referred;
+}
+
+void td_read_proof_confirm(struct td_read_proof *proof)
+{
+    if (!proof->proves_nothing && atomic_load_explicit(&proof->unread, memory_order_relaxed) != NULL)
+        td_blob_unref(atomic_exchange(&proof->unread, NULL));
+}
+
+bool td_read_proof_is_open(const struct td_read_proof *proof, const struct td_blob *blob)
+{
+    return atomic_load(&proof->unread) == blob;
+}
+
+bool td_read_proof_settle(struct td_read_proof *proof, struct td_blob *blob)
+{
+    struct td_blob *expected = blob;
+    return was_read(proof) && atomic_compare_exchange_strong(&proof->unread, &expected, NULL);
+}
+
+void td_read_proof_reset(struct td_read_proof *proof)
+{
+    td_socket_reset_at_close(proof->fd);
+    atomic_store(&proof->is_reset_at_close, true);
+}
+
+void td_read_proof_close(struct td_read_proof *proof)
+{
+    td_sent_unwatch(proof->fd);
+    (void)look_before_shutdown(proof); /* unless libmicrohttpd called it, by server/mhd/sender */
+}
+
+struct td_blob *td_read_proof_depart(struct td_read_proof *proof)
+{
+    struct td_blob *blob = atomic_exchange(&proof->unread, NULL);
+    if (blob == NULL)
+        return NULL;
+    /* The reset discards the bytes that are not acknowledged when the descriptor is closed. */
+    bool is_lost = atomic_load(&proof->is_reset_at_close) && td_socket_unacknowledged_bytes(proof->fd) > 0;
+    if (is_lost || proof->departed == NULL)
+        return blob;
+    proof->departed->arrived_ns = atomic_load(&proof->arrived_ns);
+    proof->departed->is_open = !atomic_load(&proof->is_shut_down);
+    if (!td_departed_add(&proof->shared->departed, proof->departed, blob, proof->fd)) {
+        td_read_proof_reset(proof);
+        return blob;
+    }
+    proof->departed = NULL;
+    return NULL;
+}
