@@ -213,7 +213,7 @@ def test_quoted_messages_are_those_of_the_program(first, end):
 NOT_OURS = {"MHD_quiesce_daemon", "TCP_DEFER_ACCEPT", "td_module_verb", "td_x"}
 
 
-@pytest.mark.parametrize("name", ["architecture.md", "contributing.md"])
+@pytest.mark.parametrize("name", ["architecture.md", "contributing.md", "reading.md", "sending.md"])
 def test_identifiers_exist(name):
     """Every word in backquotes with an underscore stands in the program, the tests or the build."""
     folders = "core parser storage slicing work catalog http rank api server tests scripts bench docker".split()
