@@ -8,8 +8,9 @@
 #   ./test.sh STEP...       only these steps
 #   ./test.sh --list        the steps, with their tiers
 #
-# Steps run in order, past failures, and build what they need. The last line is "N passed, N failed"; the exit status
-# is 0 only if nothing failed. Each step's output and results stay in build-results/.
+# Two lanes of steps run side by side: those that keep the processors busy, at a low priority, and those that mostly
+# wait. Steps run past failures, and build what they need. The last line is "N passed, N failed"; the exit status is 0
+# only if nothing failed. Each step's output and results stay in build-results/.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$root"
@@ -18,50 +19,52 @@ export PATH="/usr/sbin:/usr/bin:/sbin:/bin:$PATH"
 results=$root/build-results
 jobs=$(nproc)
 
-# Name, tiers, seconds it may take, "tests" if it writes JUnit XML to be counted or "one" if it is one check, what it
-# needs beside Debian packages ("-": nothing), what it does.
+# Name, tiers, lane (first: before the others; busy and waiting: side by side; alone: one after the other), seconds it
+# may take, "tests" if it writes JUnit XML to be counted or "one" if it is one check, what it needs beside Debian
+# packages ("-": nothing), what it does.
 steps="
-format    quick,full  120 one   -              the layout of every C file, the length of every line
-shell     quick,full  120 one   -              bash -n and shellcheck on every script
-lint      quick,full  300 one   venv           ruff, and strict types by mypy, on the Python client
-arrows    quick        60 one   -              which folder may include which, and no circles
-units     quick       900 tests -              the unit tests of the ASan build, which this step brings up to date
-smoke     quick       300 tests venv,node      pytest over a socket, a part of http: ranges, tensors, Hub, S3, contract
-gcc       full        600 one   -              release build by GCC with tests and bench, warnings are errors
-clang     full        600 one   -              the same by Clang
-tidy      full        900 one   -              clang-tidy on the program
-asan      full       1200 tests -              ASan and UBSan build, all of CTest: units, arrows, corpora of fuzzing
-fuzz      full        900 one   -              libFuzzer targets, each run for 3 s from its corpus
-tsan      full       1200 tests -              ThreadSanitizer build, the tests of catalog and server
-http      full       1500 tests venv,node      pytest over a socket against the ASan build, for memory a release build
-interop   full        900 tests venv           pytest with real writers and clients against the ASan build
-clients   full       1200 tests venv,hub0,readers,node pytest with clients of the Hub, S3 and datasets, ASan build
-python    full       1200 tests venv,engines   pytest of the Python client against the ASan build
-docker    full        900 tests venv           the image, built and run by a Docker engine (its own where none runs)
-bench     full        900 one   venv           the benchmark beside nginx, in short
-fuzzing   long       7200 one   -              libFuzzer targets, each run for 180 s from its corpus and earlier finds
-history   long       2700 one   venv           files that change: own or not, leases or none, over loopback and veth
-kills     long       3600 one   venv           1,000 kills of a server that writes its log of digests
-benchmark long       7200 one   venv           the whole benchmark beside nginx; report in build-results/benchmark.md
+server    quick,full first    900 one   -            the server by Clang with ASan and UBSan, warnings are errors
+release   full       first    900 one   -            the server by GCC, and what measures and attacks it
+format    quick,full busy     300 one   -            the layout of every C file, the length of every line
+shell     quick,full busy     120 one   -            bash -n and shellcheck on every script
+arrows    quick      busy      60 one   -            which folder may include which, and no circles
+units     quick      busy     900 tests -            the unit tests of the ASan build, which this step brings up to date
+asan      full       busy    1800 tests -            ASan and UBSan build by Clang, all of CTest: units, arrows, corpora
+fuzz      full       busy     900 one   -            libFuzzer targets, each run for 3 s from its corpus
+tsan      full       busy    1200 tests -            ThreadSanitizer build by GCC, the tests of catalog and server
+gcc       full       busy     900 one   -            release build by GCC with tests and bench, warnings are errors
+tidy      full       busy    1800 one   -            clang-tidy on the program
+lint      quick,full busy     300 one   venv         ruff, and strict types by mypy, on the Python client
+smoke     quick      waiting  300 tests venv,node    pytest over a socket, a part of http: ranges, tensors, Hub, S3
+python    full       waiting 1800 tests venv,engines pytest of the Python client against the ASan build
+http      full       waiting 1800 tests venv,node    pytest over a socket: ASan build; release build for memory
+interop   full       waiting 1200 tests venv         pytest with real writers and clients against the ASan build
+clients   full       waiting 1200 tests venv,hub0,readers,node pytest with clients of the Hub, S3, datasets: ASan build
+docker    full       waiting  900 tests venv         the image, built and run by a Docker engine (its own if none runs)
+bench     full       waiting  300 one   venv         every benchmark once, with small sizes: that it runs
+fuzzing   long       alone   7200 one   -            libFuzzer targets, each run for 180 s from its corpus and finds
+history   long       alone   2700 one   venv         files that change: own or not, leases or none, loopback and veth
+kills     long       alone   3600 one   venv         1,000 kills of a server that writes its log of digests
+image     long       alone   1800 tests venv         docker, with the program compiled inside the image
+benchmark long       alone   7200 one   venv         the whole benchmark beside nginx; build-results/benchmark.md
 "
 needs_of() { # STEP...
     local name
-    for name in "$@"; do awk -v name="$name" '$1 == name { printf ",%s,", $5 }' <<<"$steps"; done
+    for name in "$@"; do awk -v name="$name" '$1 == name { printf ",%s,", $6 }' <<<"$steps"; done
 }
 steps_of() { awk -v tier="$1" 'NF && index($2, tier) { print $1 }' <<<"$steps"; }
-
-build_with() { # BUILD_DIR CMAKE_ARGUMENT...
-    local dir=$1
-    shift
-    cmake -S . -B "$dir" "$@"
-    cmake --build "$dir" --parallel "$jobs"
-}
+lane_of() { awk -v name="$1" '$1 == name { print $3 }' <<<"$steps"; }
 
 generator_for() { [ -f "$1/CMakeCache.txt" ] || echo -GNinja; }
 
 build_preset() { # PRESET CMAKE_BUILD_ARGUMENT...
     cmake --preset "$1"
     cmake --build --preset "$@" --parallel "$jobs"
+}
+# Builds what a step of pytest tests, unless the steps server and release have built it in this run: a step of the
+# other lane may be building in the same directories.
+build_server() {
+    [ -n "${TD_SERVERS_ARE_BUILT-}" ] || { step_server && step_release; }
 }
 
 run_ctest() { # STEP BUILD_DIR CTEST_ARGUMENT...
@@ -71,12 +74,13 @@ run_ctest() { # STEP BUILD_DIR CTEST_ARGUMENT...
         --output-junit "$results/$step.xml" "$@"
 }
 
-# Each processor has a process that takes one file of tests after the other.
+# Tests mostly wait, so each processor has two processes, which take one file of tests after the other.
+processes=$((2 * jobs))
 run_pytest() { # STEP DIRECTORY_OR_FILE...
     local step=$1
     shift
     PYTHONDONTWRITEBYTECODE=1 .venv/bin/python -m pytest "$@" -q -ra -p no:cacheprovider --timeout 600 \
-        --durations 5 --numprocesses "$jobs" --dist loadfile --no-loadscope-reorder --basetemp "${TMPDIR:?}/t" \
+        --durations 5 --numprocesses "$processes" --dist loadfile --no-loadscope-reorder --basetemp "${TMPDIR:?}/t" \
         --junitxml "$results/$step.xml"
 }
 
@@ -89,15 +93,16 @@ build_release() { # CMAKE_BUILD_ARGUMENT...
         -DTD_BUILD_BENCH=ON
     cmake --build build --parallel "$jobs" "$@"
 }
-step_gcc() { build_release; }
-# shellcheck disable=SC2046  # one word or none
-step_clang() {
-    build_with build-clang $(generator_for build-clang) -DCMAKE_C_COMPILER=clang-14 -DTD_WERROR=ON \
-        -DTD_BUILD_TESTS=ON -DTD_BUILD_BENCH=ON
+step_server() { build_preset asan --target tensord; }
+# Without a sanitizer bounds on memory are exact, the sandbox holds, and rates are those that users see.
+step_release() {
+    build_release --target tensord tensord-hostile test_parse_pool load_client raw_send receive_ranges tls_load \
+        hold_connections spawn_time
 }
+step_gcc() { build_release; }
 step_tidy() {
-    [ -f build-clang/compile_commands.json ] || step_clang
-    scripts/check_tidy.sh build-clang
+    [ -f build-asan/compile_commands.json ] || cmake --preset asan
+    scripts/check_tidy.sh build-asan
 }
 step_arrows() {
     /usr/bin/python3 tests/check_arrows.py .
@@ -108,7 +113,7 @@ step_units() {
     run_ctest units build-asan --tests-regex '^unit\.'
 }
 step_smoke() {
-    build_preset asan
+    build_server
     TENSORD=$root/build-asan/tensord \
         run_pytest smoke tests/http/test_{openapi,range_conditional,tensors,hub_raw,s3_port}.py
 }
@@ -118,7 +123,7 @@ step_asan() {
 }
 fuzz_one() { # RESULTS SECONDS TARGET
     local output=$1/fuzz-$3.txt
-    if tests/fuzz/run.sh build-fuzz "$3" "$2" >"$output" 2>&1; then
+    if tests/fuzz/run.sh build-asan "$3" "$2" >"$output" 2>&1; then
         echo "fuzz_$3: $(grep '^Done' "$output")"
     else
         printf 'fuzz_%s FAILED\n%s\n' "$3" "$(tail -n 60 "$output")"
@@ -127,7 +132,7 @@ fuzz_one() { # RESULTS SECONDS TARGET
 }
 # Runs every target, past those that fail. A target has one thread, so each processor runs one.
 fuzz_each() { # SECONDS
-    build_preset fuzz
+    build_preset asan
     export -f fuzz_one
     basename -a tests/fuzz/corpus/*/ |
         xargs -n 1 -P "$jobs" bash -o pipefail -c 'fuzz_one "$@"' fuzz_one "$results" "$1"
@@ -144,30 +149,33 @@ step_tsan() {
 }
 step_tsan_tests() { run_ctest tsan build-tsan --label-regex tsan; }
 step_http() {
-    build_preset asan
-    # Without a sanitizer bounds on memory are exact, and the sandbox holds.
-    build_release --target tensord tensord-hostile test_parse_pool
+    build_server
     TENSORD=$root/build-asan/tensord TENSORD_RELEASE=$root/build/tensord run_pytest http tests/http
 }
 step_interop() {
-    build_preset asan
-    # Rates over a link are those of a release build.
-    build_release --target tensord
+    build_server
     TENSORD=$root/build-asan/tensord TENSORD_RELEASE=$root/build/tensord run_pytest interop tests/interop
 }
 step_clients() {
-    build_preset asan
+    build_server
     TENSORD=$root/build-asan/tensord run_pytest clients tests/clients
 }
 step_python() {
-    build_preset asan
+    build_server
     TENSORD=$root/build-asan/tensord run_pytest python tests/python
 }
 # One process: two private engines at once would undo each other's network rules.
-step_docker() { jobs=1 run_pytest docker tests/docker; }
+step_docker() {
+    build_server
+    processes=1 run_pytest docker tests/docker
+}
+step_image() {
+    TENSORD_COMPILE_IN_IMAGE=1 processes=1 run_pytest image tests/docker
+    sha256sum docker/Dockerfile .dockerignore CMakeLists.txt scripts/write_commit.cmake >docker/compiled.sha256
+}
 # Every work of the bench in small. Nothing is compared, so several may run at once.
 step_bench() {
-    step_gcc
+    build_server
     /usr/bin/python3 bench/run.py --smoke
 }
 
@@ -233,17 +241,15 @@ set_up_packages() { # NEEDS
 }
 
 child=
+lanes=
 packages=
-have_packages=yes
 # Waits for the packages that are set up beside the first steps. Fails if the set-up failed.
 await_packages() {
-    if [ -n "$packages" ]; then
-        wait "$packages" || have_packages=no
-        packages=
-        cat "$results/set-up.log" >&2
-        [ $have_packages = yes ] || echo "test.sh: the set-up failed, and so do all steps that need it" >&2
-    fi
-    [ $have_packages = yes ]
+    tail -f /dev/null -s 0.2 --pid="$packages"
+    [ "$(cat "$results/set-up.status")" = ok ] || {
+        echo "test.sh: the set-up failed, and so do all steps that need it" >&2
+        return 1
+    }
 }
 
 scratch=
@@ -254,11 +260,11 @@ make_scratch() {
     chmod 1777 "$scratch"
 }
 remove_scratch() { [ -z "$scratch" ] || rm -rf --one-file-system "$scratch" || true; }
-# Ends the step and the set-up that run, with all that they started, and then this script.
+# Ends the steps and the set-up that run, with all that they started, and then this shell.
 interrupted() {
     trap '' INT TERM HUP
     local process
-    for process in $child $packages; do
+    for process in $child $lanes $packages; do
         kill -TERM "$process" 2>/dev/null || true
         wait "$process" || true
     done
@@ -267,16 +273,26 @@ interrupted() {
     exit 130
 }
 
+side_by_side=
+# Writes a step's output to its log and to standard output, where other steps write too while two lanes run.
+log_output() { # NAME
+    if [ -n "$side_by_side" ]; then
+        tee "$results/$1.log" | sed -u "s/^/$(printf '%-7s' "$1") | /"
+    else
+        tee "$results/$1.log"
+    fi
+}
 run_step() { # NAME
-    local name=$1 limit kind needs about began code=0 logger verdict=ok
+    local name=$1 lane limit kind needs about began code=0 logger verdict=ok
     local command=(bash "$root/test.sh" --run-step "$name")
-    read -r _ _ limit kind needs about < <(grep "^$name " <<<"$steps")
+    read -r _ _ lane limit kind needs about < <(grep "^$name " <<<"$steps")
+    [ -z "$side_by_side" ] || [ "$lane" != busy ] || command=(nice -n 10 "${command[@]}")
     [ "$needs" = - ] || await_packages || command=(false)
     printf '\n==== %s: %s\n' "$name" "$about"
     began=$SECONDS
     rm -f "$results/$name".*
     mkfifo "$results/$name.pipe"
-    tee "$results/$name.log" <"$results/$name.pipe" &
+    log_output "$name" <"$results/$name.pipe" &
     logger=$!
     make_scratch
     env --default-signal=INT,QUIT TMPDIR="$scratch" timeout --kill-after=30 "$limit" "${command[@]}" \
@@ -293,6 +309,28 @@ run_step() { # NAME
     [ $code = 0 ] || verdict=FAILED
     printf '==== %s: %s after %d s\n' "$name" "$verdict" $((SECONDS - began))
 }
+# Runs the chosen steps of a lane one after the other.
+run_lane() { # LANE
+    local name
+    for name in "${chosen[@]}"; do [ "$(lane_of "$name")" != "$1" ] || run_step "$name"; done
+}
+run_tier() {
+    local lane
+    run_lane first
+    export TD_SERVERS_ARE_BUILT=yes
+    side_by_side=yes
+    for lane in busy waiting; do
+        (
+            trap interrupted INT TERM HUP
+            run_lane "$lane"
+        ) &
+        lanes="$lanes $!"
+    done
+    for lane in $lanes; do wait "$lane" || true; done
+    lanes=
+    side_by_side=
+    run_lane alone
+}
 
 tier=full
 case ${1-} in
@@ -301,11 +339,12 @@ case ${1-} in
         exit
         ;;
     --set-up-packages)
-        set_up_packages "$2"
+        set_up_packages "$2" || exit
+        echo ok >"$results/set-up.status"
         exit
         ;;
     --list)
-        grep . <<<"$steps" | while read -r name tiers _ _ _ about; do
+        grep . <<<"$steps" | while read -r name tiers _ _ _ _ about; do
             printf '%-10s %-11s %s\n' "$name" "$tiers" "$about"
         done
         exit
@@ -334,8 +373,13 @@ if ! bash scripts/deps.sh test; then
     echo "0 passed, 1 failed"
     exit 1
 fi
+rm -f "$results/set-up.status"
 env --default-signal=INT,QUIT timeout --kill-after=30 1800 \
-    bash "$root/test.sh" --set-up-packages "$(needs_of "${chosen[@]}")" >"$results/set-up.log" 2>&1 </dev/null &
+    bash "$root/test.sh" --set-up-packages "$(needs_of "${chosen[@]}")" > >(tee "$results/set-up.log" >&2) 2>&1 </dev/null &
 packages=$!
-for name in "${chosen[@]}"; do run_step "$name"; done
-/usr/bin/python3 scripts/summarise.py "$results" "${chosen[@]}"
+if [ $# -gt 0 ]; then
+    for name in "${chosen[@]}"; do run_step "$name"; done
+else
+    run_tier
+fi
+/usr/bin/python3 scripts/summarise.py "$results" "$SECONDS" "${chosen[@]}"

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Counts the results of the steps of ./test.sh, and prints the table at the end of a run.
 
-    scripts/summarise.py RESULTS STEP...
+    scripts/summarise.py RESULTS SECONDS STEP...
 
-RESULTS/STEP.status holds "exit-status seconds kind". A step of kind "one" counts as one test. A step of kind "tests"
-wrote JUnit XML (RESULTS/STEP.xml, by ctest or pytest): its tests are counted, and a step without tests failed. A
-skipped test counts as failed, because it proves nothing. The last line is "N passed, N failed"; the exit status is 1
-if any test failed.
+SECONDS is what the run took: less than all steps together, because two run at a time. RESULTS/STEP.status holds
+"exit-status seconds kind". A step of kind "one" counts as one test. A step of kind "tests" wrote JUnit XML
+(RESULTS/STEP.xml, by ctest or pytest): its tests are counted, and a step without tests failed. A skipped test counts
+as failed, because it proves nothing. The last line is "N passed, N failed"; the exit status is 1 if any test failed.
 """
 
 import sys
@@ -55,15 +55,14 @@ def outcome(results, step):
 
 
 def main():
-    results, steps = Path(sys.argv[1]), sys.argv[2:]
+    results, seconds, steps = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     rows = [(step, *outcome(results, step)) for step in steps]
     print(f"\n{'step':<10} {'result':<7} {'passed':>7} {'failed':>7} {'time':>7}")
-    for step, passed, failed, seconds, notes in rows:
+    for step, passed, failed, took, notes in rows:
         verdict = "FAILED" if failed else "ok"
-        print(f"{step:<10} {verdict:<7} {passed:>7} {failed:>7} {seconds // 60:>4}:{seconds % 60:02}")
+        print(f"{step:<10} {verdict:<7} {passed:>7} {failed:>7} {took // 60:>4}:{took % 60:02}")
         for note in notes:
             print(f"           {note}")
-    seconds = sum(row[3] for row in rows)
     passed, failed = sum(row[1] for row in rows), sum(row[2] for row in rows)
     print(f"{'':<10} {'':<7} {passed:>7} {failed:>7} {seconds // 60:>4}:{seconds % 60:02}\n")
     print(f"{passed} passed, {failed} failed")

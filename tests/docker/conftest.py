@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from containers import REVISION, VERSION, Engine, safetensors_file
+from containers import REPO, REVISION, VERSION, Engine, safetensors_file
 
 ENGINE = Path(__file__).resolve().parent / "engine.sh"
 
@@ -45,11 +45,21 @@ def engine():
     assert status == 0, f"engine.sh ended with {status}"
 
 
+def is_compiled_in_the_image():
+    """Return whether the image compiles the program or copies build/tensord. It copies where nothing has changed of
+    what decides how it compiles since ./test.sh image has passed, which writes docker/compiled.sha256."""
+    if os.environ.get("TENSORD_COMPILE_IN_IMAGE"):
+        return True
+    return subprocess.run(["sha256sum", "--check", "--status", "docker/compiled.sha256"], cwd=REPO).returncode != 0
+
+
 @pytest.fixture(scope="session")
 def image(engine):
     name = f"tensord-test:{os.getpid()}"
-    engine.run("build", "--build-arg", f"BASE_IMAGE={engine.base}", "--build-arg", f"VERSION={VERSION}", "--build-arg",
-               f"REVISION={REVISION}", "-t", name, "-f", "docker/Dockerfile", ".", timeout=540)
+    settings = {"BASE_IMAGE": engine.base, "VERSION": VERSION, "REVISION": REVISION,
+                "BINARY": "" if is_compiled_in_the_image() else "build/tensord"}
+    arguments = [word for key, value in settings.items() for word in ("--build-arg", f"{key}={value}")]
+    engine.run("build", *arguments, "-t", name, "-f", "docker/Dockerfile", ".", timeout=540)
     yield name
     engine.run("rmi", "-f", name, check=False)
 
