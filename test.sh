@@ -375,7 +375,8 @@ if ! bash scripts/deps.sh test; then
 fi
 rm -f "$results/set-up.status"
 env --default-signal=INT,QUIT timeout --kill-after=30 1800 \
-    bash "$root/test.sh" --set-up-packages "$(needs_of "${chosen[@]}")" > >(tee "$results/set-up.log" >&2) 2>&1 </dev/null &
+    bash "$root/test.sh" --set-up-packages "$(needs_of "${chosen[@]}")" \
+    > >(tee "$results/set-up.log" >&2) 2>&1 </dev/null &
 packages=$!
 if [ $# -gt 0 ]; then
     for name in "${chosen[@]}"; do run_step "$name"; done
