@@ -258,6 +258,16 @@ def test_contents_name_every_section(path):
         assert [name for name in listed if name in names] == names
 
 
+# Pages that are longer than others: each is read in parts, by its contents or its tables.
+LONG = {"contributing.md", "formats.md", "performance.md", "recipes.md", "security.md"}
+
+
+@pytest.mark.parametrize("path", sorted((REPO / "docs").glob("*.md")), ids=lambda p: p.name)
+def test_pages_are_short(path):
+    lines = len(path.read_text().splitlines())
+    assert lines <= 400 or path.name in LONG and lines <= 680
+
+
 def test_version_and_commit(srv):
     """The version is written in CMakeLists.txt alone; every other place takes it from there. The commit is Git's."""
     version = re.search(r"project\(tensord VERSION (\S+)", (REPO / "CMakeLists.txt").read_text())[1]
