@@ -24,7 +24,7 @@ jobs=$(nproc)
 # packages ("-": nothing), what it does.
 steps="
 server    quick,full first    900 one   -            the server by Clang with ASan and UBSan, warnings are errors
-release   full       first    900 one   -            the server by GCC, and what measures and attacks it
+gcc       full       first    900 one   -            release build by GCC with tests and bench, warnings are errors
 format    quick,full busy     300 one   -            the layout of every C file, the length of every line
 shell     quick,full busy     120 one   -            bash -n and shellcheck on every script
 arrows    quick      busy      60 one   -            which folder may include which, and no circles
@@ -32,7 +32,6 @@ units     quick      busy     900 tests -            the unit tests of the ASan 
 asan      full       busy    1800 tests -            ASan and UBSan build by Clang, all of CTest: units, arrows, corpora
 fuzz      full       busy     900 one   -            libFuzzer targets, each run for 3 s from its corpus
 tsan      full       busy    1200 tests -            ThreadSanitizer build by GCC, the tests of catalog and server
-gcc       full       busy     900 one   -            release build by GCC with tests and bench, warnings are errors
 tidy      full       busy    1800 one   -            clang-tidy on the program
 lint      quick,full busy     300 one   venv         ruff, and strict types by mypy, on the Python client
 smoke     quick      waiting  300 tests venv,node    pytest over a socket, a part of http: ranges, tensors, Hub, S3
@@ -61,11 +60,9 @@ build_preset() { # PRESET CMAKE_BUILD_ARGUMENT...
     cmake --preset "$1"
     cmake --build --preset "$@" --parallel "$jobs"
 }
-# Builds what a step of pytest tests, unless the steps server and release have built it in this run: a step of the
-# other lane may be building in the same directories.
-build_server() {
-    [ -n "${TD_SERVERS_ARE_BUILT-}" ] || { step_server && step_release; }
-}
+# Builds what a step of pytest tests, unless the first lane has built it in this run: a step of another lane may be
+# building in the same directory.
+build_servers() { [ -n "${TD_SERVERS_ARE_BUILT-}" ] || { step_server && step_gcc; }; }
 
 run_ctest() { # STEP BUILD_DIR CTEST_ARGUMENT...
     local step=$1 dir=$2
@@ -87,19 +84,15 @@ run_pytest() { # STEP DIRECTORY_OR_FILE...
 step_format() { scripts/check_format.sh; }
 step_shell() { scripts/check_shell.sh; }
 step_lint() { scripts/check_python.sh; }
+step_server() { build_preset asan --target tensord; }
+# Tests also need a server without sanitizers: bounds on memory are exact, the sandbox holds, rates are those that users
+# see.
 # shellcheck disable=SC2046  # one word or none
-build_release() { # CMAKE_BUILD_ARGUMENT...
+step_gcc() {
     cmake -S . -B build $(generator_for build) -DCMAKE_BUILD_TYPE=Release -DTD_WERROR=ON -DTD_BUILD_TESTS=ON \
         -DTD_BUILD_BENCH=ON
-    cmake --build build --parallel "$jobs" "$@"
+    cmake --build build --parallel "$jobs"
 }
-step_server() { build_preset asan --target tensord; }
-# Without a sanitizer bounds on memory are exact, the sandbox holds, and rates are those that users see.
-step_release() {
-    build_release --target tensord tensord-hostile test_parse_pool load_client raw_send receive_ranges tls_load \
-        hold_connections spawn_time
-}
-step_gcc() { build_release; }
 step_tidy() {
     [ -f build-asan/compile_commands.json ] || cmake --preset asan
     scripts/check_tidy.sh build-asan
@@ -113,7 +106,7 @@ step_units() {
     run_ctest units build-asan --tests-regex '^unit\.'
 }
 step_smoke() {
-    build_server
+    [ -n "${TD_SERVERS_ARE_BUILT-}" ] || step_server
     TENSORD=$root/build-asan/tensord \
         run_pytest smoke tests/http/test_{openapi,range_conditional,tensors,hub_raw,s3_port}.py
 }
@@ -149,24 +142,24 @@ step_tsan() {
 }
 step_tsan_tests() { run_ctest tsan build-tsan --label-regex tsan; }
 step_http() {
-    build_server
+    build_servers
     TENSORD=$root/build-asan/tensord TENSORD_RELEASE=$root/build/tensord run_pytest http tests/http
 }
 step_interop() {
-    build_server
+    build_servers
     TENSORD=$root/build-asan/tensord TENSORD_RELEASE=$root/build/tensord run_pytest interop tests/interop
 }
 step_clients() {
-    build_server
+    build_servers
     TENSORD=$root/build-asan/tensord run_pytest clients tests/clients
 }
 step_python() {
-    build_server
+    build_servers
     TENSORD=$root/build-asan/tensord run_pytest python tests/python
 }
 # One process: two private engines at once would undo each other's network rules.
 step_docker() {
-    build_server
+    build_servers
     processes=1 run_pytest docker tests/docker
 }
 step_image() {
@@ -175,7 +168,7 @@ step_image() {
 }
 # Every work of the bench in small. Nothing is compared, so several may run at once.
 step_bench() {
-    build_server
+    build_servers
     /usr/bin/python3 bench/run.py --smoke
 }
 
@@ -196,8 +189,11 @@ step_kills() {
     TENSORD=$root/build-asan/tensord .venv/bin/python -B tests/http/kill_digests.py --runs 1000 --seed 7
 }
 step_benchmark() {
-    build_release
-    /usr/bin/python3 bench/run.py --all --markdown "$results/benchmark.md" --json "$results/benchmark.json"
+    # Without tests, so that the program has link-time optimisation as users' builds have.
+    cmake -S . -B build-bench -GNinja -DCMAKE_BUILD_TYPE=Release -DTD_BUILD_BENCH=ON
+    cmake --build build-bench --parallel "$jobs"
+    /usr/bin/python3 bench/run.py --tensord build-bench/tensord --bin-dir build-bench/bench --all \
+        --markdown "$results/benchmark.md" --json "$results/benchmark.json"
 }
 
 # Whether STAMP says that this LIST is what was installed.
