@@ -190,7 +190,8 @@ def model_bytes(bench):
                           number(max(ranks) * tp / whole, 4), number(sum(ranks) / GB, 2),
                           number(plan["total"]["repeated_bytes"] / GB, 3)])
     return result("Bytes of models and rank files", ["shapes of Llama 3 in BF16, vLLM's rules"], [table(
-        ["Llama 3", "tp", "whole GB", "rank file GB", "x tp / whole", "all ranks GB", "GB repeated"], cells)], rows=cells)
+        ["Llama 3", "tp", "whole GB", "rank file GB", "x tp / whole", "all ranks GB", "GB repeated"], cells)],
+        rows=cells)
 
 
 if __name__ == "__main__":
