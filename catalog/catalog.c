@@ -56,7 +56,7 @@ struct td_catalog {
     char *root_path;
     struct td_mapping_cache maps;
     struct td_decode_cache decodes;
-    struct td_memory memory;
+    struct td_budget memory; /* of everything that was read from files */
     struct td_hasher *hasher;
     struct td_row_indexer *indexer;
     struct td_tree_watch *watch; /* NULL: none */
@@ -627,7 +627,7 @@ bool td_catalog_create(const struct td_catalog_config *config, struct td_catalog
     catalog->config = *config;
     catalog->config.scan.all_revisions = true;
     catalog->config.scan.memory = config->max_memory_bytes > 0 ? &catalog->memory : NULL;
-    catalog->memory.max_bytes = config->max_memory_bytes;
+    td_budget_init(&catalog->memory, (size_t)config->max_memory_bytes, "files");
     catalog->status.scanning = true;
     catalog->started_count = 1;
     catalog->config.scan.lease_signal = config->lease_signal;

@@ -24,20 +24,33 @@ struct td_budget *td_shared_budget_of(struct td_shared_budget *budget, uint64_t 
     return &budget->shares[client % TD_BUDGET_SHARES];
 }
 
-static bool take(struct td_budget *budget, size_t bytes)
+/* Returns whether so many bytes fit when `used` are taken, of which `replaced` count as free. */
+static bool fits(const struct td_budget *budget, size_t used, size_t bytes, size_t replaced)
+{
+    size_t staying = used > replaced ? used - replaced : 0;
+    return staying <= budget->max_bytes && bytes <= budget->max_bytes - staying;
+}
+
+bool td_budget_fits(const struct td_budget *budget, size_t bytes, size_t replaced)
+{
+    return budget == NULL || fits(budget, td_budget_used(budget), bytes, replaced);
+}
+
+/* Takes from the budget alone. */
+static bool take(struct td_budget *budget, size_t bytes, size_t replaced)
 {
     size_t used = atomic_load(&budget->used_bytes);
     do {
-        if (bytes > budget->max_bytes - used)
+        if (!fits(budget, used, bytes, replaced))
             return false;
     } while (!atomic_compare_exchange_weak(&budget->used_bytes, &used, used + bytes));
     return true;
 }
 
-/* Takes from the budget alone, after calls of make_room. */
-static bool take_with_room(struct td_budget *budget, size_t bytes)
+/* Does so after calls of make_room. */
+static bool take_with_room(struct td_budget *budget, size_t bytes, size_t replaced)
 {
-    while (!take(budget, bytes))
+    while (!take(budget, bytes, replaced))
         if (bytes > budget->max_bytes || budget->make_room == NULL || !budget->make_room(budget->context))
             return false;
     return true;
@@ -45,11 +58,16 @@ static bool take_with_room(struct td_budget *budget, size_t bytes)
 
 bool td_budget_take(struct td_budget *budget, size_t bytes)
 {
+    return td_budget_take_replacing(budget, bytes, 0);
+}
+
+bool td_budget_take_replacing(struct td_budget *budget, size_t bytes, size_t replaced)
+{
     if (budget == NULL)
         return true;
-    if (!take_with_room(budget, bytes))
+    if (!take_with_room(budget, bytes, replaced))
         return false;
-    if (budget->whole == NULL || take_with_room(budget->whole, bytes))
+    if (budget->whole == NULL || take_with_room(budget->whole, bytes, replaced))
         return true;
     atomic_fetch_sub(&budget->used_bytes, bytes);
     return false;

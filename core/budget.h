@@ -48,6 +48,15 @@ struct td_budget *td_shared_budget_of(struct td_shared_budget *budget, uint64_t 
  * budget NULL: returns true, there is no limit. */
 bool td_budget_take(struct td_budget *budget, size_t bytes);
 
+/* Takes `bytes` as td_budget_take does, but counts `replaced` of the bytes that are taken as free, because their owners
+ * will give them back soon. So more than max_bytes may be taken for a while; until that is over td_budget_take refuses
+ * everything. budget NULL: returns true. */
+bool td_budget_take_replacing(struct td_budget *budget, size_t bytes, size_t replaced);
+
+/* Returns whether td_budget_take_replacing would take the bytes now, without a call of make_room and without `whole`.
+ * budget NULL: returns true. */
+bool td_budget_fits(const struct td_budget *budget, size_t bytes, size_t replaced);
+
 /* Gives back bytes that were taken. budget NULL: does nothing. */
 void td_budget_give(struct td_budget *budget, size_t bytes);
 

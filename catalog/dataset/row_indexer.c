@@ -158,19 +158,13 @@ static bool make_index(struct td_row_indexer *indexer, const struct job *job, co
 static bool take_memory(struct td_row_indexer *indexer, struct td_file_rows *rows, const struct td_row_index *index,
                         struct td_error *err)
 {
-    struct td_memory *memory = indexer->config.memory;
-    uint64_t bytes = td_row_index_bytes(index);
-    if (memory == NULL)
-        return true;
-    uint64_t used = atomic_fetch_add(&memory->used_bytes, bytes);
-    if (used <= memory->max_bytes && bytes <= memory->max_bytes - used) {
-        rows->memory = &memory->used_bytes;
-        rows->memory_bytes = bytes;
-        return true;
-    }
-    atomic_fetch_sub(&memory->used_bytes, bytes);
-    return td_error_set(err, TD_FAILED_PRECONDITION,
-                        "its index needs %" PRIu64 " bytes, and of --max-memory too little is left", bytes);
+    size_t bytes = td_row_index_bytes(index);
+    if (!td_budget_take(indexer->config.memory, bytes))
+        return td_error_set(err, TD_FAILED_PRECONDITION,
+                            "its index needs %zu bytes, and of --max-memory too little is left", bytes);
+    rows->memory = indexer->config.memory;
+    rows->memory_bytes = bytes;
+    return true;
 }
 
 /* Publishes why there is no index. Returns false when memory is short. */

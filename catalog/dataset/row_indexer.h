@@ -11,7 +11,7 @@ struct td_row_indexer_config {
     const char *root;      /* the served directory, in which state_dir must not lie */
     size_t threads;        /* at least 1, at most TD_ROW_INDEXER_MAX_THREADS */
     struct td_limits limits;
-    struct td_memory *memory;      /* memory of all files together; borrowed. NULL: no limit */
+    struct td_budget *memory;      /* memory of all files together; borrowed. NULL: no limit */
     struct td_parse_pool *parsers; /* makes the indexes; borrowed. NULL: the threads do */
 };
 

@@ -71,12 +71,12 @@ bool td_file_parse(struct td_file *file, const char *name, const struct td_input
            (file->format == NULL || td_facts_count_elements(&file->manifest, &file->counts, &file->count_count, err));
 }
 
-uint64_t td_file_content_bytes(const struct td_file *file)
+size_t td_file_content_bytes(const struct td_file *file)
 {
     /* The struct, its names, its places in lists, its model and repository, the watch of its directory, and the unused
      * rest of an arena's first chunk: more than the most that was measured for a checkpoint of one tensor. */
     enum { OWN_BYTES = 3328 };
-    uint64_t bytes = OWN_BYTES;
+    size_t bytes = OWN_BYTES;
     if (file->format != NULL)
         bytes += file->manifest.arena.used_bytes + td_external_join_bytes(&file->manifest) +
                  td_boxes_join_bytes(&file->manifest);

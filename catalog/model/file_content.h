@@ -26,7 +26,7 @@ bool td_file_parse(struct td_file *file, const char *name, const struct td_input
                    struct td_error *err);
 
 /* Returns the memory, in bytes, that the file's content takes. */
-uint64_t td_file_content_bytes(const struct td_file *file);
+size_t td_file_content_bytes(const struct td_file *file);
 
 /* Returns why the file is refused or damaged. Leaves out the words that say what the model may lack. Returns NULL when
  * nothing is wrong. */

@@ -23,8 +23,7 @@ void td_file_rows_free(struct td_file_rows *rows)
     while (rows != NULL) {
         struct td_file_rows *next = rows->next;
         td_row_index_fini(&rows->index);
-        if (rows->memory != NULL)
-            atomic_fetch_sub(rows->memory, rows->memory_bytes);
+        td_budget_give(rows->memory, rows->memory_bytes);
         free(rows->error);
         free(rows);
         rows = next;

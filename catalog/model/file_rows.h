@@ -4,6 +4,7 @@
 #ifndef TD_CATALOG_MODEL_FILE_ROWS_H
 #define TD_CATALOG_MODEL_FILE_ROWS_H
 
+#include "core/budget.h"
 #include "core/digest.h"
 #include "core/error.h"
 #include "parser/rows/index/row_format.h"
@@ -27,8 +28,8 @@ struct td_file_rows {
     struct td_row_index index;
     char sample[TD_TAG_BYTES]; /* a hash over the size, the number of rows and up to 64 places of the file */
     char *error;               /* one line */
-    _Atomic uint64_t *memory;  /* the account that memory_bytes were added to, or NULL */
-    uint64_t memory_bytes;
+    struct td_budget *memory;  /* that memory_bytes are taken from; borrowed; NULL: none */
+    size_t memory_bytes;
 };
 
 /* Returns the rows in this format from the list of a file, which the file keeps until its end; adds them in the state

@@ -229,8 +229,7 @@ void td_file_forget_content(struct td_file *file)
     td_facts_destroy(file->facts);
     file->facts = NULL;
     file->count_count = 0;
-    if (file->memory != NULL)
-        atomic_fetch_sub_explicit(&file->memory->used_bytes, file->memory_bytes, memory_order_relaxed);
+    td_budget_give(file->memory, file->memory_bytes);
     file->memory_bytes = 0;
     file->readable = false;
 }

@@ -14,6 +14,7 @@
 #include "catalog/model/facts.h"
 #include "catalog/model/file_kind.h"
 #include "core/arena.h"
+#include "core/budget.h"
 #include "core/digest.h"
 #include "core/text.h"
 #include "parser/format/format.h"
@@ -29,12 +30,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The memory of everything that was read from files: the limit, and the sum of all live files. A scan adds to it. */
-struct td_memory {
-    uint64_t max_bytes;
-    _Atomic uint64_t used_bytes;
-};
-
 /* The state of a file's SHA-256, which is written once, by the thread that sets TD_HASH_WRITTEN. */
 enum td_hash_state { TD_HASH_UNKNOWN, TD_HASH_WRITTEN, TD_HASH_KNOWN };
 
@@ -43,9 +38,9 @@ struct td_file {
     _Atomic int refs;
     uint64_t number; /* unique in this process; one content under two names has two numbers */
     struct td_mapping_cache *maps;
-    struct td_memory *memory;       /* the account that memory_bytes are taken from, or NULL */
-    uint64_t memory_bytes;          /* memory that this file's content takes */
-    uint64_t needed_bytes;          /* refused, because less than this was left; else 0 */
+    struct td_budget *memory;       /* that memory_bytes are taken from; borrowed; NULL: none */
+    size_t memory_bytes;            /* memory that this file's content takes */
+    size_t needed_bytes;            /* refused, because less than this was left; else 0 */
     struct td_file_source source;   /* path below the root, and identity */
     enum td_file_kind kind;         /* also plain when its bytes are not of the format that its name may stand for */
     const struct td_format *format; /* of TENSORS and DCP_PART; else NULL */

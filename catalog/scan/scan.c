@@ -41,7 +41,7 @@ struct scan {
     struct td_snapshot *snapshot;
     const struct td_snapshot *previous;
     const struct td_walk *walk;
-    uint64_t removed_bytes; /* valid with has_removed: memory of the files of `previous` that this snapshot lacks */
+    size_t removed_bytes; /* valid with has_removed: memory of the files of `previous` that this snapshot lacks */
     bool has_removed;
     struct td_mapping_cache *maps;
     const struct td_scan_config *config;
@@ -197,9 +197,9 @@ static bool is_same_file(const struct td_entry *before, const struct td_found *f
 }
 
 /* Returns the memory of the files that the snapshot before has and this one will not have. */
-static uint64_t removed_bytes(struct scan *s)
+static size_t removed_bytes(struct scan *s)
 {
-    uint64_t bytes = 0;
+    size_t bytes = 0;
     for (size_t i = 0; s->previous != NULL && i < s->previous->entry_count; i++)
         bytes += s->previous->entries[i].file->memory_bytes;
     for (size_t i = 0; bytes > 0 && i < s->walk->count; i++) {
@@ -214,19 +214,21 @@ static uint64_t removed_bytes(struct scan *s)
     return bytes;
 }
 
-/* Returns whether `bytes` of memory are left for one more file. The memory of files that this scan replaces counts as
- * left, though it is freed only with the snapshot before. */
-static bool has_memory(struct scan *s, uint64_t bytes)
+/* As removed_bytes, which is computed once. */
+static size_t replaced_bytes(struct scan *s)
 {
-    const struct td_memory *memory = s->config->memory;
-    uint64_t used = atomic_load_explicit(&memory->used_bytes, memory_order_relaxed);
-    if (used <= memory->max_bytes && bytes <= memory->max_bytes - used)
-        return true;
     if (!s->has_removed)
         s->removed_bytes = removed_bytes(s);
     s->has_removed = true;
-    used -= s->removed_bytes;
-    return used <= memory->max_bytes && bytes <= memory->max_bytes - used;
+    return s->removed_bytes;
+}
+
+/* Returns whether `bytes` of memory are left for one more file. The memory of files that this scan replaces counts as
+ * left, though it is freed only with the snapshot before. */
+static bool has_memory(struct scan *s, size_t bytes)
+{
+    const struct td_budget *memory = s->config->memory;
+    return td_budget_fits(memory, bytes, 0) || td_budget_fits(memory, bytes, replaced_bytes(s));
 }
 
 /* ---- reading one file ---------------------------------------------------------------------------------- */
@@ -234,20 +236,19 @@ static bool has_memory(struct scan *s, uint64_t bytes)
 /* Takes the memory for the file's content. Refuses the file when too little is left. */
 static void take_memory(struct scan *s, struct td_file *file)
 {
-    struct td_memory *memory = s->config->memory;
+    struct td_budget *memory = s->config->memory;
     struct td_error why = TD_ERROR_INIT;
-    uint64_t bytes = td_file_content_bytes(file);
+    size_t bytes = td_file_content_bytes(file);
     if (memory == NULL)
         return;
-    if (has_memory(s, bytes)) {
+    if (td_budget_take(memory, bytes) || td_budget_take_replacing(memory, bytes, replaced_bytes(s))) {
         file->memory = memory;
         file->memory_bytes = bytes;
-        atomic_fetch_add_explicit(&memory->used_bytes, bytes, memory_order_relaxed);
         return;
     }
     (void)td_error_set(&why, TD_INVALID_ARGUMENT,
-                       "its description takes %" PRIu64 " bytes of memory, more than is left of the %" PRIu64
-                       " for all files together (--max-memory)",
+                       "its description takes %zu bytes of memory, more than is left of the %zu for all files together "
+                       "(--max-memory)",
                        bytes, memory->max_bytes);
     if (file->kind == TD_FILE_PLAIN)
         td_file_forget_content(file); /* its facts of the model are lost, nothing else */

@@ -17,7 +17,7 @@ struct td_scan_config {
     int lease_signal;      /* signal for that, see storage/at_rest.h; 0: no young file is known to be finished */
     bool all_revisions;    /* also scans other revisions of a Hugging Face cache than main; they are not listed */
     struct td_limits limits;
-    struct td_memory *memory;         /* memory of all files together; borrowed, outlives them. NULL: no limit */
+    struct td_budget *memory;         /* memory of all files together; borrowed, outlives them. NULL: no limit */
     struct td_tree_watch *watch;      /* is told of the directories, knows of renames; borrowed, may be NULL */
     struct td_parse_pool *parsers;    /* parses the files; borrowed; NULL: they are parsed by the calling thread */
     struct td_hasher *hasher;         /* knows the digests of files; borrowed, may be NULL */

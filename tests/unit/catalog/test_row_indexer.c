@@ -314,7 +314,7 @@ static void memory_is_given_back(void **state)
 {
     (void)state;
     struct place place;
-    struct td_memory memory = {.max_bytes = 100000};
+    struct td_budget memory = {.max_bytes = 100000};
     open_place(&place);
     write_rows(&place.tree, "a/x.jsonl", 300);
     write_rows(&place.tree, "b/x.jsonl", 500000); /* 16 bytes for 32 rows: more than there is */

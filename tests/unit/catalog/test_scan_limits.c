@@ -70,7 +70,7 @@ static void passing_faults_are_tried_again(void **state)
 static uint64_t memory_of_one(const char *tensors)
 {
     struct place place;
-    struct td_memory memory = {.max_bytes = UINT64_MAX};
+    struct td_budget memory = {.max_bytes = UINT64_MAX};
     open_place(&place);
     place.scanner.config.memory = &memory;
     tree_simple(&place.tree, "m/a.safetensors", tensors);
@@ -89,7 +89,7 @@ static void memory_of_all_files_is_bounded(void **state)
     (void)state;
     struct place place;
     const uint64_t each = memory_of_one("a b c");
-    struct td_memory memory = {.max_bytes = 2 * each + each / 2};
+    struct td_budget memory = {.max_bytes = 2 * each + each / 2};
     open_place(&place);
     place.scanner.config.memory = &memory;
     tree_simple(&place.tree, "m/1.safetensors", "a b c");
@@ -127,7 +127,7 @@ static void old_snapshots_count(void **state)
     (void)state;
     struct place place;
     const uint64_t each = memory_of_one("a b c");
-    struct td_memory memory = {.max_bytes = 2 * each};
+    struct td_budget memory = {.max_bytes = 2 * each};
     open_place(&place);
     place.scanner.config.memory = &memory;
     tree_simple(&place.tree, "m/1.safetensors", "a b c");
@@ -152,7 +152,7 @@ static void refused_files_keep_no_memory(void **state)
 {
     (void)state;
     struct place place;
-    struct td_memory memory = {.max_bytes = UINT64_MAX};
+    struct td_budget memory = {.max_bytes = UINT64_MAX};
     open_place(&place);
     place.scanner.config.memory = &memory;
     tree_simple(&place.tree, "m/a.safetensors", "a b c d e f a");

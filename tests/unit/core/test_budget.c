@@ -50,6 +50,31 @@ static void room_is_made_while_there_is_some(void **state)
     assert_true(err.code == TD_FAILED_PRECONDITION && strstr(err.message, "things") && !strstr(err.message, "again"));
 }
 
+/* What is replaced counts as free until it is given back; meanwhile nobody else gets anything. */
+static void what_is_replaced_counts_as_free(void **state)
+{
+    (void)state;
+    struct td_budget budget;
+    td_budget_init(&budget, 100, "things");
+    assert_true(td_budget_take(&budget, 90));
+    assert_false(td_budget_fits(&budget, 11, 0));
+    assert_false(td_budget_take_replacing(&budget, 51, 40));
+    assert_true(td_budget_fits(&budget, 50, 40));
+    assert_int_equal(td_budget_used(&budget), 90);
+    assert_true(td_budget_take_replacing(&budget, 50, 40));
+    assert_int_equal(td_budget_used(&budget), 140);
+    assert_false(td_budget_take(&budget, 0)); /* too much is taken, so the rest is no huge number */
+    assert_false(td_budget_take(&budget, 1));
+    assert_false(td_budget_fits(&budget, 1, 40));
+    td_budget_give(&budget, 40);
+    assert_true(td_budget_take(&budget, 0));
+    assert_false(td_budget_take(&budget, 1));
+    td_budget_give(&budget, 100);
+    assert_true(td_budget_take_replacing(&budget, 100, SIZE_MAX)); /* more than is taken */
+    assert_false(td_budget_take_replacing(&budget, 101, SIZE_MAX));
+    assert_true(td_budget_take_replacing(NULL, SIZE_MAX, 0) && td_budget_fits(NULL, SIZE_MAX, 0));
+}
+
 static void shares_of_clients(void **state)
 {
     (void)state;
@@ -128,8 +153,11 @@ static void threads_share_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_more_than_there_is), cmocka_unit_test(room_is_made_while_there_is_some),
-        cmocka_unit_test(shares_of_clients),     cmocka_unit_test(without_a_budget_there_is_enough),
+        cmocka_unit_test(no_more_than_there_is),
+        cmocka_unit_test(room_is_made_while_there_is_some),
+        cmocka_unit_test(what_is_replaced_counts_as_free),
+        cmocka_unit_test(shares_of_clients),
+        cmocka_unit_test(without_a_budget_there_is_enough),
         cmocka_unit_test(threads_share_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
