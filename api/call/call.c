@@ -6,6 +6,7 @@
 #include "core/json/json_build.h"
 #include "core/waiting.h"
 #include "http/conditional.h"
+#include "http/page_token.h"
 #include "http/range.h"
 
 #include <inttypes.h>
@@ -83,6 +84,18 @@ bool td_call_read_number(const struct td_call *call, const char *name, uint64_t 
         return true;
     td_response_fail(call->response, 400, NULL, "%s must be a whole number from 0 to %" PRIu64 ", not \"%.*s\"", name,
                      max, TD_SHOW(*text, 64));
+    return false;
+}
+
+bool td_call_read_page_token(const struct td_call *call, const char *name, struct td_text listing, const char *wrong,
+                             struct td_buffer *after)
+{
+    const struct td_text *token = td_uri_parameter(call->uri, name);
+    if (token == NULL || td_page_token_read(*token, listing, after))
+        return true;
+    if (after->failed)
+        return td_call_no_memory(call);
+    td_response_fail(call->response, 400, NULL, "%s", wrong);
     return false;
 }
 

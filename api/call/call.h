@@ -52,6 +52,12 @@ bool td_call_check_parameters(const struct td_call *call, const char *const *kno
  * without the parameter. Returns false after it answered 400. */
 bool td_call_read_number(const struct td_call *call, const char *name, uint64_t max, uint64_t *out);
 
+/* Reads a page token (http/page_token.h) of this listing from a parameter of the query: sets *after, an initialised
+ * buffer, to the name that the page before ended with, and leaves it empty without the parameter. Returns false after
+ * it answered an error: 400 with the message `wrong` for the token of another listing. */
+bool td_call_read_page_token(const struct td_call *call, const char *name, struct td_text listing, const char *wrong,
+                             struct td_buffer *after);
+
 /* Answers with an error whose details list the known values (NULL-terminated, none needs escaping): {"known": [...]}.
  */
 void td_call_fail_known(const struct td_call *call, int status, const char *const *known, const char *format, ...)

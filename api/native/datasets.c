@@ -12,55 +12,45 @@
 /* Files of a split that one description lists. */
 enum { LISTED_FILES = 1000 };
 
-static void digest_list(const struct td_call *call, struct td_digest *digest)
+static const char *name_row(const void *row)
 {
-    for (size_t i = 0; i < call->snapshot->dataset_count; i++) {
-        const struct td_dataset *dataset = &call->snapshot->datasets[i];
-        if (!td_listing_matches(call, dataset->id))
-            continue;
-        td_digest_add_cstring(digest, dataset->id);
-        td_digest_add(digest, &dataset->split_count, sizeof dataset->split_count);
-        for (size_t k = 0; k < dataset->split_count; k++)
-            td_digest_add_cstring(digest, dataset->splits[k].name);
-    }
+    return ((const struct td_dataset *)row)->id;
 }
 
-static bool add_list(struct td_description *description, size_t at, size_t limit, struct td_text listing)
+static void digest_row(struct td_digest *digest, const void *row)
 {
-    const struct td_snapshot *snapshot = description->call->snapshot;
+    const struct td_dataset *dataset = row;
+    td_digest_add_cstring(digest, dataset->id);
+    td_digest_add(digest, &dataset->split_count, sizeof dataset->split_count);
+    for (size_t k = 0; k < dataset->split_count; k++)
+        td_digest_add_cstring(digest, dataset->splits[k].name);
+}
+
+static bool add_row(struct td_description *description, const void *row)
+{
+    const struct td_dataset *dataset = row;
     struct td_json_builder *json = &description->json;
-    const char *last = NULL;
-    bool more = false;
-    size_t shown = 0;
-    td_json_begin_array(json, "datasets");
-    for (; at < snapshot->dataset_count && !more; at++) {
-        const struct td_dataset *dataset = &snapshot->datasets[at];
-        if (!td_listing_matches(description->call, dataset->id))
-            continue;
-        more = shown++ == limit;
-        if (more)
-            break;
-        if (!td_description_room(description, strlen(dataset->id)))
+    if (!td_description_room(description, strlen(dataset->id)))
+        return false;
+    td_json_add_string(json, "id", dataset->id);
+    td_json_begin_array(json, "splits");
+    for (size_t k = 0; k < dataset->split_count; k++) {
+        if (!td_description_room(description, strlen(dataset->splits[k].name)))
             return false;
-        td_json_begin_object(json, NULL);
-        td_json_add_string(json, "id", dataset->id);
-        td_json_begin_array(json, "splits");
-        for (size_t i = 0; i < dataset->split_count; i++) {
-            if (!td_description_room(description, strlen(dataset->splits[i].name)))
-                return false;
-            td_json_add_string(json, NULL, dataset->splits[i].name);
-        }
-        td_json_end(json);
-        td_json_end(json);
-        last = dataset->id;
+        td_json_add_string(json, NULL, dataset->splits[k].name);
     }
     td_json_end(json);
-    return td_description_add_next_page(description, listing, more ? last : NULL);
+    return true;
 }
 
 void td_handle_datasets(const struct td_call *call)
 {
-    static const struct td_list list = {TD_LIST_DATASETS, "datasets", false, td_datasets_after, digest_list, add_list};
+    static const struct td_list list = {.number = TD_LIST_DATASETS,
+                                        .kind = "datasets",
+                                        .after = td_datasets_after,
+                                        .name = name_row,
+                                        .digest = digest_row,
+                                        .add = add_row};
     td_listing_answer(call, &list);
 }
 

@@ -3,6 +3,7 @@
 #include "api/call/early_call.h"
 #include "api/html/html_index.h"
 #include "api/native/wait_parameter.h"
+#include "catalog/dataset/dataset.h"
 #include "core/digits.h"
 #include "core/glob.h"
 #include "http/conditional.h"
@@ -91,14 +92,10 @@ bool td_listing_page_token(const struct td_call *call, struct td_text listing, s
 {
     const struct td_text *token = td_uri_parameter(call->uri, "page_token");
     *first = token == NULL || token->len == 0;
-    if (*first || td_page_token_read(*token, listing, after))
-        return true;
-    if (after->failed)
-        return td_call_no_memory(call);
-    td_response_fail(call->response, 400, NULL,
-                     "page_token is not one that this listing gave out: repeat the request that gave it, with the same "
-                     "parameters, or leave it out to begin again");
-    return false;
+    return *first || td_call_read_page_token(call, "page_token", listing,
+                                             "page_token is not one that this listing gave out: repeat the request "
+                                             "that gave it, with the same parameters, or leave it out to begin again",
+                                             after);
 }
 
 bool td_listing_name(const struct td_call *call, struct td_buffer *out, const char *kind, const char *id,
@@ -117,10 +114,63 @@ bool td_listing_name(const struct td_call *call, struct td_buffer *out, const ch
     return !out->failed || td_call_no_memory(call);
 }
 
-bool td_listing_matches(const struct td_call *call, const char *name)
+static size_t row_count(const struct td_snapshot *snapshot, const struct td_list *list)
+{
+    return list->number == TD_LIST_MODELS ? snapshot->model_count : snapshot->dataset_count;
+}
+
+static const void *row_at(const struct td_snapshot *snapshot, const struct td_list *list, size_t i)
+{
+    return list->number == TD_LIST_MODELS ? (const void *)&snapshot->models[i] : &snapshot->datasets[i];
+}
+
+/* Returns the name of row number i, or NULL when the call's list does not show that row. */
+static const char *listed_name(const struct td_call *call, const struct td_list *list, size_t i)
 {
     const struct td_text *match = td_uri_parameter(call->uri, "match");
-    return match == NULL || td_glob_match(*match, td_text_of(name));
+    const char *name = list->name(row_at(call->snapshot, list, i));
+    return name != NULL && (match == NULL || td_glob_match(*match, td_text_of(name))) ? name : NULL;
+}
+
+/* Adds to the digest what the call's list shows on all of its pages. */
+static void digest_list(const struct td_call *call, const struct td_list *list, struct td_digest *digest)
+{
+    const struct td_problems *problems = &call->snapshot->problems;
+    for (size_t i = 0; i < row_count(call->snapshot, list); i++)
+        if (listed_name(call, list, i) != NULL)
+            list->digest(digest, row_at(call->snapshot, list, i));
+    for (size_t i = 0; list->has_problems && i < problems->count; i++) {
+        td_digest_add_cstring(digest, problems->items[i].path);
+        td_digest_add_cstring(digest, problems->items[i].message);
+    }
+}
+
+/* Adds at most `limit` rows from row number `at` on, and the next page's token. Returns false as
+ * td_description_room. */
+static bool add_page(struct td_description *description, const struct td_list *list, size_t at, size_t limit,
+                     struct td_text listing)
+{
+    const struct td_call *call = description->call;
+    const struct td_problems *problems = &call->snapshot->problems;
+    const size_t count = row_count(call->snapshot, list);
+    const char *last = NULL;
+    size_t shown = 0;
+    td_json_begin_array(&description->json, list->kind);
+    for (; at < count; at++) {
+        const char *name = listed_name(call, list, at);
+        if (name == NULL)
+            continue;
+        if (shown++ == limit)
+            break;
+        td_json_begin_object(&description->json, NULL);
+        if (!list->add(description, row_at(call->snapshot, list, at)))
+            return false;
+        td_json_end(&description->json);
+        last = name;
+    }
+    td_json_end(&description->json);
+    return (!list->has_problems || problems->count == 0 || td_description_add_problems(description, problems)) &&
+           td_description_add_next_page(description, listing, at < count ? last : NULL);
 }
 
 /* Makes the state of the call's list on all of its pages. The snapshot keeps that of a list without a filter, so that
@@ -135,7 +185,7 @@ static bool make_state(const struct td_call *call, const struct td_list *list, c
         return true;
     }
     struct td_digest *digest = td_digest_create();
-    list->digest(call, digest);
+    digest_list(call, list, digest);
     if (!td_digest_finish(digest, state))
         return td_call_no_memory(call);
     char *none = NULL;
@@ -157,7 +207,7 @@ static void answer_page(const struct td_call *call, const struct td_list *list, 
     if (wait == TD_WAIT_ANSWERED)
         return;
     td_description_begin(&description, call);
-    td_description_finish(&description, list->add(&description, at, limit, listing));
+    td_description_finish(&description, add_page(&description, list, at, limit, listing));
     td_wait_set_tag(call->response, state);
     if (list->has_html)
         td_html_add_vary(call);

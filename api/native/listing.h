@@ -52,20 +52,19 @@ bool td_listing_page_token(const struct td_call *call, struct td_text listing, s
 
 /* A list of the snapshot's rows, sorted by name, that `match` filters, a glob over their names. */
 struct td_list {
-    size_t number;    /* TD_LIST_MODELS or TD_LIST_DATASETS */
-    const char *kind; /* the name of its listing */
-    bool has_html;    /* browsers get a page of HTML at the same URL */
+    size_t number;     /* TD_LIST_MODELS or TD_LIST_DATASETS */
+    const char *kind;  /* the name of its listing, and of the member with the rows */
+    bool has_html;     /* browsers get a page of HTML at the same URL */
+    bool has_problems; /* each page has the snapshot's problems, too, if there are any */
     /* Returns the number of the first row whose name comes after this one. */
     size_t (*after)(const struct td_snapshot *snapshot, struct td_text name);
-    /* Adds to the digest what the call's list shows on all of its pages. */
-    void (*digest)(const struct td_call *call, struct td_digest *digest);
-    /* Adds `limit` rows from row number `at` on, and the next page's token (td_description_add_next_page). Returns
-     * false as td_description_room. */
-    bool (*add)(struct td_description *description, size_t at, size_t limit, struct td_text listing);
+    /* Returns the name of a row, a td_model or a td_dataset; NULL for one that no list shows. */
+    const char *(*name)(const void *row);
+    /* Adds to the digest what the list shows of a row. */
+    void (*digest)(struct td_digest *digest, const void *row);
+    /* Adds the members of a row. Returns false as td_description_room. */
+    bool (*add)(struct td_description *description, const void *row);
 };
-
-/* Returns whether the name is in the call's list: `match` is not given, or matches it. */
-bool td_listing_matches(const struct td_call *call, const char *name);
 
 /* Answers a page of the list, or waits until the list changes (wait, timeout). Its entity tag begins with a hash over
  * the whole list, so that a client may wait with the tag of any page. Servers with equal lists have equal hashes. */

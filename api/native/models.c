@@ -40,10 +40,13 @@ static bool add_checkpoints(struct td_description *description, const char *memb
 }
 
 /* Adds the members that the list and the single description share. */
-static bool add_model(struct td_description *description, const struct td_model *model)
+static bool add_model(struct td_description *description, const void *row)
 {
+    const struct td_model *model = row;
     char updated[40];
     struct td_json_builder *json = &description->json;
+    if (!td_description_room(description, strlen(model->id) + (model->revision == NULL ? 0 : strlen(model->revision))))
+        return false;
     td_json_add_string(json, "id", model->id);
     if (model->revision != NULL)
         td_json_add_string(json, "revision", model->revision);
@@ -62,11 +65,6 @@ static bool add_model(struct td_description *description, const struct td_model 
     return true;
 }
 
-static size_t id_bytes(const struct td_model *model)
-{
-    return strlen(model->id) + (model->revision == NULL ? 0 : strlen(model->revision));
-}
-
 static void digest_checkpoints(struct td_digest *digest, const struct td_checkpoint *checkpoints, size_t count)
 {
     const uint64_t number = count;
@@ -80,8 +78,9 @@ static void digest_checkpoints(struct td_digest *digest, const struct td_checkpo
 }
 
 /* Adds what add_model shows of the model to the digest. */
-static void digest_model(struct td_digest *digest, const struct td_model *model)
+static void digest_model(struct td_digest *digest, const void *row)
 {
+    const struct td_model *model = row;
     const uint64_t numbers[] = {model->entry_count, model->total_bytes, model->file_bytes, (uint64_t)model->updated_ns};
     size_t parts = td_model_rank_part_count(model);
     td_digest_add_cstring(digest, model->id);
@@ -91,56 +90,22 @@ static void digest_model(struct td_digest *digest, const struct td_model *model)
     digest_checkpoints(digest, parts == 0 ? NULL : model->partials + model->partial_count - parts, parts);
 }
 
-static bool is_listed(const struct td_call *call, const struct td_model *model)
+static const char *name_row(const void *row)
 {
-    return !model->is_other_revision && td_listing_matches(call, model->id);
-}
-
-static void digest_list(const struct td_call *call, struct td_digest *digest)
-{
-    const struct td_snapshot *snapshot = call->snapshot;
-    for (size_t i = 0; i < snapshot->model_count; i++)
-        if (is_listed(call, &snapshot->models[i]))
-            digest_model(digest, &snapshot->models[i]);
-    for (size_t i = 0; i < snapshot->problems.count; i++) {
-        td_digest_add_cstring(digest, snapshot->problems.items[i].path);
-        td_digest_add_cstring(digest, snapshot->problems.items[i].message);
-    }
-}
-
-static bool add_models(struct td_description *description, size_t at, size_t limit, struct td_text listing)
-{
-    const struct td_snapshot *snapshot = description->call->snapshot;
-    const char *last = NULL;
-    struct td_json_builder *json = &description->json;
-    size_t shown = 0;
-    bool more = false;
-    td_json_begin_array(json, "models");
-    for (; at < snapshot->model_count && !more; at++) {
-        const struct td_model *model = &snapshot->models[at];
-        if (!is_listed(description->call, model))
-            continue;
-        more = shown == limit;
-        if (more)
-            break;
-        shown++;
-        if (!td_description_room(description, id_bytes(model)))
-            return false;
-        td_json_begin_object(json, NULL);
-        if (!add_model(description, model))
-            return false;
-        td_json_end(json);
-        last = model->id;
-    }
-    td_json_end(json);
-    return (snapshot->problems.count == 0 || td_description_add_problems(description, &snapshot->problems)) &&
-           td_description_add_next_page(description, listing, more ? last : NULL);
+    const struct td_model *model = row;
+    return model->is_other_revision ? NULL : model->id;
 }
 
 void td_handle_models(const struct td_call *call)
 {
-    static const struct td_list list = {TD_LIST_MODELS,           "models",    true,
-                                        td_snapshot_models_after, digest_list, add_models};
+    static const struct td_list list = {.number = TD_LIST_MODELS,
+                                        .kind = "models",
+                                        .has_html = true,
+                                        .has_problems = true,
+                                        .after = td_snapshot_models_after,
+                                        .name = name_row,
+                                        .digest = digest_model,
+                                        .add = add_model};
     if (td_uri_parameter(call->uri, "wait") == NULL && td_html_is_wanted(call)) {
         td_html_models(call);
         return;
@@ -255,8 +220,7 @@ void td_handle_model(const struct td_call *call)
     }
     struct td_digest *digest = td_digest_create();
     td_description_begin(&description, call);
-    bool ok = td_description_room(&description, id_bytes(call->model)) && add_model(&description, call->model) &&
-              add_config(&description) && add_files(&description) &&
+    bool ok = add_model(&description, call->model) && add_config(&description) && add_files(&description) &&
               td_description_add_problems(&description, &call->model->problems);
     if (ok)
         add_upstream(&description, digest);

@@ -37,19 +37,11 @@ static void write_bucket(const struct td_bucket *bucket, struct td_buffer *out)
 /* Reads the continuation token. Sets *first to the first bucket of the page. Returns false after answering an error. */
 static bool read_bucket_token(const struct td_call *call, struct td_text scope, size_t *first)
 {
-    const struct td_text *token = td_uri_parameter(call->uri, "continuation-token");
     struct td_buffer last;
-    *first = 0;
-    if (token == NULL)
-        return true;
     td_buffer_init(&last);
-    bool ok = td_page_token_read(*token, scope, &last);
-    if (ok)
-        *first = td_buckets_after(call->snapshot, td_buffer_text(&last));
-    else if (last.failed)
-        (void)td_call_no_memory(call);
-    else
-        td_response_fail(call->response, 400, NULL, "The continuation token provided is incorrect");
+    bool ok = td_call_read_page_token(call, "continuation-token", scope, "The continuation token provided is incorrect",
+                                      &last);
+    *first = last.len > 0 ? td_buckets_after(call->snapshot, td_buffer_text(&last)) : 0;
     td_buffer_fini(&last);
     return ok;
 }

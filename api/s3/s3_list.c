@@ -66,21 +66,6 @@ bool td_s3_count(const struct td_call *call, const char *name, size_t least, siz
     return true;
 }
 
-/* Reads the token, which is valid for the same bucket, prefix and delimiter. */
-static bool read_token(const struct td_call *call, struct listing *listing)
-{
-    if (listing->scope.failed)
-        return td_call_no_memory(call);
-    struct td_text scope = {.p = listing->scope.data, .len = listing->scope.len};
-    if (td_page_token_read(listing->token, scope, &listing->after))
-        return true;
-    if (listing->after.failed)
-        return td_call_no_memory(call);
-    td_response_fail(call->response, 400, NULL,
-                     "The continuation token provided is incorrect: it is of another listing");
-    return false;
-}
-
 /* Reads the query. Returns false after answering an error. */
 static bool read_listing(const struct td_call *call, const struct td_bucket *bucket, struct listing *listing)
 {
@@ -109,7 +94,10 @@ static bool read_listing(const struct td_call *call, const struct td_bucket *buc
         return false;
     if (listing->is_v2 && token != NULL) {
         listing->token = *token;
-        return read_token(call, listing);
+        return (!listing->scope.failed || td_call_no_memory(call)) &&
+               td_call_read_page_token(call, "continuation-token", td_buffer_text(&listing->scope),
+                                       "The continuation token provided is incorrect: it is of another listing",
+                                       &listing->after);
     }
     td_buffer_append(&listing->after, listing->start_after.p, listing->start_after.len);
     return !(listing->scope.failed || listing->after.failed) || td_call_no_memory(call);
@@ -260,9 +248,8 @@ static void write_where(const struct page *page, struct td_buffer *out)
         if (listing->start_after.len > 0)
             write_text(page, out, "StartAfter", listing->start_after);
         if (page->is_truncated) {
-            struct td_text scope = {.p = listing->scope.data, .len = listing->scope.len};
             td_buffer_puts(out, "<NextContinuationToken>");
-            td_page_token_write(out, scope, last);
+            td_page_token_write(out, td_buffer_text(&listing->scope), last);
             td_buffer_puts(out, "</NextContinuationToken>");
         }
         return;
