@@ -168,9 +168,6 @@ void td_native_write_upstream_metrics(const struct td_upstream_status *status, s
     td_metrics_number(out, "tensord_upstream_unverified_models", "gauge",
                       "Published models for some of whose files the upstream had no digest.",
                       (double)status->unverified);
-    td_metrics_count(out, "tensord_upstream_wrong_models_total",
-                     "Models that were fetched without digests, and have others than the upstream has by now.",
-                     status->wrong);
     td_metrics_number(out, "tensord_upstream_kept_bytes", "gauge",
                       "Bytes of models from the upstream, also of those that are being fetched.",
                       (double)status->kept_bytes);

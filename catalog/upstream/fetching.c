@@ -5,18 +5,21 @@
  *     bytes. So after wrong bytes each server is asked alone, for the list and for the files. */
 #include "catalog/upstream/fetching.h"
 
+#include "catalog/model/content_hash.h"
 #include "catalog/scan/walk.h"
 #include "catalog/upstream/arriving_file.h"
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/log.h"
 #include "storage/fetch/fetch_answer.h"
+#include "storage/fetch/fetch_hasher.h"
 #include "storage/incoming.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const uint64_t published_ns = 60 * TD_NS_PER_S; /* how long an intake stays if no scan finds its model */
 static const uint64_t failure_ns = 2 * TD_NS_PER_S;    /* how long the first failure is kept; doubles with each */
@@ -51,15 +54,18 @@ static enum td_upstream_failure failure_of(const struct td_error *why)
     }
 }
 
-/* Notes the tags of files of which readers may have wrong bytes: of those that have been given some before their file
- * was checked. The next fetch may send others in their place, whatever this one has failed of. The intake has failed,
- * so nobody is given more; `snapshot` (NULL: none) is the one it had. */
+/* Remembers the tags of files of which readers may have wrong bytes: of those that have been given some before their
+ * file was checked, and of the file whose late digest was another. The next fetch may send others in their place,
+ * whatever this one has failed of. The intake has failed, so nobody is given more; `snapshot` (NULL: none) is the one
+ * it had. */
 static void note_wrong(struct td_fetching *f, const struct td_intake *intake, const struct td_snapshot *snapshot)
 {
+    size_t wrong = atomic_load(&intake->wrong_file);
     for (size_t i = 0; snapshot != NULL && i < intake->model.listing.count; i++) {
         const struct td_file *file = snapshot->entries[i].file;
         const struct td_intake_file *fetched = &intake->files[i];
-        if (fetched->state == TD_INTAKE_FILE_IS_HERE || !td_incoming_has_given(fetched->blob))
+        bool is_here = fetched->state == TD_INTAKE_FILE_IS_HERE;
+        if (is_here ? i != wrong : !td_incoming_has_given(fetched->blob))
             continue;
         td_wrong_tags_add(&f->wrong_tags, td_file_tag(file));
         if (strcmp(td_file_tag(file), file->identity_tag) != 0)
@@ -225,16 +231,18 @@ static bool is_found_by_scans(const char *path)
     return true;
 }
 
-/* Asks the upstream for the list. Files that no scan would find are left out, so that the model is the same one, of the
- * same commit, while it arrives and when it is published. Without the lock. */
-static bool ask_for_list(struct td_fetching *f, struct td_intake *intake, struct td_error *err)
+/* Asks the upstream for the list, of which the caller frees *model in any case. Files that no scan would find are left
+ * out, so that the model is the same one, of the same commit, while it arrives and when it is published. Without the
+ * lock. */
+static bool ask_for_list(struct td_fetching *f, struct td_intake *intake, struct td_remote_model *model,
+                         struct td_error *err)
 {
     const struct td_cancel cancel = td_intake_cancel(intake);
     const struct td_upstream_wish wish = {
         .id = intake->id, .via = intake->via, .alone = intake->alone, .cancel = &cancel};
-    if (!f->config.source.list(f->config.source.context, &wish, &intake->model, err))
+    if (!f->config.source.list(f->config.source.context, &wish, model, err))
         return false;
-    td_remote_listing_keep(&intake->model.listing, is_found_by_scans);
+    td_remote_listing_keep(&model->listing, is_found_by_scans);
     return true;
 }
 
@@ -278,7 +286,7 @@ void td_fetching_list(struct td_fetching *f, struct td_intake *intake)
     struct td_error err = TD_ERROR_INIT;
     intake->phase = TD_INTAKE_LISTING;
     pthread_mutex_unlock(&f->lock);
-    bool is_listed = ask_for_list(f, intake, &err);
+    bool is_listed = ask_for_list(f, intake, &intake->model, &err);
     pthread_mutex_lock(&f->lock);
     bool is_absent =
         is_listed ? intake->model.listing.count == 0 : err.code == TD_NOT_FOUND || err.code == TD_PERMISSION_DENIED;
@@ -326,27 +334,93 @@ static void take_file(struct td_intake *intake, const struct td_arriving_file *a
     intake->early_left -= file->is_early ? 1 : 0;
 }
 
+/* ---- digests that come late --------------------------------------------------------------------------------- */
+
+/* Computes the digests of a file that is here, as far as the list has them. Returns false when it cannot be read, or
+ * the fetch is cancelled. */
+static bool compute_sums(const struct td_intake *intake, size_t i, const struct td_remote_file *listed,
+                         struct td_fetch_sums *sums)
+{
+    struct td_error ignored = TD_ERROR_INIT;
+    struct td_content_sums content;
+    struct td_file_id id;
+    int fd = -1;
+    memcpy(sums->sha256, intake->files[i].sha256, sizeof sums->sha256);
+    if (!listed->expected.has_git_sha1)
+        return true;
+    if (!td_root_open_file(intake->folder, listed->path, &fd, &id, &ignored))
+        return false;
+    (void)close(fd);
+    const struct td_content_hash_options options = {.git_sha1 = true, .stop = &intake->is_cancelled};
+    if (!td_content_hash(intake->folder, listed->path, &id, &options, &content, &ignored))
+        return false;
+    memcpy(sums->git_sha1, content.git_sha1, sizeof sums->git_sha1);
+    return true;
+}
+
+/* Sets the error for a file whose bytes are not those of the list. Returns false. */
+static bool refuse_file(const struct td_remote_file *listed, const struct td_fetch_sums *sums, struct td_error *err)
+{
+    char theirs[TD_SHA256_TEXT_BYTES];
+    char ours[TD_SHA256_TEXT_BYTES];
+    bool is_sha256 = listed->expected.has_sha256;
+    size_t len = is_sha256 ? TD_SHA256_BYTES : TD_FETCH_SHA1_BYTES;
+    td_hex_write(is_sha256 ? listed->expected.sha256 : listed->expected.git_sha1, len, theirs);
+    td_hex_write(is_sha256 ? sums->sha256 : sums->git_sha1, len, ours);
+    return td_error_set(err, TD_FAILED_PRECONDITION,
+                        "the upstream had no digest of \"%.300s\" at first; now it lists the %s %s, and the bytes that "
+                        "it sent have %s",
+                        listed->path, is_sha256 ? "SHA-256" : "Git object id", theirs, ours);
+}
+
+/* Compares a file that came without a digest with the digest in a newer list. A file that this list does not have, has
+ * with another length or without a digest stays unverified. Errors: TD_FAILED_PRECONDITION when the digests differ. */
+static bool verify_file(struct td_intake *intake, size_t i, const struct td_remote_listing *listing,
+                        struct td_error *err)
+{
+    const struct td_remote_file *before = &intake->model.listing.files[i];
+    const struct td_remote_file *listed = td_remote_listing_find(listing, before->path);
+    struct td_fetch_sums sums;
+    if (listed == NULL || listed->expected.size_bytes != before->expected.size_bytes ||
+        !(listed->expected.has_sha256 || listed->expected.has_git_sha1) || !compute_sums(intake, i, listed, &sums))
+        return true;
+    intake->files[i].is_verified = td_fetch_sums_fit(&sums, &listed->expected);
+    if (intake->files[i].is_verified)
+        return true;
+    atomic_store(&intake->wrong_file, i);
+    return refuse_file(listed, &sums, err);
+}
+
+/* Asks the upstream once more for its list, if files came without a digest: an upstream that hashes its files itself,
+ * as a tensord does, may have their digests by now. An upstream that does not answer leaves them unverified. Without
+ * the lock: nothing else changes an intake whose files are all here. Errors: TD_FAILED_PRECONDITION when a file has
+ * another digest; TD_CONFLICT when cancelled. */
+static bool verify_late(struct td_fetching *f, struct td_intake *intake, struct td_error *err)
+{
+    struct td_remote_model model;
+    struct td_error ignored = TD_ERROR_INIT;
+    if (td_intake_is_verified(intake))
+        return true;
+    bool is_listed = ask_for_list(f, intake, &model, &ignored);
+    bool ok = true;
+    for (size_t i = 0; is_listed && ok && i < intake->model.listing.count; i++)
+        ok = intake->files[i].is_verified || verify_file(intake, i, &model.listing, err);
+    td_remote_model_fini(&model);
+    if (ok && atomic_load(&intake->is_cancelled))
+        return td_error_set(err, TD_CONFLICT, "the fetch of \"%s\" is cancelled", intake->id);
+    return ok;
+}
+
+/* ---- the end ------------------------------------------------------------------------------------------------ */
+
 static bool belongs(void *context, const char *path)
 {
     return td_remote_listing_find(context, path) != NULL;
 }
 
-/* Publishes a model whose files are all here. */
-static void publish(struct td_fetching *f, struct td_intake *intake)
+/* Notes that a model was published. */
+static void end_well(struct td_fetching *f, struct td_intake *intake)
 {
-    struct td_error err = TD_ERROR_INIT;
-    bool is_verified = td_intake_is_verified(intake);
-    intake->phase = TD_INTAKE_PUBLISHING;
-    pthread_mutex_unlock(&f->lock);
-    bool ok =
-        td_upstream_store_publish(f->config.store, intake->id, is_verified, belongs, &intake->model.listing, &err);
-    if (ok && f->config.catalog != NULL)
-        td_catalog_request_scan(f->config.catalog);
-    pthread_mutex_lock(&f->lock);
-    if (!ok) {
-        fail_here(f, intake, &err);
-        return;
-    }
     uint64_t took_ns = td_clock_ns() - intake->started_ns;
     intake->phase = TD_INTAKE_PUBLISHED;
     intake->failures = 0;
@@ -356,8 +430,30 @@ static void publish(struct td_fetching *f, struct td_intake *intake)
            "upstream: published \"%s\": %" PRIu64 " bytes in %" PRIu64 ".%03" PRIu64 " s, %" PRIu64
            " of them resumed%s",
            intake->id, intake->model.listing.total_bytes, took_ns / TD_NS_PER_S, took_ns % TD_NS_PER_S / 1000000,
-           intake->resumed_bytes, is_verified ? "" : "; the upstream had no digests for some files");
+           intake->resumed_bytes,
+           td_intake_is_verified(intake) ? "" : "; it is unverified: the upstream has no digests for some files");
     pthread_cond_broadcast(&f->changed);
+}
+
+/* Publishes a model whose files are all here. */
+static void publish(struct td_fetching *f, struct td_intake *intake)
+{
+    struct td_error err = TD_ERROR_INIT;
+    intake->phase = TD_INTAKE_PUBLISHING;
+    pthread_cond_broadcast(&f->changed); /* the model may have been shown only now, and the upstream may take long */
+    pthread_mutex_unlock(&f->lock);
+    bool is_right = verify_late(f, intake, &err);
+    bool ok = is_right && td_upstream_store_publish(f->config.store, intake->id, td_intake_is_verified(intake), belongs,
+                                                    &intake->model.listing, &err);
+    if (ok && f->config.catalog != NULL)
+        td_catalog_request_scan(f->config.catalog);
+    pthread_mutex_lock(&f->lock);
+    if (!is_right)
+        td_fetching_fail(f, intake, &err);
+    else if (!ok)
+        fail_here(f, intake, &err);
+    else
+        end_well(f, intake);
 }
 
 /* Takes the step that follows a file. */

@@ -44,7 +44,7 @@ enum td_intake_phase {
     TD_INTAKE_LISTING,    /* the upstream is being asked for the list of files */
     TD_INTAKE_PREPARING,  /* files without a known SHA-256 come first, so that entity tags and commits do not change */
     TD_INTAKE_ARRIVING,   /* has a snapshot, whose files are being fetched */
-    TD_INTAKE_PUBLISHING, /* all files are here */
+    TD_INTAKE_PUBLISHING, /* all files are here; the upstream may be asked once more for digests */
     TD_INTAKE_PUBLISHED,  /* in the served directory; the snapshot serves until the next scan has found it */
     TD_INTAKE_FAILED,     /* for the reason in `error`, until until_ns */
     TD_INTAKE_ABSENT,     /* the upstream has no such model; asked again after until_ns */
@@ -82,7 +82,8 @@ struct td_intake {
     uint64_t resumed_bytes;       /* of an earlier process */
     struct td_snapshot *snapshot; /* one reference; NULL: none yet */
     _Atomic bool is_cancelled;
-    _Atomic size_t wrong_file; /* the file all of whose bytes were wrong, so that it was cancelled; SIZE_MAX: none */
+    _Atomic size_t wrong_file; /* the file all of whose bytes were wrong, so that it was cancelled or failed; SIZE_MAX:
+                                  none */
     bool is_disk_full;         /* what is on disk must make room */
     struct td_error error;
     uint64_t until_ns;

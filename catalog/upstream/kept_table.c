@@ -172,11 +172,6 @@ void td_kept_table_remove(struct td_kept_table *table, struct td_text id)
     memmove(&table->rows[at], &table->rows[at + 1], (table->count - at) * sizeof *table->rows);
 }
 
-bool td_kept_is_published(const struct td_kept_row *row)
-{
-    return row->stage == TD_KEPT_PUBLISHED || row->stage == TD_KEPT_NOTING;
-}
-
 static uint64_t sum_bytes(const struct td_kept_table *table, bool with_leaving)
 {
     uint64_t sum = 0;

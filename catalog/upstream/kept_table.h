@@ -48,7 +48,6 @@ enum td_kept_stage {
     TD_KEPT_FETCHED,    /* incomplete, being fetched */
     TD_KEPT_PUBLISHING, /* complete, on its way into the served directory */
     TD_KEPT_PUBLISHED,  /* complete, in the served directory */
-    TD_KEPT_NOTING,     /* the same, and its record is being written anew */
     TD_KEPT_LEAVING,    /* being removed; the row goes in any case */
 };
 
@@ -57,10 +56,7 @@ struct td_kept_row {
     char key[TD_TAG_BYTES];
     enum td_kept_stage stage;
     int64_t read_ns;
-    bool is_read;        /* read_ns is newer than the record */
-    uint64_t checked_ns; /* of a published one, by td_clock_ns: when it was last compared with late digests; at first,
-                            when it came, or the start of the process */
-    uint64_t wait_ns;    /* from then to the next time; 0: to the first one */
+    bool is_read; /* read_ns is newer than the record */
 };
 
 /* All zeros: empty. */
@@ -80,9 +76,6 @@ struct td_kept_row *td_kept_table_add(struct td_kept_table *table, const char *i
 
 /* Removes the row of a model, if there is one. */
 void td_kept_table_remove(struct td_kept_table *table, struct td_text id);
-
-/* Returns whether the row is of a model that is in the served directory, and stays there for now. */
-bool td_kept_is_published(const struct td_kept_row *row);
 
 /* Returns the bytes of all models; or of those that will still be there when all that is LEAVING has left. */
 uint64_t td_kept_table_bytes(const struct td_kept_table *table);

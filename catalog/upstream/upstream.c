@@ -14,7 +14,6 @@
 
 #include "catalog/names/repo.h"
 #include "catalog/upstream/fetching.h"
-#include "catalog/upstream/late_digests.h"
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/log.h"
@@ -39,7 +38,6 @@ struct td_upstream {
     struct td_fetching f; /* with the lock and all that it guards */
     char id[ID_BYTES];
     uint64_t noted_ns;
-    struct td_late_digests late;
     bool has_warned_of_loop, has_warned_of_way;
     bool ends_waits; /* no request waits for a list any more */
     bool has_looker; /* a thread that is waiting for work looks now and then for what has no event */
@@ -69,8 +67,7 @@ static bool drop_found(struct td_upstream *u)
     return has_more;
 }
 
-/* Writes the times of reads, and compares a model with late digests, about every minute. Called and returns under the
- * lock. */
+/* Writes the times of reads about every minute. Called and returns under the lock. */
 static void do_upkeep(struct td_upstream *u)
 {
     uint64_t now_ns = td_clock_ns();
@@ -81,7 +78,6 @@ static void do_upkeep(struct td_upstream *u)
     pthread_cond_signal(&u->f.work);
     pthread_mutex_unlock(&u->f.lock);
     td_upstream_store_write_reads(u->f.config.store);
-    td_late_digests_check(&u->late);
     pthread_mutex_lock(&u->f.lock);
 }
 
@@ -167,12 +163,6 @@ bool td_upstream_create(const struct td_upstream_config *config, struct td_upstr
     u->f.config = *config;
     u->f.queue.max_names = config->max_names;
     u->noted_ns = td_clock_ns();
-    u->late = (struct td_late_digests){.source = config->source,
-                                       .store = config->store,
-                                       .catalog = config->catalog,
-                                       .via = u->id,
-                                       .first_ns = 2 * config->upkeep_ns,
-                                       .stop = &u->f.stop};
     if (!make_id(u, err) || !init_locks(u, err)) {
         free(u);
         return false;
@@ -500,5 +490,4 @@ void td_upstream_get_status(struct td_upstream *u, struct td_upstream_status *st
     status->fetched_bytes = atomic_load_explicit(&u->f.fetched_bytes, memory_order_relaxed);
     status->kept_bytes = td_upstream_store_bytes(u->f.config.store, &status->kept_count);
     status->unverified = td_upstream_store_count_unverified(u->f.config.store);
-    status->wrong = td_late_digests_wrong(&u->late);
 }

@@ -20,7 +20,7 @@ enum {
     TD_UPSTREAM_BACKGROUND_FILES = 4, /* files at once that no reader waits for */
     TD_UPSTREAM_MODEL_FILES = 4096,   /* of a model; each takes a descriptor */
     TD_UPSTREAM_NAMES = 4096,         /* names of models that are remembered, also absent ones */
-    TD_UPSTREAM_UPKEEP_S = 60,        /* how often idle threads write reads down, and compare with late digests */
+    TD_UPSTREAM_UPKEEP_S = 60,        /* how often idle threads write reads down */
     TD_UPSTREAM_ABSENT_S = 60,        /* an answer of the upstream's that there is no such model is kept so long */
     TD_UPSTREAM_WAIT_S = 10,          /* a request waits so long for a list of files */
     TD_UPSTREAM_LIST_RETRY_S = 15,    /* a server that makes no progress is given up: for a list */
@@ -61,7 +61,6 @@ struct td_upstream_status {
     uint64_t kept_bytes; /* of all kept models */
     size_t kept_count;
     size_t unverified; /* published models without digests for all files */
-    uint64_t wrong;    /* of those: models whose bytes were not the upstream's, since the start */
 };
 
 #endif

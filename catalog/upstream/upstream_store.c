@@ -7,7 +7,6 @@
 #include "catalog/upstream/kept_disk.h"
 #include "catalog/upstream/kept_publish.h"
 #include "catalog/upstream/kept_table.h"
-#include "catalog/upstream/wrong_copies.h"
 #include "core/checked.h"
 #include "core/clock.h"
 #include "core/log.h"
@@ -31,7 +30,6 @@ struct td_upstream_store {
     uint64_t max_bytes;
     /* Under the lock. */
     struct td_kept_table table;
-    struct td_wrong_copies wrong;
 };
 
 static int64_t now_s(void)
@@ -117,7 +115,6 @@ static bool take_record(void *context, const char *name, struct td_error *err)
         return true;
     }
     row.read_ns = td_file_id_of(&st).mtime_ns;
-    row.checked_ns = td_clock_ns();
     return add_row(store, &row, err);
 }
 
@@ -240,7 +237,7 @@ static bool make_room(struct td_upstream_store *store, uint64_t bytes, uint64_t 
         bool fits_soon = fits(store, td_kept_table_staying_bytes(table), bytes);
         if (!fits_soon && remove_one(store, evicted))
             continue;
-        if (!fits_soon && td_kept_table_count(table, TD_KEPT_NOTING) == 0)
+        if (!fits_soon)
             return td_error_set(err, TD_RESOURCE_EXHAUSTED,
                                 "it needs %" PRIu64 " bytes; of --cache-max-bytes %" PRIu64 ", %" PRIu64
                                 " are for models that are being fetched",
@@ -363,17 +360,6 @@ void td_upstream_store_discard(struct td_upstream_store *store, const char *id)
         (void)remove_model(store, &leaving);
 }
 
-/* Returns how long a copy that has been published waits for its first comparison; 0: as any. Takes the lock. */
-static uint64_t first_wait_ns(struct td_upstream_store *store, const struct td_kept_note *note)
-{
-    pthread_mutex_lock(&store->lock);
-    if (note->is_verified)
-        td_wrong_copies_forget(&store->wrong, note->id);
-    uint64_t wait_ns = td_wrong_copies_wait_ns(&store->wrong, note->id);
-    pthread_mutex_unlock(&store->lock);
-    return wait_ns;
-}
-
 bool td_upstream_store_publish(struct td_upstream_store *store, const char *id, bool is_verified,
                                bool (*belongs)(void *context, const char *path), void *context, struct td_error *err)
 {
@@ -393,8 +379,6 @@ bool td_upstream_store_publish(struct td_upstream_store *store, const char *id, 
     row.note.is_verified = is_verified;
     ok = td_kept_publish(&store->disk, row.key, &files, &row.note, err);
     row.read_ns = now_ns();
-    row.checked_ns = td_clock_ns();
-    row.wait_ns = ok ? first_wait_ns(store, &row.note) : 0;
     row.stage = TD_KEPT_PUBLISHED;
     before.stage = TD_KEPT_LEFT;
     put_row(store, ok ? &row : &before);
@@ -407,7 +391,7 @@ bool td_upstream_store_find(struct td_upstream_store *store, struct td_text id, 
 {
     pthread_mutex_lock(&store->lock);
     const struct td_kept_row *row = td_kept_table_find(&store->table, id);
-    bool found = row != NULL && td_kept_is_published(row);
+    bool found = row != NULL && row->stage == TD_KEPT_PUBLISHED;
     if (found)
         *out = (struct td_kept_model){
             .bytes = row->note.bytes, .is_verified = row->note.is_verified, .read_ns = row->read_ns};
@@ -415,16 +399,14 @@ bool td_upstream_store_find(struct td_upstream_store *store, struct td_text id, 
     return found;
 }
 
-/* Begins to do something with a published model, if it is still the one of this note: its row gets the stage. Sets *out
- * to the row. Takes the lock. */
-static bool begin_stage(struct td_upstream_store *store, const struct td_kept_note *note, enum td_kept_stage stage,
-                        struct td_kept_row *out)
+/* Begins to remove a published model, if it is still the one of this note. Sets *out to its row. Takes the lock. */
+static bool begin_leaving(struct td_upstream_store *store, const struct td_kept_note *note, struct td_kept_row *out)
 {
     pthread_mutex_lock(&store->lock);
     struct td_kept_row *row = td_kept_table_find(&store->table, td_text_of(note->id));
     bool ok = row != NULL && row->stage == TD_KEPT_PUBLISHED && row->note.inode == note->inode;
     if (ok) {
-        row->stage = stage;
+        row->stage = TD_KEPT_LEAVING;
         *out = *row;
     }
     pthread_mutex_unlock(&store->lock);
@@ -439,11 +421,11 @@ bool td_upstream_store_is_there(struct td_upstream_store *store, struct td_text 
     if (row != NULL)
         copy = *row;
     pthread_mutex_unlock(&store->lock);
-    if (!td_kept_is_published(&copy))
+    if (copy.stage != TD_KEPT_PUBLISHED)
         return false;
     if (td_kept_disk_is_in_place(&store->disk, &copy.note))
         return true;
-    if (begin_stage(store, &copy.note, TD_KEPT_LEAVING, &copy)) { /* the operator has removed or changed it */
+    if (begin_leaving(store, &copy.note, &copy)) { /* the operator has removed or changed it */
         char path[TD_KEPT_NAME_BYTES];
         td_kept_record_name(copy.key, path);
         (void)unlinkat(store->disk.fd, path, 0);
@@ -458,7 +440,7 @@ void td_upstream_store_note_read(struct td_upstream_store *store, struct td_text
 {
     pthread_mutex_lock(&store->lock);
     struct td_kept_row *row = td_kept_table_find(&store->table, id);
-    if (row != NULL && td_kept_is_published(row)) {
+    if (row != NULL && row->stage == TD_KEPT_PUBLISHED) {
         row->read_ns = now_ns();
         row->is_read = true;
     }
@@ -472,7 +454,7 @@ static bool take_read(struct td_upstream_store *store, struct td_kept_row *out)
     pthread_mutex_lock(&store->lock);
     for (size_t i = 0; i < store->table.count && !found; i++) {
         struct td_kept_row *row = &store->table.rows[i];
-        found = row->is_read && td_kept_is_published(row);
+        found = row->is_read && row->stage == TD_KEPT_PUBLISHED;
         if (found)
             *out = *row;
         row->is_read = false;
@@ -498,87 +480,15 @@ void td_upstream_store_write_reads(struct td_upstream_store *store)
         write_read(store, &row);
 }
 
-/* ---- models without digests ------------------------------------------------------------------------------ */
-
-static uint64_t due_ns(const struct td_kept_row *row, uint64_t first_ns)
-{
-    return row->checked_ns + (row->wait_ns == 0 ? first_ns : row->wait_ns);
-}
-
-bool td_upstream_store_take_unverified(struct td_upstream_store *store, uint64_t first_ns, uint64_t at_ns,
-                                       struct td_kept_note *out)
-{
-    static const uint64_t most_ns = TD_KEPT_CHECK_MOST_S * (uint64_t)TD_NS_PER_S;
-    struct td_kept_row *due = NULL;
-    pthread_mutex_lock(&store->lock);
-    for (size_t i = 0; i < store->table.count; i++) {
-        struct td_kept_row *row = &store->table.rows[i];
-        bool is_next = row->stage == TD_KEPT_PUBLISHED && !row->note.is_verified && due_ns(row, first_ns) <= at_ns &&
-                       (due == NULL || due_ns(row, first_ns) < due_ns(due, first_ns));
-        due = is_next ? row : due;
-    }
-    if (due != NULL) {
-        uint64_t wait_ns = due->wait_ns == 0 ? first_ns : due->wait_ns;
-        due->wait_ns = wait_ns < most_ns / 2 ? 2 * wait_ns : most_ns;
-        due->checked_ns = at_ns;
-        *out = due->note;
-    }
-    pthread_mutex_unlock(&store->lock);
-    return due != NULL;
-}
-
-bool td_upstream_store_open_untouched(struct td_upstream_store *store, const struct td_kept_note *note,
-                                      struct td_root **folder)
-{
-    char place[PATH_MAX];
-    return td_kept_disk_place(&store->disk, note->id, place) && td_kept_disk_is_untouched(&store->disk, note) &&
-           td_root_create(place, folder, NULL);
-}
-
-bool td_upstream_store_set_verified(struct td_upstream_store *store, const struct td_kept_note *note,
-                                    struct td_error *err)
-{
-    char path[TD_KEPT_NAME_BYTES];
-    struct td_kept_row row;
-    if (!begin_stage(store, note, TD_KEPT_NOTING, &row))
-        return td_error_set(err, TD_NOT_FOUND, "\"%s\" is not kept any more", note->id);
-    row.note.is_verified = true;
-    td_kept_record_name(row.key, path);
-    bool ok = td_kept_note_write(store->disk.fd, path, &row.note, err);
-    if (ok)
-        write_read(store, &row); /* the record's time says when the model was last read */
-    pthread_mutex_lock(&store->lock);
-    struct td_kept_row *found = td_kept_table_find(&store->table, td_text_of(note->id));
-    if (found != NULL) { /* reads may have been noted meanwhile */
-        found->stage = TD_KEPT_PUBLISHED;
-        found->note.is_verified = ok;
-    }
-    if (ok)
-        td_wrong_copies_forget(&store->wrong, note->id);
-    pthread_cond_broadcast(&store->changed);
-    pthread_mutex_unlock(&store->lock);
-    return ok;
-}
-
-bool td_upstream_store_evict_wrong(struct td_upstream_store *store, const struct td_kept_note *note)
-{
-    struct td_kept_row row;
-    if (!begin_stage(store, note, TD_KEPT_LEAVING, &row))
-        return false;
-    if (!remove_model(store, &row)) /* it has become the operator's meanwhile */
-        return false;
-    pthread_mutex_lock(&store->lock);
-    td_wrong_copies_note(&store->wrong, row.note.id, row.wait_ns); /* twice the time that it has waited */
-    pthread_mutex_unlock(&store->lock);
-    return true;
-}
+/* ---- numbers
+ * --------------------------------------------------------------------------------------------------------- */
 
 size_t td_upstream_store_count_unverified(struct td_upstream_store *store)
 {
     size_t count = 0;
     pthread_mutex_lock(&store->lock);
     for (size_t i = 0; i < store->table.count; i++)
-        count += td_kept_is_published(&store->table.rows[i]) && !store->table.rows[i].note.is_verified ? 1 : 0;
+        count += store->table.rows[i].stage == TD_KEPT_PUBLISHED && !store->table.rows[i].note.is_verified ? 1 : 0;
     pthread_mutex_unlock(&store->lock);
     return count;
 }
@@ -595,9 +505,7 @@ uint64_t td_upstream_store_bytes(struct td_upstream_store *store, size_t *count)
 {
     pthread_mutex_lock(&store->lock);
     uint64_t bytes = td_kept_table_bytes(&store->table);
-    *count = 0;
-    for (size_t i = 0; i < store->table.count; i++)
-        *count += td_kept_is_published(&store->table.rows[i]) ? 1 : 0;
+    *count = td_kept_table_count(&store->table, TD_KEPT_PUBLISHED);
     pthread_mutex_unlock(&store->lock);
     return bytes;
 }

@@ -31,7 +31,7 @@ struct td_upstream_store;
 /* A kept model that is published. */
 struct td_kept_model {
     uint64_t bytes;
-    bool is_verified; /* every file had a digest of the upstream's, and matched */
+    bool is_verified; /* the upstream had a digest of every file when the last byte had come, and all matched */
     int64_t read_ns;  /* when it was last read, ns since 1970 */
 };
 
@@ -79,31 +79,6 @@ void td_upstream_store_note_read(struct td_upstream_store *store, struct td_text
 
 /* Writes the noted times to the records: one small write for each model that was read since the last call. */
 void td_upstream_store_write_reads(struct td_upstream_store *store);
-
-/* The longest time between two comparisons of a model with late digests. */
-enum { TD_KEPT_CHECK_MOST_S = 86400 };
-
-/* Takes the published model without digests for all files whose time to be compared has come first: first_ns after it
- * came, or after the start, and after twice as long each time, up to TD_KEPT_CHECK_MOST_S. A copy in the place of one
- * that was wrong (td_upstream_store_evict_wrong) goes on with that one's time. at_ns: now, by td_clock_ns. Copies its
- * note, by which the functions below know it. Returns false when no model's time has come. */
-bool td_upstream_store_take_unverified(struct td_upstream_store *store, uint64_t first_ns, uint64_t at_ns,
-                                       struct td_kept_note *out);
-
-/* Opens the directory of a published model, with a reference for the caller, if nothing in it has changed since it was
- * published. May take long. */
-bool td_upstream_store_open_untouched(struct td_upstream_store *store, const struct td_kept_note *note,
-                                      struct td_root **folder);
-
-/* Notes durably that every file of a published model has the upstream's digest. Errors: TD_NOT_FOUND when it is not
- * kept any more; TD_IO, TD_RESOURCE_EXHAUSTED. */
-bool td_upstream_store_set_verified(struct td_upstream_store *store, const struct td_kept_note *note,
-                                    struct td_error *err);
-
-/* Removes a published model whose bytes are not the upstream's, as making room does. The next copy of it is first
- * compared after twice the time that this one has waited, until a copy is verified, or after another start; the latest
- * TD_WRONG_COPIES models are remembered. Returns whether it has left. */
-bool td_upstream_store_evict_wrong(struct td_upstream_store *store, const struct td_kept_note *note);
 
 /* Returns the number of published models without digests for all files. */
 size_t td_upstream_store_count_unverified(struct td_upstream_store *store);

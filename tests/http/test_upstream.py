@@ -690,6 +690,50 @@ def test_files_without_digests_make_an_unverified_copy(hubs, cache):
     assert (r.status, r.body) == (200, files["model.safetensors"])
     published(server, "org/m")
     assert server.json("/models/org/m")["upstream"] == {"state": "here", "verified": False}
+    assert hub.count("/tree/") == 2             # the second time for digests
+    assert "; it is unverified: the upstream has no digests for some files\n" in server.stderr()
+    assert count(server, "unverified_models") == 1
+
+
+def fetch_without_digests(hub, server):
+    """Has a client read the large file while the upstream lists no digests; it lists them before the last byte."""
+    hub.no_digests = True
+    hub.open_gate(MIB)
+    reader = threading.Thread(target=server.get, args=("/org/m/resolve/main/config.json",), daemon=True)
+    reader.start()
+    server.wait_for(lambda: hub.sent_bytes("model.safetensors") > 0, "the file arrives", 30)
+    hub.no_digests = False
+    hub.open_gate(None)
+    reader.join(60)
+
+
+def test_digests_that_are_there_with_the_last_byte_verify_the_copy(hubs, cache):
+    files = model(nbytes=2 * MIB)
+    hub = hubs({"org/m": files})
+    server = cache(hub.url)
+    fetch_without_digests(hub, server)
+    published(server, "org/m")
+    assert server.json("/models/org/m")["upstream"] == {"state": "here", "verified": True}
+    assert server.get("/org/m/resolve/main/model.safetensors").body == files["model.safetensors"]
+    assert hub.count("/tree/") == 2
+    assert count(server, "unverified_models") == 0
+
+
+# shows: security.md upstream-late-digest
+def test_bytes_with_another_digest_than_the_last_list_has_are_not_published(hubs, cache):
+    files = model(nbytes=2 * MIB)
+    hub = hubs({"org/m": files})
+    hub.lie["model.safetensors"] = bytes(len(files["model.safetensors"]))
+    server = cache(hub.url)
+    fetch_without_digests(hub, server)
+    server.wait_for(lambda: count(server, "failures_total") == 1, "the digest is found to be another", 30)
+    assert 'the upstream had no digest of "model.safetensors" at first; now it lists' in server.stderr()
+    assert server.ids() == []
+    hub.lie.clear()
+    server.wait_for(lambda: server.get("/org/m/resolve/main/config.json").status == 200, "it is fetched again", 30)
+    published(server, "org/m")
+    assert server.get("/org/m/resolve/main/model.safetensors").body == files["model.safetensors"]
+    assert server.json("/models/org/m")["upstream"] == {"state": "here", "verified": True}
 
 
 def test_three_servers_in_a_row(hubs, cache):

@@ -150,8 +150,7 @@ static void the_upstream_is_counted(void **state)
                                               .failures = {9, 10, 11, 12},
                                               .kept_bytes = 13,
                                               .kept_count = 14,
-                                              .unverified = 15,
-                                              .wrong = 16};
+                                              .unverified = 15};
     td_buffer_init(&out);
     td_native_write_upstream_metrics(&status, &out);
     const char *text = td_buffer_terminate(&out);
@@ -170,7 +169,6 @@ static void the_upstream_is_counted(void **state)
     has_line(text, "tensord_upstream_kept_bytes 13");
     has_line(text, "tensord_upstream_kept_models 14");
     has_line(text, "tensord_upstream_unverified_models 15");
-    has_line(text, "tensord_upstream_wrong_models_total 16");
     td_buffer_fini(&out);
 }
 

@@ -5,6 +5,7 @@
 #include "catalog/names/repo.h"
 #include "core/clock.h"
 #include "core/digest.h"
+#include "core/digits.h"
 #include "core/waiting.h"
 #include "storage/incoming.h"
 #include "tests/kit/tree.h"
@@ -39,9 +40,11 @@ struct source {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool has_model, is_listing_held;
+    int held_list; /* the list of this number is held, too; 0: none */
     enum behaviour behaviour;
     uint64_t sent_limit; /* bytes of the large file that may be sent */
     int lists, fetches;
+    const char *pages[2]; /* NULL, or what the first list has in place of the usual files, and all that follow */
     bool was_cancelled;
     bool is_busy;            /* servers ask to be left alone */
     uint64_t patience_ns;    /* all of them, for so long */
@@ -102,16 +105,32 @@ static bool add_others(const struct td_upstream_wish *wish, struct td_remote_mod
     return ok;
 }
 
+/* Adds the usual files, or those that the test has set for this list. An empty page is no answer. */
+static bool add_page(const char *set, struct td_remote_model *model, struct td_error *err)
+{
+    char page[1024];
+    (void)snprintf(page, sizeof page,
+                   "[{\"type\":\"file\",\"path\":\"config.json\",\"size\":2,\"oid\":"
+                   "\"9e26dfeeb6e641a33dae4961196235bdb965b21b\"},"
+                   "{\"type\":\"file\",\"path\":\"model.safetensors\",\"size\":%d,\"oid\":"
+                   "\"0000000000000000000000000000000000000000\",\"lfs\":{\"oid\":\"%s\",\"size\":%d,"
+                   "\"pointerSize\":134}}]",
+                   WEIGHTS_BYTES, weights_hex, WEIGHTS_BYTES);
+    if (set != NULL && set[0] == '\0')
+        return td_error_set(err, TD_UNAVAILABLE, "no server answers");
+    return td_remote_listing_add_page(&model->listing, td_text_of(set == NULL ? page : set), true, err);
+}
+
 static bool list(void *context, const struct td_upstream_wish *wish, struct td_remote_model *model,
                  struct td_error *err)
 {
     struct source *source = context;
-    char page[1024];
     td_remote_model_init(model);
     pthread_mutex_lock(&source->lock);
-    source->lists++;
+    const char *set = source->pages[source->lists > 0 ? 1 : 0];
+    const int number = ++source->lists;
     (void)snprintf(source->via, sizeof source->via, "%s", wish->via);
-    while (source->is_listing_held && !td_cancel_is_asked(wish->cancel))
+    while ((source->is_listing_held || source->held_list == number) && !td_cancel_is_asked(wish->cancel))
         wait_a_little(source);
     bool has_model = source->has_model;
     bool is_busy = source->is_busy;
@@ -122,15 +141,7 @@ static bool list(void *context, const struct td_upstream_wish *wish, struct td_r
         return td_error_set(err, TD_UNAVAILABLE, "busy");
     if (!has_model)
         return td_error_set(err, TD_NOT_FOUND, "no such model");
-    (void)snprintf(page, sizeof page,
-                   "[{\"type\":\"file\",\"path\":\"config.json\",\"size\":2,\"oid\":"
-                   "\"9e26dfeeb6e641a33dae4961196235bdb965b21b\"},"
-                   "{\"type\":\"file\",\"path\":\"model.safetensors\",\"size\":%d,\"oid\":"
-                   "\"0000000000000000000000000000000000000000\",\"lfs\":{\"oid\":\"%s\",\"size\":%d,"
-                   "\"pointerSize\":134}}]",
-                   WEIGHTS_BYTES, weights_hex, WEIGHTS_BYTES);
-    return add_others(wish, model, err) && td_remote_listing_add_page(&model->listing, td_text_of(page), true, err) &&
-           td_remote_listing_finish(&model->listing, err);
+    return add_others(wish, model, err) && add_page(set, model, err) && td_remote_listing_finish(&model->listing, err);
 }
 
 /* Writes [off, end) of the large file. */
@@ -206,8 +217,8 @@ static bool fetch(void *context, const struct td_upstream_wish *wish, const stru
     struct stat st;
     int directory = folder->fd;
     (void)model;
-    *outcome = (struct td_fetch_outcome){.is_verified = true};
-    if (strcmp(file->path, "config.json") == 0) {
+    *outcome = (struct td_fetch_outcome){.is_verified = file->expected.has_sha256 || file->expected.has_git_sha1};
+    if (file->expected.size_bytes == 2) {
         int fd = openat(directory, file->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
         bool ok = fd >= 0 && write(fd, "{}", 2) == 2;
         (void)close(fd);
@@ -217,7 +228,7 @@ static bool fetch(void *context, const struct td_upstream_wish *wish, const stru
     pthread_mutex_lock(&source->lock);
     source->fetches++;
     pthread_mutex_unlock(&source->lock);
-    memcpy(outcome->sha256, file->expected.sha256, sizeof outcome->sha256);
+    (void)td_hex_read_bytes(td_text_of(weights_hex), outcome->sha256, sizeof outcome->sha256);
     outcome->was_there = fstatat(directory, file->path, &st, 0) == 0;
     return outcome->was_there || fetch_weights(source, wish, directory, events, err);
 }
@@ -234,7 +245,7 @@ struct place {
     struct source source;
     struct td_upstream_store *store;
     struct td_upstream *upstream;
-    uint64_t wait_ns, absent_ns;
+    uint64_t wait_ns, absent_ns, upkeep_ns;
     size_t max_files;
     uint64_t client; /* who asks */
 };
@@ -248,7 +259,7 @@ static void place_start(struct place *place)
         .store = place->store,
         .wait_ns = place->wait_ns,
         .absent_ns = place->absent_ns,
-        .upkeep_ns = UINT64_C(60000000000),
+        .upkeep_ns = place->upkeep_ns,
         .max_names = NAMES,
         .max_files = place->max_files};
     CHECK(td_upstream_create(&config, &place->upstream, &err), "%s", err.message);
@@ -259,6 +270,7 @@ static void place_open(struct place *place)
     memset(place, 0, sizeof *place);
     place->wait_ns = UINT64_C(20000000000);
     place->absent_ns = UINT64_C(20000000000);
+    place->upkeep_ns = UINT64_C(60000000000);
     place->max_files = 100;
     tree_open(&place->tree);
     assert_int_equal(pthread_mutex_init(&place->source.lock, NULL), 0);
@@ -536,6 +548,182 @@ static void tags_are_noted_whatever_a_fetch_fails_of(void **state)
         td_snapshot_unref(snapshot);
         place_close(&place);
     }
+}
+
+/* Pages of lists: a file in Git, one in LFS, and one without a digest. */
+#define GIT_FILE(path, size, oid) "{\"type\":\"file\",\"path\":\"" path "\",\"size\":" size ",\"oid\":\"" oid "\"}"
+#define LFS_FILE(path, size, sha256)                                                                  \
+    "{\"type\":\"file\",\"path\":\"" path "\",\"size\":" size ",\"oid\":\"" CONFIG_OID "\",\"lfs\":{" \
+    "\"oid\":\"" sha256 "\",\"size\":" size ",\"pointerSize\":134}}"
+#define BARE_FILE(path, size) "{\"type\":\"file\",\"path\":\"" path "\",\"size\":" size "}"
+
+/* Of "{}" (git hash-object, sha256sum), and the same with another first digit. */
+#define CONFIG_OID "9e26dfeeb6e641a33dae4961196235bdb965b21b"
+#define CONFIG_SHA256 "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+#define WRONG_OID "ae26dfeeb6e641a33dae4961196235bdb965b21b"
+#define WRONG_SHA256 "54136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+
+#define NO_DIGESTS "[" BARE_FILE("config.json", "2") "]"
+
+static void no_digests_at_first(struct place *place, const char *then)
+{
+    place_open(place);
+    place->source.pages[0] = NO_DIGESTS;
+    place->source.pages[1] = then;
+}
+
+/* Fetches a model of which the first list has no digests. */
+static void fetch_without_digests(struct place *place)
+{
+    struct td_snapshot *snapshot = NULL;
+    assert_int_equal(ask(place, "org/m", &snapshot), TD_UPSTREAM_SENDS);
+    td_snapshot_unref(snapshot);
+    await_published(place, 1);
+}
+
+static void release_list(struct place *place)
+{
+    pthread_mutex_lock(&place->source.lock);
+    place->source.held_list = 0;
+    pthread_mutex_unlock(&place->source.lock);
+}
+
+static void digests_that_are_there_with_the_last_byte_verify_the_copy(void **state)
+{
+    static const char *const pages[] = {
+        "[" LFS_FILE("config.json", "2", CONFIG_SHA256) "]", "[" GIT_FILE("config.json", "2", CONFIG_OID) "]",
+        "[" BARE_FILE("a", "7") "," LFS_FILE("config.json", "2", CONFIG_SHA256) "]", /* and a new file */
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(pages); i++) {
+        struct place place;
+        struct td_kept_model kept;
+        struct td_upstream_status status;
+        no_digests_at_first(&place, pages[i]);
+        fetch_without_digests(&place);
+        assert_int_equal(place.source.lists, 2);
+        assert_int_equal(strlen(place.source.via), 16); /* this server, so that a circle of servers notices */
+        for (int starts = 0; starts < 2; starts++) {
+            assert_true(td_upstream_find(place.upstream, TD_TEXT("org/m"), &kept));
+            CHECK(kept.is_verified, "%s", pages[i]);
+            td_upstream_get_status(place.upstream, &status);
+            assert_int_equal(status.unverified, 0);
+            place_stop(&place);
+            place_start(&place);
+        }
+        place_close(&place);
+    }
+}
+
+/* shows: security.md upstream-late-digest */
+static void a_copy_without_digests_is_kept_unverified_and_never_compared(void **state)
+{
+    static const char *const pages[] = {
+        NO_DIGESTS,
+        "",                                                   /* no answer */
+        "[]",                                                 /* no files */
+        "[" LFS_FILE("config.json", "3", WRONG_SHA256) "]",   /* another length */
+        "[" LFS_FILE("d/config.json", "2", WRONG_SHA256) "]", /* another file */
+        "[" GIT_FILE("config.json", "2", "0000") "]",         /* no digest */
+    };
+    const struct timespec upkeeps = {.tv_nsec = 20000000};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(pages); i++) {
+        struct place place;
+        struct td_kept_model kept;
+        struct td_upstream_status status;
+        char path[TREE_PATH_BYTES];
+        no_digests_at_first(&place, pages[i]);
+        place_stop(&place);
+        place.upkeep_ns = 1000000;
+        place_start(&place);
+        fetch_without_digests(&place);
+        place.source.pages[1] = "[" LFS_FILE("config.json", "2", WRONG_SHA256) "]"; /* is not asked for */
+        for (int starts = 0; starts < 2; starts++) {
+            (void)nanosleep(&upkeeps, NULL);
+            td_upstream_get_status(place.upstream, &status);
+            assert_true(td_upstream_find(place.upstream, TD_TEXT("org/m"), &kept));
+            CHECK(!kept.is_verified && status.unverified == 1, "%s", pages[i]);
+            tree_at(&place.tree, "org/m/config.json", path);
+            assert_int_equal(access(path, F_OK), 0);
+            place_stop(&place);
+            assert_int_equal(place.source.lists, 2);
+            place_start(&place);
+        }
+        place_close(&place);
+    }
+}
+
+static void one_file_without_a_digest_leaves_the_copy_unverified(void **state)
+{
+    struct place place;
+    struct td_kept_model kept;
+    (void)state;
+    no_digests_at_first(&place, "[" LFS_FILE("config.json", "2", CONFIG_SHA256) "," BARE_FILE("other.json", "2") "]");
+    place.source.pages[0] = "[" BARE_FILE("config.json", "2") "," BARE_FILE("other.json", "2") "]";
+    fetch_without_digests(&place);
+    assert_true(td_upstream_find(place.upstream, TD_TEXT("org/m"), &kept));
+    assert_false(kept.is_verified);
+    place_close(&place);
+}
+
+/* shows: security.md upstream-late-digest */
+static void bytes_with_another_digest_than_the_last_list_has_are_not_published(void **state)
+{
+    static const char *const pages[] = {
+        "[" LFS_FILE("config.json", "2", WRONG_SHA256) "]",
+        "[" GIT_FILE("config.json", "2", WRONG_OID) "]",
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(pages); i++) {
+        struct place place;
+        struct td_kept_model kept;
+        struct td_snapshot *snapshot = NULL;
+        char path[TREE_PATH_BYTES];
+        no_digests_at_first(&place, pages[i]);
+        place.source.held_list = 2;
+        assert_int_equal(ask(&place, "org/m", &snapshot), TD_UPSTREAM_SENDS);
+        td_snapshot_unref(snapshot);
+        release_list(&place);
+        await_failed(&place, TD_UPSTREAM_FAILED_CONTENT, 1);
+        ask_in_vain(&place, "org/m", TD_UPSTREAM_LATER, "the server's log has the reason");
+        assert_true(td_upstream_was_wrong(place.upstream, TD_TEXT("\"" CONFIG_SHA256 "\""))); /* the tag they had */
+        assert_false(td_upstream_find(place.upstream, TD_TEXT("org/m"), &kept));
+        tree_at(&place.tree, "org", path);
+        assert_int_not_equal(access(path, F_OK), 0);
+        place_close(&place);
+    }
+}
+
+static void a_stop_ends_the_last_ask_for_digests_and_the_next_start_goes_on(void **state)
+{
+    struct place place;
+    struct td_kept_model kept;
+    struct td_snapshot *snapshot = NULL;
+    char path[TREE_PATH_BYTES];
+    bool is_asking = false;
+    (void)state;
+    uint64_t began_ns = td_clock_ns();
+    no_digests_at_first(&place, "[" LFS_FILE("config.json", "2", CONFIG_SHA256) "]");
+    place.source.held_list = 2;
+    assert_int_equal(ask(&place, "org/m", &snapshot), TD_UPSTREAM_SENDS);
+    td_snapshot_unref(snapshot);
+    assert_true(td_clock_ns() - began_ns < place.wait_ns / 2); /* the model shows before the upstream has answered */
+    while (!is_asking) {
+        pthread_mutex_lock(&place.source.lock);
+        is_asking = place.source.lists == 2;
+        wait_a_little(&place.source);
+        pthread_mutex_unlock(&place.source.lock);
+    }
+    place_stop(&place); /* ends although the upstream does not answer */
+    tree_at(&place.tree, "org", path);
+    assert_int_not_equal(access(path, F_OK), 0);
+    place_start(&place);
+    fetch_without_digests(&place);
+    assert_true(td_upstream_find(place.upstream, TD_TEXT("org/m"), &kept));
+    assert_true(kept.is_verified);
+    assert_int_equal(place.source.lists, 3); /* which had all digests */
+    place_close(&place);
 }
 
 static void a_fetch_that_begins_anew_ends_its_readers(void **state)
@@ -879,6 +1067,11 @@ int main(void)
         cmocka_unit_test(names_of_absent_models_do_not_grow_without_end),
         cmocka_unit_test(wrong_bytes_are_never_published),
         cmocka_unit_test(tags_are_noted_whatever_a_fetch_fails_of),
+        cmocka_unit_test(digests_that_are_there_with_the_last_byte_verify_the_copy),
+        cmocka_unit_test(a_copy_without_digests_is_kept_unverified_and_never_compared),
+        cmocka_unit_test(one_file_without_a_digest_leaves_the_copy_unverified),
+        cmocka_unit_test(bytes_with_another_digest_than_the_last_list_has_are_not_published),
+        cmocka_unit_test(a_stop_ends_the_last_ask_for_digests_and_the_next_start_goes_on),
         cmocka_unit_test(a_fetch_that_begins_anew_ends_its_readers),
         cmocka_unit_test(a_full_disk_is_an_answer_and_gives_its_room_back),
         cmocka_unit_test(short_memory_is_no_full_disk),
