@@ -86,7 +86,7 @@ def test_get_on_a_full_disk_ends_with_a_message(serve, tmp_path):
 
 def test_messages(url, capsys):
     assert main(["bench", url, "--match", "none*"]) == 1
-    assert "no tensor whose name matches none* has bytes" in capsys.readouterr().err
+    assert "no tensor that matches none* has bytes" in capsys.readouterr().err
     if not torch.cuda.is_available():
         assert main(["bench", url, "--device", "cuda"]) == 1
         assert "tensord: torch cannot use the device cuda: " in capsys.readouterr().err

@@ -74,9 +74,11 @@ def test_messages(url, capsys):
                             (["rows", url, "4", "--split", "train"], "split train has 4 rows, -4 to 3"),
                             (["rows", url, "a", "--split", "train"], "a names no rows: it is a number, such as 5"),
                             (["rows", url, "--split", "train", "--", "1:-"], "1:- names no rows"),
-                            (["rows", url.replace("org/text", "words"), "0"], "are of format tokens, which is no text"),
+                            (["rows", url.replace("org/text", "words"), "0"],
+                             "are of format tokens, which is not text"),
                             (["rows", url.replace("org/text", "parquet"), "0"],
-                             "rows of split train are of format parquet, which is no text; in Python, tensord.Dataset"),
+                             "rows of split train are of format parquet, which is not text; in Python, "
+                             "tensord.Dataset"),
                             (["rows", url + "x", "0"], "404"), (["ls", url + "x"], "404"),
                             (["rows", url.partition("/datasets")[0], "0"], "no dataset is named")):
         assert main(arguments) == 1

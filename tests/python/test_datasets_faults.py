@@ -169,7 +169,7 @@ def test_a_dataset_that_changes(fake):
     for read in (lambda: dataset[3], lambda: dataset[:], lambda: dataset.__getitems__([1, 2]), lambda: list(dataset),
                  lambda: dataset.shuffled(0, 5), lambda: list(tensord.IterableDataset(dataset, shuffle=True))):
         with pytest.raises(tensord.DatasetChanged, match="split train of d changed on the server after it was opened; "
-                                                         "nothing of the new version was used: open it anew"):
+                                                         "nothing of the new version was used: open it again"):
             read()
     again = tensord.Dataset(server.url("d"), **QUIET)
     assert again[0] == WANTED[-1] and again.fingerprint != old
@@ -251,7 +251,7 @@ def test_files_of_parquet_that_are_not_described(fake):
     files = [{"path": "a.parquet", "nbytes": 9, "rows": 400}, {"path": "b.parquet", "nbytes": 9, "rows": 99}]
     for described in ([], files):
         server = fake({"d": {"train": Split(ROWS, "parquet", reason="compressed", files=described)}})
-        with pytest.raises(tensord.ProtocolError, match="describes files whose rows are not 500"):
+        with pytest.raises(tensord.ProtocolError, match="describes files that do not have 500 rows"):
             tensord.Dataset(server.url("d"), **QUIET)
 
 

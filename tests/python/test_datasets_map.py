@@ -139,7 +139,7 @@ def test_columns_and_functions(jsonl):
         tensord.Dataset(url, split="test", columns=["none"], **QUIET)[2]
     with pytest.raises(TypeError, match="columns is a list of names"):
         tensord.Dataset(url, split="test", columns="id", **QUIET)
-    with pytest.raises(ValueError, match="there is no decode='xml'; it is bytes, json, csv"):
+    with pytest.raises(ValueError, match="unknown decode='xml'; choose one of bytes, json, csv"):
         tensord.Dataset(url, split="test", decode="xml", **QUIET)
     with pytest.raises(ValueError, match="does not fit split test of format jsonl"):
         tensord.Dataset(url, split="test", decode="arrow", **QUIET)

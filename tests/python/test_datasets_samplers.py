@@ -91,12 +91,12 @@ def test_a_state_that_does_not_fit():
                         ({"shard": "0/4"}, "the state is of shard 0/4, this is shard 1/4"),
                         ({"shard": "1/4 in order"}, "this is shard 1/4: the position"),
                         ({"position": 252}, "position 252, where the epoch has 251 rows"),
-                        ({"position": -1}, "position -1"), ({"position": "1"}, "this is no state of rows")):
+                        ({"position": -1}, "position -1"), ({"position": "1"}, "this is not a state of rows")):
         with pytest.raises(tensord.MismatchError, match=text):
             sampler.load_state_dict({**state, **wrong})
     with pytest.raises(tensord.DatasetChanged, match="fingerprint abc, this one has None: its files changed"):
         sampler.load_state_dict({**state, "fingerprint": "abc"})
-    with pytest.raises(tensord.MismatchError, match="no state of rows: it needs position"):
+    with pytest.raises(tensord.MismatchError, match="not a state of rows: a state has position"):
         sampler.load_state_dict({"position": 1})
     assert list(sampler) == whole()[1::4]  # as if nothing had been loaded
 

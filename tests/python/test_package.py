@@ -94,7 +94,7 @@ def test_ls_get_and_bench(installed, serve, tmp_path):
 
 def test_errors_are_one_line(installed, serve):
     url = url_of(model_at(serve), "m")
-    for arguments, text in ((("ls", "ftp://x"), "begins with http://"),
+    for arguments, text in ((("ls", "ftp://x"), "use http://"),
                             (("ls", url + "x"), "404: model \"mx\" not found"),
                             (("get", url, "bb", "-o", "x"), "no tensor 'bb'; did you mean b?"),
                             (("get", url, "-o", "-"), "written to a file"),

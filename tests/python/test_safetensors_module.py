@@ -208,7 +208,7 @@ def test_patches_may_overlap(both):
             1 / 0
     second.undo()
     assert safetensors.safe_open is KEPT[0]
-    with pytest.raises(TypeError, match="there is no option 'tokn'"):
+    with pytest.raises(TypeError, match="unknown option 'tokn'"):
         tensord.safetensors.patch(tokn="x")
 
 

@@ -172,7 +172,7 @@ def test_it_asks_seldom(settled):
 
 @pytest.mark.parametrize("url, match, error, text", (
     ("tensord://h/datasets/d", None, tensord.AddressError, "one of a dataset"),
-    ("ftp://h", None, tensord.AddressError, "no URL"),
+    ("ftp://h", None, tensord.AddressError, "not the URL"),
     ("tensord://h/m", "x*", ValueError, "names a model")))
 def test_what_cannot_be_watched(url, match, error, text):
     with pytest.raises(error, match=text):

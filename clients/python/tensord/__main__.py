@@ -27,7 +27,7 @@ from .tensors.model import Model
 from .tensors.rank_file import write_rank
 from .tensors.reading import Want
 
-TEXT_FORMATS = ("jsonl", "csv")  # whose rows are lines
+TEXT_FORMATS = ("jsonl", "csv")  # formats with one row per line
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Looks at, reads from and measures a tensord server. URL is https://host:port/models/MODEL of a "
                     "server with TLS, and tensord://host:port/MODEL or http://host:port/models/MODEL of one without: "
                     "tensord:// is plain HTTP, tensords:// the same over TLS. ?checkpoint=ID after it "
-                    "chooses a checkpoint. That of a dataset is https://host:port/datasets/ID or "
+                    "chooses a checkpoint. The URL of a dataset is https://host:port/datasets/ID or "
                     "tensord://host:port/datasets/ID. Several servers stand between commas: "
                     "https://a:8443,b:8443/models/MODEL.")
     parser.add_argument("--version", action="version", version=VERSION)
@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--token", help="sent to the server; else TENSORD_TOKEN")
     common.add_argument("--retry-for", type=float, metavar="SECONDS",
-                        help="give up when nothing has come for so long (default: 10 for ls and rows, else 120)")
+                        help="give up after this time without a byte (default: 10 for ls and rows, else 120)")
     common.add_argument("--ca-file", metavar="FILE", help="certificates to trust with https://")
     common.add_argument("--cert-file", metavar="FILE",
                         help="this client's certificate, and its key if there is no --key-file, for a server that "
@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("ls", parents=[common],
                                   help="list models and datasets, the tensors of a model, or the splits of a dataset")
     command.add_argument("url", metavar="URL", help="of a server, a model or a dataset")
-    command.add_argument("--match", metavar="GLOB", help="only models or tensors whose names match")
+    command.add_argument("--match", metavar="GLOB", help="only models or tensors with names that match")
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(run=_list)
 
@@ -89,14 +89,14 @@ def _parser() -> argparse.ArgumentParser:
                          help="the file to write; - for standard output")
     command.set_defaults(run=_get)
 
-    command = commands.add_parser("rows", parents=[common], help="print rows of a dataset of text, as they lie")
+    command = commands.add_parser("rows", parents=[common], help="print rows of a dataset of text, unchanged")
     command.add_argument("url", metavar="URL", help="of a dataset")
-    command.add_argument("rows", metavar="START[:STOP]", help="a row's number, or the first and that behind the last")
+    command.add_argument("rows", metavar="START[:STOP]", help="a row's number, or the first and the end of a range")
     command.add_argument("--split", metavar="NAME", help="the split; not needed where there is one")
     command.set_defaults(run=_rows)
 
     command = commands.add_parser("bench", parents=[model, common], help="read a model into memory, and print the rate")
-    command.add_argument("--match", metavar="GLOB", help="only tensors whose names match")
+    command.add_argument("--match", metavar="GLOB", help="only tensors with names that match")
     command.add_argument("--rounds", type=int, default=3, metavar="N", help="the number of rounds (default: 3)")
     command.add_argument("--device", metavar="DEVICE", help="read into tensors of torch there, such as cuda")
     command.add_argument("--ring-bytes", type=int, metavar="N",
@@ -198,13 +198,13 @@ def _rows(chosen: Any) -> None:
         raise ValueError(f"{info.id} has {len(info.splits)} splits ({names}): --split NAME chooses one")
     split = info.split(asked)
     if split.format not in TEXT_FORMATS:
-        raise ValueError(f"rows of split {split.name} are of format {split.format}, which is no text; in Python, "
+        raise ValueError(f"rows of split {split.name} are of format {split.format}, which is not text; in Python, "
                          "tensord.Dataset reads them")
     dataset = client.dataset(split=split.name, decode=None)
     if found[2] is None:
         numbers = range(len(dataset))[int(found[1]) : int(found[1]) + 1 or None]
         if not numbers:
-            dataset[int(found[1])]  # says which rows there are
+            dataset[int(found[1])]  # its answer has the number of rows
     else:
         numbers = range(len(dataset))[int(found[1]) : int(found[3]) if found[3] else None]
     size = dataset.fetcher.part_rows(2**20)
@@ -269,7 +269,7 @@ def _bench(chosen: Any) -> None:
     total = sum(model.manifest()[name].nbytes for name in names)
     if total == 0:
         raise ValueError("there is nothing to read" if chosen.match is None else
-                         f"no tensor whose name matches {chosen.match} has bytes that can be read")
+                         f"no tensor that matches {chosen.match} has bytes that can be read")
     wants = _wants_on(model, names, chosen.device) if chosen.device else _wants(model, names)
     rounds = [_round(model, wants) for _ in range(chosen.rounds)]
     rounds.sort()
@@ -286,13 +286,13 @@ def _bench(chosen: Any) -> None:
 
 
 def _wants(model: Model, names: List[str]) -> List[Want]:
-    """Returns what reads tensors into plain memory."""
+    """Returns wants that read tensors into plain memory."""
     infos = [model.manifest()[name] for name in names]
     return [Want(boxes.whole(info.name, info.shape), view=memoryview(empty_bytes(info.nbytes))) for info in infos]
 
 
 def _wants_on(model: Model, names: List[str], device: str) -> List[Want]:
-    """Returns what reads tensors into tensors of torch on a device."""
+    """Returns wants that read tensors into tensors of torch on a device."""
     import torch
 
     try:

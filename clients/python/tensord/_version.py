@@ -1,3 +1,3 @@
-"""The version of the package: that of the server in CMakeLists.txt, with which it is released."""
+"""The version of the package, which is released with the server and has its version (CMakeLists.txt)."""
 
 VERSION = "0.1.0"

@@ -2,7 +2,7 @@
 
     http://host:port/models/ID      tensord://host:port/ID            a model
     http://host:port/datasets/ID    tensord://host:port/datasets/ID   a dataset
-    https://host/prefix/models/ID   tensord://a:8080,b:8080/ID        behind a prefix; on two servers
+    https://host/prefix/models/ID   tensord://a:8080,b:8080/ID        after a prefix; on two servers
     http://host:port                tensord://host:port               a server
 
 tensord:// and http:// are plain HTTP; tensords:// and https:// use TLS. tensords://host:8443/ID means
@@ -28,15 +28,15 @@ Urls = Union[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One server: where it is, and the path before its own (a proxy's prefix, "" or "/x"). What the URL was is for
-    messages."""
+    """The address of one server, and the prefix that a proxy puts before its paths ("" or "/x"). `written` and
+    `resource` are parts of the user's URL, for messages."""
 
     scheme: str  # http or https
     host: str
     port: int
     prefix: str = ""
     written: str = field(default="", compare=False)  # the scheme in the URL, such as "tensord" for http
-    resource: str = field(default="", compare=False)  # what the URL names on the server: "/models/ID" or ""
+    resource: str = field(default="", compare=False)  # the path in the URL: "/models/ID" or ""
 
     @property
     def authority(self) -> str:
@@ -65,8 +65,8 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Address:
-    """What a URL names: servers, and on them a model ("": none) with a checkpoint (None: the first), or a dataset ("":
-    none) with a split (None: the URL names none)."""
+    """A decoded URL: its servers, and either a model with a checkpoint (None: the first) or a dataset with a split
+    (None: the URL has none). `model` and `dataset` are "" if the URL does not have them."""
 
     endpoints: Tuple[Endpoint, ...]
     model: str = ""
@@ -112,7 +112,7 @@ def _parse_one(text: str) -> Address:
     except ValueError:  # such as brackets without an IPv6 address
         raise AddressError(f"{text!r} has no host, or brackets that are not around an IPv6 address") from None
     if parts.scheme not in SCHEMES:
-        raise AddressError(f"{text!r} is no URL of a tensord server: it begins with http://, https://, tensord:// or "
+        raise AddressError(f"{text!r} is not the URL of a tensord server: use http://, https://, tensord:// or "
                            "tensords://")
     if "@" in parts.netloc:
         raise AddressError(f"the URL of {parts.netloc.rpartition('@')[2]} has a user or a password: "
@@ -166,7 +166,7 @@ def dataset_path(dataset: str, *rest: str) -> str:
 
 
 def check_glob(match: Any) -> str:
-    """Returns a glob over ids or names. Raises TypeError if it is no text."""
+    """Returns a glob over ids or names. Raises TypeError if it is not a string."""
     if not isinstance(match, str):
         raise TypeError(f"match is a glob, such as \"layers.0.*\", not {match!r}")
     return match

@@ -33,8 +33,8 @@ def watch(url: Urls, match: Optional[str] = None, existing: bool = True, **optio
     manifest is not read yet.
 
     `url`: of a server, or of a model to watch that model alone. `match`: a glob over ids, such as "run/*". `existing`:
-    whether to yield the models that are there at the beginning first, in the order of their ids. `options`: those of
-    `tensord.Options`, by name.
+    whether to yield the present models first, in the order of their ids. `options`: the options of `tensord.Options`,
+    by name.
 
     The iterator yields a model only once it has a checkpoint. If a model changes several times between two steps of the
     iterator, the iterator yields it once. The iterator waits while a server restarts, and then yields only models that
@@ -52,7 +52,7 @@ def open_model(url: Urls, options: Optional[Options] = None, **given: Any) -> Mo
 
 
 class Client:
-    """Servers that hold the same models. For any number of threads; pickled or forked it makes connections anew.
+    """Servers that hold the same models. Thread-safe; makes new connections when it was pickled or the process forked.
 
     `session`: the connections and options, for the other modules of this package."""
 
@@ -95,7 +95,7 @@ class Client:
             tag = answer.fields.get("etag", "") if tag is None else tag
             found = page.get(what) if isinstance(page, dict) else None
             if not isinstance(found, list) or not all(fits(row) for row in found):
-                raise errors.ProtocolError(f"the list of {what} is not one of tensord: is this a tensord server?")
+                raise errors.ProtocolError(f"the list of {what} is malformed: is this a tensord server?")
             rows += found
             token = page.get("next_page_token")
             if not token:
@@ -127,18 +127,18 @@ class Client:
     def dataset_info(self, id: Optional[str] = None, file_start: int = 0) -> DatasetInfo:
         """Returns a dataset's splits as they are now, with their files and columns, and how far their indices are.
 
-        `id`: that of the client's URL by default. `file_start`: the first file that is listed of each split; an answer
+        `id`: by default the dataset of the client's URL. `file_start`: the first file to list of each split; an answer
         lists 1,000. Raises NotFoundError, ConnectError, AnswerError.
         """
         return read_info(self.session, self._dataset_name(id), file_start)
 
     def dataset(self, id: Optional[str] = None, split: Optional[str] = None, decode: Any = "auto",
                 columns: Optional[Sequence[str]] = None, transform: Optional[Callable[[Any], Any]] = None) -> Dataset:
-        """Opens a dataset; see `Dataset`, which has the same parameters. `id`: that of the client's URL by default."""
+        """Opens a dataset; see `Dataset`, which has the same parameters. `id`: by default that in the client's URL."""
         return Dataset(self.remote_split(id, split), decode=decode, columns=columns, transform=transform)
 
     def remote_split(self, id: Optional[str] = None, split: Optional[str] = None) -> RemoteSplit:
-        """Returns what `dataset` opens, for the other modules of this package. Raises AddressError."""
+        """Returns the split that `dataset` opens, for the other modules of this package. Raises AddressError."""
         chosen = split if split is not None or id is not None else self._split
         return RemoteSplit(self.session, self._dataset_name(id), chosen)
 
@@ -188,14 +188,14 @@ class Client:
 
 
 def _is_model(row: Any) -> bool:
-    """Returns whether a server's row describes a model whose id may be put into paths."""
+    """Returns whether a server's row describes a model, with an id that may be put into paths."""
     return (isinstance(row, dict) and isinstance(row.get("id"), str) and type(row.get("total_bytes")) is int and
             isinstance(row.get("checkpoints"), list) and all(isinstance(one, dict) for one in row["checkpoints"]) and
             not any(part in ("", ".", "..") for part in row["id"].split("/")))
 
 
 def _is_dataset(row: Any) -> bool:
-    """Returns whether a server's row names a dataset whose id may be put into paths."""
+    """Returns whether a server's row names a dataset, with an id that may be put into paths."""
     return (isinstance(row, dict) and isinstance(row.get("id"), str) and isinstance(row.get("splits"), list) and
             all(isinstance(one, str) for one in row["splits"]) and
             not any(part in ("", ".", "..") for part in row["id"].split("/")))

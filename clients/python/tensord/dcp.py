@@ -2,7 +2,7 @@
 
     dcp.load(state_dict, storage_reader=TensordReader("tensord://host:8080/Qwen/Qwen3-0.6B"))
 
-Names are those of the checkpoint. The world size, and how tensors are sharded, may be others than when it was saved.
+Tensors have the names of the checkpoint. The world size and the sharding may differ from those at its saving.
 """
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MAX_SHOWN = 50  # names in a message
 
 
 class TensordReader(StorageReader):
-    """A StorageReader for a model's URL, or a Model. `options` are those of `tensord.Options`, by name.
+    """A StorageReader for a model's URL, or a Model. `options` are the options of `tensord.Options`, by name.
 
     It reads tensors, and pickled objects that are numbers, texts, booleans, None, or lists and tuples of these. It
     never runs a pickle. If a state dict asks for another object, the load raises MismatchError before it writes
@@ -59,7 +59,7 @@ class TensordReader(StorageReader):
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """Returns the manifest as torch's metadata: each tensor is one chunk, whatever the files hold. A load begins
-        with this, so the manifest is read anew."""
+        with this, so it reads the manifest again."""
         found: Dict[str, Any] = {}
         index = self._refresh()
         for info in self._model.manifest().tensors.values():

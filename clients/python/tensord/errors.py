@@ -13,7 +13,7 @@ except ImportError:
 
 
 def printable(text: str) -> str:
-    """Returns a text of a server's as a terminal may show it: what is no printable character as an escape."""
+    """Returns a server's text for a terminal: unprintable characters become escapes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -35,7 +35,7 @@ class SetupError(ConnectError):
 
 
 class ProtocolError(TensordError, ConnectionError):
-    """An answer that breaks HTTP or is not what was asked for, such as 200 for a range. Nothing of it was used."""
+    """An answer that breaks HTTP or does not fit the request, such as 200 for a range. None of its bytes were used."""
 
 
 class AnswerError(TensordError):
@@ -63,8 +63,8 @@ class ChangedError(AnswerError):
 
 
 class DatasetChanged(ChangedError):
-    """The split's files are others than when the dataset was opened, or than those of a saved state. No row of them was
-    returned; open the dataset anew."""
+    """The split's files differ from those at the opening of the dataset, or from those of a saved state. No row of them
+    was returned; open the dataset again."""
 
 
 class MismatchError(TensordError, ValueError):
@@ -76,13 +76,13 @@ class FileError(TensordError, SafetensorError):
 
 
 class DecodeError(TensordError, ValueError):
-    """A row that is not what `decode` reads. The message has its number."""
+    """A row that `decode` cannot read. The message has its number."""
 
 
 @contextlib.contextmanager
 def decoding(what: str) -> Iterator[None]:
     """Converts any error of a library that decodes a file's bytes (OSError, OverflowError, KeyError and others) into a
-    DecodeError, whose message begins with `what`. Passes on this package's errors, ImportError and Python's own
+    DecodeError with a message that begins with `what`. Passes on this package's errors, ImportError and Python's own
     MemoryError unchanged."""
     try:
         yield

@@ -87,7 +87,7 @@ class TensordFileSystem(AbstractFileSystem):
 
     @staticmethod
     def _places(client: Client, rest: str) -> List[_Place]:
-        """Returns the models and datasets of a server whose folders may hold a path ("": all)."""
+        """Returns the models and datasets of a server that may hold a path in their folders ("": all)."""
         def match_of(path: str) -> Optional[str]:
             first = path.partition("/")[0]
             return glob_of(first) + "*" if first else None
@@ -188,12 +188,12 @@ class TensordFileSystem(AbstractFileSystem):
         raise self._read_only(path2)
 
     def created(self, path: str) -> Any:
-        """Raises NotImplementedError: the server does not tell."""
-        raise NotImplementedError("tensord does not tell when a file was made")
+        """Raises NotImplementedError: the server does not report it."""
+        raise NotImplementedError("tensord does not report when a file was created")
 
     def modified(self, path: str) -> Any:
         """Raises NotImplementedError: `info` of the model has the time of its newest change."""
-        raise NotImplementedError("tensord does not tell when a single file was changed")
+        raise NotImplementedError("tensord does not report when a single file was changed")
 
 
 class TensordTlsFileSystem(TensordFileSystem):

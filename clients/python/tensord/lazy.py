@@ -1,10 +1,10 @@
-"""Lazy tensors: tensors with shape and dtype, whose bytes are read when somebody copies from them.
+"""Lazy tensors: tensors with shape and dtype that read their bytes when a program copies from them.
 
 An engine's own `load_weights` narrows a tensor to its rank's part and copies that into a parameter. A LazyTensor
 records the narrowing (`narrow`, `chunk`, `split`, indexing, `unsqueeze`, `squeeze`, `transpose`, ...), and `copy_`
-reads just the box that is left. Every other operation reads, says so once in the log, and goes on with ordinary
-tensors: slower, never wrong. Where it may write to the tensor or return a view of it, all of the source is read once,
-and whatever was cut from it, before or after, is a view of these bytes from then on.
+reads just the remaining box. Every other operation reads the tensor, logs this once, and continues with ordinary
+tensors: slower, never wrong. If it may write to the tensor or return a view of it, the whole source is read once, and
+all parts of the source, old and new, are views of these bytes from then on.
 
 Within `deferred(model)` copies are collected and read together, over several connections, when there are enough of
 them, at the end, and before any other operation touches a tensor that waits for its bytes.
@@ -35,10 +35,10 @@ DEFERRED_COPIES = 20000
 
 
 class _Cut(NamedTuple):
-    """What a lazy tensor covers: a box of the source, and the order of its dimensions.
+    """The part of the source that a lazy tensor covers: a box, and the order of its dimensions.
 
-    `axes[k]` are the source's dimensions that dimension k is: one, or neighbours that were joined, all of which but the
-    first are whole; () for one of size 1 that the source does not have. Dimensions of the source that are not named
+    `axes[k]` are the source's dimensions that form dimension k: one, or neighbours that were joined, where all but the
+    first are whole; () for a dimension of size 1 that the source does not have. Dimensions of the source in no tuple
     have size 1 in the box.
     """
 
@@ -58,7 +58,7 @@ class _Cut(NamedTuple):
         return [axis for axes in self.axes for axis in axes]
 
     def narrow(self, dim: int, start: int, length: int) -> "Optional[_Cut]":
-        """Returns a part of a dimension; None if that is no box."""
+        """Returns a part of a dimension; None if the part is not a box."""
         axes = self.axes[dim]
         if not axes:
             return self if length == 1 else None
@@ -130,14 +130,14 @@ class LazyTensor(torch.Tensor):
         return f"LazyTensor({self._info.name!r}, shape={tuple(self.shape)}, dtype={self.dtype})"
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Reads the bytes: what is saved does not need the server, and holds no token."""
+        """Reads the bytes, so that the saved tensor does not need the server and holds no token."""
         return self.materialize().clone().__reduce_ex__(protocol)
 
     def __copy__(self) -> "LazyTensor":
         return self._with(self._cut)
 
     def materialize(self) -> torch.Tensor:
-        """Returns what the tensor covers as an ordinary tensor, read now, or a view of its source if that was read."""
+        """Returns the tensor as an ordinary one: read now, or as a view of its source if the source was read."""
         cut, made = self._cut, self._source.made
         if made is None:
             return _arranged(self._fetch(Box(self._info.name, cut.start, cut.sizes)), cut)
@@ -161,7 +161,7 @@ class LazyTensor(torch.Tensor):
     def _with(self, cut: _Cut) -> "LazyTensor":
         return LazyTensor(self._model, self._info, cut, self._device, self._source)
 
-    # ---- what torch calls
+    # ---- called by torch
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -178,7 +178,8 @@ class LazyTensor(torch.Tensor):
                 and not isinstance(args[0], LazyTensor) and _copy(args[0], args[1]):
             return args[0]
         if func in _RESHAPES_ITSELF:
-            raise TypeError(f"a lazy tensor cannot change what it is ({_name_of(func)}): use its materialize()")
+            raise TypeError(f"a lazy tensor cannot change its own shape or storage ({_name_of(func)}): use its "
+                            "materialize()")
         if func in _ATTRIBUTES:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
@@ -224,13 +225,13 @@ def _read_first(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _name_of(func: Any) -> str:
-    """Returns the name of what torch calls; of an attribute's name for its getter and its setter."""
+    """Returns the name of a function of torch; the name of the attribute for a getter or setter."""
     name = getattr(func, "__name__", str(func))
     return getattr(getattr(func, "__self__", None), "__name__", name) if name in ("__get__", "__set__") else name
 
 
 def _is_in_place(name: str) -> bool:
-    """Tells whether a function writes to its first argument and to no other."""
+    """Returns whether a function writes to its first argument and to no other."""
     return name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
 
 
@@ -249,7 +250,7 @@ def _arranged(made: torch.Tensor, cut: _Cut) -> torch.Tensor:
     return view
 
 
-# ---- recorded operations: each takes what torch's takes, and returns a lazy tensor or NotImplemented
+# ---- recorded operations: with the parameters of torch's; each returns a lazy tensor or NotImplemented
 
 
 def _dim(tensor: LazyTensor, dim: int, extra: int = 0) -> int:
@@ -368,7 +369,7 @@ def _permute(tensor: LazyTensor, *dims: Any) -> Any:
 
 
 def _reshape(tensor: LazyTensor, *shape: Any, **named: Any) -> Any:
-    """Records a reshape that adds or drops dimensions of size 1, or joins neighbours that lie one after the other."""
+    """Records a reshape that adds or drops dimensions of size 1, or joins neighbours with adjacent elements."""
     wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list, torch.Size)) else shape
     if named or not all(isinstance(one, int) for one in wanted):
         raise _NotRecorded
@@ -391,7 +392,7 @@ def _reshape(tensor: LazyTensor, *shape: Any, **named: Any) -> Any:
 
 
 def _joined(axes: Tuple[int, ...], tensor: LazyTensor) -> Tuple[int, ...]:
-    """Returns the axes of a joined dimension. Raises _NotRecorded if their elements do not lie one after the other."""
+    """Returns the axes of a joined dimension. Raises _NotRecorded if their elements are not adjacent."""
     axes = tuple(axis for axis in axes if tensor._cut.sizes[axis] != 1)
     for before, axis in zip(axes, axes[1:]):
         full = tensor._source.box.sizes
@@ -443,7 +444,7 @@ def _same(tensor: LazyTensor, *args: Any, **kwargs: Any) -> Any:
 
 
 def _to(tensor: LazyTensor, *args: Any, **kwargs: Any) -> Any:
-    """Records a move to where, and what, the tensor is already."""
+    """Records a move to the device and the dtype that the tensor has already."""
     with torch._C.DisableTorchFunctionSubclass():
         device, dtype = tensor.device, tensor.dtype
         given = [one for one in (*args, *(v for k, v in kwargs.items() if k in ("device", "dtype", "other")))
@@ -465,7 +466,7 @@ def _to(tensor: LazyTensor, *args: Any, **kwargs: Any) -> Any:
 
 
 def _contiguous(tensor: LazyTensor, *args: Any, **kwargs: Any) -> Any:
-    """Records what torch would copy as a source of its own, that later writes to this one do not reach."""
+    """Records a copy as a new source, which later writes to this tensor do not change."""
     cut = tensor._cut
     if args or kwargs or tensor._source.made is not None:
         return NotImplemented
@@ -477,9 +478,9 @@ def _contiguous(tensor: LazyTensor, *args: Any, **kwargs: Any) -> Any:
     return LazyTensor(tensor._model, tensor._info, cut, tensor._device, source)
 
 
-# An operation that is new to these tables: into _RECORDED if the box that is left says all of its result; into _FRESH
+# An operation that is new to these tables: into _RECORDED if a box can stand for its result; into _FRESH
 # if its result never shares memory with its argument; into _ATTRIBUTES if it looks at no bytes; into _VIEWS if it
-# returns a view of an ordinary tensor whatever its arguments. What is in none of them reads, and is right.
+# returns a view of an ordinary tensor whatever its arguments. Operations in none of them read, which is always right.
 _T = torch.Tensor
 _RECORDED: Dict[Any, Callable[..., Any]] = {
     _T.narrow: _narrow, torch.narrow: _narrow, _T.split: _split, torch.split: _split, _T.chunk: _chunk,
@@ -498,7 +499,7 @@ _RECORDED: Dict[Any, Callable[..., Any]] = {
 _RECORDED[_T.T.__get__] = _t
 _RECORDED[_T.mT.__get__] = lambda tensor: _transpose(tensor, -2, -1)
 _COPIES = {_T.copy_}
-_FRESH = {  # what returns new memory: to and the like where they are not recorded, arithmetic, comparisons
+_FRESH = {  # functions that return new memory: to and others if not recorded, arithmetic, comparisons
     getattr(place, name)
     for name in ("to float half bfloat16 double clone item tolist add sub mul div neg abs sum mean amax amin "
                  "max min matmul mm bmm cat concat stack equal allclose eq ne lt le gt ge isnan isinf isfinite "
@@ -630,7 +631,7 @@ class _Pending:
             raise self._error
 
     def flush(self) -> None:
-        """Reads what waits. Raises what the read raises, now and at the end."""
+        """Does the pending copies. Raises the errors of the read, now and at the end."""
         copies, self._copies, self._nbytes, self._waiting = self._copies, [], 0, {}
         if not copies:
             return
@@ -655,7 +656,7 @@ class _Spans:
         return number > 0 and self._ends[number - 1] > begin
 
     def add(self, begin: int, end: int) -> None:
-        """Adds a range that overlaps none; an empty one is left out."""
+        """Adds a range that overlaps no other one; ignores an empty range."""
         if begin < end:
             number = bisect.bisect_left(self._begins, begin)
             self._begins.insert(number, begin)
@@ -671,7 +672,7 @@ def _span(tensor: torch.Tensor) -> Tuple[int, int]:
 
 
 class _Watch(TorchFunctionMode):
-    """Reads what waits before any operation but those that look at no bytes."""
+    """Does the pending copies before any operation that looks at bytes."""
 
     def __init__(self, pending: _Pending):
         super().__init__()
@@ -703,7 +704,7 @@ _VIEWS = {
 
 
 def _is_view(func: Any, args: Any) -> bool:
-    """Returns whether a call looks at no bytes: it returns a view, or what it was given."""
+    """Returns whether a call looks at no bytes, because it returns a view or its argument."""
     if func is not _T.__getitem__:
         return func in _VIEWS and not any(isinstance(one, torch.Tensor) for one in args[1:])
     items = args[1] if isinstance(args[1], tuple) else (args[1],)
@@ -717,9 +718,9 @@ def _is_view(func: Any, args: Any) -> bool:
 def deferred(model: Model) -> Iterator[None]:
     """Collects copies from lazy tensors of a model in this thread, and reads them together.
 
-    Within, `parameter.copy_(lazy)` may return before the bytes are there; whatever else torch does with that memory in
-    this thread waits for them. Python that reads the memory without torch (numpy views and DLPack capsules made before)
-    does not see them until the end. Raises what the reads raise, also where the body has caught it; then the memory
+    Within, `parameter.copy_(lazy)` may return before the bytes are there; all other operations of torch on that memory
+    in this thread wait for them. Code that reads the memory without torch (numpy views and DLPack capsules made before)
+    does not see them until the end. Raises the errors of the reads, also if the body has caught them; then the memory
     holds parts. Copies from another model, or from a second `Model` of the same one, are read at once.
     """
     if _pending() is not None:

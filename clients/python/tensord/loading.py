@@ -1,4 +1,4 @@
-"""Loads by a model's URL, or from a Model, in one call each. `options` are those of `Options`, by name."""
+"""Loads by a model's URL, or from a Model, in one call each. `options` are the options of `Options`, by name."""
 from __future__ import annotations
 
 import contextlib
@@ -33,7 +33,7 @@ def load_file(url: Source, device: Any = "cpu", framework: str = "pt", **options
 
 def state_dict(url: Source, match: Optional[str] = None, device: Any = None, dtype: Any = None, framework: str = "pt",
                **options: Any) -> Dict[str, Any]:
-    """Returns the tensors whose names match a glob, by name; see Model.state_dict."""
+    """Returns the tensors with names that match a glob, by name; see Model.state_dict."""
     with _opened(url, options) as model:
         return model.state_dict(match, device, dtype, framework)
 

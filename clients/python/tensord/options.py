@@ -55,7 +55,7 @@ class Options:
                              "a certificate and its key")
 
     def named(self, name: str) -> str:
-        """Returns how messages call an option: as whoever gives it writes it."""
+        """Returns the name of an option for messages, in the form in which its user writes it."""
         return f"{name}="
 
     def _bare(self, name: str) -> str:
@@ -63,7 +63,7 @@ class Options:
         return self.named(name).rstrip("=")
 
     def with_value(self, name: str) -> str:
-        """Returns an option that is a number or a path with its value, as whoever gives it writes it."""
+        """Returns an option that is a number or a path, with its value, in the form in which its user writes it."""
         value, named = getattr(self, name), self.named(name)
         shown = f"{value:g}" if isinstance(value, (int, float)) else repr(os.fspath(value))
         return named + ("" if named.endswith("=") else " ") + shown
@@ -89,5 +89,5 @@ def of(options: Optional[Options] = None, **given: Any) -> Options:
     """Returns options with some replaced. Raises TypeError for a name that is not one of them."""
     for name in given:
         if name not in NAMES:
-            raise TypeError(f"there is no option {name!r}; the options are {', '.join(NAMES)}")
+            raise TypeError(f"unknown option {name!r}; the options are {', '.join(NAMES)}")
     return dataclasses.replace(options or Options(), **given)

@@ -59,7 +59,7 @@ class safe_open:
         return list(self._open().manifest().tensors)
 
     def offset_keys(self) -> List[str]:
-        """Returns the names of the tensors as they lie in the files."""
+        """Returns the names of the tensors in the order of the files."""
         tensors = self._open().manifest().tensors
         return sorted(tensors, key=lambda name: (tensors[name].file, tensors[name].offset or 0, name))
 
@@ -68,7 +68,7 @@ class safe_open:
         return dict(self._open().manifest().metadata) or None
 
     def get_tensor(self, name: str) -> Any:
-        """Reads a tensor. Raises FileError (a SafetensorError) if there is none of that name."""
+        """Reads a tensor. Raises FileError (a SafetensorError) for an unknown name."""
         info = self._info(name)
         if self._lazy:
             return _lazy_tensor(self._open(), info, self._device)
@@ -81,14 +81,14 @@ class safe_open:
         return self._open().read_tensors(self.keys(), self._device, None, self._framework)
 
     def get_slice(self, name: str) -> RemoteSlice:
-        """Returns a slice view of a tensor; `view[...]` reads what the index needs. Raises as `get_tensor`."""
+        """Returns a slice view of a tensor; `view[...]` reads the bytes of the index. Raises as `get_tensor`."""
         if self._lazy:
             return _LazySlice(self._open(), self._info(name), self._device)
         return RemoteSlice(self._open().reader, self._info(name), self._framework, self._device)
 
     def prefetch(self, plan: Optional[PrefetchPlan] = None, *, device: Any = None,
                  threads: Optional[int] = None) -> "PrefetchLoader":
-        """Starts to read tensors in the background, and returns what hands them out.
+        """Starts to read tensors in the background, and returns a loader that yields them.
 
         `plan`: for each name None (the whole tensor), a slice of its first dimension, or a tuple of slices; None: all
         tensors whole. `device`: the handle's by default. `threads`: the most connections for it. Requires framework
@@ -182,7 +182,7 @@ class PrefetchLoader:
             return self._hand_out(name)
 
     def __iter__(self) -> Iterator[Tuple[str, Any]]:
-        """Yields what nobody has taken, as it comes. Raises as `take`."""
+        """Yields the tensors that were not taken yet, as they arrive. Raises as `take`."""
         while True:
             with self._changed:
                 while not self._ready:
@@ -206,7 +206,7 @@ class PrefetchLoader:
         self._changed.wait(1.0)
 
     def close(self) -> None:
-        """Stops the background read, and drops what was not taken."""
+        """Stops the background read, and drops tensors that were not taken."""
         with self._changed:
             self._closed = True
             self._ready.clear()
@@ -222,7 +222,7 @@ class PrefetchLoader:
 
 
 def _groups(model: Model, wanted: Dict[str, Tuple[slice, ...]], most: int = 256 * 1024 * 1024) -> Iterator[List[str]]:
-    """Cuts a plan into groups that are read at once, so that the first tensors are there while others are read."""
+    """Cuts a plan into groups that are read at once, so that the first tensors arrive before the others."""
     group: List[str] = []
     nbytes = 0
     for name in wanted:

@@ -30,8 +30,8 @@ def from_pretrained(cls: Any, url: Union[Urls, Model], **kwargs: Any) -> Any:
     `cls`: an Auto class (AutoModelForCausalLM) or a concrete one (Qwen3ForCausalLM). `url`: a model's. `kwargs`:
     options of `tensord.Options`, and all that transformers' from_pretrained takes beside a name (config, dtype,
     device_map, tp_plan, distributed_config, attributes of the configuration, ...); `token` is the server's. Raises
-    NotFoundError for a model without config.json, TensordError for one whose code is not in transformers, ChangedError
-    if the ranks of a tensor-parallel load saw different versions, and what transformers raises.
+    NotFoundError for a model without config.json, TensordError for one that transformers has no code for, ChangedError
+    if the ranks of a tensor-parallel load saw different versions, and the errors of transformers.
     """
     import transformers
 
@@ -57,8 +57,8 @@ def from_pretrained(cls: Any, url: Union[Urls, Model], **kwargs: Any) -> Any:
 
 
 class _Weight(RemoteSlice):
-    """A tensor in the state dict that transformers gets: a slice view of safetensors, and what transformers asks of
-    tensors to find a dtype where config.json names none."""
+    """A tensor in the state dict for transformers: a slice view of safetensors, with the members by which transformers
+    finds a dtype if config.json has none."""
 
     @property
     def dtype(self) -> Any:
@@ -72,7 +72,7 @@ class _Weight(RemoteSlice):
 
 def _config_of(cls: Any, model: Model, text: Optional[Dict[str, Any]],
                kwargs: Dict[str, Any]) -> Tuple[Any, Dict[str, Any]]:
-    """Returns the configuration for a class, changed by those of the arguments that are its attributes, and the other
+    """Returns the configuration for a class, after it takes the arguments that are its attributes, and the other
     arguments. Raises NotFoundError, TensordError."""
     import transformers
 
@@ -130,7 +130,7 @@ def _class_of(cls: Any, config: Any) -> Tuple[Any, Any]:
 
 
 def _set_generation_config(loaded: Any, model: Model, text: Optional[Dict[str, Any]]) -> None:
-    """Sets what the model's generation_config.json says; without that file, what its config.json says."""
+    """Sets the values of the model's generation_config.json, or of its config.json without that file."""
     import transformers
 
     generation = _read_json(model, "generation_config.json")
@@ -150,7 +150,7 @@ def _check_ranks(model: Model) -> None:
 
 
 def _read_json(model: Model, name: str) -> Optional[Dict[str, Any]]:
-    """Reads a JSON file of the model's directory; None if there is none."""
+    """Reads a JSON file of the model's directory; None if it does not exist."""
     try:
         data = resources.read(model.session, model.id, name)
     except errors.NotFoundError:

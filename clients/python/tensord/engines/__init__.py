@@ -1,1 +1,1 @@
-"""Plugins of inference engines, and what `tensord.dcp` alone needs."""
+"""Plugins of inference engines, and modules that `tensord.dcp` alone uses."""

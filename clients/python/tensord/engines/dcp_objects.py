@@ -1,4 +1,4 @@
-"""Reads the objects that a distributed checkpoint keeps beside its tensors: learning rates, steps and others that torch
+"""Reads the objects of a distributed checkpoint that are not tensors: learning rates, steps and others that torch
 pickled. `.metadata` says where each one is: as a torch.save archive in a `.distcp` file.
 
 Source: torch 2.13, torch/distributed/checkpoint/{metadata,filesystem}.py. No pickle is run: see pickles.py.
@@ -65,7 +65,7 @@ def read_index(model: Model) -> Index:
     source = _source_of(model, ".metadata")
     nbytes = source.first(Patience(model.options)).nbytes
     if nbytes > MAX_METADATA_BYTES:
-        warnings.warn(f".metadata of {model.id} has {nbytes} bytes, where {MAX_METADATA_BYTES} are the most: its "
+        warnings.warn(f".metadata of {model.id} has {nbytes} bytes; the limit is {MAX_METADATA_BYTES}: its "
                       "tensors are read, and none of its objects", UserWarning, stacklevel=2)
         return Index()
     data = empty_bytes(nbytes)
@@ -106,7 +106,7 @@ def _place_of(info: Record) -> Place:
     if info.member("transform_descriptors"):
         return Place(reason="it is compressed or otherwise transformed")
     if nbytes > MAX_OBJECT_BYTES:
-        return Place(reason=f"it has {nbytes} bytes, where {MAX_OBJECT_BYTES} are the most")
+        return Place(reason=f"it has {nbytes} bytes; the limit is {MAX_OBJECT_BYTES}")
     return Place(file, offset, nbytes)
 
 

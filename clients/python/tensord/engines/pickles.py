@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List
 from ..errors import printable
 
 MAX_PLAIN_OPCODES = 2_000_000  # of one value; some of them cost 100 bytes of memory
-MAX_MEMBERS = 64  # of an object whose members are looked up
+MAX_MEMBERS = 64  # nested objects, when members are looked up
 
 
 class NotReadable(ValueError):
@@ -30,7 +30,7 @@ class Name:
 
 
 class Record:
-    """A call that the pickle asks for, kept as data and never made, with the state that its result would get."""
+    """A call in the pickle, stored as data and never made, with the state that the pickle sets on its result."""
 
     __slots__ = ("callable", "args", "state")
 
@@ -242,7 +242,7 @@ def _refuse_global(machine: _Machine) -> None:
 def _stack_global(machine: _Machine) -> None:
     name, module = machine.pop(), machine.pop()
     if type(name) is not str or type(module) is not str:
-        raise NotReadable("its pickle has a global whose name is not a text")
+        raise NotReadable("its pickle has a global with a name that is not text")
     machine.stack.append(Name(module, name))
 
 

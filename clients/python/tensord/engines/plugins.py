@@ -1,4 +1,4 @@
-"""What engines call when they look for plugins. Nothing of an engine is imported before."""
+"""Functions that engines call to load plugins. No engine is imported before."""
 from __future__ import annotations
 
 

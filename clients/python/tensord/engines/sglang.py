@@ -74,7 +74,7 @@ def _create_connector(original: Callable[..., Any], url: str, *args: Any, **kwar
 
 def _load_model(original: Callable[..., Any], loader: Any, model: torch.nn.Module, client: Any, *args: Any,
                 **kwargs: Any) -> Any:
-    """Has the copies of the model's `load_weights` read together. What SGLang does afterwards finds the bytes there."""
+    """Has the copies of the model's `load_weights` read together. SGLang's later steps find the bytes in place."""
     if not isinstance(client, TensordConnector):
         return original(loader, model, client, *args, **kwargs)
     load_weights = model.load_weights

@@ -1,4 +1,4 @@
-"""Memory whose bytes are not set when it is made."""
+"""Memory with uninitialised bytes."""
 from __future__ import annotations
 
 import ctypes
@@ -12,6 +12,6 @@ if hasattr(ctypes, "pythonapi"):  # CPython
 
 
 def empty_bytes(nbytes: int) -> bytearray:
-    """Makes an array of bytes that are not set: memory is used as they are written, not as a server promises them."""
+    """Makes an array of uninitialised bytes: it takes memory as bytes arrive, whatever length a server promises."""
     data: bytearray = bytearray(nbytes) if _make is None else _make(None, nbytes)
     return data

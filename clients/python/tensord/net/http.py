@@ -1,6 +1,6 @@
 """One HTTP/1.1 connection to a server: requests, answers, and bodies that are received straight into memory.
 
-The reader of http.client takes 1.2 to 2.2 times as much processor time (docs/performance.md): it parses each header with
+The reader of http.client takes 1.2 to 2.2 times as much processor time (docs/performance.md): it parses each header by
 the package email, and `HTTPResponse.readinto` makes a system call for each part of a body that has arrived. Here a
 blocking socket receives with MSG_WAITALL and without a poll: one system call, in which other Python threads run, fills
 up to 4 MiB. This module also bounds headers, lines and chunks of hostile servers.
@@ -28,7 +28,7 @@ from ..options import MIB, Options
 from .buffer import empty_bytes
 
 MAX_HEAD_BYTES = 64 * 1024
-MAX_TEXT_BYTES = 64 * MIB  # of an answer that is kept whole
+MAX_TEXT_BYTES = 64 * MIB  # of a small answer
 MAX_MANIFEST_BYTES = 1024 * MIB  # of millions of tensors
 MAX_INTERIM = 16  # answers (100 Continue) before the one that counts
 MAX_TRAILERS = 100  # lines after the last chunk
@@ -38,7 +38,7 @@ USER_AGENT = f"tensord-python/{VERSION}"
 
 
 class Dropped(ConnectionError):
-    """The connection ended or stalled. `started`: whether bytes of an answer had come."""
+    """The connection ended or stalled. `started`: whether bytes of an answer had arrived."""
 
     def __init__(self, message: str, started: bool):
         super().__init__(message)
@@ -46,7 +46,7 @@ class Dropped(ConnectionError):
 
 
 class Answer:
-    """The head of an answer. The body has to be read before the connection can be used again."""
+    """The head of an answer. Its body must be read before the connection can be used again."""
 
     def __init__(self, connection: "Connection", status: int, fields: Dict[str, str], has_body: bool):
         self.connection = connection
@@ -56,7 +56,7 @@ class Answer:
         self.left = 0
         coding = fields.get("transfer-encoding", "chunked").lower()
         if has_body and (coding != "chunked" or fields.get("content-encoding", "identity").lower() != "identity"):
-            raise errors.ProtocolError(f"{connection.endpoint} answered in a coding that was not asked for "
+            raise errors.ProtocolError(f"{connection.endpoint} answered in a coding that was not requested "
                                        f"({fields.get('content-encoding', coding)!r}): does a proxy or a cache change "
                                        "what the server sends?")
         if not has_body:
@@ -70,9 +70,9 @@ class Answer:
             self.length = self.left = int(text)
 
     def receive_into(self, view: memoryview) -> int:
-        """Receives bytes of the body until the view is full, and returns how many came; less than the view's at a stop.
+        """Receives bytes of the body until the view is full or the body ends, and returns their number.
 
-        Raises Dropped when the connection ends or stalls; `received` of the connection says how many had come.
+        Raises Dropped when the connection ends or stalls; then `received` of the connection is their number.
         """
         count = self.connection.receive_into(view[: self.left])
         self.left -= count
@@ -83,7 +83,7 @@ class Answer:
         if self.length is None:
             return self._read_chunks(limit)
         if self.left > limit:
-            raise errors.ProtocolError(f"{self.connection.endpoint} sent {self.left} bytes, where {limit} are the most")
+            raise errors.ProtocolError(f"{self.connection.endpoint} sent {self.left} bytes; the limit is {limit}")
         data = empty_bytes(self.left)
         self.receive_into(memoryview(data))
         return data
@@ -216,7 +216,7 @@ class Connection:
                 if len(head) > MAX_HEAD_BYTES:
                     raise errors.ProtocolError(f"{proxy} sent a header of more than {MAX_HEAD_BYTES} bytes")
                 raw.settimeout(_left(deadline))
-                byte = raw.recv(1)  # no more: what follows the head is the server's
+                byte = raw.recv(1)  # no more: the bytes after the head are the server's
                 if not byte:
                     raise errors.ConnectError(f"{proxy} closed the connection, instead of connecting to {target}")
                 head += byte
@@ -270,7 +270,7 @@ class Connection:
             raise Dropped(f"{self.endpoint} closed the connection: {error}", started=False) from error
 
     def _find_refusal(self) -> None:
-        """Raises SetupError if an alert of the server's waits behind a request that could not be sent."""
+        """Raises SetupError if an alert has arrived from a server that did not take the request."""
         if isinstance(self._socket, ssl.SSLSocket):
             with contextlib.suppress(OSError):
                 self._socket.settimeout(0)
@@ -282,7 +282,7 @@ class Connection:
             answer = self._read_head(method)
             if answer.status >= 200:
                 return answer
-        raise errors.ProtocolError(f"{self.endpoint} sent {MAX_INTERIM} interim answers and none that counts")
+        raise errors.ProtocolError(f"{self.endpoint} sent {MAX_INTERIM} interim answers and no final one")
 
     def _read_head(self, method: str) -> Answer:
         begun = None
@@ -344,7 +344,7 @@ class Connection:
         return line.rstrip(b"\r")
 
     def receive_into(self, view: memoryview) -> int:
-        """Fills the view, and returns its length. Raises Dropped; `received` counts the bytes that came before."""
+        """Fills the view, and returns its length. Raises Dropped; then `received` says how many bytes arrived."""
         self.received = min(len(self._buffer), len(view))
         if self.received:
             view[: self.received] = self._buffer[: self.received]
@@ -365,7 +365,7 @@ class Connection:
 
     @property
     def stale(self) -> bool:
-        """Whether an idle connection cannot be used again: the server closed it, or sent what nobody asked for."""
+        """Returns whether an idle connection is unusable: the server closed it or sent bytes without a request."""
         import select
 
         if self._buffer:
@@ -380,7 +380,7 @@ class Connection:
             return True
 
     def stop(self) -> None:
-        """Ends the connection under whoever waits for it."""
+        """Breaks the connection, also for a thread that waits for bytes."""
         with contextlib.suppress(OSError):
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
@@ -390,7 +390,7 @@ class Connection:
             self._socket.close()
 
     def abandon(self) -> None:
-        """Closes this process's copy of a connection that another process owns, without a word to the server."""
+        """Closes this process's descriptor of a connection that another process owns; sends nothing to the server."""
         try:
             fd = self._socket.detach()
             if fd >= 0:
@@ -400,7 +400,7 @@ class Connection:
 
 
 def _set_stall_timeout(raw: socket.socket, seconds: float) -> int:
-    """Limits the time without a byte, and returns the flag by which a receive waits for all that it asks for.
+    """Limits the time without a byte. Returns the flag that makes a receive wait until its buffer is full.
 
     Python's own timeout makes the socket non-blocking, which costs a poll for each receive and defeats MSG_WAITALL;
     the kernel's does not.
@@ -428,7 +428,7 @@ _contexts: Dict[Tuple[Any, ...], ssl.SSLContext] = {}
 
 
 def _tls_context(options: Options) -> ssl.SSLContext:
-    """Returns what connections with these options share; its files are read once in a process. Raises SetupError."""
+    """Returns the TLS context for these options; a process reads its files once. Raises SetupError."""
     key = (options.ca_file, options.cert_file, options.key_file, options.verify)
     if key not in _contexts:
         try:
@@ -451,12 +451,12 @@ def _load_own_certificate(context: ssl.SSLContext, options: Options) -> None:
         context.load_cert_chain(options.cert_file, options.key_file, password=lambda: "")  # else OpenSSL asks for one
     except OSError as error:
         names = [options.with_value(name) for name in ("cert_file", "key_file") if getattr(options, name) is not None]
-        raise errors.SetupError(f"{' with '.join(names)} cannot be used: {error}; what is needed is a certificate "
+        raise errors.SetupError(f"{' with '.join(names)} cannot be used: {error}; they must hold a certificate "
                                 "and its key in PEM, without a password") from error
 
 
 def _left(deadline: float) -> float:
-    """Returns the seconds until a deadline. Raises socket.timeout if there are none."""
+    """Returns the seconds until a deadline. Raises socket.timeout after it."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise socket.timeout("timed out")
@@ -477,7 +477,7 @@ class Proxy:
 
     @property
     def login_hint(self) -> str:
-        """Returns what to do about a login that the proxy refuses or wants."""
+        """Returns advice for a login that the proxy refuses or demands."""
         if self.fields:
             return f"; it refuses the login in {self.variable}"
         return f"; it wants a login, in {self.variable} as http://user:password@{self.host}:{self.port}"
@@ -513,7 +513,7 @@ def _proxy_for(endpoint: Endpoint) -> Optional[Proxy]:
 
 
 def error_of(answer: Answer, path: str) -> errors.AnswerError:
-    """Reads the body of an answer that refuses, and returns its error."""
+    """Reads the body of an error answer, and returns the error."""
     url = f"{answer.connection.endpoint}{path}"
     message, code = "", ""
     try:
@@ -538,7 +538,7 @@ def error_of(answer: Answer, path: str) -> errors.AnswerError:
         message, hint = f"the answer is of {proxy}", proxy.login_hint
     elif not message and 300 <= answer.status < 400:
         where = errors.printable(answer.fields.get("location", "")) or "nowhere"
-        message = f"it leads to {where}; redirects are not followed"
+        message = f"it redirects to {where}; redirects are not followed"
     elif not message:
         message = "the answer has no message of tensord's; is this a tensord server?"
         hint = (hint or "") + (f" Or is the answer of {proxy}?" if proxy else "")

@@ -1,4 +1,4 @@
-"""Connections that are kept between requests: per process, for all threads, and never across a fork."""
+"""A pool of connections between requests: one per process, for all threads, and never across a fork."""
 from __future__ import annotations
 
 import os
@@ -46,7 +46,7 @@ class Pool:
         return connection
 
     def give(self, connection: Connection) -> None:
-        """Takes back a connection whose last answer was read whole."""
+        """Takes back a connection after its last answer was read to the end."""
         with self._lock:
             self._busy.discard(connection)
             idle = self._idle.setdefault(connection.endpoint, [])

@@ -37,7 +37,7 @@ class Progress:
             self._bar = tqdm(total=total, desc=self._what, unit="B", unit_scale=True, unit_divisor=1024, leave=False)
 
     def add(self, count: int) -> None:
-        """Adds bytes that have come."""
+        """Adds bytes that have arrived."""
         if not self._shown:
             return
         with self._lock:

@@ -41,7 +41,7 @@ def rows_of(session: Session, model: str) -> List[Dict[str, Any]]:
 
 def dataset_rows_of(session: Session, dataset: str, path: str) -> List[Dict[str, Any]]:
     """Returns the rows of the files and folders directly in a folder of a dataset ("": its root), or the row of one
-    file. They are like those of `rows_of`, without `format`. The `path` of a folder ends with "/".
+    file. They have the form of `rows_of`, without `format`. The `path` of a folder ends with "/".
 
     Raises NotFoundError, ConnectError; ProtocolError for a path that leads out of the dataset.
     """

@@ -1,4 +1,4 @@
-"""When a request is sent again, and when the client gives up."""
+"""Decides when a request is sent again, and when the client gives up."""
 from __future__ import annotations
 
 import logging
@@ -17,13 +17,13 @@ T = TypeVar("T")
 log = logging.getLogger("tensord")
 
 RETRIED_STATUSES = (408, 429, 500, 502, 503, 504)
-TOLD_AFTER = 4  # tries; some two seconds
-MAX_FAULTS = 6  # answers in a row that are not what was asked for; waiting does not mend those
+WARN_AFTER = 4  # tries; some two seconds
+MAX_FAULTS = 6  # wrong answers in a row; waiting does not cure them
 
 
 class Fault(Exception):
     """A failed try. Another one may succeed: on the same server after `after` seconds, or only on another server if the
-    fault is `lasting`. `error` is what to raise when no other try follows."""
+    fault is `lasting`. `error` is raised if no other try follows."""
 
     def __init__(self, error: Exception, after: float = 0.0, lasting: bool = False):
         super().__init__(str(error))
@@ -47,7 +47,7 @@ class Servers:
         """Returns the server for the try of that number. Raises the last refusal if all servers were left out."""
         with self._lock:
             if not self._usable:
-                raise self._refusal or errors.ConnectError("no server is left")
+                raise self._refusal or errors.ConnectError("no server remains")
             return self._usable[number % len(self._usable)]
 
     def leave_out(self, endpoint: Endpoint, reason: Exception) -> bool:
@@ -74,14 +74,14 @@ class Patience:
             raise errors.TensordError("the read was stopped")
 
     def progress(self) -> None:
-        """Starts over: bytes have come."""
+        """Resets the time and the faults, because bytes have arrived."""
         self._since = time.monotonic()
         self._tries = 0
         self._faults = 0
 
     def wait(self, error: Exception, after: float = 0.0) -> None:
-        """Waits before the next try, at least `after` seconds as the server says; raises the error when it is time to
-        give up, a SetupError at once."""
+        """Waits before the next try, at least for the `after` seconds that the server asked for; raises the error when
+        it is time to give up, a SetupError at once."""
         if isinstance(error, errors.SetupError):
             raise error
         self._tries += 1
@@ -97,8 +97,8 @@ class Patience:
                 raise type(error)(text, error.status, error.code, error.url) from error
             raise (type(error) if isinstance(error, errors.ProtocolError) else errors.ConnectError)(text) from error
         delay = min(delay, self.retry_for - spent)  # the last try is at the end
-        if self._tries == TOLD_AFTER:
-            _tell(f"{error}; trying again for {self.retry_for - spent:.0f} s")
+        if self._tries == WARN_AFTER:
+            _warn(f"{error}; trying again for {self.retry_for - spent:.0f} s")
         if self._stopping is None:
             time.sleep(delay)
         else:
@@ -110,8 +110,8 @@ def attempt(servers: Servers, patience: Patience, once: Callable[[Endpoint], T],
     """Calls `once` with one server after the other until it returns, and returns its result.
 
     `once` raises Fault for a failed try; its other exceptions end the attempt. After a fault of each server this waits,
-    as `patience` says. `number`: of the first try, see `Servers.endpoint`. `done`: returns how many bytes have come and
-    need not be sent again; while it grows, the patience does not end.
+    as `patience` says. `number`: of the first try, see `Servers.endpoint`. `done`: returns how many bytes have
+    arrived and need not be sent again; while it grows, the patience does not end.
 
     Raises ConnectError, ProtocolError or AnswerError at the end of the patience; a lasting fault of the last server;
     TensordError when the job was stopped.
@@ -144,15 +144,15 @@ def _together(faults: Dict[Endpoint, Exception], last: Exception) -> Exception:
     return last
 
 
-_told_at = -math.inf
+_warned_at = -math.inf
 
 
-def _tell(text: str) -> None:
-    """Logs a fault, one of all jobs and loads in ten seconds."""
-    global _told_at
+def _warn(text: str) -> None:
+    """Logs a fault; at most one in ten seconds, over all jobs and loads."""
+    global _warned_at
     now = time.monotonic()
-    if now - _told_at >= 10:
-        _told_at = now
+    if now - _warned_at >= 10:
+        _warned_at = now
         log.warning("%s", text)
 
 

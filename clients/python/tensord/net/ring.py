@@ -1,6 +1,6 @@
-"""Memory for bytes on the way to a place where they cannot be received: pieces that are borrowed and given back.
+"""Staging memory for bytes that cannot be received into their destination: pieces that are borrowed and returned.
 
-A piece is given back when what was copied from it has arrived; on a GPU that is later than the call.
+A piece is returned when the copy from it has ended; a copy to a GPU ends after the call that starts it.
 """
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Ring:
         self._free.put(piece)
 
     def drain(self) -> None:
-        """Waits until nothing is copied from any piece any more. No piece may be lent."""
+        """Waits until all copies from pieces have ended. No piece may be borrowed."""
         for wait in self._waits.values():
             wait()
         self._waits.clear()
@@ -84,7 +84,7 @@ def take_pinned(nbytes: int, count: int) -> Ring:
 
 
 def keep_pinned(ring: Ring) -> None:
-    """Keeps a drained pinned ring for the next read; one ring is kept, the last."""
+    """Caches a drained pinned ring for the next read, in place of the one that was cached."""
     with _kept_lock:
         _kept.clear()
         _kept[ring.nbytes, ring.count] = ring

@@ -90,10 +90,10 @@ class Session:
         self.exchange(exchange)
 
     def exchange(self, exchange: "Exchange", stopping: Optional[threading.Event] = None) -> None:
-        """Does an exchange, on the next server if one fails; what had come before a cut is kept.
+        """Does an exchange, on the next server if one fails; bytes that arrived before a cut are not sent again.
 
-        Processes begin with different servers, and stay with one that works. A server that has another version, or does
-        not have what is asked for, is left out while others are left. `stopping` ends the waiting between tries, with
+        Processes begin with different servers, and stay with one that works. Servers that have another version, or not
+        the resource, are skipped as long as others remain. `stopping` ends the waiting between tries, with
         TensordError. Raises AnswerError for a refusal, ConnectError and ProtocolError after `retry_for`.
         """
 
@@ -114,7 +114,7 @@ class Session:
 
     def _ask_once(self, server: Endpoint, method: str, path: str, data: bytes, fields: Dict[str, str],
                   read: Callable[[http.Answer], Any]) -> Tuple[Any, http.Answer]:
-        """Sends a request to one server, and returns what `read` makes of the body, and the head. Raises AnswerError
+        """Sends a request to one server, and returns the result of `read`, and the head. Raises AnswerError
         for a refusal, Fault for other failures."""
         connection = self._take(server)
         reused = connection.used
@@ -137,7 +137,7 @@ class Session:
             raise Fault(error) from error
 
     def _head_of(self, connection: http.Connection, receive: Callable[[], http.Answer]) -> http.Answer:
-        """Returns what `receive` returns. A connection that fails is dropped. Raises Dropped if it ended before an
+        """Calls `receive`, and returns its result. Drops a connection that fails. Raises Dropped if it ended before an
         answer began, Fault for other faults."""
         try:
             return receive()
@@ -154,8 +154,8 @@ class Session:
             raise
 
     def _body_of(self, answer: http.Answer, path: str, read: Callable[[http.Answer], Any]) -> Any:
-        """Returns what `read` makes of an answer, and gives its connection back. Raises AnswerError for a refusal,
-        Fault for faults."""
+        """Calls `read` with an answer, gives its connection back, and returns the result. Raises AnswerError for a
+        refusal, Fault for faults."""
         try:
             if answer.status >= 300:
                 error = http.error_of(answer, path)
@@ -188,11 +188,11 @@ def json_of(text: bytes, answer: http.Answer, path: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         where = answer.connection.endpoint
-        raise errors.ProtocolError(f"{where}{path} answered no JSON: is this a tensord server?") from error
+        raise errors.ProtocolError(f"{where}{path} did not answer with JSON: is this a tensord server?") from error
 
 
 class Begun:
-    """A request that was sent, and whose answer nobody has read yet. Its connection is closed when nobody will."""
+    """A request that was sent and an answer that was not read yet. Closes the connection if it never is."""
 
     def __init__(self, pool: Pool, connection: http.Connection, method: str, path: str):
         self.method, self.path = method, path
@@ -211,9 +211,9 @@ class Begun:
 
 
 class Exchange:
-    """A request whose answer may come in parts: after a cut, `request` asks for what is missing."""
+    """A request with an answer that may come in parts: after a cut, `request` asks for the missing bytes."""
 
-    done = 0  # grows with what has come and is kept
+    done = 0  # bytes that have arrived and need not be sent again
 
     def request(self) -> Tuple[str, str, Dict[str, str], bytes]:
         """Returns the method, the path, further fields and the body of the next request."""

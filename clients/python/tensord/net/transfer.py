@@ -1,8 +1,8 @@
 """Large reads: ranges of one resource over several connections, straight into their destinations.
 
-The resource is cut into jobs; each worker takes the next job from one cursor. A job that is cut goes on where it ended,
-on the next server if there are several. Every request names the version that was agreed on (If-Match), and every answer
-is held to the range, the length and the version that were asked for before a byte of it is used.
+The resource is cut into jobs; each worker takes the next job from one cursor. A job that is cut resumes where it ended,
+on the next server if there are several. Every request names the version that was agreed on (If-Match). Every
+answer must have the requested range, length and version, which is checked before its first byte is used.
 """
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEAVE_SECONDS = 1.0  # for threads to end after an interrupt
 
 @dataclass
 class Resource:
-    """What one server has for a read: its path, entity tag and length in bytes."""
+    """A resource on one server: its path, entity tag and length in bytes."""
 
     path: str
     etag: str
@@ -33,11 +33,11 @@ class Resource:
 
 
 class Source(Servers):
-    """A resource on several servers. `locate` asks one server for it; its answers are kept, and asked for anew when the
-    server has forgotten them. Thread-safe.
+    """A resource on several servers. `locate` asks one server for it; the answers are cached, and requested again when
+    the server has forgotten the resource. Thread-safe.
 
-    `one_tag`: all answers have to have the entity tag and the length of the first; others raise ChangedError. Without
-    it the request alone decides what the bytes are.
+    `one_tag`: all answers must have the entity tag and the length of the first; others raise ChangedError. Without it
+    the request alone determines the bytes.
     """
 
     def __init__(self, endpoints: Sequence[Endpoint], locate: Callable[[Endpoint], Resource], one_tag: bool = False):
@@ -49,7 +49,7 @@ class Source(Servers):
         self._turns: Dict[Endpoint, threading.Lock] = {}
 
     def on(self, endpoint: Endpoint) -> Resource:
-        """Returns the resource on a server. Raises what `locate` raises."""
+        """Returns the resource on a server. Raises as `locate`."""
         with self._lock:
             turn = self._turns.setdefault(endpoint, threading.Lock())
         with turn:  # one worker asks, the others wait for its answer
@@ -66,7 +66,7 @@ class Source(Servers):
             return found
 
     def found_on(self, endpoint: Endpoint) -> Resource:
-        """Returns what `on` returns. Raises Fault for an error that another try may mend."""
+        """Returns the resource on a server. Raises Fault for an error that another try may cure."""
         try:
             return self.on(endpoint)
         except (errors.ChangedError, errors.NotFoundError, errors.SetupError) as error:
@@ -81,7 +81,7 @@ class Source(Servers):
     def first(self, patience: Patience) -> Resource:
         """Returns the resource on the first server that has it; asks all of them again until the patience ends.
 
-        Raises NotFoundError and what else a server refuses; ConnectError, ProtocolError.
+        Raises NotFoundError and other refusals of a server; ConnectError, ProtocolError.
         """
         return attempt(self, patience, self.found_on)
 
@@ -94,8 +94,8 @@ class Source(Servers):
 class Job:
     """Bytes of the resource from `offset` on, into `views` one after the other.
 
-    With `finish` the bytes are received into memory that `borrow` lends, of `nbytes`; `finish` gets it when all have
-    come, and gives it back.
+    With `finish` the bytes are received into memory from `borrow`; `finish` gets that memory when all bytes have
+    arrived, and returns it to its ring.
     """
 
     offset: int
@@ -113,7 +113,7 @@ class Stop:
         self._stopped = False
 
     def stop(self) -> None:
-        """Ends the read, now or when it begins. Returns when nothing is written to its destinations any more."""
+        """Ends the read, now or when it begins. Returns when no thread writes to its destinations."""
         with self._lock:
             self._stopped = True
             run = self._run
@@ -143,9 +143,9 @@ def read(
 ) -> None:
     """Does all jobs, over as many connections as the options allow. Returns when every byte is in its place.
 
-    Raises the first error that a job could not get over: ConnectError, ProtocolError, AnswerError, ChangedError; what
-    `finish` raises; KeyboardInterrupt; TensordError when it was stopped. Nothing is written to destinations from then
-    on; they hold parts.
+    Raises the first error that ended a job: ConnectError, ProtocolError, AnswerError, ChangedError; an error of
+    `finish`; KeyboardInterrupt; TensordError when it was stopped. Nothing is written to destinations from then on; they
+    hold parts.
     """
     run = _Run(session, source, jobs, progress, borrow)
     if stop is not None:
@@ -203,7 +203,7 @@ class _Run:
                 self._idle.wait(1.0)
 
     def stop(self, error: BaseException) -> None:
-        """Keeps the first error, and ends what the workers wait for."""
+        """Stores the first error, and breaks the connections that workers wait for."""
         with self._lock:
             if self.error is None:
                 self.error = error
@@ -213,14 +213,14 @@ class _Run:
             connection.stop()
 
     def work_apart(self, number: int) -> None:
-        """Works in a thread of its own: an error is kept for the caller's thread."""
+        """Works in a thread of its own: stores an error for the caller's thread."""
         try:
             self.work(number)
         except BaseException as error:
             self.stop(error)
 
     def work(self, number: int) -> None:
-        """Does jobs from the cursor until there are no more."""
+        """Does jobs from the cursor until it ends."""
         while not self.stopping.is_set():
             with self._lock:
                 job = next(self._jobs, None)
@@ -244,7 +244,7 @@ class _Run:
                         self._idle.notify_all()
 
     def _do(self, job: Job, views: Sequence[memoryview], number: int) -> None:
-        """Receives a job's bytes, however often that is cut."""
+        """Receives the bytes of a job, with as many tries as needed."""
         place = _Place(views)
         if job.nbytes:
             attempt(self.source, Patience(self.session.options, self.stopping),
@@ -287,7 +287,7 @@ class _Run:
         while answer.left > 0:
             try:
                 answer.receive_into(place.rest)
-            finally:  # what had come before a cut counts too
+            finally:  # bytes before a cut count too
                 place.advance(answer.connection.received)
                 self.progress.add(answer.connection.received)
 
@@ -341,7 +341,7 @@ class _Place:
         return self._views[self._number][self._at :]
 
     def advance(self, count: int) -> None:
-        """Goes on by `count` bytes, at most the rest."""
+        """Advances by `count` bytes, at most the rest."""
         self.done += count
         self._at += count
         if self._at == len(self._views[self._number]):
@@ -350,8 +350,9 @@ class _Place:
 
 def _changed(error: Optional[errors.AnswerError], where: str) -> errors.ChangedError:
     reason = f" ({error})" if error is not None else ""
-    return errors.ChangedError(f"the checkpoint at {where} changed while it was being read{reason}; what was loaded "
-                               "mixes nothing but is incomplete: load again, an open model after its refresh()", 412,
+    return errors.ChangedError(f"the checkpoint at {where} changed while it was being read{reason}; the bytes that "
+                               "were loaded are of one version, but not all of it: load again; call refresh() of an "
+                               "open model first", 412,
                                "FAILED_PRECONDITION", where)
 
 

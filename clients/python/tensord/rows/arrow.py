@@ -35,5 +35,5 @@ class BatchRows(GroupedRows):
         table = table_of(stream, self._fetcher.dataset)
         if not skip < len(table) or skip > row:
             raise errors.ProtocolError(f"{dataset_path(self._fetcher.dataset)} answered a batch of {len(table)} rows, "
-                                       f"of which row {row} would be number {skip}")
+                                       f"with row {row} at {skip}")
         return row - skip, table

@@ -4,7 +4,7 @@ This module fills gaps of pyarrow: its `take` supports neither views nor run-end
 without columns or make an empty column of some types, and validate(full=True) refuses values that pyarrow can read.
 
 Functions recurse into the children of a type. pyarrow reads types of at most 64 levels, which bounds the depth. The
-length of a run-end encoded or null array says nothing of its memory, so nothing is made for each of its elements.
+length of a run-end encoded or null array does not bound its memory, so no object is made per element.
 """
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def pick(table: "pyarrow.Table", names: Sequence[str]) -> "pyarrow.Table":
     return table.select(places_of(table.schema, names))
 
 
-def places_of(schema: "pyarrow.Schema", names: Sequence[str], whose: str = "it") -> List[int]:
+def places_of(schema: "pyarrow.Schema", names: Sequence[str], subject: str = "it") -> List[int]:
     """Returns the indices of the columns with these names. Raises ValueError for a name that the schema lacks; its
-    message begins with `whose`."""
+    message begins with `subject`."""
     known = set(schema.names)
     lacking = [name for name in names if name not in known]
     if lacking:
-        raise ValueError(f"{whose} has no column {', '.join(lacking)}, but {', '.join(schema.names)}")
+        raise ValueError(f"{subject} has no column {', '.join(lacking)}, but {', '.join(schema.names)}")
     return [place for name in names for place in schema.get_all_field_indices(name)]
 
 
@@ -131,7 +131,7 @@ def _take_views(array: Any, places: Any) -> Any:
     kind, buffers = array.type, array.buffers()
     found = pyarrow.Array.from_buffers(pyarrow.binary(16), len(array), buffers[:2], offset=array.offset).take(places)
     views = found.fill_null(bytes(16)).buffers()[1]
-    view = pyarrow.binary_view()  # also for texts, whose cast would check for UTF-8
+    view = pyarrow.binary_view()  # also for texts: a cast of these would check for UTF-8
     made = pyarrow.Array.from_buffers(view, len(found), [found.buffers()[0], views, *buffers[2:]])
     return pyarrow.Array.from_buffers(kind, len(found), made.cast(pyarrow.large_binary()).cast(view).buffers())
 
@@ -272,7 +272,7 @@ def _plain_type(kind: Any) -> Any:
 
 
 def _plain(array: Any) -> Any:
-    """Returns an array of the same layout whose values, at any depth, are bytes and whole numbers."""
+    """Returns an array of the same layout with values that are, at any depth, bytes and whole numbers."""
     import pyarrow
     from pyarrow import types
 

@@ -1,4 +1,4 @@
-"""Datasets: any row of any file of a split by its number, read as it is asked for; nothing is kept on a disk.
+"""Datasets: any row of any file of a split by its number, read on demand; nothing is stored on the client's disk.
 
     dataset = tensord.Dataset("tensord://host:8080/datasets/fineweb", split="train")
     dataset[5], dataset[-1], dataset[10:20], len(dataset)
@@ -46,20 +46,20 @@ class RemoteSplit:
 
 
 class Named(Protocol):
-    """An object that names a split: a Client whose URL is a dataset's."""
+    """An object that names a split: a Client with the URL of a dataset."""
 
     def remote_split(self) -> RemoteSplit:
         """Returns the split. Raises AddressError if the object names no dataset."""
 
 
 class Dataset:
-    """The rows of one split at one version, which is that of the opening: whatever is read later is of that version, or
-    ends with DatasetChanged. Map-style for torch's DataLoader, a RandomAccessDataSource for grain. For any number of
-    threads; may be pickled (with its token), and used after a fork.
+    """The rows of one split at the version of the opening: a later read returns rows of that version, or raises
+    DatasetChanged. Map-style for torch's DataLoader, a RandomAccessDataSource for grain. Thread-safe; may be pickled
+    (with its token), and used after a fork.
 
     `url`: tensord://host:port/datasets/ID or http://host:port/datasets/ID, or several servers as for models.
     `split`: its name; not needed where there is one.
-    `decode`: what rows become: "bytes" or None, "json", "csv" (dicts of texts), "image" (PIL), "tokens" or "npy"
+    `decode`: the decoder of rows: "bytes" or None, "json", "csv" (dicts of texts), "image" (PIL), "tokens" or "npy"
     (arrays of numpy), "sample" (webdataset: a dict of extensions and bytes, with "__key__"), "mds" and "arrow" (dicts;
     "arrow" is for Arrow and Parquet), "imagefolder" (dicts: the image with its label or its metadata), or a function of
     a row's bytes (of its dict for Arrow and Parquet); "auto" goes by the split's format.
@@ -173,7 +173,7 @@ class Dataset:
             yield from part
 
     def read_bytes(self, rows: Union[slice, Sequence[int]]) -> List[bytes]:
-        """Returns rows as they lie in their files: for text without line ends. A slice, or a list of numbers.
+        """Returns the bytes of rows as in their files, of text without line ends. A slice, or a list of numbers.
 
         Raises as `__getitem__`; TensordError for rows of Arrow and Parquet, which have no bytes of their own.
         """
@@ -183,8 +183,8 @@ class Dataset:
         return self._bytes(self._chosen(rows))
 
     def paths(self, rows: Union[slice, Sequence[int]] = slice(None)) -> List[str]:
-        """Returns the paths, below the dataset, of the files that hold rows: of image folders their classes can be told
-        by these. A slice, or a list of numbers.
+        """Returns the paths, below the dataset, of the files that hold rows. The paths of an image folder show its
+        classes. A slice, or a list of numbers.
 
         The first call reads 4 bytes for each row of the split, and the names of all files. Raises as `__getitem__`;
         AnswerError where the rows of a format have no places (Parquet).
@@ -199,25 +199,25 @@ class Dataset:
                  world: int = 1) -> List[Any]:
         """Returns the rows at positions [start, start + count) of a shard of the shuffled order, fewer at its end.
 
-        The order is that of `ShuffleSampler` and of the server's order=shuffle. Raises as `__getitem__`; ValueError.
+        `ShuffleSampler` and the server's order=shuffle have the same order. Raises as `__getitem__`; ValueError.
         """
         rank, world = check_shard(rank, world)
         permutation = Permutation(self._rows, seed, epoch)
         end = min(start + count, shard_rows(self._rows, rank, world))
         if start < 0 or count < 0:
-            raise ValueError(f"positions [{start}, {start + count}) are none")
+            raise ValueError(f"start and count must not be negative, not {start} and {count}")
         if start >= end:
             return []
         order = {"order": "shuffle", "seed": permutation.seed, "epoch": permutation.epoch, "shard": f"{rank}/{world}"}
         numbers = permutation.take(start, end - start, rank, world)
-        if self.grouped is not None:  # the server answers no shuffled order of what it cannot cut
+        if self.grouped is not None:  # the server shuffles only rows that it can cut
             return self.read_list(numbers)
         read = _with(self.fetcher.arrow_range if self.is_arrow else self.fetcher.read_range, order)
         return self._made(self.fetcher.ranges(start, end - start, read), numbers)
 
     def arrow(self, rows: Union[slice, Sequence[int]] = slice(None)) -> "pyarrow.Table":
-        """Returns rows as a table of pyarrow: a slice, or a list of numbers, which may repeat them. Of rows that are
-        neither Arrow's nor Parquet's the table is made of what `decode` makes of them; what are no dicts are a column
+        """Returns rows as a table of pyarrow: a slice, or a list of numbers, which may repeat them. For rows of
+        formats other than Arrow and Parquet, it is made of decoded rows; rows that are not dicts become one column,
         "row".
 
         Raises as `__getitem__`; ImportError.
@@ -249,7 +249,7 @@ class Dataset:
         return dict(self.__dict__)
 
     def _open_grouped(self) -> Optional[GroupedRows]:
-        """Returns what reads rows that the server cannot cut out; None where it can."""
+        """Returns a reader of rows that the server cannot cut out; None if the server can."""
         if self.split_info.format == "parquet":
             return ParquetRows(self.session, self.id, self._all_files(), self._columns,
                                self.fetcher.check_version)
@@ -282,7 +282,7 @@ class Dataset:
                 raise errors.ProtocolError(f"{dataset_path(self.id)} describes {len(files)} of {count} files")
             files += found.files
         if sum(file.rows or 0 for file in files if not file.error) != self._rows:
-            raise errors.ProtocolError(f"{dataset_path(self.id)} describes files whose rows are not {self._rows}")
+            raise errors.ProtocolError(f"{dataset_path(self.id)} describes files that do not have {self._rows} rows")
         return files
 
     def _number(self, index: Any) -> int:
@@ -353,7 +353,7 @@ class Dataset:
     def _decode_all(self, rows: List[bytes], numbers: Sequence[int]) -> List[Any]:
         if self._decode is None:
             return rows
-        if self._own_function:  # whose errors are its own
+        if self._own_function:  # its errors are passed on unchanged
             return [self._decode(row) for row in rows]
         made: List[Any] = []
         try:
@@ -401,7 +401,7 @@ class Dataset:
 
     def task(self, start: int, count: int, order: Optional[Dict[str, Any]], stopping: threading.Event,
              numbers: Any = None) -> Callable[[], List[Any]]:
-        """Returns what reads and decodes one part of an order. `numbers`: of its rows, by position, for messages."""
+        """Returns a function that reads and decodes one part of an order. `numbers`: its row numbers, for messages."""
         known = range(start, start + count) if numbers is None else numbers
         if self.grouped is not None:
             return lambda: self._dicts(self._tables(known), count, known)
@@ -422,7 +422,7 @@ def _remote_of(url: Union[Urls, RemoteSplit, Named], options: Options) -> Remote
 
 
 def _open(remote: RemoteSplit, split: Optional[str]) -> Tuple[DatasetInfo, SplitInfo]:
-    """Returns a dataset's description and that of a split whose index is there; waits for it."""
+    """Waits for the index of a split. Returns the descriptions of the dataset and the split."""
     info = read_info(remote.session, remote.id)
     found = info.split(split if split is not None else remote.split)
     if found.state == "ready":

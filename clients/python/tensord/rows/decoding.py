@@ -1,4 +1,4 @@
-"""Makes what a training loop takes of rows as they lie in files.
+"""Decodes the bytes of rows into the values that a training loop uses.
 
 A decoder takes a row's bytes. JSON and CSV need nothing but Python, as does a sample of webdataset; images need Pillow,
 tokens and arrays numpy, rows of Arrow pyarrow. Nothing is unpickled.
@@ -24,9 +24,9 @@ Decode = Union[None, str, Decoder]
 OF_FORMAT = {"jsonl": "json", "csv": "csv", "arrow": "arrow", "parquet": "arrow", "webdataset": "sample", "mds": "mds",
              "megatron": "tokens", "npy": "npy", "tokens": "tokens", "images": "image"}  # others: bytes
 
-TABLES = ("arrow", "parquet")  # formats whose rows are read as tables of pyarrow
+TABLES = ("arrow", "parquet")  # formats with rows that are read as tables of pyarrow
 
-# Bytes of MDS's encodings (mosaicml-streaming, base/format/mds/encodings.py) whose values have one size.
+# Bytes of MDS's encodings (mosaicml-streaming, base/format/mds/encodings.py) with values of one size.
 _MDS_SIZES = {"int": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "int8": 1, "int16": 2, "int32": 4,
               "int64": 8, "float16": 2, "float32": 4, "float64": 8}
 _MDS_FORMS = {"int": "<q", "uint8": "<B", "uint16": "<H", "uint32": "<I", "uint64": "<Q", "int8": "<b", "int16": "<h",
@@ -36,17 +36,17 @@ _MDS_ARRAYS = {8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 
 
 
 def decoder_of(decode: Decode, split: SplitInfo, columns: Optional[Sequence[str]]) -> Tuple[str, Optional[Decoder]]:
-    """Returns the name of a decoder, and the decoder; None in its place: rows are bytes, or those of tables dicts.
+    """Returns the name of a decoder, and the decoder; None: rows are bytes, rows of tables are dicts.
 
-    `decode`: "auto" (by the split's format), a name, None for bytes, or a function. `columns`: what is kept of rows
-    that are dicts. Raises ValueError for a name that is none, or that does not fit the format; ImportError.
+    `decode`: "auto" (by the split's format), a name, None for bytes, or a function. `columns`: the keys to
+    return of rows that are dicts. Raises ValueError for a name that is unknown or does not fit the format; ImportError.
     """
     if callable(decode):
         return _name_of(decode), decode if columns is None else _Chosen(decode, columns)
     name = OF_FORMAT.get(split.format, "bytes") if decode == "auto" else "bytes" if decode is None else decode
     if name not in _MAKERS:
-        raise ValueError(f"there is no decode={decode!r}; it is {', '.join(_MAKERS)}, None or a function of a row's "
-                         "bytes")
+        raise ValueError(f"unknown decode={decode!r}; choose one of {', '.join(_MAKERS)}, None or a function of a "
+                         "row's bytes")
     if (name == "arrow") != (split.format in TABLES):
         raise ValueError(f"decode={decode!r} does not fit split {split.name} of format {split.format}: rows of Arrow's "
                          'and Parquet files, and only these, are read by decode="arrow", as dicts')
@@ -92,7 +92,7 @@ def decode_json(row: bytes) -> Any:
     """Returns a value of JSON. Raises ValueError."""
     text = str(row, "utf-8")
     try:
-        # What json.loads does around this, for text without blanks at its ends, takes as long as a row of 1 KiB.
+        # The checks of json.loads around this take as long as a row of 1 KiB, and only find blanks at its ends.
         value, end = _scan_json(text, 0)
         return value if end == len(text) else json.loads(text)
     except StopIteration:  # it begins with no value
@@ -162,7 +162,7 @@ class ArrayDecoder:
         try:
             self._dtype = _numpy_type(text, numpy)
         except TypeError as error:
-            raise ValueError(f"numpy has no type {text!r}, that of split {split.name}: decode=None reads its "
+            raise ValueError(f"numpy has no type {text!r}, as split {split.name} has: decode=None reads its "
                              "bytes") from error
         shape = split.columns[0].get("shape")
         if shape is not None and not all(type(one) is int and one >= 0 for one in shape):
@@ -204,7 +204,7 @@ class MdsDecoder:
         for name, encoding, size in self._columns:
             end = at + (next(sizes) if size is None else size)
             if end > len(row):
-                raise ValueError(f"column {name} ends behind the sample")
+                raise ValueError(f"column {name} ends after the end of the sample")
             sample[name] = _mds_value(row[at:end], encoding)
             at = end
         if at != len(row):
@@ -253,7 +253,7 @@ def _mds_value(data: bytes, encoding: str) -> Any:
 
 
 def _image_decoder(split: SplitInfo) -> Decoder:
-    import PIL.Image  # noqa: F401  so that a missing package is told at once
+    import PIL.Image  # noqa: F401  so that a missing package is reported at once
 
     return decode_image
 

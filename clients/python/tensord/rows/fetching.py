@@ -22,7 +22,7 @@ from ..net.session import Begun, Exchange, Session
 
 PART_ROWS = 8192  # the most of one request
 PART_BYTES = 16 * 2**20  # about the most of one, unless a single row has more
-AHEAD_BYTES = 2**20  # about the most of an answer that waits in buffers; a server that cannot send gives up some day
+AHEAD_BYTES = 2**20  # about the largest answer that fits into buffers; a server that cannot send closes the connection
 MAX_BYTES = 2**40  # of one answer; more are not believed
 
 
@@ -42,11 +42,11 @@ class Fetcher:
         """Returns how many rows one request asks for, so that its answer has about `nbytes`."""
         return max(1, min(PART_ROWS, nbytes // self._row_bytes))
 
-    # ---- frames: rows as they lie
+    # ---- frames: the bytes of rows
 
     def read_range(self, start: int, count: int, order: Optional[Dict[str, Any]] = None,
                    stopping: Optional[threading.Event] = None) -> List[bytes]:
-        """Returns `count` rows from `start` on, by one GET. `order`: further parameters, those of order=shuffle.
+        """Returns `count` rows from `start` on, by one GET. `order`: the further parameters of order=shuffle.
 
         Raises DatasetChanged, AnswerError, ConnectError, ProtocolError.
         """
@@ -95,7 +95,7 @@ class Fetcher:
         path = self.path("rows:batchGet", format="arrow" if as_arrow else "frame")
         return _Post(path, rows) if as_arrow else _Frame(path, rows, self._place("rows:batchGet"))
 
-    # ---- a list that is asked for before its answer is waited for
+    # ---- a list that is requested ahead of its use
 
     def begin(self, rows: Sequence[int], as_arrow: bool) -> Tuple["_Post", Optional[Begun]]:
         """Asks for a list of rows, as a frame or as a stream of Arrow. `finish` takes the result."""
@@ -103,7 +103,7 @@ class Fetcher:
         return job, self.session.begin(job)
 
     def finish(self, job: "_Post", begun: Optional[Begun]) -> Any:
-        """Returns what `read_list` or `arrow_list` returns. Raises as these."""
+        """Receives the rows, and returns them as `read_list` or `arrow_list`. Raises as these."""
         with self.faults():
             self.session.finish(job, begun)
         return job.result()
@@ -111,13 +111,13 @@ class Fetcher:
     # ---- several requests at once
 
     def ranges(self, start: int, count: int, read: Callable[..., Any]) -> List[Any]:
-        """Returns what `read(start, count, stopping=)` returns for each part of a range, over several connections."""
+        """Calls `read(start, count, stopping=)` for each part of a range, several at once. Returns the results."""
         size = self.part_rows()
         parts = [(at, min(size, start + count - at)) for at in range(start, start + count, size)]
         return self._at_once([functools.partial(read, *part) for part in parts])
 
     def lists(self, rows: Sequence[int], read: Callable[..., Any]) -> List[Any]:
-        """Returns what `read(rows, stopping=)` returns for each part of a list, over several connections."""
+        """Calls `read(rows, stopping=)` for each part of a list, several at once. Returns the results."""
         size = self.part_rows()
         parts = [rows[at : at + size] for at in range(0, len(rows), size)]
         return self._at_once([functools.partial(read, part) for part in parts])
@@ -161,15 +161,15 @@ class Fetcher:
         except errors.ChangedError as error:
             raise errors.DatasetChanged(
                 f"split {self.split} of {self.dataset} changed on the server after it was opened; nothing of the new "
-                f"version was used: open it anew, and begin the epoch anew ({error})", 412, error.code,
+                f"version was used: open it again, and start the epoch again ({error})", 412, error.code,
                 error.url) from error
         except MemoryError as error:
             raise MemoryError(f"rows of {self.dataset} do not fit into memory: ask for fewer at once") from error
 
 
 def parse_frame(data: bytearray, count: int, where: str) -> List[bytes]:
-    """Returns the rows of a frame (u64 count, count + 1 u64 offsets, the rows). Raises ProtocolError if it is none, or
-    has another number of rows."""
+    """Returns the rows of a frame (u64 count, count + 1 u64 offsets, the rows). Raises ProtocolError for other
+    bytes, and for another number of rows."""
     begin = 8 * (count + 2)
     offsets = _offsets_of(data, count, where)
     if begin + offsets[-1] != len(data):
@@ -189,23 +189,23 @@ def _offsets_of(data: bytearray, count: int, where: str) -> "array[int]":
     if table.pop(0) != count:
         raise errors.ProtocolError(f"{where} answered a frame of another number of rows than {count}")
     if table[0] != 0 or any(map(operator.gt, table, memoryview(table)[1:])):
-        raise errors.ProtocolError(f"{where} answered a frame whose offsets do not ascend from 0")
+        raise errors.ProtocolError(f"{where} answered a frame with offsets that do not ascend from 0")
     return table
 
 
 def _cut(data: bytearray, begin: int, offsets: "array[int]", count: int) -> List[bytes]:
-    """Returns the first rows of a frame whose row area begins at `begin`."""
+    """Returns the first rows of a frame. `begin`: where its row area begins."""
     rows = memoryview(data)[begin:]
     return [bytes(rows[offsets[k] : offsets[k + 1]]) for k in range(count)]
 
 
 class _Get(Exchange):
-    """An answer to GET. After a cut its rest is asked for by a range of the same entity tag."""
+    """An answer to GET. After a cut, requests the rest by a range of the same entity tag."""
 
     def __init__(self, path: str, start: Optional[int] = None, count: Optional[int] = None):
         self._path = path
         self._wanted = {"x-row-start": start, "x-row-count": count}
-        self.skip = 0  # rows of a stream of Arrow before the first that was asked for
+        self.skip = 0  # rows of a stream of Arrow before the first requested row
         self._etag = ""
         self._got = 0
         self.data = bytearray()
@@ -238,7 +238,7 @@ class _Get(Exchange):
             self.done = max(self.done, self._got)
 
     def _begin(self, answer: http.Answer, where: str) -> None:
-        """Makes room for a whole answer; what had come of another one is forgotten."""
+        """Makes room for a whole answer, in place of the bytes of an earlier one."""
         skip = answer.fields.get("x-row-skip", "0")
         if not re.fullmatch(r"[0-9]{1,18}", skip):
             raise errors.ProtocolError(f"{where} answered x-row-skip {skip!r}")
@@ -258,7 +258,7 @@ class _Get(Exchange):
 
 
 class _Post(Exchange):
-    """An answer to a list of rows, asked for anew after a cut."""
+    """An answer to a list of rows, requested again after a cut."""
 
     def __init__(self, path: str, rows: Sequence[int]):
         self._path = path
@@ -287,7 +287,7 @@ class _Post(Exchange):
 
 
 class _Frame(_Post):
-    """A frame of a list of rows. Rows that had come whole before a cut are kept, and only the others asked for."""
+    """A frame of a list of rows. After a cut, requests only the rows that did not arrive whole."""
 
     def __init__(self, path: str, rows: Sequence[int], where: str):
         super().__init__(path, rows)
@@ -321,7 +321,7 @@ class _Frame(_Post):
 
 def _room(nbytes: int, where: str) -> bytearray:
     if nbytes > MAX_BYTES:
-        raise errors.ProtocolError(f"{where} would send {nbytes} bytes, where {MAX_BYTES} are the most")
+        raise errors.ProtocolError(f"{where} would send {nbytes} bytes; the limit is {MAX_BYTES}")
     return empty_bytes(nbytes)
 
 
@@ -330,7 +330,7 @@ class Lookahead:
     the buffers of the connection, and is read when its rows are taken. No thread takes part, since one would often wait
     for Python's lock.
 
-    For any number of threads. Pickled or forked it begins anew.
+    Thread-safe. Has no requests under way when it was pickled or the process forked.
     """
 
     def __init__(self, fetcher: Fetcher):
@@ -343,10 +343,10 @@ class Lookahead:
         return self._fetcher
 
     def __setstate__(self, fetcher: Fetcher) -> None:
-        self.__init__(fetcher)  # type: ignore[misc]
+        Lookahead.__init__(self, fetcher)
 
     def follow(self, walk: Any) -> None:
-        """Makes `walk` the iteration whose rows are read: its `after(rows)` returns those that come after a list."""
+        """Sets the iteration that requests run ahead of: `walk.after(rows)` returns the rows that follow a list."""
         with self._lock:
             self._walk, self._next = walk, None
 
@@ -372,8 +372,8 @@ def ahead(tasks: Iterable[Callable[[], Any]], depth: int,
           stopping: Optional[threading.Event] = None) -> Iterator[Any]:
     """Yields the results of tasks in their order, while up to `depth` further ones run in threads of their own.
 
-    Raises a task's error in its turn. When the iterator is closed, or ends by an error, no task begins any more, and
-    `stopping` is set. After a fork, tasks whose threads are not in the child run again.
+    Raises a task's error in its turn. When the iterator is closed, or ends by an error, no further task begins, and
+    `stopping` is set. After a fork, the child runs tasks again that ran in threads of the parent.
     """
     pending: "deque[_Task]" = deque()
     try:
@@ -389,7 +389,7 @@ def ahead(tasks: Iterable[Callable[[], Any]], depth: int,
 
 
 class _Task:
-    """A call that runs in a thread, or at once in the caller's when its result is asked for."""
+    """A call that runs in a thread, or in the caller's thread if its result is needed before."""
 
     def __init__(self, call: Callable[[], Any], apart: bool):
         self._call = call

@@ -1,5 +1,5 @@
 """Rows that a server cannot cut out, since they are compressed together: whole groups of them are read (row groups of
-Parquet, compressed batches of Arrow), those that were read last are kept, and pyarrow cuts the rows.
+Parquet, compressed batches of Arrow), the latest ones are cached, and pyarrow cuts the rows.
 """
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class GroupedRows:
     """Rows of a split as tables of pyarrow. For any number of threads, which take turns; may be pickled, and used after
     a fork.
 
-    Subclasses read the groups; what they keep in a process is made by `_begin`, and named in `OWN`.
+    Subclasses read the groups. `_begin` makes the attributes that belong to one process; `OWN` names these.
     """
 
     OWN: Tuple[str, ...] = ("_lock", "_pid", "_kept", "_firsts", "_nbytes")
@@ -52,8 +52,8 @@ class GroupedRows:
     def table(self, rows: Sequence[int]) -> Any:
         """Returns rows as a table of pyarrow, in the order of a list, which may repeat them.
 
-        Raises ChangedError, ConnectError, AnswerError; DecodeError for what pyarrow cannot read; TensordError for
-        files whose columns have different types.
+        Raises ChangedError, ConnectError, AnswerError; DecodeError for bytes that pyarrow cannot read;
+        TensordError for files with columns of different types.
         """
         import pyarrow
 

@@ -32,8 +32,8 @@ class IterableDataset(_Base):
 
     `dataset`: a Dataset or its URL, then with options and parameters of Dataset as `given`. `batch_size`: rows that a
     worker takes before the next worker does; None: 1. `batched`: yields lists of `batch_size` rows, for
-    DataLoader(batch_size=None). `drop_last`, `pad`: see ShuffleSampler; with `drop_last` a last batch that is short is
-    left out too. `prefetch`: requests that run ahead, each of one batch or more.
+    DataLoader(batch_size=None). `drop_last`, `pad`: see ShuffleSampler; with `drop_last` a short last batch is
+    dropped too. `prefetch`: how many requests run ahead, each of one batch or more.
     """
 
     def __init__(self, dataset: Union[Urls, Dataset], shuffle: bool = False, seed: int = 0, epoch: int = 0,
@@ -95,8 +95,8 @@ class IterableDataset(_Base):
             self._go_to(0, 0, 0)
 
     def _go_to(self, base: int, yielded: int, workers: int) -> None:
-        """Makes the next iteration go on where one that began at position `base` has yielded rows, in this process as
-        one of `workers`; 0: of any number."""
+        """Makes the next iteration resume one that began at position `base`, after the rows that it yielded in this
+        process, which was one of `workers`; 0: of any number."""
         self._base, self._yielded, self._workers = base, yielded, workers
         self._loaded = True
         self._turn += 1
@@ -129,7 +129,7 @@ class IterableDataset(_Base):
 
     def _parts(self, order: Order, base: int, skip: int, worker: int, workers: int,
                stopping: threading.Event) -> Iterator[Callable[[], List[Any]]]:
-        """Yields what reads this worker's batches one after the other; without the first `skip` rows."""
+        """Yields one read task for each batch of this worker, without the first `skip` rows."""
         size = self._batch
         number = base + (skip // size * workers + worker) * size
         skip %= size
@@ -142,7 +142,7 @@ class IterableDataset(_Base):
             number += size * together * workers
 
     def _read(self, order: Order, start: int, count: int, stopping: threading.Event) -> Callable[[], List[Any]]:
-        """Returns what reads the rows at positions of an order: a range of the shuffled order, or a list of rows."""
+        """Returns a function that reads the rows at positions of an order: by a range of it, or by a list of rows."""
         if order.shuffle and start + count <= order.own and self.dataset.grouped is None:
             query = {"order": "shuffle", "seed": self.seed, "epoch": self.epoch, "shard": f"{self.rank}/{self.world}"}
             return self.dataset.task(start, count, query, stopping, _Lazily(order, start))
@@ -151,11 +151,11 @@ class IterableDataset(_Base):
         return lambda: self.dataset.read_list(order.take(start, count))
 
     def state_dict(self, position: Optional[int] = None) -> Dict[str, Any]:
-        """Returns what `load_state_dict` takes: {"position", "seed", "epoch", "shard", "fingerprint"}, and in a worker
-        "yielded" and "workers".
+        """Returns the state for `load_state_dict`: {"position", "seed", "epoch", "shard", "fingerprint"}, in a worker
+        also "yielded" and "workers".
 
-        `position`: rows of this rank that were used in this epoch, by all workers together; the epoch's rows are the
-        most. By default those that were taken here; StatefulDataLoader takes the workers' states by itself.
+        `position`: how many rows of this rank all workers together used in this epoch; larger numbers mean all rows of
+        the epoch. By default the number of rows taken here; StatefulDataLoader stores the workers' states by itself.
         """
         workers = _own_worker()[1]
         base, yielded = self._base, self._yielded
@@ -166,22 +166,22 @@ class IterableDataset(_Base):
                 "fingerprint": self.fingerprint, "yielded": yielded, "workers": workers}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Makes the next iteration go on where a state was taken, in its epoch.
+        """Makes the next iteration resume where a state was taken, in its epoch.
 
-        A position goes for any number of workers, if it is a multiple of the batch size; a worker's state for as many
-        workers. Raises DatasetChanged if the dataset's fingerprint is another one, MismatchError for another
-        seed or shard.
+        A position that is a multiple of the batch size fits any number of workers; a worker's state fits the same
+        number of workers. Raises DatasetChanged if the dataset has another fingerprint, MismatchError for another seed
+        or shard.
         """
         check_state(state, self)
         epoch, yielded, workers = check_seed("epoch", state["epoch"]), state.get("yielded", 0), state.get("workers", 0)
         if not all(type(one) is int and one >= 0 for one in (state["position"], yielded, workers)):
-            raise errors.MismatchError("the state has a position, yielded or workers that is no number of rows")
+            raise errors.MismatchError("position, yielded and workers of a state are whole numbers of at least 0")
         self.set_epoch(epoch)
         self._go_to(state["position"], yielded, workers)
 
 
 class _Lazily:
-    """The rows at positions of an order from `start` on, for messages: computed when one is asked for."""
+    """The rows at positions of an order from `start` on, for messages: computed on demand."""
 
     def __init__(self, order: Order, start: int):
         self._order, self._start = order, start

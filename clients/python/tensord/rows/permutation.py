@@ -1,8 +1,8 @@
 """The order of shuffled rows: a permutation that is computed row by row, and never stored.
 
 A seed and an epoch give each number below n another number below n. It is a Feistel network of 8 rounds over an even
-number of bits, whose round function is the finaliser of splitmix64; results that are not below n are put in again until
-one is. docs/python.md says it in numbers, and the server computes the same: tests/data/permutation.json has values.
+number of bits, with the finaliser of splitmix64 as round function; a result that is not below n is permuted again until
+it is. docs/python.md has the formulas, and the server computes the same: tests/data/permutation.json has values.
 """
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ GOLDEN = 0x9E3779B97F4A7C15
 ROUNDS = 8
 MIN_BITS = 16
 MAX_ROWS = 2**63
-SMALL_ROWS = 2**13  # of so few, most results lie above and are put in again: a table of all 2**16 results costs less
-FIRST_CHUNK = 256  # positions that `walk` computes at first, so that the first row is there at once
+SMALL_ROWS = 2**13  # below it most results are too large and permuted again: a table of all 2**16 results costs less
+FIRST_CHUNK = 256  # positions that `walk` computes at first, so that the first row takes little time
 LAST_CHUNK = 16384  # and later, which costs least for each
 
 
@@ -43,7 +43,7 @@ def check_shard(rank: Any, world: Any) -> Tuple[int, int]:
     """Returns (rank, world). Raises ValueError unless 0 <= rank < world."""
     rank, world = operator.index(rank), operator.index(world)
     if not 0 <= rank < world:
-        raise ValueError(f"there is no rank {rank} of {world}: ranks count from 0 to one less than world")
+        raise ValueError(f"rank {rank} is out of range for world {world}: ranks count from 0 to {world - 1}")
     return rank, world
 
 
@@ -61,7 +61,7 @@ class Permutation:
     def __init__(self, rows: int, seed: int = 0, epoch: int = 0):
         self.rows = operator.index(rows)
         if not 0 <= self.rows <= MAX_ROWS:
-            raise ValueError(f"{rows} rows cannot be permuted: 2**63 are the most")
+            raise ValueError(f"{rows} rows cannot be permuted: the limit is 2**63")
         self.seed, self.epoch = check_seed("seed", seed), check_seed("epoch", epoch)
         state = mix64(mix64((self.seed + GOLDEN) & MASK64) + self.epoch + GOLDEN & MASK64)
         self._keys = [mix64(state + (r + 1) * GOLDEN & MASK64) for r in range(ROUNDS)]
@@ -94,7 +94,7 @@ class Permutation:
         rank, world = check_shard(rank, world)
         end = min(start + count, shard_rows(self.rows, rank, world))
         if start < 0 or count < 0:
-            raise ValueError(f"positions [{start}, {start + count}) are none")
+            raise ValueError(f"start and count must not be negative, not {start} and {count}")
         positions = range(start * world + rank, end * world + rank, world) if start < end else range(0)
         if importlib.util.find_spec("numpy") is None or (len(positions) < 8 and self.rows >= SMALL_ROWS):
             return self._take_plain(positions)
@@ -128,7 +128,7 @@ class Permutation:
         return [self._permute(position) for position in positions]
 
     def _take_small(self, positions: range) -> List[int]:
-        """Returns what `_take_plain` does, by a table of all results, which numpy computes in some milliseconds."""
+        """Returns the same as `_take_plain`, by a table of all results, which numpy computes in some milliseconds."""
         import numpy
 
         table = self._table
@@ -143,7 +143,7 @@ class Permutation:
         return found
 
     def _take_numpy(self, positions: range) -> Any:
-        """Returns what `_take_plain` does, as an array of 64 bits."""
+        """Returns the same as `_take_plain`, as an array of 64 bits."""
         import numpy
 
         x: Any = numpy.arange(len(positions), dtype=numpy.uint64)

@@ -42,9 +42,9 @@ def paths_of(session: Session, target: str, count: int) -> "Paths":
         if column["dtype"] != "U32" or column["shape"] != [count] or end - begin != 4 * count or begin < 0:
             raise ValueError("another column `file`")
         if 8 + size + end > whole or not all(type(path) is str for path in found):
-            raise ValueError("a column behind its end, or a path that is no text")
+            raise ValueError("a column past the end, or a path that is not text")
     except (KeyError, TypeError, ValueError, RecursionError, struct.error) as error:
-        raise errors.ProtocolError(f"{target} answered no table of places: {error}") from error
+        raise errors.ProtocolError(f"{target} did not answer with a table of places: {error}") from error
     numbers = array("I")
     numbers.frombytes(read(8 + size + begin, 4 * count))
     if sys.byteorder != "little":

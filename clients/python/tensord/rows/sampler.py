@@ -12,9 +12,9 @@ from .permutation import FIRST_CHUNK, LAST_CHUNK, Permutation, check_seed, check
 
 
 def own_shard(rank: Optional[int], world: Optional[int]) -> Tuple[int, int]:
-    """Returns the rank of this process and the number of ranks: those that are given, else those of torch.distributed
-    where it is initialised, else RANK and WORLD_SIZE of the environment, as torchrun sets them; else (0, 1), with a
-    warning if only one of these is set.
+    """Returns the rank of this process and the number of ranks: by the arguments, else by torch.distributed if it is
+    initialised, else by RANK and WORLD_SIZE of the environment, as torchrun sets them; else (0, 1), with a warning if
+    only one of these is set.
 
     Raises ValueError if only one is given.
     """
@@ -35,10 +35,11 @@ def own_shard(rank: Optional[int], world: Optional[int]) -> Tuple[int, int]:
 
 
 class Order:
-    """The rows of one rank in one epoch, by position: with `shuffle` those of order=shuffle, else every world-th row.
+    """The rows of one rank in one epoch, by position: with `shuffle` by order=shuffle, else every world-th row.
 
-    `drop_last`: all ranks have as many rows as the shortest, and the last rows of the order are left out. `pad`: as
-    many as the longest, and the first rows of the order come again. `length`: of all this; `own`: rows without padding.
+    `drop_last`: all ranks have as many rows as the shortest, and the last rows of the order are dropped. `pad`: all
+    have as many as the longest, and the first rows of the order are repeated. `length`: the number of rows; `own`:
+    without padding.
     """
 
     def __init__(self, rows: int, seed: int, epoch: int, rank: int, world: int, shuffle: bool, drop_last: bool,
@@ -68,16 +69,15 @@ class Order:
 
 
 class ShuffleSampler:
-    """The numbers of a dataset's rows in the order of an epoch, those of one rank: for DataLoader(sampler=).
+    """The row numbers of one rank in the order of an epoch: for DataLoader(sampler=).
 
-    The order is computed, not stored: the first row is there at once at any position of any number of rows, and the
-    state is the position. It is the order of the server's order=shuffle, the same for any number of workers; the ranks,
-    read in turns, have the order that one rank has.
+    The order is computed, not stored: iteration starts at once at any position of any number of rows, and the state is
+    the position. The server's order=shuffle is the same order. It is the same for any number of workers; the ranks,
+    read in turns, have the order of a single rank.
 
-    `dataset`: what has a length; the fingerprint of a `Dataset` is part of the state. `seed`, `epoch`: of 64 bits.
-    `rank`, `world`: see `own_shard`. `shuffle`: False takes the rows as they lie. `drop_last`, `pad`:
-    so that all ranks have the same number of rows, the fewest or the most. `position`: where the first iteration
-    begins.
+    `dataset`: any object with a length; the fingerprint of a `Dataset` is part of the state. `seed`, `epoch`: of 64
+    bits. `rank`, `world`: see `own_shard`. `shuffle`: False yields the rows in the order of the files. `drop_last`,
+    `pad`: all ranks have the same number of rows, the fewest or the most. `position`: where the first iteration begins.
     """
 
     def __init__(self, dataset: Any, seed: int = 0, epoch: int = 0, rank: Optional[int] = None,
@@ -128,21 +128,21 @@ class ShuffleSampler:
             self.epoch, self._start, self._position = epoch, 0, 0
 
     def state_dict(self, position: Optional[int] = None) -> Dict[str, Any]:
-        """Returns what `load_state_dict` takes: {"position", "seed", "epoch", "shard", "fingerprint"}.
+        """Returns the state for `load_state_dict`: {"position", "seed", "epoch", "shard", "fingerprint"}.
 
-        `position`: rows of this epoch that were used; the epoch's rows are the most, so steps may be multiplied by the
-        batch size. By default those that were taken from the sampler, which with workers of torch's own DataLoader are
-        more; StatefulDataLoader counts by itself.
+        `position`: how many rows of this epoch were used, such as steps times the batch size; larger numbers mean all
+        rows of the epoch. By default the number of rows taken from the sampler, which is larger with workers of torch's
+        own DataLoader; StatefulDataLoader counts by itself.
         """
         position = self._position if position is None else min(position, len(self))
         return {"position": position, "seed": self.seed, "epoch": self.epoch,
                 "shard": shard_text(self), "fingerprint": self.fingerprint}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Makes the next iteration go on where a state was taken, in its epoch.
+        """Makes the next iteration resume where a state was taken, in its epoch.
 
-        Raises DatasetChanged if the dataset's fingerprint is another one, MismatchError for another seed, shard or
-        position that this sampler does not have.
+        Raises DatasetChanged if the dataset has another fingerprint, MismatchError for another seed or shard, and for
+        a position that this sampler does not have.
         """
         check_state(state, self)
         epoch = check_seed("epoch", state["epoch"])
@@ -155,12 +155,12 @@ class ShuffleSampler:
 
     def _go_to(self, position: int) -> None:
         if type(position) is not int or not 0 <= position <= len(self):
-            raise ValueError(f"there is no position {position!r}: the epoch has {len(self)} rows")
+            raise ValueError(f"position {position!r} is out of range: the epoch has {len(self)} rows")
         self._start = self._position = position
 
 
 class Walk:
-    """One iteration of a sampler. A dataset in the same process may look at the rows that come next, in any thread."""
+    """One iteration of a sampler. A dataset in the same process may ask for the next rows, in any thread."""
 
     def __init__(self, sampler: ShuffleSampler, start: int, turn: int):
         self._sampler, self._turn, self._position = sampler, turn, start
@@ -184,15 +184,14 @@ class Walk:
         return row
 
     def _compute(self, first: int, rows: List[int]) -> Tuple[int, List[int]]:
-        """Computes further rows, and keeps some of those before them for `after`."""
+        """Computes further rows, and stores some earlier ones for `after`."""
         dropped = max(0, len(rows) - LAST_CHUNK)
         found = self._order.take(self._position, self._chunk)
         self._chunk = min(2 * self._chunk, LAST_CHUNK)
         return first + dropped, rows[dropped:] + list(found)
 
     def after(self, taken: List[int]) -> Optional[List[int]]:
-        """Returns the rows that come after a list, as many or those that are left; None unless the list is what was
-        taken last."""
+        """Returns the rows that follow a list, as many or all that remain; None unless the list was taken last."""
         first, rows = self._known
         count, at = len(taken), self._position - first
         if count > at or rows[at - count : at] != taken:
@@ -202,7 +201,7 @@ class Walk:
 
 
 def shard_text(owner: Any) -> str:
-    """Returns the part of a state that says which rows are whose."""
+    """Returns the part of a state that identifies the rows of a rank."""
     return f"{owner.rank}/{owner.world}" + ("" if owner.shuffle else " in order")
 
 
@@ -210,12 +209,12 @@ def check_state(state: Any, owner: Any) -> None:
     """Raises DatasetChanged or MismatchError unless a state fits a sampler or dataset."""
     names = ("position", "seed", "epoch", "shard", "fingerprint")
     if not isinstance(state, dict) or any(name not in state for name in names) or type(state["position"]) is not int:
-        raise errors.MismatchError(f"this is no state of rows: it needs {', '.join(names)}")
+        raise errors.MismatchError(f"this is not a state of rows: a state has {', '.join(names)}")
     if state["fingerprint"] != owner.fingerprint:
         raise errors.DatasetChanged(f"the state is of a dataset with fingerprint {state['fingerprint']}, this one has "
                                     f"{owner.fingerprint}: its files changed, so the position means other rows. Begin "
-                                    "the epoch anew, or go back to the old files", 412, "FAILED_PRECONDITION")
+                                    "the epoch again, or go back to the old files", 412, "FAILED_PRECONDITION")
     for name, own in (("seed", owner.seed), ("shard", shard_text(owner))):
         if state[name] != own:
             raise errors.MismatchError(f"the state is of {name} {state[name]}, this is {name} {own}: the position "
-                                       f"means other rows; take the {name} of the state, or begin anew")
+                                       f"means other rows; take the {name} of the state, or start a new epoch")

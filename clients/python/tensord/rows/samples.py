@@ -1,8 +1,8 @@
 """Decodes samples of webdatasets: parts of a tar file, with members grouped as the package webdataset groups them.
 
-This module does not use tarfile, which expands a sparse member to the size in its header, and which crafted headers can
-keep busy. It refuses what the server refuses (parser/rows/webdataset.h), so a sample takes about as much memory as its
-row.
+This module does not use tarfile, which expands a sparse member to the size in its header, and takes long for crafted
+headers. It refuses the same tar files as the server (parser/rows/webdataset.h), so a sample takes about as much memory
+as its row.
 """
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _METADATA = re.compile(r"__[^/]*__($|/)")
 
 def decode_sample(row: bytes) -> Dict[str, Any]:
     """Returns the members of a sample by their extensions in lower case, and its `__key__`. Members without a key
-    (hidden files, names without an extension, metadata such as __index__.json) are left out.
+    (hidden files, names without an extension, metadata such as __index__.json) are skipped.
 
-    Raises ValueError for bytes that are no part of a tar file, sparse members, and two members of one name.
+    Raises ValueError for bytes that are not part of a tar file, sparse members, and two members of one name.
     """
     sample: Dict[str, Any] = {}
     for path, data in _files(row):
@@ -104,7 +104,7 @@ def _data(row: bytes, at: int, size: int) -> Tuple[bytes, int]:
     begin = at + BLOCK_BYTES
     end = begin + size + -size % BLOCK_BYTES
     if end > len(row):
-        raise ValueError(f"it is no part of a tar file: {size} bytes of a member pass its end")
+        raise ValueError(f"it is not part of a tar file: {size} bytes of a member are past its end")
     return row[begin : begin + size], end
 
 
@@ -112,11 +112,11 @@ def _check_sum(header: bytes, at: int) -> None:
     """Raises ValueError unless a header is complete and its checksum is the sum of its unsigned or of its signed
     bytes."""
     if len(header) < BLOCK_BYTES:
-        raise ValueError(f"it is no part of a tar file: {len(header)} bytes of a header are there at {at}")
+        raise ValueError(f"it is not part of a tar file: {len(header)} bytes of a header at {at}")
     rest = header[:148] + b" " * 8 + header[156:]
     total = sum(rest)
     if _number(header[148:156]) not in (total, total - 256 * sum(byte > 127 for byte in rest)):
-        raise ValueError(f"it is no part of a tar file: the checksum of the header at {at} is wrong")
+        raise ValueError(f"it is not part of a tar file: the checksum of the header at {at} is wrong")
 
 
 def _number(field: bytes) -> int:
@@ -125,7 +125,7 @@ def _number(field: bytes) -> int:
         return int.from_bytes(field[1:], "big")
     found = re.match(rb" *([0-7]*) *(\0|$)", field, re.DOTALL)
     if not found:
-        raise ValueError("it is no part of a tar file: a header has a number that is not octal")
+        raise ValueError("it is not part of a tar file: a header has a number that is not octal")
     return int(found[1] or b"0", 8)
 
 
@@ -137,7 +137,7 @@ def _path_of(header: bytes, name: bytes) -> bytes:
 def _take_extension(following: _Next, kind: bytes, data: bytes) -> None:
     """Applies a header of pax (x, X: for the next member; g: for all) or GNU (L: a path; K: the target of a link)."""
     if len(data) > EXTENSION_BYTES:
-        raise ValueError(f"a tar header has {len(data)} bytes; {EXTENSION_BYTES} are the most")
+        raise ValueError(f"a tar header has {len(data)} bytes; the limit is {EXTENSION_BYTES}")
     if kind == b"L":
         following.take_path(data.split(b"\0", 1)[0])
     if kind not in b"xXg":

@@ -12,7 +12,7 @@ from ..net.session import Session
 
 @dataclass(frozen=True)
 class FileInfo:
-    """A file of a split. `rows` is None until its index is there; `error` says why it is left out ("": it is not)."""
+    """A file of a split. `rows` is None until its index is there; `error`: why it is excluded ("": it is not)."""
 
     path: str
     nbytes: int
@@ -27,7 +27,7 @@ class SplitInfo:
     `format`: jsonl, csv, arrow, parquet, webdataset, mds, litdata, megatron, npy, tokens or images. `rows` and
     `fingerprint` are None until the index is there. `columns`: the server's descriptions, each with "name" and "type"
     at least; None: not known. `reason` says why the server cannot cut rows out ("": it can). `state`: ready, building
-    or failed; `done_bytes` of `index_bytes` have been looked at. `files` are those that the description lists, of
+    or failed; `done_bytes` of `index_bytes` are indexed. `files`: the files that the description lists, out of
     `file_count`.
     """
 
@@ -53,7 +53,7 @@ class SplitInfo:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """A dataset: its splits by name, and what the server found wrong with its files."""
+    """A dataset: its splits by name, and the errors that the server found in its files."""
 
     id: str
     splits: Dict[str, SplitInfo]
@@ -61,7 +61,7 @@ class DatasetInfo:
 
     @staticmethod
     def from_json(value: Any) -> "DatasetInfo":
-        """Makes a dataset's description from the server's. Raises ProtocolError if it is none."""
+        """Decodes a server's description of a dataset. Raises ProtocolError."""
         try:
             splits = [_split_of(row) for row in value["splits"]]
             named = {split.name: split for split in splits}
@@ -70,7 +70,7 @@ class DatasetInfo:
             problems = tuple(errors.printable(_text_of(one)) for one in value.get("errors") or ())
             return DatasetInfo(value["id"], named, problems)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise errors.ProtocolError(f"the dataset's description is not one of tensord: {error} is missing or "
+            raise errors.ProtocolError(f"the dataset's description is malformed: {error} is missing or "
                                        "wrong") from error
 
     def split(self, name: Optional[str]) -> SplitInfo:
@@ -143,7 +143,7 @@ def read_info(session: Session, id: str, file_start: int = 0) -> DatasetInfo:
 
 
 def check_named(id: Optional[str]) -> str:
-    """Returns the id of a dataset. Raises AddressError if there is none."""
+    """Returns the id of a dataset. Raises AddressError if it is missing."""
     if not id:
         raise errors.AddressError("no dataset is named: give its id, or a URL like http://host:8080/datasets/ID or "
                                   "tensord://host:8080/datasets/ID")

@@ -31,7 +31,7 @@ __all__ = ["MissingError", "SafetensorError", "TensorSpec", "__version__", "dese
 _lock = threading.RLock()
 _patches: List["patch"] = []  # that are in force, the last one last
 _theirs: Any = None  # safetensors.safe_open itself
-_shown: Any = None  # what the name safe_open of safetensors means now
+_shown: Any = None  # the present safe_open of safetensors
 
 
 def __getattr__(name: str) -> Any:
@@ -53,9 +53,9 @@ def safe_open(filename: Any, framework: str, device: Any = "cpu", **options: Any
     """Opens a model's URL as tensord.safe_open does, and a path as safetensors.safe_open does.
 
     `filename`: a path, a model's URL, or the URL of one of its files of safetensors, `URL/model.safetensors`.
-    `options`: safetensors' own, of which URLs heed none; for a URL also those of `tensord.Options`. Raises
-    SafetensorError for a framework or a tensor that there is not; MissingError for a model that there is not; what
-    safetensors.safe_open or tensord.safe_open raise.
+    `options`: safetensors' own, which are ignored for URLs; for a URL also the options of `tensord.Options`. Raises
+    SafetensorError for an unknown framework or tensor; MissingError for an unknown model; otherwise as
+    safetensors.safe_open or tensord.safe_open.
     """
     if not is_url(filename):
         return _real()(filename, framework, device, **options)
@@ -101,7 +101,7 @@ class patch:
     """Makes the `safe_open` of safetensors take URLs too, wherever a module has that name: safetensors, its torch and
     numpy (so that their load_file and load_model take URLs), and modules that imported the name.
 
-    In force at once, for all threads, until `undo`; or as a context manager, until its end. `options`: those of
+    In force at once, for all threads, until `undo`; or as a context manager, until its end. `options`: the options of
     `tensord.Options`, for URLs. Several may be in force: the last one's options count. Paths are opened as before.
     Requires safetensors.
     """
@@ -109,7 +109,7 @@ class patch:
     def __init__(self, **options: Any):
         for name in options:
             if name not in NAMES:
-                raise TypeError(f"there is no option {name!r}; the options are {', '.join(NAMES)}")
+                raise TypeError(f"unknown option {name!r}; the options are {', '.join(NAMES)}")
 
         def patched_safe_open(filename: Any, framework: str, device: Any = "cpu", **given: Any) -> Any:
             return safe_open(filename, framework, device, **({**options, **given} if is_url(filename) else given))
@@ -146,7 +146,7 @@ def _real() -> Any:
 
 
 def _show() -> None:
-    """Gives the name safe_open of safetensors the meaning of the last patch, in all modules that have it."""
+    """Replaces safe_open of safetensors by that of the last patch, in all modules that have the name."""
     global _shown
     old, _shown = _shown, _patches[-1]._open if _patches else _theirs
     for module in list(sys.modules.values()):

@@ -46,7 +46,7 @@ def load_model(model: Any, filename: Any, strict: bool = True, device: Any = "cp
     if not is_url(filename):
         missing, unexpected = real(model, filename, strict, device, **options)
         return missing, unexpected
-    # safetensors' own function, whose rules for shared tensors count here too, with another load_file.
+    # safetensors' own function, for its rules about shared tensors, with another load_file.
     names = {**vars(safetensors.torch), "load_file": lambda url, device="cpu", **_: load_file(url, device, **options)}
     function = types.FunctionType(real.__code__, names, "load_model", real.__defaults__)
     function.__kwdefaults__ = real.__kwdefaults__

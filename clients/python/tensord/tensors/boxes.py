@@ -9,7 +9,7 @@ from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 @dataclass(frozen=True)
 class Box:
-    """A part of a tensor: indices [start, start + size) of each dimension. All dimensions are kept."""
+    """A part of a tensor: indices [start, start + size) of each dimension. An index never drops a dimension."""
 
     name: str
     start: Tuple[int, ...]
@@ -92,7 +92,7 @@ def hull_of(index: Any, shape: Sequence[int]) -> Tuple[Tuple[int, ...], Tuple[in
 
 
 def _dimensions_of(item: Any) -> int:
-    """Returns how many dimensions an item of an index takes; 1 for what is not known, where the reading ends."""
+    """Returns how many dimensions an item of an index takes; 1 for an unknown item, which ends the decoding."""
     if item is None or item is Ellipsis or isinstance(item, bool):
         return 0
     return 1
@@ -110,7 +110,8 @@ def _takes_one(item: Any) -> bool:
 
 
 def _part_of(item: Any, size: int) -> Optional[Tuple[int, int, Any]]:
-    """Returns start, size and what is left of one item for a dimension of that size; None: read it whole."""
+    """Returns start and size of one item in a dimension of that size, and the index that remains to be applied;
+    None: read the dimension whole."""
     if isinstance(item, slice):
         try:
             begin, end, step = item.indices(size)

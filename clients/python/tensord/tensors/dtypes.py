@@ -1,4 +1,4 @@
-"""Types of elements: the names of manifests and safetensors, and those of torch and numpy."""
+"""Types of elements: their names in manifests and safetensors, in torch and in numpy."""
 from __future__ import annotations
 
 import math
@@ -35,13 +35,13 @@ _ML_DTYPES = {name for name in _TABLE if name == "BF16" or name.startswith("F8_"
 
 
 def bits_of(dtype: str) -> Optional[int]:
-    """Returns the bits of one element; None for a type whose elements lie in blocks (GGUF's Q8_0 and the like)."""
+    """Returns the bits of one element; None for a type with elements in blocks (such as GGUF's Q8_0)."""
     row = _TABLE.get(dtype)
     return row[0] if row else None
 
 
 def nbytes_of(dtype: str, shape: Sequence[int]) -> int:
-    """Returns the bytes of a box of elements. Raises TensordError for a type whose elements lie in blocks."""
+    """Returns the bytes of a box of elements. Raises TensordError for a type with elements in blocks."""
     bits = bits_of(dtype)
     if bits is None:
         raise TensordError(f"the type {dtype} has no elements of its own: read the tensor whole, by read_bytes")
@@ -67,7 +67,7 @@ def torch_shape(dtype: str, shape: Sequence[int]) -> Tuple[int, ...]:
 
 
 def numpy_dtype(dtype: str) -> Any:
-    """Returns numpy's type, or that of ml_dtypes. Raises TensordError when there is none."""
+    """Returns the type of numpy or ml_dtypes. Raises TensordError if neither has it."""
     import numpy
 
     row = _TABLE.get(dtype)

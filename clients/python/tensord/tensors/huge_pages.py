@@ -25,8 +25,8 @@ Advise = Callable[[int, int, int], int]
 
 
 def advise(blocks: Iterable[Tuple[int, int]]) -> None:
-    """Asks for huge pages under blocks of memory (address, bytes) that nobody has written to yet. Blocks below 2 MiB
-    are left as they are.
+    """Asks for huge pages under blocks of memory (address, bytes) that nobody has written to yet. Ignores blocks
+    below 2 MiB.
 
     Does nothing if the host forbids huge pages, on systems other than Linux, and if the process would come near its
     limit of mappings: advice can split a mapping into three.

@@ -1,4 +1,4 @@
-"""What an index of torch or numpy reads of a tensor on a server: a box, and what is left to apply to the box."""
+"""Divides an index of torch or numpy into a box to read from a server, and an index to apply to the box."""
 from __future__ import annotations
 
 from typing import Any, Optional, Sequence, Tuple
@@ -11,7 +11,7 @@ from .manifest import TensorInfo
 def check_index(info: TensorInfo, index: Any, framework: str) -> Optional[Tuple[int, ...]]:
     """Returns the shape of an indexed tensor; None if it depends on more than shapes.
 
-    Raises what torch, or numpy, raises for such an index.
+    Raises the errors of torch, or numpy, for such an index.
     """
     if framework == "np":
         import numpy
@@ -27,8 +27,8 @@ def check_index(info: TensorInfo, index: Any, framework: str) -> Optional[Tuple[
 
 
 def box_of(info: TensorInfo, index: Any, framework: str) -> Tuple[Box, Tuple[Any, ...]]:
-    """Returns the smallest box that an index of a framework's tensor reads, and the index that is left to apply to the
-    box. The index has to be valid."""
+    """Returns the smallest box that an index of a framework's tensor reads, and the index to apply to the box.
+    The index must be valid."""
     packed = info.dtype == "F4" and framework == "pt" and len(info.shape) > 0  # torch counts pairs
     start, sizes, rest = boxes.hull_of(index, dtypes.torch_shape(info.dtype, info.shape) if packed else info.shape)
     if packed:
@@ -37,12 +37,12 @@ def box_of(info: TensorInfo, index: Any, framework: str) -> Tuple[Box, Tuple[Any
 
 
 def _unpacked(tensor: Any) -> Any:
-    """Returns a tensor of torch; one of packed pairs, of which torch can do little, as bytes."""
+    """Returns a tensor of torch; packed pairs, for which torch has few operations, as bytes."""
     return tensor.view(dtypes.torch_dtype("U8")) if "float4" in str(tensor.dtype) else tensor
 
 
 def apply(tensor: Any, rest: Tuple[Any, ...]) -> Any:
-    """Applies what is left of an index to a tensor or an array of the box."""
+    """Applies the index that `box_of` returns to a tensor or an array of the box."""
     return _unpacked(tensor)[rest].view(tensor.dtype) if rest else tensor
 
 

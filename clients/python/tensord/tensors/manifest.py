@@ -1,4 +1,4 @@
-"""Manifests: what a checkpoint holds, as the server lists it."""
+"""Manifests: the tensors of a checkpoint, as the server lists them."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ NAMES_COMPARED = 5000  # to find a misspelt one; more take too long
 class TensorInfo:
     """One tensor of a checkpoint. `shape` counts elements of `dtype`, `nbytes` the bytes in logical order.
 
-    `reason` says why the bytes cannot be served ("": they can). `file` and `offset` say where they lie.
+    `reason` says why the bytes cannot be served ("": they can). `file` and `offset` say where they are.
     """
 
     name: str
@@ -32,7 +32,7 @@ class TensorInfo:
 
 
 def _info_of(row: Any) -> TensorInfo:
-    """Makes a tensor's description from the server's. Sizes are held to each other, since memory is made by them.
+    """Decodes a server's description of a tensor. Checks that its sizes agree, since memory is allocated by them.
 
     Raises TypeError, KeyError, ValueError.
     """
@@ -53,7 +53,7 @@ def _info_of(row: Any) -> TensorInfo:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A checkpoint at one version, which `etag` names. `tensors` has all of them, or those that `match` left."""
+    """A checkpoint at one version, which `etag` names. `tensors` has all of them, or those that `match` selected."""
 
     model: str
     checkpoint: str
@@ -64,7 +64,7 @@ class Manifest:
 
     @staticmethod
     def from_json(text: Any) -> "Manifest":
-        """Makes a manifest from the server's. Raises ProtocolError if it is none."""
+        """Decodes a server's manifest. Raises ProtocolError."""
         try:
             infos = [_info_of(row) for row in text["tensors"]]
             tensors = {info.name: info for info in infos}
@@ -75,7 +75,7 @@ class Manifest:
                 raise TypeError("its description")
             return Manifest(**named, metadata=text["metadata"], tensors=tensors)
         except (KeyError, TypeError, ValueError) as error:
-            raise errors.ProtocolError(f"the manifest is not one of tensord: {error} is missing or wrong") from error
+            raise errors.ProtocolError(f"the manifest is malformed: {error} is missing or wrong") from error
 
     def __getitem__(self, name: str) -> TensorInfo:
         """Returns a tensor. Raises NotFoundError with the names that are nearest."""
@@ -90,7 +90,7 @@ class Manifest:
             raise errors.NotFoundError(f"{self.model} has no tensor {name!r}{hint}", 404, "NOT_FOUND") from None
 
     def served(self, name: str) -> TensorInfo:
-        """Returns a tensor whose bytes can be served. Raises NotFoundError, or TensordError with the reason."""
+        """Returns a tensor that the server can send. Raises NotFoundError, or TensordError with the reason."""
         info = self[name]
         if info.reason:
             raise errors.TensordError(f"tensor {name!r} of {self.model} cannot be read: {info.reason}")
@@ -113,7 +113,7 @@ class Manifest:
 
 def read_manifest(session: Session, model: str, checkpoint: Optional[str] = None,
                   match: Optional[str] = None) -> Manifest:
-    """Reads the manifest of a model as it is now; the parameters are those of `Client.manifest`.
+    """Reads the manifest of a model as it is now; with the parameters of `Client.manifest`.
 
     Raises NotFoundError, ConnectError, AnswerError, ProtocolError.
     """

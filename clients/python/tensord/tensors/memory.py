@@ -28,7 +28,7 @@ def framework_of(name: str) -> str:
 
 
 def has_memory(tensor: Any) -> bool:
-    """Returns whether a tensor of torch lies, as its shape and strides say, in the memory that `data_ptr` names: not so
+    """Returns whether the elements of a tensor of torch are in memory, from `data_ptr` on, by shape and strides: false
     on the meta device, and for classes that wrap other tensors (DTensor)."""
     import torch
 
@@ -78,8 +78,8 @@ def ask_huge_pages(tensors: Iterable[Any]) -> None:
 
 
 def want_into(tensor: Any, box: Box, dtype: str) -> Want:
-    """Returns what reads a box of a manifest's type into a tensor of torch of the box's shape; dimensions of size 1 may
-    differ.
+    """Returns a Want that reads a box of a manifest's type into a tensor of torch of the box's shape; dimensions of
+    size 1 may differ.
 
     The bytes come straight into the tensor where it is contiguous, of the same type and in the processor's memory; else
     they are copied, converted to the tensor's type, and moved to its device. Raises MismatchError for a tensor that
@@ -90,7 +90,7 @@ def want_into(tensor: Any, box: Box, dtype: str) -> Want:
     source = dtypes.torch_dtype(dtype)
     shape = dtypes.torch_shape(dtype, box.sizes)
     if tensor.device.type == "meta":
-        raise errors.MismatchError(f"the destination of {box.name} is on the meta device, which keeps no bytes: make "
+        raise errors.MismatchError(f"the destination of {box.name} is on the meta device, which has no memory: make "
                                    "it on a device first, a module by to_empty(device=...)")
     if hasattr(tensor, "device_mesh"):
         raise errors.MismatchError(f"the destination of {box.name} is a DTensor: tensord.dcp.TensordReader loads a "
@@ -141,7 +141,7 @@ class _TorchCopy:
     def __init__(self, target: Any, box: Box, source: Any, dtype: str):
         self.target, self.box, self.source, self.dtype = target, box, source, dtype
         self.pinned = target.device.type == "cuda"
-        self._before = _event_on(target.device) if self.pinned else None  # what the caller has queued for the target
+        self._before = _event_on(target.device) if self.pinned else None  # follows the caller's work on the target
 
     def __call__(self, memory: memoryview, piece: Box) -> Optional[Callable[[], None]]:
         import torch
@@ -163,15 +163,15 @@ _streams: Dict[Any, Any] = {}
 
 
 def _event_on(device: Any) -> Any:
-    """Returns an event behind what is queued on the caller's stream of a GPU."""
+    """Returns an event that follows the work queued on the caller's stream of a GPU."""
     import torch
 
     return torch.cuda.current_stream(device).record_event()
 
 
 def _copy_to_gpu(values: Any, place: Any, before: Any) -> Callable[[], None]:
-    """Copies from pinned memory on a stream of its own, after an event and beside what the caller's streams do. Returns
-    what waits for the copy's end."""
+    """Copies from pinned memory on a stream of its own, after an event and beside the caller's streams. Returns a
+    function that waits for the end of the copy."""
     import torch
 
     stream = _streams.get(place.device)

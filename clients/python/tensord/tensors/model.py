@@ -17,8 +17,8 @@ from .remote_slice import RemoteSlice
 
 
 class Model:
-    """A checkpoint at one version: that of the manifest, which is read when it is first needed. All that is read later
-    is of that version, or ends with ChangedError. For any number of threads; may be pickled.
+    """A checkpoint at the version of its manifest, which is read at the first use. Later reads return bytes of that
+    version, or raise ChangedError. Thread-safe; may be pickled.
 
     `session`: the connections and options, for the other modules of this package."""
 
@@ -59,13 +59,13 @@ class Model:
             return self._manifest
 
     def refresh(self) -> Manifest:
-        """Reads the manifest anew; what is read from now on is of that version."""
+        """Reads the manifest again. Later reads are of its version."""
         with self._lock:
             self._manifest = None
         return self.manifest()
 
     def reader(self) -> Reader:
-        """Returns what reads boxes of the manifest's version."""
+        """Returns a Reader for the manifest's version."""
         return Reader(self.session, self.manifest(), self.checkpoint)
 
     def names(self, match: Optional[str] = None) -> List[str]:
@@ -125,9 +125,9 @@ class Model:
                    framework: str = "pt") -> List[Any]:
         """Reads parts of tensors as one answer, and returns them in the order of the list.
 
-        `wanted`: (name, slices) pairs; slices is what a tensor takes between brackets: integers, slices, `...`, or None
-        for all of it. `out`: a tensor of torch, or None, for each; those that are there are filled (their type
-        converts) and returned. Raises IndexError for a slice that the tensor would refuse; NotFoundError,
+        `wanted`: (name, slices) pairs; slices is an index of a tensor: integers, slices, `...`, or None for the whole
+        tensor. `out`: a tensor of torch, or None, for each; given tensors are filled, with conversion to their type,
+        and returned. Raises IndexError for a slice that the tensor would refuse; NotFoundError,
         MismatchError.
         """
         return self.read_parts(list(wanted), out, memory.framework_of(framework))
@@ -175,7 +175,7 @@ class Model:
 
     def state_dict(self, match: Optional[str] = None, device: Any = None, dtype: Any = None,
                    framework: str = "pt") -> Dict[str, Any]:
-        """Returns all tensors, or those whose names `match`, by name.
+        """Returns all tensors, or those with names that `match`, by name.
 
         `device`: torch's; the processor by default. `dtype`: torch's type, to which floating-point tensors are
         converted. Tensors that are one in the checkpoint (`alias_of`) are read once and share memory.
@@ -209,14 +209,15 @@ class Model:
         return made
 
     def _shared_with(self, info: TensorInfo) -> str:
-        """Returns the tensor under whose bytes another one lies, if it also has its type and shape."""
+        """Returns the name of the tensor that stores these bytes: the alias target if type and shape agree, else this.
+        """
         first = self.manifest().tensors.get(info.alias_of or "")
         if first is not None and (first.dtype, first.shape) == (info.dtype, info.shape):
             return first.name
         return info.name
 
     def _fresh(self, info: TensorInfo, device: Any, dtype: Any, framework: str) -> Tuple[Any, Optional[Want]]:
-        """Makes a tensor, and returns with it what reads it; None on the meta device, which keeps no bytes."""
+        """Makes a tensor. Returns it and the Want that reads it; None on the meta device, which has no memory."""
         box = boxes.whole(info.name, info.shape)
         if framework == "np":
             tensor, view = memory.empty("np", info.dtype, info.shape)
@@ -233,10 +234,10 @@ class Model:
                   names: Optional[Dict[str, str]] = None) -> Tuple[List[str], List[str]]:
         """Reads the checkpoint into memory that exists: a module's parameters and buffers, or a dict of tensors.
 
-        `strict`: every name has to be on both sides, else MismatchError; False reads what is on both. `dtype`: what the
-        tensors may be converted to, a type of torch or "any"; by default types have to be equal. `match`: only
-        tensors of the checkpoint whose names match. `names`: the checkpoint's name for a name of the target, where they
-        differ. Returns the names that the checkpoint lacks, and those that the target lacks. Shapes have to be equal.
+        `strict`: every name must be on both sides, else MismatchError; False reads the common names. `dtype`: the
+        type that tensors may be converted to, of torch, or "any"; by default types must be equal. `match`: only
+        tensors of the checkpoint with names that match. `names`: the checkpoint's name for a name of the target, if
+        they differ. Returns the names that the checkpoint lacks, and those that the target lacks. Shapes must be equal.
         Nothing is written before all of this has been checked.
         """
         if not isinstance(target, dict) and not hasattr(target, "state_dict"):
@@ -251,7 +252,7 @@ class Model:
         unexpected = sorted(offered - set(source_of.values()))
         if strict and (missing or unexpected):
             differ = _some("missing", missing) + _some("unexpected", unexpected)
-            raise errors.MismatchError(f"{self.id} does not fit: {differ}strict=False loads what is on both sides")
+            raise errors.MismatchError(f"{self.id} does not fit: {differ}strict=False loads the names on both sides")
         wants: Dict[Any, Want] = {}
         faults = []
         for name, tensor in tensors.items():

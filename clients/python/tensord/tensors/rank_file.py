@@ -37,7 +37,7 @@ def read_rank(model: Model, engine: str, tp: int, rank: int, device: Any, framew
         at += len(view)
     nbytes = source.first(Patience(session.options)).nbytes
     if begin + at != nbytes:
-        raise errors.ProtocolError(f"the rank file of {model.id} has {nbytes} bytes, and its header tells of "
+        raise errors.ProtocolError(f"the rank file of {model.id} has {nbytes} bytes, and its header describes "
                                    f"{begin + at}")
     memory.ask_huge_pages(made.values())
     with Progress(at, f"rank {rank}", session.options.progress) as progress:
@@ -84,7 +84,7 @@ def _read_header(session: Session, source: transfer.Source) -> Tuple[List[Tuple[
         for _, row in rows:
             begin, end = row["data_offsets"]
             if dtypes.nbytes_of(row["dtype"], row["shape"]) != end - begin:
-                raise ValueError("a tensor's bytes are not those of its shape")
+                raise ValueError("a tensor's bytes do not fit its shape")
     except (ValueError, KeyError, TypeError) as error:
         raise errors.ProtocolError(f"the rank file has a damaged header: {error}") from error
     return rows, 8 + nbytes

@@ -1,8 +1,8 @@
 """Reads boxes of a checkpoint's tensors, each to its destination.
 
-All boxes of a read are asked for as one answer: little at once by `tensors:read`, else as a registered plan, whose
-answer has an entity tag and ranges, so that it is read over several connections and goes on after a cut. Both name the
-manifest's tag, so that a server whose checkpoint has changed refuses (412).
+A read requests all boxes as one answer: a small one by `tensors:read`, a large one as a registered plan. The answer of
+a plan has an entity tag and ranges, so that it can be read over several connections and resumed after a cut. Both name
+the manifest's tag, so that a server refuses (412) if its checkpoint has changed.
 """
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ PLAN_TEXT_BYTES = 4 * MIB  # about the most text of one; the server takes 8 MiB 
 
 @dataclass
 class Want:
-    """A box and its destination: `view`, memory of exactly its bytes; or `copy`, which takes pieces of it.
+    """A box and its destination: `view`, memory of exactly its bytes; or `copy`, a function that takes pieces of it.
 
-    `copy(memory, piece)` gets the bytes of a piece, a box within the box, in row-major order. It runs in any thread,
-    and has to be done with the memory when it returns; or it returns what waits for that.
+    `copy(memory, piece)` gets the bytes of a piece, a box within the box, in row-major order. It runs in any thread. It
+    returns None when it no longer uses the memory, or a function that waits for that.
     """
 
     box: Box
@@ -53,8 +53,8 @@ class Reader:
     def read(self, wants: Sequence[Want], what: str = "", stop: Optional[transfer.Stop] = None) -> None:
         """Reads all boxes. Returns when each is in its place. `stop` lets another thread end the read.
 
-        Raises NotFoundError and TensordError for what cannot be read, before anything is read; ChangedError when the
-        checkpoint is not the manifest's any more; ConnectError, ProtocolError, AnswerError.
+        Raises NotFoundError and TensordError for boxes that cannot be read, before anything is read; ChangedError if
+        the checkpoint has changed since the manifest; ConnectError, ProtocolError, AnswerError.
         """
         direct = [_Piece(want, want.box, self._nbytes(want.box)) for want in wants if want.copy is None]
         for piece in direct:
@@ -95,7 +95,7 @@ class Reader:
         return dtypes.nbytes_of(info.dtype, box.sizes)
 
     def _place(self, piece: "_Piece") -> Tuple[str, int, Tuple[int, ...]]:
-        """Orders boxes as they lie in the files, so that neighbours are sent as one run."""
+        """Returns the key that sorts boxes by their place in the files, so that neighbours are sent as one run."""
         info = self.manifest[piece.box.name]
         return info.file, info.offset or 0, piece.box.start
 
@@ -161,19 +161,19 @@ class Reader:
 
     def _changed(self, error: errors.ChangedError) -> errors.ChangedError:
         return errors.ChangedError(f"{self.manifest.model} changed on the server after its manifest was read; nothing "
-                                   f"of the new version was used: load again, an open model after its refresh() "
-                                   f"({error})", 412, error.code, error.url)
+                                   f"of the new version was used: load again; call refresh() of an open model "
+                                   f"first ({error})", 412, error.code, error.url)
 
 
 def plan_resource(plan: Any, rank: int, endpoint: Endpoint, nbytes: Optional[int] = None) -> transfer.Resource:
-    """Returns where a registered plan's answer for a rank is. Raises ProtocolError if the server's answer is no plan's,
-    or has another length than `nbytes`."""
+    """Returns where a registered plan's answer for a rank is. Raises ProtocolError if the server did not answer
+    with a plan, or with another length than `nbytes`."""
     try:
         row = plan["ranks"][rank]
         href, etag, length = row["href"], row["etag"], row["nbytes"]
         fits = re.fullmatch(r"/(?!/)[!-~]*", href) and re.fullmatch(r'"?[!#-~]+"?', etag) and type(length) is int
     except (KeyError, IndexError, TypeError) as error:
-        raise errors.ProtocolError(f"{endpoint} answered no plan") from error
+        raise errors.ProtocolError(f"{endpoint} did not answer with a plan") from error
     if not fits or not 0 <= length < 2**63:  # the path and the tag go into requests
         raise errors.ProtocolError(f"{endpoint} answered a plan with the path {href!r}, the tag {etag!r} and "
                                    f"{length!r} bytes, which no tensord server does")

@@ -14,7 +14,7 @@ class RemoteSlice:
     """A slice view of a tensor on a server: `get_shape()`, `get_dtype()`, `view[index]`. The index may be whatever the
     framework's tensors take; the server sends the smallest box that it needs.
 
-    `reader`: a function that returns what reads the tensor, such as `Model.reader`; called for each index."""
+    `reader`: a function that returns a Reader of the tensor, such as `Model.reader`; called for each index."""
 
     def __init__(self, reader: Callable[[], Reader], info: TensorInfo, framework: str, device: Any = "cpu"):
         self._reader, self._info, self._framework, self._device = reader, info, framework, device
@@ -49,7 +49,7 @@ class RemoteSlice:
 
 
 def _safetensors_index(index: Any, shape: Tuple[int, ...]) -> Tuple[Any, ...]:
-    """Holds an index to what safetensors takes for numpy: integers, slices and one `...`; bounds are not clipped.
+    """Checks that safetensors takes an index for numpy: integers, slices and one `...`; bounds are not clipped.
 
     Raises FileError with safetensors' messages, OverflowError for a negative bound as it does.
     """
