@@ -3,7 +3,7 @@
  *   hold_connections PORT PATH FILE_BYTES RANGE_BYTES CONNECTIONS
  *
  * Prints a line of JSON when every connection has its answer, then waits for the end of its standard input, counts the
- * connections that the server has ended meanwhile, prints a second line, and closes them all. Status, Content-Length
+ * connections that the server has ended until then, prints a second line, and closes them all. Status, Content-Length
  * and Content-Range of each answer are checked. At most IN_FLIGHT connections wait for an answer at once, so that no
  * server's listen queue runs over. Ends with 1 and a message at the first error. */
 #include <arpa/inet.h>
@@ -103,8 +103,8 @@ static void check_head(const struct holder *h, unsigned index, const char *head)
         fail("connection %u: Content-Length or Content-Range missing or wrong", index);
 }
 
-/* Takes the answer from the socket if all of it is there. Returns whether it was; the edge-triggered epoll tells when
- * more has come. */
+/* Takes the answer from the socket if all of it is there. Returns whether it was; the edge-triggered epoll reports
+ * when more has come. */
 static bool take_answer(const struct holder *h, unsigned index)
 {
     char answer[ANSWER_MAX_BYTES + 1];

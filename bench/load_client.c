@@ -298,7 +298,7 @@ static void request_prepare(const struct options *o, struct connection *c)
     c->range = o->range_bytes != 0 ? c->request + c->prefix_len : NULL;
 }
 
-/* Sends the connection's next request, or closes the connection when there is none. */
+/* Sends the connection's next request, or closes the connection when no request remains. */
 static bool request_start(struct worker *w, struct connection *c)
 {
     uint64_t off = 0, len = 0;

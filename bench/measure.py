@@ -1,5 +1,5 @@
-"""What every work of the bench shares: rounds in which the ways take turns, medians, ratios, tables, targets, and the
-description of the machine."""
+"""Shared parts of all works of the bench: rounds in which the ways take turns, medians, ratios, tables, targets, and
+the description of the machine."""
 
 import json
 import os

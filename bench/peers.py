@@ -250,7 +250,7 @@ class Client:
         return tensord.load_file(request["url"], progress=False)
 
     def small_pages(self, request):
-        """What load_file does where the host forbids huge pages."""
+        """Loads as load_file does where the host forbids huge pages."""
         from tensord.tensors import huge_pages
 
         advise, huge_pages.advise = huge_pages.advise, lambda blocks: None
@@ -298,7 +298,7 @@ class Client:
         return tensord.load_rank(request["url"], "vllm", request["tp"], request["rank"], progress=False)
 
     def lazy(self, request):
-        """What an engine's weight loaders do: parameters of the rank's shapes, and copies of narrowed tensors."""
+        """Loads as an engine's weight loaders do: parameters of the rank's shapes, and copies of narrowed tensors."""
         import tensord
         import torch
         from tensord.lazy import deferred

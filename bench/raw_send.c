@@ -4,7 +4,7 @@
  * anyone.
  *
  * With --gather and --vectors it is the raw limit of slices: GET /OFF/RUN/STRIDE/COUNT is answered with COUNT runs of
- * RUN bytes, of which the first begins at OFF of the file and each other one STRIDE bytes after the one before. */
+ * RUN bytes. The first begins at OFF of the file, each other one STRIDE bytes after the one before. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

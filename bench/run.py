@@ -87,7 +87,7 @@ LONGEST = ("client", "datasets", "parse")  # in --smoke, whose works otherwise t
 
 
 class Bench:
-    """What a work gets: the options, directories, and what it needs of programs, servers and clients."""
+    """Gives a work its options and directories, and makes the programs, servers and clients that it needs."""
 
     def __init__(self, options, work, directory, congestion):
         """work: a directory that is removed after the work; directory: one for large files; congestion: the control in

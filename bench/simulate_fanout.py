@@ -75,7 +75,7 @@ ASSUMPTIONS = [
     ("spread", 0, "s", "racks begin at random times within so many seconds", "all at once, the worst case"),
     ("fail", 0, "", "replicas that die; less than --servers", "none"),
     ("fail-at", 1, "s", "when they die", ""),
-    ("retry", 2, "s", "until their clients go on elsewhere, where they stopped",
+    ("retry", 2, "s", "until their clients resume at another server",
      "a health check of a second, and a retry"),
     ("seed", 1, "", "of all that is random", ""),
 ]
@@ -330,7 +330,7 @@ class Site:
         self.read_locally(name, ranks, start, [fetch])
 
     def fail_servers(self, now, groups):
-        """Takes --fail replicas away. Their transfers stop where they are, and go on at the others after --retry."""
+        """Takes --fail replicas away. Their transfers stop, and resume at the others after --retry."""
         a = self.a
         dead = ["server %d" % number_ for number_ in range(a.fail)] if a.balance == "hash" else []
         survivors = [pool for pool in self.pools if pool not in dead]
@@ -346,7 +346,7 @@ class Site:
         return moved
 
     def move(self, group, pool, share, survivors, now, start):
-        """Moves a share of a group's members to the survivors, and returns the groups that go on from `start` on."""
+        """Moves a share of a group's members to the survivors, and returns the groups that resume at `start`."""
         rest = {name: factor for name, factor in group.uses.items() if not name.startswith(pool + ": ")}
         moved = [Group(group.count * share / len(survivors), group.nbytes,
                        {**rest, survivor + ": NIC": 1, survivor + ": CPU": 1}, start, list(group.after), group.tag,

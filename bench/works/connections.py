@@ -32,8 +32,8 @@ STEP_BYTES = 64 << 10
 
 
 def slow_open(server, path, ranges, status=b"206"):
-    """Opens connections that each ask for one (offset, length), or for the path as it is when that is None, and read
-    almost nothing of the answers. Returns their sockets."""
+    """Opens connections that each ask for one (offset, length), or without one for the whole path, and read almost
+    nothing of the answers. Returns their sockets."""
     sockets = []
     for given in ranges:
         s = socket.socket()
@@ -237,7 +237,7 @@ def held(bench):
     about = ["ranges of %s on %d connections, alone and beside %d more that were each answered one such range and then "
              "idle" % (bytes_text(SHORT_BYTES), WORKING, idle),
              "%s connections that one client opens as fast as it can, each asking for one range of %s, at most 64 of "
-             "them at once, and holds open; the server is started anew in each of %d rounds"
+             "them at once, and holds open; the server is started again in each of %d rounds"
              % (number(count, 0), bytes_text(SHORT_BYTES), options.rounds),
              rounds_text(options), disturbed_note(samples)]
     return result("Connections that are held open", about,
@@ -362,8 +362,8 @@ def tail(bench):
         row["most_us"] = max(s["max_us"] for s in samples[row["server"],][row["beside"]])
     about = ["ranges of %s on one connection, a request every %g ms unless the answer before it has not come"
              % (bytes_text(SHORT_BYTES), INTERVAL_US / 1000),
-             "streams: ranges of %s on %d connections without end, %s; plans: %d clients, each of which registers one "
-             "plan after the other for 2 ranks of a model of %s tensors, none twice"
+             "streams: ranges of %s on %d connections without end, %s; plans: %d clients that each register one plan "
+             "after the other for 2 ranks of a model of %s tensors, none twice"
              % (bytes_text(min(STREAM_BYTES, fixture.tensor_bytes)), STREAMS, stream_load.reader_text(), PLANNERS,
                 number(tensors, 0)),
              "%d rounds of %g s: medians, the largest of all rounds as max, and medians of the rounds' ratios"

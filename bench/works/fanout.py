@@ -20,7 +20,7 @@ import servers  # noqa: E402
 from measure import BenchError, LeftOut, bytes_text, first_line, median, number, result, table  # noqa: E402
 
 MODEL = "bench/llama"
-TURNS = {"ranks": 5, "whole": 1}  # in each round, of which the median counts: a rank file takes a fraction of a second
+TURNS = {"ranks": 5, "whole": 1}  # in each round, whose median counts: a rank file takes a fraction of a second
 PRIVATE = "mount -t tmpfs tmpfs /run && ip link set lo up && exec \"$@\""
 NEEDED = ("tensord", "rates", "ranks", "rounds", "node", "layers", "congestion", "mtu")
 
@@ -164,8 +164,8 @@ def run(bench):
                 bytes_text(rows[0]["whole_bytes"]), first_line(["curl", "--version"])),
              "medians of %d rounds, each with a cold cache at %d Mbit/s from its ranks; seconds since the first "
              "request; s/GB is the cache's processor time" % (options.rounds, options.node) if options.node else
-             "medians of %d rounds, in each of which rank files are fetched %d times; the slowest of the transfers at "
-             "once; s/GB is the server's processor time" % (options.rounds, TURNS["ranks"])]
+             "medians of %d rounds, each with %d fetches of the rank files; the slowest of the transfers at once; "
+             "s/GB is the server's processor time" % (options.rounds, TURNS["ranks"])]
     return result("Ranks over a link", about, [table(columns, cells)], rows=rows,
                   samples=None) | {"mtu": options.mtu}
 

@@ -147,7 +147,7 @@ def parse(bench):
              "peers: Python %s, one process that has imported everything and continues to run; what they return is "
              "freed outside the measured time" % peer.python,
              "%d rounds, the sides taking turns; *faster* is the median of the ratios within each round" % rounds]
-    # Without tensord's start, which mostly loads libraries, because the peer does not start anew for each file.
+    # Without tensord's start, which mostly loads libraries, because the peer does not start again for each file.
     return result("Reading a file's structure", about, [
         table(["file", "peer ms", "inspect ms", "of it per file ms", "faster", "faster per file"], cells),
         table(["header", "MiB", "inspect ms", "peak resident MiB", "beyond that of one tensor, by header"],

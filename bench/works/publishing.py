@@ -16,7 +16,7 @@ TREE = files.TREE
 
 
 def scan(bench):
-    """What parsing in a process of its own costs, by the server's own metric."""
+    """Measures what parsing in a process of its own costs, by the server's own metric."""
     root, count = os.path.join(bench.work, "root"), 50 if bench.quick else 2000
     for i in range(count):
         files.write_small(os.path.join(root, "m%06d.safetensors" % i), 8)

@@ -63,7 +63,7 @@ class Relay:
 
 
 def commands(bench, url, sha256, out):
-    """Returns {name: (command, more environment)} of all clients, the programs of some of which may be missing."""
+    """Returns {name: (command, more environment)} of all clients. Some of their programs may be missing."""
     file_url, path = "%s/%s/resolve/main/%s" % (url, MODEL, NAME), os.path.join(out, NAME)
     pull = [bench.options.tensord, "pull", url, MODEL, "-o", out, "--quiet", "--connections"]
     aria = ["aria2c", "-q", "--file-allocation=none", "--checksum=sha-256=" + sha256, "-k", "1M", "-d", out, "-o", NAME,

@@ -265,8 +265,8 @@ CACHES = {
 
 
 def cache(bench):
-    """What nginx costs in processor time that fetches a file in slices and stores it, that answers from the cache, and
-    that has to ask again for each piece (304), as the profile `scale` does after a second."""
+    """Measures the processor time of an nginx that fetches a file in slices and stores it, that answers from its cache,
+    and that has to ask again for each piece (304), as the profile `scale` does after a second."""
     load, options, samples = bench.load(), bench.options, {}
 
     def one(server, size, connections, extra, pause_s):
