@@ -80,19 +80,21 @@ def read_safetensors(path):
         return list(f.keys())
 
 
+MAKERS = {"torch": make_torch, "hdf5": make_hdf5, "safetensors": make_safetensors}
+READERS = {"torch": read_torch, "hdf5": read_hdf5, "safetensors": read_safetensors}
+
+
 class Parse:
     """The readers that `tensord inspect` is compared with."""
 
     packages = ("torch", "h5py", "safetensors", "numpy")
-    make = {"torch": make_torch, "hdf5": make_hdf5, "safetensors": make_safetensors}
-    read = {"torch": read_torch, "hdf5": read_hdf5, "safetensors": read_safetensors}
 
     def answer(self, request):
         if request["do"] == "make":
-            self.make[request["kind"]](request["path"])
+            MAKERS[request["kind"]](request["path"])
             return {}
         begin = time.perf_counter_ns()
-        result = self.read[request["kind"]](request["path"])
+        result = READERS[request["kind"]](request["path"])
         ns = time.perf_counter_ns() - begin
         if request["do"] == "names":
             return {"names": sorted(result), "offsets": result if request["kind"] == "hdf5" else None}
@@ -307,7 +309,7 @@ class Client:
         model = tensord.open_model(request["url"], progress=False)
         made = {}
         with tensord.safe_open(model, "pt", lazy=True) as f, deferred(model):
-            for name in f.keys():
+            for name in f.keys():  # noqa: SIM118
                 tensor = f.get_tensor(name)
                 part = tensor
                 for dim, names in enumerate((COLUMN_WISE, ROW_WISE)):

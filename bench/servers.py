@@ -224,7 +224,7 @@ class Server:
         return status
 
     def pids(self):
-        return [self.process.pid] + self.extra_pids
+        return [self.process.pid, *self.extra_pids]
 
     def cpu_s(self):
         return sum(process_cpu_s(pid) for pid in self.pids())
@@ -331,7 +331,7 @@ class Tensord(Server):
     def command(self):
         inside = ["ip", "netns", "exec", self.namespace] if self.namespace else []
         return [*inside, self.binary, "serve", self.root, "--listen", "%s:%d" % (self.address, self.port),
-                "--access-log", "off", "--hash-threads", "0"] + self.options  # the last of two equal options counts
+                "--access-log", "off", "--hash-threads", "0", *self.options]  # the last of two equal options counts
 
     def start(self):
         self.port = 0

@@ -213,7 +213,7 @@ def held(bench):
     idle, count, settle_s = (200, 200, 0.1) if bench.quick else (1000, 10_000, SETTLE_S)
     count = options.held_connections or count
     most = max(count, idle) + 2 * WORKING
-    compared = [s for s in bench.servers(connections=most)]
+    compared = bench.servers(connections=most)
     program = bench.program("hold_connections")
 
     def holder(server, connections):

@@ -68,7 +68,7 @@ def measure_ways(bench, peer, server, model, before=None):
     what = {"url": "tensord://127.0.0.1:%d/%s" % (server.port, MODEL), "port": server.port, "s3": server.s3,
             "file": "/models/%s/files/model.safetensors" % MODEL, "offset": offset, "model": MODEL, "work": bench.work}
     groups = [(tuple(way for name in ways for way in (name, name + " before") if not way.endswith(" before")
-                     or before and name in BEFORE), turns) for ways, turns in GROUPS]
+                     or (before and name in BEFORE)), turns) for ways, turns in GROUPS]
 
     def ask(way, given):
         return (before if way.endswith(" before") else peer).request(do=way.split()[0], **given)

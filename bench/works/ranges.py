@@ -183,7 +183,7 @@ def hashing(bench):
              "end, and is stopped while the other is measured; %s were hashed" % bytes_text(int(hashed)),
              rounds_text(options), disturbed_note(samples)]
     return result("Serving while files are hashed", about,
-                  [rows_table(rows, COLUMNS[:7] + [("rate / quiet", "rate / quiet", times)])],
+                  [rows_table(rows, [*COLUMNS[:7], ("rate / quiet", "rate / quiet", times)])],
                   [at_least("rate while hashing / rate, " + cell_text(r), r["rate / quiet"], KEPT_RATE)
                    for r in rows if r["server"] == "hashing"], rows, samples)
 
@@ -207,10 +207,8 @@ def cold_run(load, server, range_bytes, order, connections):
     files.drop_cache(path)
     with server:
         resident = files.make_cold(path)
-        if range_bytes == WHOLE:
-            extra = ["--requests", connections]  # each connection reads the whole file
-        else:
-            extra = ["--order", order, "--once"]  # the connections together read every byte once
+        # Each connection reads the whole file, or all together read every byte once.
+        extra = ["--requests", connections] if range_bytes == WHOLE else ["--order", order, "--once"]
         sample = load.run(server, range_bytes, connections, extra, seed=11)
         if (connections == 1 or range_bytes != WHOLE) and files.resident_fraction(path) < 0.9:
             raise BenchError("after reading it whole, less than 90%% of %s is cached: memory is short" % path)

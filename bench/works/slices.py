@@ -58,7 +58,7 @@ def measure_rates(bench, load, compared, root, places):
         with open(path, "rb") as f:
             wanted = b"".join(os.pread(f.fileno(), run, runs[0] + row * runs[2]) for row in range(runs[3]))
             contiguous = os.pread(f.fileno(), size, place[1])
-        parts = {name: ("/%d/%d/%d/%d" % runs, size) for name in compared}
+        parts = dict.fromkeys(compared, ("/%d/%d/%d/%d" % runs, size))
         parts["tensord"] = ("/models/rows/tensors/rows%d?shard=1:%d/%d" % (run, RANK, TP), size)
         parts["nginx"] = ("/rows/model.safetensors", os.path.getsize(path))
         for name, (url, _) in parts.items():
