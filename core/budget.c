@@ -24,7 +24,7 @@ struct td_budget *td_shared_budget_of(struct td_shared_budget *budget, uint64_t 
     return &budget->shares[client % TD_BUDGET_SHARES];
 }
 
-/* Returns whether so many bytes fit when `used` are taken, of which `replaced` count as free. */
+/* Returns whether so many bytes fit when `used` are taken and `replaced` of the taken ones count as free. */
 static bool fits(const struct td_budget *budget, size_t used, size_t bytes, size_t replaced)
 {
     size_t staying = used > replaced ? used - replaced : 0;

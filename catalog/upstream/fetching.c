@@ -54,10 +54,9 @@ static enum td_upstream_failure failure_of(const struct td_error *why)
     }
 }
 
-/* Remembers the tags of files of which readers may have wrong bytes: of those that have been given some before their
- * file was checked, and of the file whose late digest was another. The next fetch may send others in their place,
- * whatever this one has failed of. The intake has failed, so nobody is given more; `snapshot` (NULL: none) is the one
- * it had. */
+/* Remembers the tags of files whose readers may have wrong bytes: readers got some before the file was checked, or its
+ * late digest was another. The next fetch may send other bytes, whatever this one failed of. The intake has failed, so
+ * readers get no more; `snapshot` (NULL: none) is the one it had. */
 static void note_wrong(struct td_fetching *f, const struct td_intake *intake, const struct td_snapshot *snapshot)
 {
     size_t wrong = atomic_load(&intake->wrong_file);
@@ -231,9 +230,8 @@ static bool is_found_by_scans(const char *path)
     return true;
 }
 
-/* Asks the upstream for the list, of which the caller frees *model in any case. Files that no scan would find are left
- * out, so that the model is the same one, of the same commit, while it arrives and when it is published. Without the
- * lock. */
+/* Asks the upstream for the list. Leaves out files that no scan would find, so that the model is the same one, of the
+ * same commit, while it arrives and when it is published. The caller frees *model in any case. Without the lock. */
 static bool ask_for_list(struct td_fetching *f, struct td_intake *intake, struct td_remote_model *model,
                          struct td_error *err)
 {
