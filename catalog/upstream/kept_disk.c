@@ -213,12 +213,6 @@ void td_kept_disk_path(const struct td_kept_disk *disk, const char *name, char o
     (void)snprintf(out, TD_KEPT_PATH_BYTES, "/proc/self/fd/%d/%s", disk->fd, name);
 }
 
-bool td_kept_disk_place(const struct td_kept_disk *disk, const char *id, char out[PATH_MAX])
-{
-    int n = snprintf(out, PATH_MAX, "%s/%s", disk->root, id);
-    return n > 0 && n < PATH_MAX;
-}
-
 /* Splits an id into the name of the directory that the model is in, "." for one without organisation, and its own. */
 static const char *split_id(const char *id, char parent[TD_UPSTREAM_ID_BYTES])
 {
@@ -348,11 +342,12 @@ static bool is_as_published(const struct td_kept_note *note, const char *directo
     return note->tree[0] != '\0' && td_published_tree_tag(directory, tree) && strcmp(tree, note->tree) == 0;
 }
 
-bool td_kept_disk_is_untouched(const struct td_kept_disk *disk, const struct td_kept_note *note)
+/* Returns whether the model's place has the directory that was published there, and nothing in it has changed. */
+static bool is_untouched(const struct td_kept_disk *disk, const struct td_kept_note *note)
 {
     char place[PATH_MAX];
-    return td_kept_disk_place(disk, note->id, place) && td_kept_disk_is_in_place(disk, note) &&
-           is_as_published(note, place);
+    int n = snprintf(place, sizeof place, "%s/%s", disk->root, note->id);
+    return n > 0 && n < PATH_MAX && td_kept_disk_is_in_place(disk, note) && is_as_published(note, place);
 }
 
 /* Moves a model out of the served directory to `check`. Returns false, with errno, when it cannot be moved. */
@@ -443,7 +438,7 @@ static const char *take_away(struct td_kept_disk *disk, const struct td_kept_not
     const char *why = changed;
     *is_in_place = true;
     td_kept_disk_path(disk, check, path);
-    if (!td_kept_disk_is_untouched(disk, note))
+    if (!is_untouched(disk, note))
         return changed;
     if (!move_to_check(disk, note->id, check))
         return strerror(errno);

@@ -53,9 +53,6 @@ bool td_kept_disk_each(const struct td_kept_disk *disk, const char *folder,
  * taken the store's place. Messages name it by the served directory. */
 void td_kept_disk_path(const struct td_kept_disk *disk, const char *name, char out[TD_KEPT_PATH_BYTES]);
 
-/* Writes the path of a model's place, from the root of the file system. Returns false when it is too long. */
-bool td_kept_disk_place(const struct td_kept_disk *disk, const char *id, char out[PATH_MAX]);
-
 /* Opens the directory that a model has its place in, and sets *name to the model's name there, a part of the id.
  * Returns the descriptor, or -1 with errno. */
 int td_kept_disk_open_parent(const struct td_kept_disk *disk, const char *id, const char **name);
@@ -82,9 +79,6 @@ bool td_kept_disk_open_incoming(const struct td_kept_disk *disk, const char *key
 /* Returns whether the model's place has the directory that was published there: the same inode of the same file system,
  * whose number may have been used again, and no name in it added or removed since. */
 bool td_kept_disk_is_in_place(const struct td_kept_disk *disk, const struct td_kept_note *note);
-
-/* Returns whether that directory, and everything in it at any depth, is as it was published. May take long. */
-bool td_kept_disk_is_untouched(const struct td_kept_disk *disk, const struct td_kept_note *note);
 
 /* Removes an incomplete model. */
 void td_kept_disk_remove_incoming(struct td_kept_disk *disk, const char *key);

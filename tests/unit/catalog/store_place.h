@@ -54,15 +54,10 @@ static inline bool is_config(void *context, const char *path)
     return strcmp(path, "config.json") == 0 || strcmp(path, "d/config.json") == 0;
 }
 
-static inline void publish_as(struct td_upstream_store *store, const char *id, bool is_verified)
-{
-    struct td_error err = TD_ERROR_INIT;
-    CHECK(td_upstream_store_publish(store, id, is_verified, is_config, NULL, &err), "%s", err.message);
-}
-
 static inline void publish(struct td_upstream_store *store, const char *id)
 {
-    publish_as(store, id, true);
+    struct td_error err = TD_ERROR_INIT;
+    CHECK(td_upstream_store_publish(store, id, true, is_config, NULL, &err), "%s", err.message);
 }
 
 static inline void keep(struct td_upstream_store *store, const char *id, uint64_t bytes)
@@ -72,7 +67,7 @@ static inline void keep(struct td_upstream_store *store, const char *id, uint64_
 }
 
 /* As keep, with a directory in the model and a file in that: config.json and d/config.json, both "{}". */
-static inline void keep_deep(struct td_upstream_store *store, const char *id, uint64_t bytes, bool is_verified)
+static inline void keep_deep(struct td_upstream_store *store, const char *id, uint64_t bytes)
 {
     struct td_error err = TD_ERROR_INIT;
     struct td_root *folder = NULL;
@@ -83,7 +78,7 @@ static inline void keep_deep(struct td_upstream_store *store, const char *id, ui
     assert_int_equal(mkdirat(folder->fd, "d", 0755), 0);
     put(folder->fd, "d/config.json", "{}");
     td_root_unref(folder);
-    publish_as(store, id, is_verified);
+    publish(store, id);
 }
 
 /* Writes the name of something in the store that is called by a model's key: "records/KEY" for "records/%s". */

@@ -118,11 +118,11 @@ static void what_the_operator_has_is_left_alone(void **state)
     tree_text(&tree, "swapped/config.json", "the operator's own");
     keep(store, "added", 10);
     tree_text(&tree, "added/notes.txt", "the operator's own");
-    keep_deep(store, "org/deep", 10, true);
+    keep_deep(store, "org/deep", 10);
     tree_text(&tree, "org/deep/d/precious.bin", "the operator's own");
-    keep_deep(store, "org/written", 10, true);
+    keep_deep(store, "org/written", 10);
     tree_poke(&tree, "org/written/d/config.json", 0, "[]", 2);
-    keep_deep(store, "untouched", 10, true);
+    keep_deep(store, "untouched", 10);
     assert_true(td_upstream_store_begin(store, "new", 95, &folder, &began_s, &evicted, NULL)); /* makes room */
     td_root_unref(folder);
     assert_int_equal(evicted, 1); /* of others the record goes, and the operator's directory stays */
@@ -145,7 +145,7 @@ static void a_model_that_was_being_compared_at_a_kill_goes_back(void **state)
     (void)state;
     tree_open(&tree);
     struct td_upstream_store *store = open_store(&tree, 100);
-    keep_deep(store, "org/name", 10, true);
+    keep_deep(store, "org/name", 10);
     td_upstream_store_close(store);
     name_in_store("check/%s", "org/name", name);
     tree_rename(&tree, "org/name", name);
