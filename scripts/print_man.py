@@ -29,7 +29,7 @@ def sentence(text):
 
 
 def entries(lines):
-    """Yields (term, text) of indented lines: two blanks begin a term, two blanks more end it, more go on."""
+    """Yields (term, text) of indented lines: two blanks begin a term, two blanks end it; deeper lines continue it."""
     term, text = None, []
     for line in lines:
         begins = re.match(r"  (\S.*?)(?:  +(.*))?$", line)
