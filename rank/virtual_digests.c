@@ -1,16 +1,16 @@
-/* Plan: each share has its records in an array, in the order in which they were added. Two hash tables (open
- * addressing) hold numbers of records: one by key, one by SHA-256, from which records with an equal SHA-256 are linked,
- * the newest first. A full array loses a half; both tables are then made anew, and so is the log on disk
- * (catalog/digests/batched_log), whose lock guards the tables, too.
+/* Plan: each share is a table of records (catalog/digests/record_table) with an index by key, and one by SHA-256, from
+ * which records with an equal SHA-256 are linked, the newest first. A full share loses a half, and the log on disk
+ * (catalog/digests/batched_log), whose lock guards the tables, too, is then written anew.
  *
- * Hard: a record whose key was added again with another digest stays in the array but is no longer found by its key, so
+ * Hard: a record whose key was added again with another digest stays in the table but is no longer found by its key, so
  * an origin alone proves nothing. */
 #include "rank/virtual_digests.h"
 
 #include "catalog/digests/batched_log.h"
-#include "core/array.h"
+#include "catalog/digests/record_table.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,23 +35,16 @@ static const struct td_record_log_kind kind = {.name = "virtual-digests",
                                                .type = 1,
                                                .payload_bytes = sizeof(struct stored)};
 
-enum { NONE = 0 }; /* tables and links hold numbers of records plus 1 */
-
 struct record {
     struct td_virtual_key key;
     struct td_virtual_digest digest;
     uint64_t last_use; /* grows with each use of any record; 0: is to be dropped */
     bool is_recent;    /* while records are chosen to be dropped: it is one of the last TD_VIRTUAL_RECENT_USES */
-    uint32_t next;     /* the record before with an equal SHA-256, plus 1; or NONE */
+    uint32_t link;     /* for the index by SHA-256 */
 };
 
-/* The records of one share. */
-struct table {
-    struct record *records;
-    size_t count, capacity, most;
-    uint32_t *by_key, *by_sum; /* slot_count slots each, at most half full */
-    size_t slot_count;
-};
+/* The indexes of a table. */
+enum { BY_KEY, BY_SUM, INDEXES };
 
 enum { LAYERS, RANKS, DOCUMENTS, SHARES };
 
@@ -61,75 +54,15 @@ static const size_t most_records[SHARES] = {
 struct td_virtual_digests {
     struct td_batched_log log;
     /* under the lock of `log` */
-    struct table tables[SHARES];
+    struct td_record_table tables[SHARES];
     uint64_t uses;
 };
 
 /* ---- the tables ---------------------------------------------------------------------------------------- */
 
-/* Returns the slot that a key or a SHA-256 begins to look at: its first bytes are as good as any hash. */
-static size_t first_slot(const struct table *table, const uint8_t *bytes)
+static struct record *record_at(const struct td_record_table *table, size_t i)
 {
-    uint64_t hash;
-    memcpy(&hash, bytes, sizeof hash);
-    return (size_t)hash & (table->slot_count - 1);
-}
-
-/* Returns the slot of this key, or the free one where it belongs. There is always a free one. */
-static uint32_t *slot_of_key(const struct table *table, const struct td_virtual_key *key)
-{
-    size_t at = first_slot(table, key->bytes);
-    while (table->by_key[at] != NONE &&
-           memcmp(table->records[table->by_key[at] - 1].key.bytes, key->bytes, sizeof key->bytes) != 0)
-        at = (at + 1) & (table->slot_count - 1);
-    return &table->by_key[at];
-}
-
-/* Does the same for a SHA-256. */
-static uint32_t *slot_of_sum(const struct table *table, const uint8_t *sum)
-{
-    size_t at = first_slot(table, sum);
-    while (table->by_sum[at] != NONE &&
-           memcmp(table->records[table->by_sum[at] - 1].digest.sum, sum, TD_SHA256_BYTES) != 0)
-        at = (at + 1) & (table->slot_count - 1);
-    return &table->by_sum[at];
-}
-
-/* Puts record i into both tables. */
-static void link_record(struct table *table, size_t i)
-{
-    struct record *record = &table->records[i];
-    uint32_t *newest = slot_of_sum(table, record->digest.sum);
-    *slot_of_key(table, &record->key) = (uint32_t)i + 1;
-    record->next = *newest;
-    *newest = (uint32_t)i + 1;
-}
-
-static void link_all(struct table *table)
-{
-    memset(table->by_key, 0, table->slot_count * sizeof *table->by_key);
-    memset(table->by_sum, 0, table->slot_count * sizeof *table->by_sum);
-    for (size_t i = 0; i < table->count; i++)
-        link_record(table, i);
-}
-
-/* Makes both tables anew with this number of slots, a power of two. */
-static bool set_slots(struct table *table, size_t slot_count)
-{
-    uint32_t *by_key = calloc(slot_count, sizeof *by_key);
-    uint32_t *by_sum = calloc(slot_count, sizeof *by_sum);
-    if (by_key == NULL || by_sum == NULL) {
-        free(by_key);
-        free(by_sum);
-        return false;
-    }
-    free(table->by_key);
-    free(table->by_sum);
-    table->by_key = by_key;
-    table->by_sum = by_sum;
-    table->slot_count = slot_count;
-    link_all(table);
-    return true;
+    return (struct record *)(void *)table->records + i;
 }
 
 static bool is_large(const struct record *record)
@@ -151,80 +84,62 @@ static int compare_worth(const void *a, const void *b)
 }
 
 /* Marks a number of records to be dropped: those of the least worth, or the oldest where memory is short. */
-static void mark_dropped(struct table *table, size_t number)
+static void mark_dropped(const struct td_record_table *table, size_t number)
 {
     struct record **by_worth = malloc(table->count * sizeof(struct record *));
     uint64_t newest = 0;
     for (size_t i = 0; i < table->count; i++)
-        newest = table->records[i].last_use > newest ? table->records[i].last_use : newest;
+        newest = record_at(table, i)->last_use > newest ? record_at(table, i)->last_use : newest;
     for (size_t i = 0; i < table->count; i++)
-        table->records[i].is_recent = newest - table->records[i].last_use < TD_VIRTUAL_RECENT_USES;
+        record_at(table, i)->is_recent = newest - record_at(table, i)->last_use < TD_VIRTUAL_RECENT_USES;
     for (size_t i = 0; by_worth != NULL && i < table->count; i++)
-        by_worth[i] = &table->records[i];
+        by_worth[i] = record_at(table, i);
     if (by_worth != NULL)
         qsort(by_worth, table->count, sizeof(struct record *), compare_worth);
     for (size_t i = 0; i < number; i++)
-        (by_worth != NULL ? by_worth[i] : &table->records[i])->last_use = 0;
+        (by_worth != NULL ? by_worth[i] : record_at(table, i))->last_use = 0;
     free(by_worth);
 }
 
-/* Drops a half of the records. */
-static void halve(struct table *table)
+static bool is_kept(void *context, const void *record)
 {
-    size_t kept = 0;
-    mark_dropped(table, table->count / 2);
-    for (size_t i = 0; i < table->count; i++)
-        if (table->records[i].last_use != 0)
-            table->records[kept++] = table->records[i];
-    table->count = kept;
-    link_all(table);
+    (void)context;
+    return ((const struct record *)record)->last_use != 0;
 }
 
-/* Makes room for one more record. Returns false for want of memory. Sets *halved if others were dropped. */
-static bool make_room(struct table *table, bool *halved)
-{
-    if (table->count == table->most) {
-        halve(table);
-        *halved = true;
-    }
-    return TD_ARRAY_GROW(table->records, table->count, table->capacity, NULL) &&
-           (table->count + 1 <= table->slot_count / 2 || set_slots(table, table->slot_count * 2));
-}
-
-static struct table *table_of(struct td_virtual_digests *digests, const struct td_virtual_digest *digest)
+static size_t share_of(const struct td_virtual_digest *digest)
 {
     if (digest->is_document)
-        return &digests->tables[DOCUMENTS];
-    return &digests->tables[digest->origin.kind == TD_REVISION_FILES ? LAYERS : RANKS];
+        return DOCUMENTS;
+    return digest->origin.kind == TD_REVISION_FILES ? LAYERS : RANKS;
 }
 
-/* Adds a record. Returns false when memory is short. Sets *news to whether the key was unknown or had another digest.
- */
+/* Adds a record; a full share loses a half of its records first. Returns false when memory is short. Sets *news to
+ * whether the key was unknown or had another digest. */
 static bool put(struct td_virtual_digests *digests, const struct td_virtual_key *key,
                 const struct td_virtual_digest *digest, bool *news)
 {
-    struct table *table = table_of(digests, digest);
-    uint32_t known = *slot_of_key(table, key);
-    *news = known == NONE || memcmp(table->records[known - 1].digest.sum, digest->sum, TD_SHA256_BYTES) != 0;
+    const size_t share = share_of(digest);
+    struct td_record_table *table = &digests->tables[share];
+    const struct record *known = td_record_table_find(table, BY_KEY, key);
+    *news = known == NULL || memcmp(known->digest.sum, digest->sum, TD_SHA256_BYTES) != 0;
     if (!*news)
         return true;
-    if (!make_room(table, &digests->log.is_stale))
-        return false;
-    table->records[table->count] = (struct record){.key = *key, .digest = *digest, .last_use = ++digests->uses};
-    link_record(table, table->count);
-    table->count++;
-    return true;
+    if (table->count == most_records[share]) {
+        mark_dropped(table, table->count / 2);
+        td_record_table_sift(table, is_kept, NULL);
+        digests->log.is_stale = true;
+    }
+    const struct record record = {.key = *key, .digest = *digest, .last_use = ++digests->uses};
+    return td_record_table_add(table, &record);
 }
 
 /* Returns the record with this key, or NULL. */
 static struct record *find(struct td_virtual_digests *digests, const struct td_virtual_key *key)
 {
     struct record *record = NULL;
-    for (size_t i = 0; record == NULL && i < SHARES; i++) {
-        uint32_t known = *slot_of_key(&digests->tables[i], key);
-        if (known != NONE)
-            record = &digests->tables[i].records[known - 1];
-    }
+    for (size_t i = 0; record == NULL && i < SHARES; i++)
+        record = td_record_table_find(&digests->tables[i], BY_KEY, key);
     return record;
 }
 
@@ -271,9 +186,9 @@ static size_t next_stored(void *context, uint64_t *at, void *payloads, size_t mo
     uint64_t before = 0;
     size_t count = 0;
     for (size_t share = 0; share < SHARES; share++) {
-        const struct table *table = &digests->tables[share];
+        const struct td_record_table *table = &digests->tables[share];
         for (; *at < before + table->count && count < most; ++*at) {
-            const struct record *record = &table->records[*at - before];
+            const struct record *record = record_at(table, (size_t)(*at - before));
             stored[count++] = stored_of(&record->key, &record->digest);
         }
         before += table->count;
@@ -286,26 +201,33 @@ void td_virtual_digests_flush(struct td_virtual_digests *digests)
     td_batched_log_flush(&digests->log);
 }
 
+void td_virtual_digests_flush_if_due(struct td_virtual_digests *digests)
+{
+    td_batched_log_flush_if_due(&digests->log);
+}
+
 /* ---- use ----------------------------------------------------------------------------------------------- */
 
 static bool init_tables(struct td_virtual_digests *digests)
 {
-    enum { FIRST_SLOTS = 256 };
     bool ok = true;
     for (size_t i = 0; ok && i < SHARES; i++) {
-        digests->tables[i].most = most_records[i];
-        ok = set_slots(&digests->tables[i], FIRST_SLOTS);
+        digests->tables[i] = (struct td_record_table){
+            .record_bytes = sizeof(struct record),
+            .index_count = INDEXES,
+            .parts = {[BY_KEY] = {.off = offsetof(struct record, key), .bytes = sizeof(struct td_virtual_key)},
+                      [BY_SUM] = {.off = offsetof(struct record, digest.sum),
+                                  .bytes = TD_SHA256_BYTES,
+                                  .link_off = offsetof(struct record, link)}}};
+        ok = td_record_table_init(&digests->tables[i]);
     }
     return ok;
 }
 
 static void fini_tables(struct td_virtual_digests *digests)
 {
-    for (size_t i = 0; i < SHARES; i++) {
-        free(digests->tables[i].records);
-        free(digests->tables[i].by_key);
-        free(digests->tables[i].by_sum);
-    }
+    for (size_t i = 0; i < SHARES; i++)
+        td_record_table_fini(&digests->tables[i]);
 }
 
 bool td_virtual_digests_create(struct td_virtual_digests **out, struct td_error *err)
@@ -370,15 +292,16 @@ static bool is_same(const struct td_virtual_revision *a, const struct td_virtual
 size_t td_virtual_digests_origins(struct td_virtual_digests *digests, bool of_documents,
                                   const uint8_t sum[TD_SHA256_BYTES], struct td_virtual_revision *out, size_t capacity)
 {
-    struct table *table = &digests->tables[of_documents ? DOCUMENTS : RANKS];
+    const struct td_record_table *table = &digests->tables[of_documents ? DOCUMENTS : RANKS];
     size_t count = 0;
     size_t looks = 0;
     pthread_mutex_lock(&digests->log.lock);
-    for (uint32_t at = *slot_of_sum(table, sum); at != NONE && count < capacity && looks < TD_VIRTUAL_ORIGINS_MAX;
-         at = table->records[at - 1].next, looks++) {
-        const struct td_virtual_revision *origin = &table->records[at - 1].digest.origin;
+    for (struct record *record = td_record_table_find(table, BY_SUM, sum);
+         record != NULL && count < capacity && looks < TD_VIRTUAL_ORIGINS_MAX;
+         record = td_record_table_before(table, BY_SUM, record), looks++) {
+        const struct td_virtual_revision *origin = &record->digest.origin;
         bool is_known = origin->kind == TD_REVISION_FILES;
-        table->records[at - 1].last_use = ++digests->uses;
+        record->last_use = ++digests->uses;
         for (size_t i = 0; i < count && !is_known; i++)
             is_known = is_same(&out[i], origin);
         if (!is_known)

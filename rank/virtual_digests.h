@@ -68,6 +68,9 @@ void td_virtual_digests_add(struct td_virtual_digests *digests, const struct td_
 /* Writes the waiting records and waits until they are on the disk. */
 void td_virtual_digests_flush(struct td_virtual_digests *digests);
 
+/* Does the same, at most once a second; else does nothing. */
+void td_virtual_digests_flush_if_due(struct td_virtual_digests *digests);
+
 /* Copies the different origins of documents, or else of rank files, with this SHA-256, the newest first, at most
  * `capacity`. Returns their number. An origin is a hint: the caller must make the key of the file in that revision, and
  * look for it with td_virtual_digests_find. */

@@ -12,7 +12,6 @@
  * all jobs takes large ones first, since the other one takes none of them. */
 #include "rank/virtual_hasher.h"
 
-#include "core/clock.h"
 #include "core/log.h"
 #include "core/waiting.h"
 #include "storage/composed.h"
@@ -27,8 +26,6 @@
 #include <string.h>
 
 enum { WINDOW_BYTES = 256 * 1024, SPAN_BYTES = 16 * 1024 * 1024, THREADS = 2 };
-
-static const uint64_t flush_ns = 1000000000;
 
 /* The errors that are remembered. A request begins with at most so many files before it waits. */
 enum { FAILURES = TD_VIRTUAL_HASHER_OWN };
@@ -59,7 +56,6 @@ struct td_virtual_hasher {
     struct td_work_queue *queue;
     uint8_t *windows; /* WINDOW_BYTES for each thread */
     struct td_cancel cancel;
-    _Atomic uint64_t last_flush_ns;
     /* under the lock of the queue */
     bool has_news;                     /* digests may wait to be written */
     struct failure failures[FAILURES]; /* a ring */
@@ -411,14 +407,6 @@ static bool hash_body(struct job *job, uint8_t sum[TD_SHA256_BYTES], struct td_e
     return ok;
 }
 
-static void flush_now_and_then(struct td_virtual_hasher *hasher)
-{
-    uint64_t now_ns = td_clock_ns();
-    uint64_t last_ns = atomic_load(&hasher->last_flush_ns);
-    if (now_ns - last_ns >= flush_ns && atomic_compare_exchange_strong(&hasher->last_flush_ns, &last_ns, now_ns))
-        td_virtual_digests_flush(hasher->digests);
-}
-
 /* Hashes the job's file and notes the result. Earlier digests are written first, while nobody waits for them. */
 static bool run_job(void *context, struct td_work_job *work, const struct td_work_thread *thread)
 {
@@ -426,7 +414,7 @@ static bool run_job(void *context, struct td_work_job *work, const struct td_wor
     struct job *job = job_of(work);
     struct td_error err = TD_ERROR_INIT;
     struct td_virtual_digest digest = {.origin = job->file.origin};
-    flush_now_and_then(hasher);
+    td_virtual_digests_flush_if_due(hasher->digests);
     job->window = hasher->windows + thread->number * WINDOW_BYTES;
     bool ok = hash_body(job, digest.sum, &err);
     digest.size_bytes = job->body.total_bytes;

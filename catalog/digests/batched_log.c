@@ -1,5 +1,7 @@
 #include "catalog/digests/batched_log.h"
 
+#include "core/clock.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,6 +90,14 @@ void td_batched_log_flush(struct td_batched_log *log)
     else if (log->file != NULL)
         td_record_log_append(log->file, log->writing, count);
     pthread_mutex_unlock(&log->file_lock);
+}
+
+void td_batched_log_flush_if_due(struct td_batched_log *log)
+{
+    uint64_t now_ns = td_clock_ns();
+    uint64_t last_ns = atomic_load(&log->flushed_ns);
+    if (now_ns - last_ns >= TD_NS_PER_S && atomic_compare_exchange_strong(&log->flushed_ns, &last_ns, now_ns))
+        td_batched_log_flush(log);
 }
 
 bool td_batched_log_is_stored(const struct td_batched_log *log)

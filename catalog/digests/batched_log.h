@@ -10,6 +10,7 @@
 #include "catalog/digests/record_log.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -36,8 +37,9 @@ struct td_batched_log {
     bool is_stale; /* the table has lost records: the log is to be written anew. The owner sets this */
 
     pthread_mutex_t file_lock;
-    struct td_record_log *file; /* NULL until it is opened */
-    uint8_t *writing;           /* room for a batch */
+    struct td_record_log *file;  /* NULL until it is opened */
+    uint8_t *writing;            /* room for a batch */
+    _Atomic uint64_t flushed_ns; /* when td_batched_log_flush_if_due has done so last */
 };
 
 /* Makes a log that stores nothing yet. Returns false, with nothing to undo, when memory is short. */
@@ -60,6 +62,9 @@ void td_batched_log_end_add(struct td_batched_log *log, const void *payload);
 
 /* Writes the waiting records, or a stale log anew, and waits until all is on the disk. */
 void td_batched_log_flush(struct td_batched_log *log);
+
+/* Does the same unless this function has done so in the last second. */
+void td_batched_log_flush_if_due(struct td_batched_log *log);
 
 /* Returns whether added records reach a disk. */
 bool td_batched_log_is_stored(const struct td_batched_log *log);

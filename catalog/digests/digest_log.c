@@ -1,15 +1,16 @@
-/* Plan: a hash table (open addressing, by identity) answers every look-up. A new digest goes into the table and into
- * the batch of a log on disk (batched_log), whose lock guards the table, too. Compacting writes the whole table to a
- * new log. */
+/* Plan: a table of records (record_table) answers every look-up. A new digest goes into the table and into the batch of
+ * a log on disk (batched_log), whose lock guards the table, too. Compacting writes the whole table to a new log. */
 #include "catalog/digests/digest_log.h"
 
 #include "catalog/digests/batched_log.h"
+#include "catalog/digests/record_table.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The payload of a record; it has no padding. */
+/* A record of the table, and its payload in the log; it has no padding. */
 struct record {
     uint64_t device, inode, size_bytes;
     int64_t mtime_ns, ctime_ns;
@@ -27,80 +28,12 @@ static const struct td_record_log_kind kind = {.name = "digests",
                                                .type = 1,
                                                .payload_bytes = sizeof(struct record)};
 
-struct slot {
-    struct td_file_id id;
-    uint8_t sum[TD_SHA256_BYTES];
-    bool used;
-};
-
 struct td_digest_log {
     struct td_batched_log log;
-    /* the table: open addressing, at most three quarters full; under the lock of `log` */
-    struct slot *slots;
-    size_t slot_count, used_count;
+    struct td_record_table table; /* by identity; under the lock of `log` */
 };
 
-/* ---- the table ----------------------------------------------------------------------------------------- */
-
-static uint64_t hash_id(const struct td_file_id *id)
-{
-    const uint64_t words[] = {id->device, id->inode, id->size_bytes, (uint64_t)id->mtime_ns, (uint64_t)id->ctime_ns};
-    uint64_t hash = UINT64_C(14695981039346656037);
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        hash = (hash ^ words[i]) * UINT64_C(1099511628211);
-        hash ^= hash >> 29;
-    }
-    return hash;
-}
-
-/* Returns the slot of this identity, or the free one where it belongs. There is always a free one. */
-static struct slot *find_slot(struct slot *slots, size_t slot_count, const struct td_file_id *id)
-{
-    size_t at = (size_t)hash_id(id) & (slot_count - 1);
-    while (slots[at].used && !td_file_id_equal(&slots[at].id, id))
-        at = (at + 1) & (slot_count - 1);
-    return &slots[at];
-}
-
-static bool grow_table(struct td_digest_log *log)
-{
-    size_t count = log->slot_count == 0 ? 1024 : log->slot_count * 2;
-    struct slot *slots = calloc(count, sizeof *slots);
-    if (slots == NULL)
-        return false;
-    for (size_t i = 0; i < log->slot_count; i++)
-        if (log->slots[i].used)
-            *find_slot(slots, count, &log->slots[i].id) = log->slots[i];
-    free(log->slots);
-    log->slots = slots;
-    log->slot_count = count;
-    return true;
-}
-
-/* Puts a digest into the table. Returns false when there is no room. Sets *news to whether the identity was unknown, or
- * had another digest. */
-static bool table_put(struct td_digest_log *log, const struct td_file_id *id, const uint8_t *sum, bool *news)
-{
-    *news = false;
-    struct slot *slot = find_slot(log->slots, log->slot_count, id);
-    if (!slot->used) {
-        if (log->used_count >= TD_DIGEST_LOG_MAX_RECORDS)
-            return false;
-        if (log->used_count >= log->slot_count / 4 * 3) {
-            if (!grow_table(log))
-                return false;
-            slot = find_slot(log->slots, log->slot_count, id);
-        }
-        log->used_count++;
-    }
-    *news = !slot->used || memcmp(slot->sum, sum, TD_SHA256_BYTES) != 0;
-    slot->used = true;
-    slot->id = *id;
-    memcpy(slot->sum, sum, TD_SHA256_BYTES);
-    return true;
-}
-
-/* ---- opening ------------------------------------------------------------------------------------------- */
+/* ---- records; under the lock --------------------------------------------------------------------------- */
 
 static struct record record_of(const struct td_file_id *id, const uint8_t *sum)
 {
@@ -109,8 +42,20 @@ static struct record record_of(const struct td_file_id *id, const uint8_t *sum)
                             .size_bytes = id->size_bytes,
                             .mtime_ns = id->mtime_ns,
                             .ctime_ns = id->ctime_ns};
-    memcpy(record.sum, sum, TD_SHA256_BYTES);
+    if (sum != NULL)
+        memcpy(record.sum, sum, TD_SHA256_BYTES);
     return record;
+}
+
+/* Puts a record into the table. Returns false when there is no room. Sets *news to whether the identity was unknown, or
+ * had another digest. */
+static bool put(struct td_digest_log *log, const struct record *record, bool *news)
+{
+    struct record *known = td_record_table_find(&log->table, 0, record);
+    *news = known == NULL || memcmp(known->sum, record->sum, TD_SHA256_BYTES) != 0;
+    if (known != NULL)
+        *known = *record;
+    return known != NULL || (log->table.count < TD_DIGEST_LOG_MAX_RECORDS && td_record_table_add(&log->table, record));
 }
 
 /* Puts a record of the file into the table. Returns false for want of memory. */
@@ -120,24 +65,19 @@ static bool take_record(void *context, const void *payload)
     struct record record;
     bool news;
     memcpy(&record, payload, sizeof record);
-    const struct td_file_id id = {.device = record.device,
-                                  .inode = record.inode,
-                                  .size_bytes = record.size_bytes,
-                                  .mtime_ns = record.mtime_ns,
-                                  .ctime_ns = record.ctime_ns};
-    return table_put(log, &id, record.sum, &news) || log->used_count >= TD_DIGEST_LOG_MAX_RECORDS;
+    return put(log, &record, &news) || log->table.count >= TD_DIGEST_LOG_MAX_RECORDS;
 }
 
-/* Copies the next records of the table, from slot *at on. If the table grows while the log is written anew, records can
- * be left out; they are computed again after a restart. */
+/* Copies the next records of the table. If it is compacted while the log is written anew, records can be left out; they
+ * are computed again after a restart. */
 static size_t next_records(void *context, uint64_t *at, void *payloads, size_t most)
 {
-    const struct td_digest_log *log = context;
-    struct record *records = payloads;
-    size_t count = 0;
-    for (; *at < log->slot_count && count < most; ++*at)
-        if (log->slots[*at].used)
-            records[count++] = record_of(&log->slots[*at].id, log->slots[*at].sum);
+    const struct td_record_table *table = &((const struct td_digest_log *)context)->table;
+    size_t left = *at < table->count ? table->count - (size_t)*at : 0;
+    size_t count = left < most ? left : most;
+    if (count > 0)
+        memcpy(payloads, table->records + *at * sizeof(struct record), count * sizeof(struct record));
+    *at += count;
     return count;
 }
 
@@ -148,9 +88,12 @@ bool td_digest_log_open(const char *state_dir, const char *root, enum td_digest_
     const struct td_batched_log_owner owner = {
         .kind = &kind, .take = take_record, .next = next_records, .context = log};
     enum td_record_log_mode how = mode == TD_DIGEST_LOG_WRITE ? TD_RECORD_LOG_WRITE : TD_RECORD_LOG_READ;
-    if (log == NULL || !grow_table(log) || !td_batched_log_init(&log->log, &owner)) {
-        if (log != NULL)
-            free(log->slots);
+    if (log == NULL)
+        return td_error_no_memory(err);
+    log->table = (struct td_record_table){
+        .record_bytes = sizeof(struct record), .index_count = 1, .parts = {{.bytes = offsetof(struct record, sum)}}};
+    if (!td_record_table_init(&log->table) || !td_batched_log_init(&log->log, &owner)) {
+        td_record_table_fini(&log->table);
         free(log);
         return td_error_no_memory(err);
     }
@@ -167,7 +110,7 @@ void td_digest_log_close(struct td_digest_log *log)
     if (log == NULL)
         return;
     td_batched_log_fini(&log->log);
-    free(log->slots);
+    td_record_table_fini(&log->table);
     free(log);
 }
 
@@ -175,13 +118,13 @@ void td_digest_log_close(struct td_digest_log *log)
 
 bool td_digest_log_find(struct td_digest_log *log, const struct td_file_id *id, uint8_t sum[TD_SHA256_BYTES])
 {
+    const struct record wanted = record_of(id, NULL);
     pthread_mutex_lock(&log->log.lock);
-    const struct slot *slot = find_slot(log->slots, log->slot_count, id);
-    bool found = slot->used;
-    if (found)
-        memcpy(sum, slot->sum, TD_SHA256_BYTES);
+    const struct record *found = td_record_table_find(&log->table, 0, &wanted);
+    if (found != NULL)
+        memcpy(sum, found->sum, TD_SHA256_BYTES);
     pthread_mutex_unlock(&log->log.lock);
-    return found;
+    return found != NULL;
 }
 
 void td_digest_log_add(struct td_digest_log *log, const struct td_file_id *id, const uint8_t sum[TD_SHA256_BYTES])
@@ -189,7 +132,7 @@ void td_digest_log_add(struct td_digest_log *log, const struct td_file_id *id, c
     bool news;
     struct record record = record_of(id, sum);
     td_batched_log_begin_add(&log->log);
-    bool is_new = table_put(log, id, sum, &news) && news;
+    bool is_new = put(log, &record, &news) && news;
     td_batched_log_end_add(&log->log, is_new ? &record : NULL);
 }
 
@@ -198,10 +141,15 @@ void td_digest_log_flush(struct td_digest_log *log)
     td_batched_log_flush(&log->log);
 }
 
+void td_digest_log_flush_if_due(struct td_digest_log *log)
+{
+    td_batched_log_flush_if_due(&log->log);
+}
+
 size_t td_digest_log_count(struct td_digest_log *log)
 {
     pthread_mutex_lock(&log->log.lock);
-    size_t count = log->used_count;
+    size_t count = log->table.count;
     pthread_mutex_unlock(&log->log.lock);
     return count;
 }
@@ -211,30 +159,30 @@ bool td_digest_log_is_stored(struct td_digest_log *log)
     return td_batched_log_is_stored(&log->log);
 }
 
-/* Replaces the table by one of the identities for which `keep` returns true. Returns false for want of memory. */
-static bool sift(struct td_digest_log *log, bool (*keep)(void *context, const struct td_file_id *id), void *context)
+struct sifting {
+    bool (*keep)(void *context, const struct td_file_id *id);
+    void *context;
+};
+
+static bool keep_record(void *context, const void *payload)
 {
-    struct slot *slots = calloc(log->slot_count, sizeof *slots);
-    if (slots == NULL)
-        return false;
-    log->used_count = 0;
-    for (size_t i = 0; i < log->slot_count; i++) {
-        if (!log->slots[i].used || !keep(context, &log->slots[i].id))
-            continue;
-        *find_slot(slots, log->slot_count, &log->slots[i].id) = log->slots[i];
-        log->used_count++;
-    }
-    free(log->slots);
-    log->slots = slots;
-    return true;
+    const struct sifting *sifting = context;
+    const struct record *record = payload;
+    const struct td_file_id id = {.device = record->device,
+                                  .inode = record->inode,
+                                  .size_bytes = record->size_bytes,
+                                  .mtime_ns = record->mtime_ns,
+                                  .ctime_ns = record->ctime_ns};
+    return sifting->keep(sifting->context, &id);
 }
 
 void td_digest_log_compact(struct td_digest_log *log, bool (*keep)(void *context, const struct td_file_id *id),
                            void *context)
 {
+    struct sifting sifting = {.keep = keep, .context = context};
     pthread_mutex_lock(&log->log.lock);
-    if (sift(log, keep, context))
-        log->log.is_stale = true;
+    td_record_table_sift(&log->table, keep_record, &sifting);
+    log->log.is_stale = true;
     pthread_mutex_unlock(&log->log.lock);
     td_batched_log_flush(&log->log);
 }

@@ -18,7 +18,7 @@
 
 enum {
     TD_DIGEST_LOG_BATCH = 256,           /* most records that wait to be written and synchronised together */
-    TD_DIGEST_LOG_MAX_RECORDS = 4000000, /* more are not kept; these take 640 MiB of memory */
+    TD_DIGEST_LOG_MAX_RECORDS = 4000000, /* more are not kept; these take 310 MiB of memory */
 };
 
 struct td_digest_log;
@@ -49,6 +49,9 @@ void td_digest_log_add(struct td_digest_log *log, const struct td_file_id *id, c
 
 /* Writes the waiting records and waits until they are on the disk. */
 void td_digest_log_flush(struct td_digest_log *log);
+
+/* Does the same, at most once a second; else does nothing. */
+void td_digest_log_flush_if_due(struct td_digest_log *log);
 
 /* Drops every digest for whose identity `keep` returns false, then writes the log anew, without dropped and overwritten
  * records. Calls `keep` under the lock: it must not use this log. */

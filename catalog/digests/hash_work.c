@@ -1,7 +1,6 @@
 #include "catalog/digests/hash_work.h"
 
 #include "catalog/model/content_hash.h"
-#include "core/clock.h"
 #include "core/log.h"
 
 #include <stdlib.h>
@@ -10,8 +9,6 @@ enum {
     LONG_BYTES = 64 * 1024 * 1024, /* hashing as much takes so long that known digests are flushed first */
     MAX_FAILURES_LOGGED = 10
 };
-
-static const uint64_t flush_ns = 1000000000;
 
 /* One call of td_content_hash. */
 struct task {
@@ -110,14 +107,6 @@ static void check_name(struct td_hash_work *work, const struct td_file *file, en
                file->source.path, name);
 }
 
-static void flush_now_and_then(struct td_hash_work *work)
-{
-    uint64_t now_ns = td_clock_ns();
-    uint64_t last_ns = atomic_load(&work->last_flush_ns);
-    if (now_ns - last_ns >= flush_ns && atomic_compare_exchange_strong(&work->last_flush_ns, &last_ns, now_ns))
-        td_digest_log_flush(work->log);
-}
-
 static void run_task(void *context)
 {
     struct task *task = context;
@@ -152,6 +141,6 @@ bool td_hash_work_do(struct td_hash_work *work, struct td_hash_job *job, struct 
     check_name(work, job->file, kind, name, &task.sums);
     td_digest_log_add(work->log, id, task.sums.sha256);
     set_known(work, job->file, task.sums.sha256);
-    flush_now_and_then(work);
+    td_digest_log_flush_if_due(work->log);
     return true;
 }

@@ -32,7 +32,6 @@ struct td_hash_counts {
 struct td_hash_work {
     struct td_digest_log *log;
     struct td_work_queue *queue;
-    _Atomic uint64_t last_flush_ns;
     /* under the lock of the queue */
     bool has_news; /* a digest became known that the owner has not reported yet */
     struct td_hash_counts counts;
