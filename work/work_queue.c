@@ -298,7 +298,7 @@ static bool end_job(struct td_work_queue *queue, struct td_work_job *job, bool i
     return is_over;
 }
 
-/* Runs a waiting job. Under the lock, which is released meanwhile. */
+/* Runs a waiting job. Under the lock, which is released while the job runs. */
 static void run_job(struct worker *worker, struct td_work_job *job)
 {
     struct td_work_queue *queue = worker->queue;

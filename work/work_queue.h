@@ -6,7 +6,7 @@
  * owners come before the jobs after their n-th; jobs of one owner keep the order in which they were added.
  *
  * Ownership: a job is the first member of a struct of the user, who allocates it. Jobs are reference-counted: the queue
- * holds one reference from td_work_queue_add until the job is done or withdrawn, and whoever waits for a job may hold
+ * holds one reference from td_work_queue_add until the job is done or withdrawn. A thread that waits for a job may hold
  * another one.
  *
  * Threads and the lock: any thread may call these functions. "Under the lock" means between td_work_queue_lock and
@@ -54,18 +54,18 @@ struct td_work_job {
     _Atomic int refs;
 };
 
-/* What a callback knows of its thread. */
+/* The thread that a callback runs on. */
 struct td_work_thread {
     size_t number;               /* of the thread in its queue, from 0, in the order in which they were started */
     struct td_idle_thread *idle; /* for work that only runs when nothing else wants to; NULL: the pool has none */
 };
 
 struct td_work_config {
-    /* Runs the job, without the lock. Returns whether the job is done; if not, and unless it was withdrawn meanwhile,
-     * it waits in retry_level for retry_ns and is run again. */
+    /* Runs the job, without the lock. Returns whether the job is done; if not, and unless it was withdrawn since, it
+     * waits in retry_level for retry_ns and is run again. */
     bool (*run)(void *context, struct td_work_job *job, const struct td_work_thread *thread);
 
-    /* Frees a job without references. Called by whoever drops the last one, without the lock. */
+    /* Frees a job without references. Called by the thread that drops the last one, without the lock. */
     void (*free)(struct td_work_job *job);
 
     /* Returns whether a job may begin now. Else it keeps its place, and is looked at again when a job ends, and after
@@ -87,8 +87,8 @@ struct td_work_pool {
     bool is_idle; /* each thread has an idle thread besides (work/idle_thread.h) */
 
     /* Called under the lock when a thread finds no job that may begin: adds jobs, or does what is to be done when none
-     * is left, for which it may release the lock meanwhile. Returns whether it has done anything; the thread then looks
-     * for a job again. NULL: none. */
+     * is left, for which it may release the lock and take it again. Returns whether it has done anything; the thread
+     * then looks for a job again. NULL: none. */
     bool (*more)(void *context);
 };
 
@@ -125,7 +125,7 @@ void td_work_job_unref(const struct td_work_queue *queue, struct td_work_job *jo
 /* Drops the references of a list that td_work_queue_clear returned. Without the lock. */
 void td_work_jobs_drop(const struct td_work_queue *queue, struct td_work_job *list);
 
-/* Returns in how many microseconds a running job ends if it goes on as fast as it did until now; UINT64_MAX when that
+/* Returns in how many microseconds a running job ends if it continues as fast as until now; UINT64_MAX when that
  * is unknown, since it has not begun. now_ns is a time of td_clock_ns. Under the lock. */
 uint64_t td_work_job_left_us(const struct td_work_job *job, uint64_t now_ns);
 
@@ -145,7 +145,7 @@ void td_work_queue_move(struct td_work_queue *queue, struct td_work_job *job, un
 void td_work_queue_withdraw(struct td_work_queue *queue, struct td_work_job *job);
 
 /* Removes all jobs that wait in this level, and returns them as a list with the queue's references. A running job that
- * was taken from the level goes on, and is not run again. */
+ * was taken from the level continues, and is not run again. */
 struct td_work_job *td_work_queue_clear(struct td_work_queue *queue, unsigned level);
 
 /* Returns the first job that waits in the level, or NULL; its `next` is the one after it. */
@@ -167,8 +167,8 @@ uint64_t td_work_queue_done_bytes(const struct td_work_queue *queue);
 /* Wakes the threads, since `more` may have something to do. */
 void td_work_queue_wake(struct td_work_queue *queue);
 
-/* Waits until a job has ended or was withdrawn, but at most 0.2 s; the lock is released meanwhile. Returns false at
- * once when the time until_ns (monotonic) has come, `cancel` (NULL: none) is asked, or the queue stops. */
+/* Waits until a job has ended or was withdrawn, but at most 0.2 s; the lock is released during the wait. Returns false
+ * at once when the time until_ns (monotonic) has come, `cancel` (NULL: none) is asked, or the queue stops. */
 bool td_work_queue_wait(struct td_work_queue *queue, uint64_t until_ns, const struct td_cancel *cancel);
 
 #endif

@@ -375,7 +375,7 @@ static void jobs_are_withdrawn_and_moved(void **state)
     place_close(&place, 5);
 }
 
-/* A job that runs while its level is cleared goes on to its end, and is not tried again. */
+/* A job that runs while its level is cleared continues to its end, and is not tried again. */
 static void a_running_job_survives_its_level(void **state)
 {
     (void)state;
