@@ -53,8 +53,8 @@ def is_own(name):
 
 
 class Imports:
-    """What a module imports, at any depth: `modules`, with the line of each; `names` of tensord's and `outside`, names
-    that stand for other packages or for what comes from them."""
+    """The imports of a module, at any depth: `modules`, with the line of each; `names` of tensord's and `outside`,
+    names of other packages or of their members."""
 
     def __init__(self, module, is_package, tree, modules):
         self._all, self._package = modules, module if is_package else module.rpartition(".")[0]
@@ -141,7 +141,7 @@ def foreign_names(tree, imports):
 
 
 def fault_of(module, used):
-    """What is wrong with an import of the module `used`; None: nothing."""
+    """Returns the fault in an import of the module `used`; None if it is right."""
     room, target = room_of(module), room_of(used)
     if target == room:
         return None

@@ -127,7 +127,7 @@ def union_of(kind, count, rng, nulls):
 
 
 def lists_of(kind, count, rng, nulls):
-    """Return lists of any kind, or maps, of which some are null and some empty."""
+    """Return lists of any kind, or maps; some are null and some empty."""
     valid = pyarrow.array([not nulls or rng.random() < 0.8 for _ in range(count)], pyarrow.bool_()).buffers()[1]
     if types.is_fixed_size_list(kind):
         return pyarrow.Array.from_buffers(kind, count, [valid], children=[

@@ -171,7 +171,7 @@ class FakeServer:
         if found[2].startswith("rows/"):
             number = int(found[2][5:])
             if number >= rows:
-                raise Refused(400, f"row {number} is none; the split has {rows}")
+                raise Refused(400, f"row {number} does not exist; the split has {rows}")
             return split.rows[number], {"Content-Type": split.row_type}
         if found[2] == "rows":
             indices, fields = self._range(split, query)
@@ -179,7 +179,7 @@ class FakeServer:
             fields = {}
             for number in indices:
                 if number >= rows:
-                    raise Refused(400, f"row {number} is none; the split has {rows}")
+                    raise Refused(400, f"row {number} does not exist; the split has {rows}")
         return self._body(split, indices, query.get("format", "frame")), fields
 
     def _range(self, split, query):

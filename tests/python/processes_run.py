@@ -78,7 +78,7 @@ def spawn(url):
 
 
 def loader(url):
-    """A DataLoader with workers, forked, each of which reads rows."""
+    """A DataLoader with forked workers; each reads rows."""
     import torch
 
     model = tensord.open_model(url, **QUIET)

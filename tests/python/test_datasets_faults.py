@@ -60,7 +60,7 @@ def test_answers_that_are_cut(fake, at, stall):
 
 
 def test_the_rest_alone_is_asked_for(fake):
-    """After cuts, GET goes on by ranges; a list asks for the rows that had not come."""
+    """After cuts, GET resumes by ranges; a list asks for the rows that had not arrived."""
     sent = []
 
     def change(answer, number):
@@ -147,7 +147,7 @@ def test_promised_sizes_take_no_memory(fake):
 
 
 def test_a_server_that_never_ends_is_given_up(fake):
-    """Answers that are cut at the same place each time, with another tag, so that each begins anew."""
+    """Answers that are cut at the same place each time, with another tag, so that each begins again."""
     def change(answer, number):
         answer["cut"], answer["fields"]["ETag"] = 5000, f'"{number}"'
 
@@ -481,7 +481,7 @@ def test_a_long_run_through_faults(fake):
 
 
 def test_the_fake_server_reads_json_too():
-    """What clients other than this one send, so that the fake stays by the contract."""
+    """Requests that only other clients send, so that the fake keeps to the contract."""
     server = FakeServer({"d": {"train": Split(ROWS)}})
     import urllib.request
 

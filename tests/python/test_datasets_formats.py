@@ -95,7 +95,7 @@ def test_arrow_that_is_compressed(serve_rows, codec, monkeypatch):
 
 
 def test_arrow_as_datasets(serve_rows, monkeypatch):
-    """What `datasets` itself writes comes back with its features."""
+    """Files that `datasets` itself writes come back with their features."""
     features = datasets.Features({"id": datasets.Value("int32"), "label": datasets.ClassLabel(names=["no", "yes"]),
                                   "image": datasets.Image()})
     pictures = []

@@ -73,7 +73,7 @@ def test_tables(url, folder):
 
 
 def test_features(serve_rows, folder):
-    """What `datasets` itself writes comes back with its features."""
+    """Files that `datasets` itself writes come back with their features."""
     features = datasets.Features({"label": datasets.ClassLabel(names=["no", "yes"]), "n": datasets.Value("uint8")})
     source = datasets.Dataset.from_dict({"label": [n % 2 for n in range(20)], "n": range(20)}, features=features)
     source.to_parquet(folder / "test-00000-of-00001.parquet")

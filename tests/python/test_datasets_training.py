@@ -1,5 +1,5 @@
-"""A training loop over rows of JSON, read from a server: the same losses as with the local file, killed and gone on
-with at any step, and nothing written to a disk."""
+"""A training loop over rows of JSON, read from a server: the same losses as with the local file, killed and resumed
+at any step, and nothing written to a disk."""
 import json
 import os
 import random
@@ -55,7 +55,7 @@ def run(url, workers, state, kill_at, folder):
 
 @pytest.mark.parametrize("workers, kills", [(0, [1, STEPS - 1]), (2, [STEPS // 5])])
 def test_the_losses_of_a_local_file(data, workers, kills, tmp_path):
-    """Killed at some steps, and gone on with by other processes."""
+    """Killed at some steps, and resumed by other processes."""
     path, url = data
     wanted = dict(enumerate(local_losses(path), 1))
     folder = tmp_path / "disk"

@@ -179,7 +179,7 @@ def test_a_strict_load_ends_with_an_error_that_names_the_planner(served):
 
 
 def test_a_planner_of_its_own_gets_an_archive_of_this_process(served):
-    """What a planner unpickles is made here of the value; the server's bytes never reach it."""
+    """A planner unpickles bytes that the client makes from the value; the server's bytes never reach it."""
     server, root = served
     index, nothing = MetadataIndex("epoch"), torch.Size([])
     item = ReadItem(LoadItemType.BYTE_IO, index, nothing, index, nothing, nothing)

@@ -41,7 +41,7 @@ def saved(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def loaded(saved):
-    """What each rank of each number of ranks found; and the ranks of a torn load."""
+    """The results of each rank for each number of ranks, and those of the ranks of a torn load."""
     server, _, root = saved
     run("load", root, root.parent / "out", f"tensord://127.0.0.1:{server.port}", *RANKS)
     rows = [row for path in root.parent.glob("out-*") for row in json.loads(path.read_text())]
@@ -68,7 +68,7 @@ def test_each_rank_reads_its_part(saved, loaded, ranks):
 
 
 def test_ranks_that_find_different_versions(loaded):
-    """No rank goes on with a mixture."""
+    """No rank continues with a mixture."""
     for rank in (0, 1):
         assert "changed on the server while it was being loaded: load again" in loaded[f"torn-{rank}"]["error"]
 

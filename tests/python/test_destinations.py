@@ -1,4 +1,4 @@
-"""Memory that loads write to: what takes bytes, what does not, and what torch is told."""
+"""Memory that loads write to: which tensors take bytes, which do not, and what torch learns of it."""
 import copy
 import io
 import os

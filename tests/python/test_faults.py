@@ -95,7 +95,7 @@ def check(got, want):
 
 
 def check_read_once(proxies, nbytes):
-    """The ranges that the proxies sent lie side by side: no byte is missing, and none was sent twice."""
+    """The ranges that the proxies sent are adjacent: no byte is missing, and none was sent twice."""
     ranges = sorted(itertools.chain.from_iterable(proxy.ranges() for proxy in proxies))
     assert ranges[0][0] == 0 and ranges[-1][1] == nbytes
     assert all(a[1] == b[0] for a, b in itertools.pairwise(one for one in ranges if one[0] != one[1])), ranges

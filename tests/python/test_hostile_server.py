@@ -321,7 +321,7 @@ def fsspec_of(hostile, is_dataset=False):
 
 
 def test_files_of_datasets_that_are_not_described(hostile):
-    """Names that lead elsewhere, sizes that are none, what is no list, and a list without an end."""
+    """Names that lead elsewhere, sizes that are not numbers, answers that are not lists, and a list without an end."""
     good = {"type": "file", "path": "a", "size": 1}
     system, path = fsspec_of(hostile, is_dataset=True), hostile.url[len("tensord://") : -2] + "/datasets/m"
     for name in ("../evil", "/etc/evil", "a//b", "a/./b", "", None, "a\0b"):
@@ -375,7 +375,7 @@ def test_a_whole_file_without_its_tag_is_not_taken(hostile, tmp_path):
 
 # shows: security.md python-versions
 def test_rank_files_of_two_versions_are_not_mixed(hostile):
-    """A server that has forgotten the plan registers it anew, with another tag."""
+    """A server that has forgotten the plan registers it again, with another tag."""
     manifest = {**GOOD, "tensors": [{**GOOD["tensors"][0], "shape": [4 * 2**20], "nbytes": 2**24}]}
     hostile.answers["GET"] = answer(manifest)
     tags = iter("abcdefgh")

@@ -91,7 +91,7 @@ def samples(rows):
 
 @pytest.mark.parametrize("rows", [10000, 65536])
 def test_it_looks_random(rows):
-    """Each figure, over 20 permutations, lies within five standard deviations of that of random permutations. Fixed
+    """Each figure, over 20 permutations, is within five standard deviations of that of random permutations. Fixed
     points: 1 each, variance 1. Differences of neighbours of 1 or -1: 2 each, variance 2. Correlation of row and
     position, and of a row with the next one: 0 with a deviation of 1 / sqrt(rows)."""
     position = numpy.arange(rows)
@@ -106,7 +106,7 @@ def test_it_looks_random(rows):
 
 @pytest.mark.parametrize("rows", [10000, 65536, 100003])
 def test_buckets_are_filled_evenly(rows):
-    """Chi-square of how the rows of each of 16 stretches lie in 16 stretches of positions, (16 - 1)^2 degrees of
+    """Chi-square of how the rows of each of 16 stretches spread over 16 stretches of positions, (16 - 1)^2 degrees of
     freedom: within six deviations of its mean, and their mean over 20 permutations within five of its own."""
     found = []
     for permutation in samples(rows):

@@ -14,7 +14,7 @@ DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int
           torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.bool, torch.complex64,
           torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu]
 
-# What the two packages may do differently, for numpy: safetensors' own crash by SystemError is an error here.
+# Indices for which the two packages may differ, for numpy: safetensors' own crash by SystemError is an error here.
 INDICES = ["0", "-1", "3", "4", "-5", "slice(0, 2)", "slice(2, 100)", "slice(-2, None)", "slice(3, 1)", "slice(2, 2)",
            "slice(0, 4, 2)", "slice(None, None, -1)", "slice(0, 2, 0)", "slice('a')", "slice(True, 3)", "...",
            "(..., 0)", "(0, ...)", "(..., ...)", "(0, 0)", "(0, 0, 0)", "()", "[]", "(slice(0, 2), slice(1, 3))",

@@ -1,4 +1,4 @@
-"""The client against a server that asks for tokens: what each sees, and what its user is told."""
+"""The client against a server that asks for tokens: the models that each token shows, and the messages."""
 import json
 import subprocess
 

@@ -274,7 +274,7 @@ def test_a_read_goes_on_after_tls_is_cut_in_a_body(server, certificates):
         check(f"https://127.0.0.1:{front.port}/models/m", ca_file=str(certificates / "ca.pem"))
         assert front.accepted > 6
         begins = [int(begin) for begin in re.findall(rb"Range: bytes=(\d+)-", b"".join(front.seen))]
-        assert any(begin % (1024 * 1024) for begin in begins)  # a cut range goes on where it ended
+        assert any(begin % (1024 * 1024) for begin in begins)  # a cut range resumes where it ended
 
 
 def test_a_server_that_is_not_trusted_is_left_out_where_another_one_is(server, certificates):

@@ -135,7 +135,7 @@ def test_what_config_json_leaves_open(models, serve):
 def test_each_of_two_ranks_reads_its_part(models, server, tmp_path):
     """Tensor parallelism by both of its arguments, experts by rank, FSDP2: bit for bit what the same ranks load from
     the disk. All that is sent to a rank, descriptions too, is at most 1.05 of what it holds. Ranks that read different
-    versions are told."""
+    versions are reported."""
     cases = [(f"{name}.", name, None) for name in KINDS]
     cases += [("config.", "qwen3", {"tp_size": 2}), ("experts.", "mixtral", {"tp_size": 2, "ep_size": 2}),
               ("fsdp.", "qwen3", {"fsdp_size": 2})]

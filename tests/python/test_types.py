@@ -51,7 +51,7 @@ def check(tmp_path, text):
 
 
 def test_a_strictly_typed_program(tmp_path):
-    """All names that it imports are exported, and have the types that docs/python.md tells; mistakes are found."""
+    """All names that it imports are exported, and have the types in docs/python.md; mistakes are found."""
     assert check(tmp_path, GOOD) == (0, "Success: no issues found in 1 source file\n")
     for code, text in BAD.items():
         status, output = check(tmp_path, text)

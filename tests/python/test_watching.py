@@ -123,7 +123,7 @@ def test_a_model_comes_when_it_has_a_checkpoint(settled):
 
 
 def test_the_server_restarts(settled):
-    """What came and changed meanwhile comes, and nothing else: no model is told twice."""
+    """After the restart, only new and changed models are yielded, each once."""
     server = settled("--settle", "0")
     port = server.port
     follower = Follower(tensord.watch(server_url(server), "run/*", **FAST))

@@ -16,7 +16,7 @@ os.environ.update(VLLM_LOGGING_LEVEL="ERROR", VLLM_NO_USAGE_STATS="1", VLLM_DO_N
 import vllm.platforms  # noqa: E402
 from vllm.platforms.cpu import CpuPlatform  # noqa: E402
 
-vllm.platforms._current_platform = CpuPlatform()  # the wheel for GPUs finds no platform where there is none
+vllm.platforms._current_platform = CpuPlatform()  # the wheel for GPUs finds no platform without a GPU
 
 from vllm.config import (DeviceConfig, LoadConfig, ModelConfig, ParallelConfig, VllmConfig,  # noqa: E402
                          set_current_vllm_config)

@@ -626,7 +626,7 @@ class _Pending:
             return True
 
     def check(self) -> None:
-        """Raises the error of a read again: whoever caught it has memory that was not filled."""
+        """Raises the error of an earlier read again: code that caught it has memory that was not filled."""
         if self._error is not None:
             raise self._error
 

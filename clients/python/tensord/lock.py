@@ -7,7 +7,7 @@ from typing import Any
 
 
 class ForkSafeLock:
-    """As threading.Lock, in `with` statements; free in a child whoever held it when the process was forked."""
+    """A threading.Lock for `with` statements that is free in a forked child, even if a thread of the parent held it."""
 
     __slots__ = ("_lock", "_pid")
 

@@ -49,7 +49,7 @@ class TensordConnector(BaseFileConnector):
             resources.fetch(self.model.session, self.model.id, path, self.local_dir)
 
     def weight_iterator(self, rank: int = 0) -> Iterator[Tuple[str, torch.Tensor]]:
-        """Yields the tensors lazily: whoever copies a part of one reads that part. The same for all ranks."""
+        """Yields lazy tensors, the same for all ranks: a copy of a part reads that part."""
         return weights_of(self.model)
 
     def _paths(self, allow: Optional[Sequence[str]], ignore: Optional[Sequence[str]], weights: bool) -> List[str]:

@@ -12,7 +12,7 @@ from ..net.session import Session
 
 @dataclass(frozen=True)
 class FileInfo:
-    """A file of a split. `rows` is None until its index is there; `error`: why it is excluded ("": it is not)."""
+    """A file of a split. `rows`: None until its index is ready; `error`: why it is excluded ("": it is not)."""
 
     path: str
     nbytes: int
@@ -25,7 +25,7 @@ class SplitInfo:
     """A split of a dataset at one version, which `fingerprint` names.
 
     `format`: jsonl, csv, arrow, parquet, webdataset, mds, litdata, megatron, npy, tokens or images. `rows` and
-    `fingerprint` are None until the index is there. `columns`: the server's descriptions, each with "name" and "type"
+    `fingerprint`: None until the index is ready. `columns`: the server's descriptions, each with "name" and "type"
     at least; None: not known. `reason` says why the server cannot cut rows out ("": it can). `state`: ready, building
     or failed; `done_bytes` of `index_bytes` are indexed. `files`: the files that the description lists, out of
     `file_count`.

@@ -95,7 +95,8 @@ def _safetensors_item(item: Any, number: int, shape: Tuple[int, ...]) -> Tuple[s
         if step < 1:
             raise FileError(f"Slice step must be a positive integer, got {step}")
         start, stop = bounds
-        shown = f"{'' if start is None else start}:{'' if stop is None else stop}{'' if step == 1 else f':{step}'}"
+        first, end = ("" if bound is None else bound for bound in bounds)
+        shown = f"{first}:{end}{'' if step == 1 else f':{step}'}"
         return shown, slice(start, stop, step)
     try:
         value = operator.index(item)
