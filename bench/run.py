@@ -281,8 +281,8 @@ def settle_arguments(options):
     if options.quick:
         options.size = options.size or 64 << 20
         options.sizes, options.connections = [4 << 10, 64 << 10, 1 << 20, 16 << 20], [8]
-        options.rounds, options.duration, options.cold_rounds, options.parse_rounds = 1, 0.2, 1, 3
-        options.rates, options.ranks, options.limit, options.delay = [0], [2], [1000 << 20], 1
+        options.rounds, options.duration, options.cold_rounds, options.parse_rounds = 1, 0.1, 1, 3
+        options.rates, options.ranks, options.limit = [0], [2], [1000 << 20]
         if "tensord" in options.servers and "throughput" in options.works:
             options.also = [name for name in servers.ALSO if name != "other-owner" or os.geteuid() == 0]
     if options.also and ("throughput" not in options.works or "tensord" not in options.servers):

@@ -149,7 +149,7 @@ def targets_of(samples, link):
 
 def run(bench):
     root, link = os.path.join(bench.work, "root"), None
-    model = write_model(root, 1, vocabulary=8192) if bench.quick else write_model(root, 16)
+    model = write_model(root, 1 if bench.quick else 16)
     about = ["%s of BF16 in %d tensors, page-cached; each way ends in tensors of torch in the processor's memory; the "
              "client's bytes are copied by the kernel into that memory, as in real use; 8 connections; loopback"
              % (bytes_text(os.path.getsize(model[0])), len(model[1])),

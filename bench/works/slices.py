@@ -28,7 +28,8 @@ def make_root(bench):
               for run, columns in RUNS.items()}
     paths = [os.path.join(root, model, "model.safetensors") for model in ("rows", "llama")]
     places, offset = files.write_tensors(paths[0], shapes)
-    files.Llama(2 if bench.quick else 33).write(os.path.dirname(paths[1]))  # 300 tensors
+    model = files.Llama(2, vocabulary=2048, intermediate=2048) if bench.quick else files.Llama(33)  # of 300 tensors
+    model.write(os.path.dirname(paths[1]))
     for path in paths:
         files.fill_cache(path)
     return root, {name: (shape, offset + begin, offset + end) for name, (shape, begin, end) in places.items()}
@@ -71,7 +72,7 @@ def measure_rates(bench, load, compared, root, places):
 
         for connections in bench.options.connections:
             cells[run, size, connections] = {name: way(name, connections) for name in compared}
-    return by_turns(cells, bench.options.rounds, name="slices")
+    return by_turns(cells, bench.options.rounds, not bench.quick, "slices")
 
 
 def rate_targets(rows):
@@ -110,7 +111,7 @@ def measure_ranks(bench, load, compared, root):
                  "/models/llama/files/model.safetensors", whole)] * TP),
              "%d times the whole, from nginx" % TP: (nginx, [("/llama/model.safetensors", whole)] * TP)}
     samples = by_turns({(): {side: lambda _, side=side: together(load, *sides[side]) for side in sides}},
-                       bench.options.rounds)[()]
+                       bench.options.rounds, not bench.quick)[()]
     return samples, {side: sum(size for _, size in parts) for side, (_, parts) in sides.items()}
 
 
