@@ -85,7 +85,7 @@ def measure_ways(bench, peer, server, model, before=None):
     for turn in range(bench.options.rounds):
         for ways, turns in groups:
             given = {**what, "tp": TP, "rank": turn % TP} if "rank" in ways else what
-            for way, sample in group_round(ask, server, ways, 1 if bench.quick else turns, given).items():
+            for way, sample in group_round(ask, server, ways, min(turns, 3) if bench.quick else turns, given).items():
                 samples[way].append(sample)
     if any(abs(a["bytes"] - b["bytes"]) > 0.01 * b["bytes"] for a, b in zip(samples["lazy"], samples["rank"])):
         raise BenchError("lazy tensors and the rank file do not have the same bytes")
