@@ -229,6 +229,20 @@ def test_identifiers_exist(name):
     assert not unknown, " ".join(unknown)
 
 
+FOLDERS = ("core parser storage slicing catalog work http rank api server "
+           "clients tests scripts bench docker docs").split()
+
+
+@pytest.mark.parametrize("name", ["architecture.md", "contributing.md", "reading.md", "sending.md", "slicing.md"])
+def test_modules_are_where_the_pages_say(name):
+    """Every path in backquotes that begins with a folder of the project is a file, a module or a folder."""
+    text = FENCE.sub("", (REPO / "docs" / name).read_text())
+    named = {w.rstrip("/") for w in re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]+)`", text)}
+    missing = [w for w in sorted(named) if not re.search("NAME|FOLDER|MODULE|node_modules", w) and not any(
+        (REPO / (w + end)).exists() for end in ("", ".c", ".h", ".py"))]
+    assert named and not missing, missing
+
+
 def headings(path):
     """Anchors as GitHub makes them."""
     text = FENCE.sub("", path.read_text())
