@@ -1,12 +1,12 @@
 /* Plan: each share is a table of records (catalog/digests/record_table) with an index by key, and one by SHA-256, from
  * which records with an equal SHA-256 are linked, the newest first. A full share loses a half, and the log on disk
- * (catalog/digests/batched_log), whose lock guards the tables, too, is then written anew.
+ * (catalog/digests/record_log), whose lock guards the tables, too, is then written anew.
  *
  * Hard: a record whose key was added again with another digest stays in the table but is no longer found by its key, so
  * an origin alone proves nothing. */
 #include "rank/virtual_digests.h"
 
-#include "catalog/digests/batched_log.h"
+#include "catalog/digests/record_log.h"
 #include "catalog/digests/record_table.h"
 
 #include <assert.h>
@@ -52,7 +52,7 @@ static const size_t most_records[SHARES] = {
     [LAYERS] = TD_VIRTUAL_LAYERS_MAX, [RANKS] = TD_VIRTUAL_RANKS_MAX, [DOCUMENTS] = TD_VIRTUAL_DOCUMENTS_MAX};
 
 struct td_virtual_digests {
-    struct td_batched_log log;
+    struct td_record_log log;
     /* under the lock of `log` */
     struct td_record_table tables[SHARES];
     uint64_t uses;
@@ -198,12 +198,12 @@ static size_t next_stored(void *context, uint64_t *at, void *payloads, size_t mo
 
 void td_virtual_digests_flush(struct td_virtual_digests *digests)
 {
-    td_batched_log_flush(&digests->log);
+    td_record_log_flush(&digests->log);
 }
 
 void td_virtual_digests_flush_if_due(struct td_virtual_digests *digests)
 {
-    td_batched_log_flush_if_due(&digests->log);
+    td_record_log_flush_if_due(&digests->log);
 }
 
 /* ---- use ----------------------------------------------------------------------------------------------- */
@@ -233,11 +233,11 @@ static void fini_tables(struct td_virtual_digests *digests)
 bool td_virtual_digests_create(struct td_virtual_digests **out, struct td_error *err)
 {
     struct td_virtual_digests *digests = calloc(1, sizeof *digests);
-    const struct td_batched_log_owner owner = {
+    const struct td_record_log_owner owner = {
         .kind = &kind, .take = take_stored, .next = next_stored, .context = digests};
     if (digests == NULL)
         return td_error_no_memory(err);
-    if (!init_tables(digests) || !td_batched_log_init(&digests->log, &owner)) {
+    if (!init_tables(digests) || !td_record_log_init(&digests->log, &owner)) {
         fini_tables(digests);
         free(digests);
         return td_error_no_memory(err);
@@ -249,14 +249,14 @@ bool td_virtual_digests_create(struct td_virtual_digests **out, struct td_error 
 bool td_virtual_digests_keep(struct td_virtual_digests *digests, const char *state_dir, const char *root,
                              struct td_error *err)
 {
-    return state_dir == NULL || td_batched_log_open(&digests->log, state_dir, root, TD_RECORD_LOG_WRITE, err);
+    return state_dir == NULL || td_record_log_open(&digests->log, state_dir, root, TD_RECORD_LOG_WRITE, err);
 }
 
 void td_virtual_digests_destroy(struct td_virtual_digests *digests)
 {
     if (digests == NULL)
         return;
-    td_batched_log_fini(&digests->log);
+    td_record_log_fini(&digests->log);
     fini_tables(digests);
     free(digests);
 }
@@ -279,9 +279,9 @@ void td_virtual_digests_add(struct td_virtual_digests *digests, const struct td_
 {
     bool news;
     struct stored stored = stored_of(key, digest);
-    td_batched_log_begin_add(&digests->log);
+    td_record_log_begin_add(&digests->log);
     bool is_new = put(digests, key, digest, &news) && news;
-    td_batched_log_end_add(&digests->log, is_new ? &stored : NULL);
+    td_record_log_end_add(&digests->log, is_new ? &stored : NULL);
 }
 
 static bool is_same(const struct td_virtual_revision *a, const struct td_virtual_revision *b)

@@ -1,8 +1,8 @@
 /* Plan: a table of records (record_table) answers every look-up. A new digest goes into the table and into the batch of
- * a log on disk (batched_log), whose lock guards the table, too. Compacting writes the whole table to a new log. */
+ * a log on disk (record_log), whose lock guards the table, too. Compacting writes the whole table to a new log. */
 #include "catalog/digests/digest_log.h"
 
-#include "catalog/digests/batched_log.h"
+#include "catalog/digests/record_log.h"
 #include "catalog/digests/record_table.h"
 
 #include <assert.h>
@@ -29,7 +29,7 @@ static const struct td_record_log_kind kind = {.name = "digests",
                                                .payload_bytes = sizeof(struct record)};
 
 struct td_digest_log {
-    struct td_batched_log log;
+    struct td_record_log log;
     struct td_record_table table; /* by identity; under the lock of `log` */
 };
 
@@ -85,19 +85,18 @@ bool td_digest_log_open(const char *state_dir, const char *root, enum td_digest_
                         struct td_digest_log **out, struct td_error *err)
 {
     struct td_digest_log *log = calloc(1, sizeof *log);
-    const struct td_batched_log_owner owner = {
-        .kind = &kind, .take = take_record, .next = next_records, .context = log};
+    const struct td_record_log_owner owner = {.kind = &kind, .take = take_record, .next = next_records, .context = log};
     enum td_record_log_mode how = mode == TD_DIGEST_LOG_WRITE ? TD_RECORD_LOG_WRITE : TD_RECORD_LOG_READ;
     if (log == NULL)
         return td_error_no_memory(err);
     log->table = (struct td_record_table){
         .record_bytes = sizeof(struct record), .index_count = 1, .parts = {{.bytes = offsetof(struct record, sum)}}};
-    if (!td_record_table_init(&log->table) || !td_batched_log_init(&log->log, &owner)) {
+    if (!td_record_table_init(&log->table) || !td_record_log_init(&log->log, &owner)) {
         td_record_table_fini(&log->table);
         free(log);
         return td_error_no_memory(err);
     }
-    if (!td_batched_log_open(&log->log, state_dir, root, how, err)) {
+    if (!td_record_log_open(&log->log, state_dir, root, how, err)) {
         td_digest_log_close(log);
         return false;
     }
@@ -109,7 +108,7 @@ void td_digest_log_close(struct td_digest_log *log)
 {
     if (log == NULL)
         return;
-    td_batched_log_fini(&log->log);
+    td_record_log_fini(&log->log);
     td_record_table_fini(&log->table);
     free(log);
 }
@@ -131,19 +130,19 @@ void td_digest_log_add(struct td_digest_log *log, const struct td_file_id *id, c
 {
     bool news;
     struct record record = record_of(id, sum);
-    td_batched_log_begin_add(&log->log);
+    td_record_log_begin_add(&log->log);
     bool is_new = put(log, &record, &news) && news;
-    td_batched_log_end_add(&log->log, is_new ? &record : NULL);
+    td_record_log_end_add(&log->log, is_new ? &record : NULL);
 }
 
 void td_digest_log_flush(struct td_digest_log *log)
 {
-    td_batched_log_flush(&log->log);
+    td_record_log_flush(&log->log);
 }
 
 void td_digest_log_flush_if_due(struct td_digest_log *log)
 {
-    td_batched_log_flush_if_due(&log->log);
+    td_record_log_flush_if_due(&log->log);
 }
 
 size_t td_digest_log_count(struct td_digest_log *log)
@@ -156,7 +155,7 @@ size_t td_digest_log_count(struct td_digest_log *log)
 
 bool td_digest_log_is_stored(struct td_digest_log *log)
 {
-    return td_batched_log_is_stored(&log->log);
+    return td_record_log_is_stored(&log->log);
 }
 
 struct sifting {
@@ -184,5 +183,5 @@ void td_digest_log_compact(struct td_digest_log *log, bool (*keep)(void *context
     td_record_table_sift(&log->table, keep_record, &sifting);
     log->log.is_stale = true;
     pthread_mutex_unlock(&log->log.lock);
-    td_batched_log_flush(&log->log);
+    td_record_log_flush(&log->log);
 }

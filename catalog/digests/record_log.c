@@ -7,6 +7,7 @@
 #include "catalog/digests/record_log.h"
 
 #include "catalog/model/state_dir.h"
+#include "core/clock.h"
 #include "core/durable_file.h"
 #include "core/file_io.h"
 #include "core/log.h"
@@ -15,7 +16,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,8 @@
 
 enum { BYTE_ORDER_MARK = 0x01020304, HEADER_BYTES = 16, BEFORE_BYTES = 8 /* of a record, before its payload */ };
 
-struct td_record_log {
+/* The file of a log. Used by the thread that has file_lock; `stored` is read by any. */
+struct td_record_file {
     const struct td_record_log_kind *kind;
     size_t record_bytes;
     int dir_fd, fd, lock_fd; /* -1: none; fd is -1 also once the log was given up */
@@ -50,7 +51,7 @@ static void write_header(const struct td_record_log_kind *kind, uint8_t header[H
 }
 
 /* Writes the frame around a payload that is in its place. */
-static void frame(const struct td_record_log *log, uint8_t *record)
+static void frame(const struct td_record_file *log, uint8_t *record)
 {
     size_t crc_at = log->record_bytes - 8;
     put_u32(record, (uint32_t)log->record_bytes);
@@ -60,7 +61,7 @@ static void frame(const struct td_record_log *log, uint8_t *record)
 }
 
 /* Returns whether the record is what `frame` makes of its payload. */
-static bool is_good_record(const struct td_record_log *log, const uint8_t *record)
+static bool is_good_record(const struct td_record_file *log, const uint8_t *record)
 {
     uint8_t right[TD_RECORD_LOG_MAX_PAYLOAD + TD_RECORD_LOG_FRAME_BYTES];
     memcpy(right, record, log->record_bytes);
@@ -70,7 +71,7 @@ static bool is_good_record(const struct td_record_log *log, const uint8_t *recor
 
 /* Logs the reason once, and goes on without the file. Never tries again: after a failed synchronisation the kernel
  * takes the lost pages for written. */
-static void give_up(struct td_record_log *log, const char *action, int sys)
+static void give_up(struct td_record_file *log, const char *action, int sys)
 {
     char why[128];
     td_log(TD_LOG_WARN, "--state-dir: cannot %s: %s; %s are kept in memory only until the next start", action,
@@ -81,7 +82,7 @@ static void give_up(struct td_record_log *log, const char *action, int sys)
 }
 
 /* Writes `count` payloads as records to the descriptor. Returns false with errno on failure. */
-static bool write_records(const struct td_record_log *log, int fd, const uint8_t *payloads, size_t count)
+static bool write_records(const struct td_record_file *log, int fd, const uint8_t *payloads, size_t count)
 {
     size_t payload_bytes = log->kind->payload_bytes;
     for (size_t i = 0; i < count; i++) {
@@ -92,7 +93,7 @@ static bool write_records(const struct td_record_log *log, int fd, const uint8_t
     return td_write_all(fd, log->frames, count * log->record_bytes);
 }
 
-void td_record_log_append(struct td_record_log *log, const void *payloads, size_t count)
+static void file_append(struct td_record_file *log, const void *payloads, size_t count)
 {
     assert(count <= TD_RECORD_LOG_BATCH);
     if (log->fd < 0 || count == 0)
@@ -103,16 +104,11 @@ void td_record_log_append(struct td_record_log *log, const void *payloads, size_
         give_up(log, "synchronise the log", errno);
 }
 
-bool td_record_log_is_stored(const struct td_record_log *log)
-{
-    return atomic_load(&log->stored);
-}
-
 /* ---- opening ------------------------------------------------------------------------------------------- */
 
 /* Reads records up to the first bad one; sets *good_bytes to where that begins. Returns false for want of memory. */
-static bool read_records(const struct td_record_log *log, FILE *file, bool (*take)(void *, const void *), void *context,
-                         uint64_t *good_bytes)
+static bool read_records(const struct td_record_file *log, FILE *file, bool (*take)(void *, const void *),
+                         void *context, uint64_t *good_bytes)
 {
     uint8_t header[HEADER_BYTES];
     uint8_t good_header[HEADER_BYTES];
@@ -131,7 +127,7 @@ static bool read_records(const struct td_record_log *log, FILE *file, bool (*tak
 }
 
 /* Loads the file that is open for reading. Sets *sys to an errno value when it could not be read to its end. */
-static bool load(const struct td_record_log *log, int fd, bool (*take)(void *, const void *), void *context,
+static bool load(const struct td_record_file *log, int fd, bool (*take)(void *, const void *), void *context,
                  uint64_t *good_bytes, int *sys, struct td_error *err)
 {
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -152,7 +148,7 @@ static bool load(const struct td_record_log *log, int fd, bool (*take)(void *, c
 
 /* Opens the file. *fd stays -1 when there is none, or when it cannot be opened, which is logged. Returns false when the
  * file is not to be trusted. */
-static bool open_file(const struct td_record_log *log, int flags, int *fd, struct stat *st, struct td_error *err)
+static bool open_file(const struct td_record_file *log, int flags, int *fd, struct stat *st, struct td_error *err)
 {
     const char *name = log->kind->name;
     *fd = openat(log->dir_fd, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
@@ -175,7 +171,7 @@ static bool open_file(const struct td_record_log *log, int flags, int *fd, struc
 }
 
 /* Makes the open file an empty log. */
-static bool begin_log(const struct td_record_log *log, int fd)
+static bool begin_log(const struct td_record_file *log, int fd)
 {
     uint8_t header[HEADER_BYTES];
     write_header(log->kind, header);
@@ -183,7 +179,7 @@ static bool begin_log(const struct td_record_log *log, int fd)
 }
 
 /* Cuts off everything behind the last good record, where writing then goes on. */
-static bool cut_off(const struct td_record_log *log, uint64_t good_bytes)
+static bool cut_off(const struct td_record_file *log, uint64_t good_bytes)
 {
     if (good_bytes == 0)
         return begin_log(log, log->fd);
@@ -191,7 +187,7 @@ static bool cut_off(const struct td_record_log *log, uint64_t good_bytes)
 }
 
 /* Opens the file for appending behind its last good record. */
-static bool open_for_writing(struct td_record_log *log, bool (*take)(void *, const void *), void *context,
+static bool open_for_writing(struct td_record_file *log, bool (*take)(void *, const void *), void *context,
                              struct td_error *err)
 {
     uint64_t good_bytes = 0;
@@ -218,7 +214,7 @@ static bool open_for_writing(struct td_record_log *log, bool (*take)(void *, con
     return true;
 }
 
-static bool open_for_reading(const struct td_record_log *log, bool (*take)(void *, const void *), void *context,
+static bool open_for_reading(const struct td_record_file *log, bool (*take)(void *, const void *), void *context,
                              struct td_error *err)
 {
     uint64_t good_bytes = 0;
@@ -234,7 +230,7 @@ static bool open_for_reading(const struct td_record_log *log, bool (*take)(void 
 }
 
 /* Takes the log's lock. Returns whether this process alone writes to the log from now on. */
-static bool take_lock(struct td_record_log *log, const char *path)
+static bool take_lock(struct td_record_file *log, const char *path)
 {
     char why[128];
     const char *what = log->kind->what;
@@ -253,43 +249,7 @@ static bool take_lock(struct td_record_log *log, const char *path)
     return false;
 }
 
-static struct td_record_log *create(const struct td_record_log_kind *kind)
-{
-    assert(kind->payload_bytes <= TD_RECORD_LOG_MAX_PAYLOAD);
-    struct td_record_log *log = calloc(1, sizeof *log);
-    if (log == NULL)
-        return NULL;
-    log->kind = kind;
-    log->record_bytes = kind->payload_bytes + TD_RECORD_LOG_FRAME_BYTES;
-    log->dir_fd = log->fd = log->lock_fd = -1;
-    log->frames = calloc(TD_RECORD_LOG_BATCH, log->record_bytes);
-    log->payloads = calloc(TD_RECORD_LOG_BATCH, kind->payload_bytes);
-    if (log->frames != NULL && log->payloads != NULL)
-        return log;
-    td_record_log_close(log);
-    return NULL;
-}
-
-bool td_record_log_open(const struct td_record_log_kind *kind, const char *state_dir, const char *root,
-                        enum td_record_log_mode mode, bool (*take)(void *context, const void *payload), void *context,
-                        struct td_record_log **out, struct td_error *err)
-{
-    struct td_record_log *log = create(kind);
-    bool writes = mode == TD_RECORD_LOG_WRITE;
-    if (log == NULL)
-        return td_error_no_memory(err);
-    bool ok = state_dir == NULL || (td_state_dir_open(state_dir, root, writes, &log->dir_fd, err) &&
-                                    (writes && take_lock(log, state_dir) ? open_for_writing(log, take, context, err)
-                                                                         : open_for_reading(log, take, context, err)));
-    if (!ok) {
-        td_record_log_close(log);
-        return false;
-    }
-    *out = log;
-    return true;
-}
-
-void td_record_log_close(struct td_record_log *log)
+static void file_close(struct td_record_file *log)
 {
     if (log == NULL)
         return;
@@ -302,10 +262,46 @@ void td_record_log_close(struct td_record_log *log)
     free(log);
 }
 
+static struct td_record_file *create(const struct td_record_log_kind *kind)
+{
+    assert(kind->payload_bytes <= TD_RECORD_LOG_MAX_PAYLOAD);
+    struct td_record_file *log = calloc(1, sizeof *log);
+    if (log == NULL)
+        return NULL;
+    log->kind = kind;
+    log->record_bytes = kind->payload_bytes + TD_RECORD_LOG_FRAME_BYTES;
+    log->dir_fd = log->fd = log->lock_fd = -1;
+    log->frames = calloc(TD_RECORD_LOG_BATCH, log->record_bytes);
+    log->payloads = calloc(TD_RECORD_LOG_BATCH, kind->payload_bytes);
+    if (log->frames != NULL && log->payloads != NULL)
+        return log;
+    file_close(log);
+    return NULL;
+}
+
+static bool file_open(const struct td_record_log_kind *kind, const char *state_dir, const char *root,
+                      enum td_record_log_mode mode, bool (*take)(void *context, const void *payload), void *context,
+                      struct td_record_file **out, struct td_error *err)
+{
+    struct td_record_file *log = create(kind);
+    bool writes = mode == TD_RECORD_LOG_WRITE;
+    if (log == NULL)
+        return td_error_no_memory(err);
+    bool ok = state_dir == NULL || (td_state_dir_open(state_dir, root, writes, &log->dir_fd, err) &&
+                                    (writes && take_lock(log, state_dir) ? open_for_writing(log, take, context, err)
+                                                                         : open_for_reading(log, take, context, err)));
+    if (!ok) {
+        file_close(log);
+        return false;
+    }
+    *out = log;
+    return true;
+}
+
 /* ---- writing anew -------------------------------------------------------------------------------------- */
 
 /* Writes all records to a new file, and puts that in place of the log. Returns false with errno set on failure. */
-static bool write_anew(struct td_record_log *log, size_t (*next)(void *, void *, size_t), void *context)
+static bool write_anew(struct td_record_file *log, size_t (*next)(void *, void *, size_t), void *context)
 {
     struct td_durable_file file;
     if (!td_durable_file_begin(&file, log->dir_fd, log->kind->name, 0600))
@@ -323,9 +319,111 @@ static bool write_anew(struct td_record_log *log, size_t (*next)(void *, void *,
     return true;
 }
 
-void td_record_log_rewrite(struct td_record_log *log, size_t (*next)(void *context, void *payloads, size_t most),
-                           void *context)
+static void file_rewrite(struct td_record_file *log, size_t (*next)(void *context, void *payloads, size_t most),
+                         void *context)
 {
     if (log->fd >= 0 && !write_anew(log, next, context))
         give_up(log, "write the log anew", errno);
+}
+
+/* ---- batches ------------------------------------------------------------------------------------------- */
+
+bool td_record_log_init(struct td_record_log *log, const struct td_record_log_owner *owner)
+{
+    size_t batch_bytes = TD_RECORD_LOG_BATCH * owner->kind->payload_bytes;
+    *log = (struct td_record_log){.owner = *owner, .batch = malloc(batch_bytes), .writing = malloc(batch_bytes)};
+    if (log->batch != NULL && log->writing != NULL && pthread_mutex_init(&log->lock, NULL) == 0) {
+        if (pthread_mutex_init(&log->file_lock, NULL) == 0)
+            return true;
+        (void)pthread_mutex_destroy(&log->lock);
+    }
+    free(log->batch);
+    free(log->writing);
+    return false;
+}
+
+bool td_record_log_open(struct td_record_log *log, const char *state_dir, const char *root,
+                        enum td_record_log_mode mode, struct td_error *err)
+{
+    const struct td_record_log_owner *owner = &log->owner;
+    return file_open(owner->kind, state_dir, root, mode, owner->take, owner->context, &log->file, err);
+}
+
+void td_record_log_fini(struct td_record_log *log)
+{
+    td_record_log_flush(log);
+    file_close(log->file);
+    (void)pthread_mutex_destroy(&log->lock);
+    (void)pthread_mutex_destroy(&log->file_lock);
+    free(log->batch);
+    free(log->writing);
+}
+
+void td_record_log_begin_add(struct td_record_log *log)
+{
+    pthread_mutex_lock(&log->lock);
+    while (log->batch_count == TD_RECORD_LOG_BATCH) { /* other threads add faster than the disk writes */
+        pthread_mutex_unlock(&log->lock);
+        td_record_log_flush(log);
+        pthread_mutex_lock(&log->lock);
+    }
+}
+
+void td_record_log_end_add(struct td_record_log *log, const void *payload)
+{
+    size_t payload_bytes = log->owner.kind->payload_bytes;
+    if (payload != NULL && td_record_log_is_stored(log))
+        memcpy(log->batch + log->batch_count++ * payload_bytes, payload, payload_bytes);
+    bool is_due = log->batch_count == TD_RECORD_LOG_BATCH || log->is_stale;
+    pthread_mutex_unlock(&log->lock);
+    if (is_due)
+        td_record_log_flush(log);
+}
+
+/* A place in the owner's table, while the log is written anew. */
+struct writing_place {
+    struct td_record_log *log;
+    uint64_t at;
+};
+
+/* Copies the next records of the table. What is added meanwhile is in the batch. */
+static size_t next_records(void *context, void *payloads, size_t most)
+{
+    struct writing_place *place = context;
+    struct td_record_log *log = place->log;
+    pthread_mutex_lock(&log->lock);
+    size_t count = log->owner.next(log->owner.context, &place->at, payloads, most);
+    pthread_mutex_unlock(&log->lock);
+    return count;
+}
+
+void td_record_log_flush(struct td_record_log *log)
+{
+    struct writing_place place = {.log = log};
+    pthread_mutex_lock(&log->file_lock);
+    pthread_mutex_lock(&log->lock);
+    size_t count = log->batch_count;
+    bool is_stale = log->is_stale;
+    memcpy(log->writing, log->batch, count * log->owner.kind->payload_bytes);
+    log->batch_count = 0;
+    log->is_stale = false;
+    pthread_mutex_unlock(&log->lock);
+    if (log->file != NULL && is_stale)
+        file_rewrite(log->file, next_records, &place); /* the table holds the batch */
+    else if (log->file != NULL)
+        file_append(log->file, log->writing, count);
+    pthread_mutex_unlock(&log->file_lock);
+}
+
+void td_record_log_flush_if_due(struct td_record_log *log)
+{
+    uint64_t now_ns = td_clock_ns();
+    uint64_t last_ns = atomic_load(&log->flushed_ns);
+    if (now_ns - last_ns >= TD_NS_PER_S && atomic_compare_exchange_strong(&log->flushed_ns, &last_ns, now_ns))
+        td_record_log_flush(log);
+}
+
+bool td_record_log_is_stored(const struct td_record_log *log)
+{
+    return log->file != NULL && atomic_load(&log->file->stored);
 }

@@ -1,16 +1,21 @@
 /* Logs of records of one size, in the state directory: what the program has computed and need not compute again. A log
  * is only a cache. Everything from its first bad record on is ignored and overwritten; when the disk fails, the log is
- * given up for this run, and its owner goes on with what it has in memory.
+ * given up for this run, and its owner works with the table in memory.
  *
  * A file holds a header of 16 bytes (magic, version, byte order), then records: length and type (4 bytes each), the
  * payload, the CRC-32 of all of this, and four zero bytes.
  *
- * Threads: one at a time per log, except for td_record_log_is_stored. */
+ * The owner keeps a table in memory, to which several threads add. New records wait in a batch, so that many are
+ * synchronised together, and a look-up in the table never waits for a disk. Two locks: `lock` guards the owner's table
+ * and the batch, and is never held while the disk is used; `file_lock`, which is taken first, guards the file and the
+ * records that are being written. */
 #ifndef TD_CATALOG_DIGESTS_RECORD_LOG_H
 #define TD_CATALOG_DIGESTS_RECORD_LOG_H
 
 #include "core/error.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,32 +42,62 @@ enum td_record_log_mode {
     TD_RECORD_LOG_READ,  /* never writes or creates anything */
 };
 
-struct td_record_log;
+/* The owner of the table, and its functions. */
+struct td_record_log_owner {
+    const struct td_record_log_kind *kind;
 
-/* Opens the log in state_dir and calls take(context, payload) for each good record, in their order. `take` returns
- * false when memory is short. state_dir NULL: the log stores nothing. Creates a missing directory (not in mode
- * TD_RECORD_LOG_READ), and uses a sub-directory when others can write to it (catalog/model/state_dir.h). The file must
- * belong to the user of this process and be writable by nobody else, because whoever can write there decides what the
- * program takes for true. It must not lie in `root` (NULL: not checked). Errors: TD_PERMISSION_DENIED,
- * TD_FAILED_PRECONDITION, TD_IO, TD_RESOURCE_EXHAUSTED. Damaged content and a disk that cannot be written are no
- * errors; they are logged. */
-bool td_record_log_open(const struct td_record_log_kind *kind, const char *state_dir, const char *root,
-                        enum td_record_log_mode mode, bool (*take)(void *context, const void *payload), void *context,
-                        struct td_record_log **out, struct td_error *err);
+    /* Takes a record while the log is opened, in the order of the file. Returns false when memory is short. */
+    bool (*take)(void *context, const void *payload);
 
-/* Frees the log. NULL: does nothing. */
-void td_record_log_close(struct td_record_log *log);
+    /* Writes the table's records from number *at on, at most `most`, and moves *at, which begins at 0 and counts as the
+     * owner likes. Returns their number; fewer than `most` are the last. Called under `lock`. */
+    size_t (*next)(void *context, uint64_t *at, void *payloads, size_t most);
 
-/* Appends `count` payloads, at most TD_RECORD_LOG_BATCH, which lie one behind the other, and waits until they are on
- * the disk. Does nothing for a log that stores nothing. */
-void td_record_log_append(struct td_record_log *log, const void *payloads, size_t count);
+    void *context;
+};
 
-/* Writes the log anew and puts that in place of the old one. `next` writes the next payloads, at most `most`, and
- * returns their number; fewer than `most` are the last. Does nothing for a log that stores nothing. */
-void td_record_log_rewrite(struct td_record_log *log, size_t (*next)(void *context, void *payloads, size_t most),
-                           void *context);
+struct td_record_log {
+    struct td_record_log_owner owner;
+    pthread_mutex_t lock;
+    uint8_t *batch; /* room for TD_RECORD_LOG_BATCH payloads that the log lacks */
+    size_t batch_count;
+    bool is_stale; /* the table has lost records: the log is to be written anew. The owner sets this */
 
-/* Returns whether appended records reach a disk. Any thread. */
+    pthread_mutex_t file_lock;
+    struct td_record_file *file; /* NULL until it is opened */
+    uint8_t *writing;            /* room for a batch */
+    _Atomic uint64_t flushed_ns; /* when td_record_log_flush_if_due has done so last */
+};
+
+/* Makes a log that stores nothing yet. Returns false, with nothing to undo, when memory is short. */
+bool td_record_log_init(struct td_record_log *log, const struct td_record_log_owner *owner);
+
+/* Opens the file in state_dir, and gives the owner its records, without `lock`. Call at most once, before other threads
+ * use the log. state_dir NULL: the log stores nothing. Creates a missing directory (not in mode TD_RECORD_LOG_READ),
+ * and uses a sub-directory when others can write to it (catalog/model/state_dir.h). The file must belong to the user of
+ * this process and be writable by nobody else, because a program that can write there decides what this one takes for
+ * true. It must not be in `root` (NULL: not checked). Errors: TD_PERMISSION_DENIED, TD_FAILED_PRECONDITION, TD_IO,
+ * TD_RESOURCE_EXHAUSTED. Damaged content and a disk that cannot be written are no errors; they are logged. */
+bool td_record_log_open(struct td_record_log *log, const char *state_dir, const char *root,
+                        enum td_record_log_mode mode, struct td_error *err);
+
+/* Writes the records that still wait, and frees the log. */
+void td_record_log_fini(struct td_record_log *log);
+
+/* Takes `lock` for adding a record to the table. Waits for the disk while the batch is full. */
+void td_record_log_begin_add(struct td_record_log *log);
+
+/* Adds the record to the batch, unless it is NULL or nothing is stored, and releases `lock`. Flushes a batch that is
+ * full, and a log that is stale. */
+void td_record_log_end_add(struct td_record_log *log, const void *payload);
+
+/* Writes the waiting records, or a stale log anew, and waits until all is on the disk. */
+void td_record_log_flush(struct td_record_log *log);
+
+/* Does the same unless this function has done so in the last second. */
+void td_record_log_flush_if_due(struct td_record_log *log);
+
+/* Returns whether added records reach a disk. */
 bool td_record_log_is_stored(const struct td_record_log *log);
 
 #endif

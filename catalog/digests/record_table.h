@@ -1,5 +1,5 @@
 /* Tables of records of one size, with hash indexes over parts of them: what a log of records
- * (catalog/digests/batched_log.h) holds on disk. Records keep the order in which they were added. Not thread-safe. */
+ * (catalog/digests/record_log.h) holds on disk. Records keep the order in which they were added. Not thread-safe. */
 #ifndef TD_CATALOG_DIGESTS_RECORD_TABLE_H
 #define TD_CATALOG_DIGESTS_RECORD_TABLE_H
 
