@@ -61,7 +61,7 @@ static void answer_nothing(struct td_oci_call *oci)
                       "tags/list, manifests/{tag or digest}, blobs/{digest} and referrers/{digest}");
 }
 
-/* Clients POST to the paths of uploads; another method is answered like a blob that is not there. */
+/* Answers 404 on the paths of uploads, which clients use to push. */
 static void answer_upload(struct td_oci_call *oci)
 {
     (void)td_oci_fail(oci, 404, "BLOB_UPLOAD_UNKNOWN", "this server only reads: there are no uploads");
@@ -82,8 +82,8 @@ static const struct {
     [TD_OCI_UPLOAD] = {answer_upload, TD_ROUTE_OCI_API},
 };
 
-/* Splits the decoded path of a call. An escaped '/' may be one of the name, but must not make another endpoint of the
- * path than that which was counted, and which decided where the call is answered: then there is none. */
+/* Splits the decoded path of a call. The raw path has already decided the route that is counted and where the call is
+ * answered. If unescaping a '/' would change the endpoint, the endpoint becomes TD_OCI_NONE. */
 static void split_path(const struct td_call *call, struct td_oci_path *path)
 {
     struct td_oci_path raw;
@@ -92,7 +92,7 @@ static void split_path(const struct td_call *call, struct td_oci_path *path)
         *path = (struct td_oci_path){.endpoint = TD_OCI_NONE};
 }
 
-static void handle(const struct td_call *call)
+static void handle_oci(const struct td_call *call)
 {
     struct td_call own = *call;
     struct td_oci_call oci = {.call = &own,
@@ -108,17 +108,17 @@ static void handle(const struct td_call *call)
     td_reserved_release(&oci.reserved);
 }
 
-static void answer(struct td_call *call)
+static void answer_oci(struct td_call *call)
 {
     struct td_oci_path path;
     (void)td_oci_path_parse(&path, call->uri->raw_path);
     call->response->route = endpoints[path.endpoint].route;
     if (td_call_take_snapshot(call))
-        td_call_serve(call, handle);
+        td_call_serve(call, handle_oci);
     td_early_call_mend(call);
 }
 
-static bool owns(struct td_text raw_path)
+static bool owns_oci_path(struct td_text raw_path)
 {
     const struct td_text root = TD_TEXT("/v2");
     return td_text_begins(raw_path, root) && (raw_path.len == root.len || raw_path.p[root.len] == '/');
@@ -130,7 +130,7 @@ static bool is_text(struct td_text raw_path)
     return !td_oci_path_parse(&path, raw_path) || path.endpoint != TD_OCI_BLOB;
 }
 
-static bool admit(struct td_call *call)
+static bool admit_oci(struct td_call *call)
 {
     struct td_refusal refusal;
     if (td_signed_call_admit(call, td_access_take_password, &refusal))
@@ -143,13 +143,13 @@ static bool admit(struct td_call *call)
 static const char *const write_methods[] = {"PUT", "POST", "PATCH", "DELETE", NULL};
 
 const struct td_facade td_oci_facade = {
-    .owns = owns,
+    .owns = owns_oci_path,
     .is_text = is_text,
-    .admit = admit,
-    .answer = answer,
+    .admit = admit_oci,
+    .answer = answer_oci,
     .write_error = write_error,
     .error_type = "application/json",
-    .field_name = "Docker-Distribution-API-Version", /* tells clients that a registry answers, whatever it says */
+    .field_name = "Docker-Distribution-API-Version", /* marks every answer, errors too, as a registry's */
     .field_value = "registry/2.0",
     .query = TD_URI_REPEATS,
     .etag_end = "",

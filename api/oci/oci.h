@@ -1,6 +1,7 @@
 /* A registry of OCI artifacts, read-only, by the OCI distribution specification 1.1: for oras, skopeo, podman,
- * container runtimes, and for Ollama and llama.cpp, whose sources tell what they request and need. Every model is an
- * artifact of the ModelPack specification, whose layers are its files as they lie on disk. */
+ * container runtimes, and for Ollama and llama.cpp, whose source code shows which requests they send and which answers
+ * they need. Every model is an artifact of the ModelPack specification. Its layers are the model's files, byte for
+ * byte. */
 #ifndef TD_API_OCI_OCI_H
 #define TD_API_OCI_OCI_H
 

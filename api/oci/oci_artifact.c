@@ -13,7 +13,7 @@
 
 enum { DIGITS = 16, TITLE_MAX = 255 };
 
-/* A title while the list is made. */
+/* A title while the list is built. */
 struct title {
     const char *path, *text;
     size_t place; /* in the caller's list */
@@ -65,14 +65,14 @@ static const char *add_digits(const char *path, const char *text, struct td_aren
     return title;
 }
 
-/* Returns the title of a path that meets no other; NULL for want of memory. */
+/* Returns the title of a path that no other title equals; NULL for want of memory. */
 static const char *make_title(const char *path, struct td_arena *arena)
 {
     const char *text = replace_slashes(path, arena);
     return text == NULL || strlen(text) <= TITLE_MAX ? text : add_digits(path, text, arena);
 }
 
-/* Gives their digits to the titles that were changed and meet others; the list is sorted. */
+/* Puts digits before each title that has a replaced '/' and equals another title. The list is sorted. */
 static bool tell_apart(struct title *titles, size_t count, struct td_arena *arena)
 {
     for (size_t first = 0, end; first < count; first = end) {
@@ -121,7 +121,7 @@ bool td_oci_flat_titles(const char *const *paths, size_t count, struct td_arena 
 
 /* ---- layers -------------------------------------------------------------------------------------------- */
 
-/* The files of a view, while their digests are looked for. */
+/* The files of a view while their digests are looked up. */
 struct listing {
     struct td_oci_call *oci;
     const struct td_repo_view *view;
@@ -129,7 +129,7 @@ struct listing {
     size_t count;
     const struct td_entry **entries; /* the files on disk among them */
     size_t entry_count;
-    const struct td_repo_item **rank_files; /* the others, and what is known of each */
+    const struct td_repo_item **rank_files; /* the other files; virtual_files[i] has the digest of rank_files[i] */
     struct td_oci_virtual *virtual_files;
     size_t rank_count;
 };
@@ -227,7 +227,7 @@ bool td_oci_layers(struct td_oci_call *oci, const struct td_repo_view *view, str
 
 /* ---- manifest and configuration ------------------------------------------------------------------------ */
 
-/* The layers of an artifact, sorted by path; the arrays lie in the call's arena. */
+/* The layers of an artifact, sorted by path. The call's arena owns the arrays. */
 struct files {
     size_t count;
     struct td_oci_layer *layers;

@@ -21,7 +21,7 @@ unsigned td_oci_retry_s(double left_bytes, uint64_t hashed_bytes, uint64_t took_
 /* ---- files on disk ------------------------------------------------------------------------------------- */
 
 /* Returns whether the file's digest is known, or becomes so in time. */
-static bool know(struct td_oci_call *oci, struct td_file *file)
+static bool know_file(struct td_oci_call *oci, struct td_file *file)
 {
     const struct td_call *call = oci->call;
     const struct td_cancel over = td_oci_over(oci);
@@ -58,7 +58,7 @@ static bool refuse_files(struct td_oci_call *oci, const struct td_entry *const *
                         known, count, known_bytes / 1e9, bytes / 1e9);
 }
 
-/* Returns the number of the first file whose digest is not known; count when there is none. */
+/* Returns the number of the first file whose digest is not known; count if all are known. */
 static size_t first_unknown(const struct td_entry *const *entries, size_t count)
 {
     size_t i = 0;
@@ -80,7 +80,7 @@ bool td_oci_know_digests(struct td_oci_call *oci, const struct td_entry *const *
     const uint64_t began_ns = td_clock_ns();
     td_catalog_get_status(oci->call->api->catalog, &status);
     for (size_t i = first; i < count; i++)
-        if (!know(oci, entries[i]->file))
+        if (!know_file(oci, entries[i]->file))
             return refuse_files(oci, entries, count, began_ns, &status.hasher, err);
     return true;
 }
@@ -125,7 +125,7 @@ static bool wait_all(struct td_oci_call *oci, struct td_oci_virtual *files, size
             return true; /* the time is over */
         case TD_VIRTUAL_FAILED:
             return false;
-        case TD_VIRTUAL_UNKNOWN: /* so many others were hashed meanwhile that its end is forgotten */
+        case TD_VIRTUAL_UNKNOWN: /* the table dropped the result because many others were hashed since */
             return td_error_set(err, TD_RESOURCE_EXHAUSTED,
                                 "the digest of a layer was forgotten while others were hashed; try again");
         }

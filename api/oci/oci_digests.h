@@ -1,5 +1,5 @@
-/* The SHA-256 that manifests and blobs go by: of files on disk, and of layers that do not exist on disk (rank files,
- * and the layers of images). Private to api/oci/. */
+/* The SHA-256 digests that name manifests and blobs: of files on disk, and of layers that do not exist on disk (rank
+ * files, and the layers of images). Private to api/oci/. */
 #ifndef TD_API_OCI_OCI_DIGESTS_H
 #define TD_API_OCI_OCI_DIGESTS_H
 
@@ -7,19 +7,19 @@
 
 #include <stdint.h>
 
-/* Retry-After of answers that tell how far hashing is lies between these, in seconds: a client that asks later than
- * hashing ends waits for nothing, and each request waits for digests itself. */
+/* The limits of Retry-After, in seconds, in answers that report how far hashing is. A longer time would only delay the
+ * client after hashing has ended, and each request waits for digests itself. */
 enum { TD_OCI_RETRY_LEAST_S = 1, TD_OCI_RETRY_MOST_S = 60 };
 
-/* Returns how long hashing left_bytes takes, in seconds, rounded up and within these limits. The rate is that of
- * hashed_bytes in took_ns, all that was hashed while a request waited; 1 GB/s where that was less than 0.1 s, or
- * nothing was hashed. */
+/* Estimates how long hashing left_bytes takes. Returns seconds, rounded up and within these limits. The rate is
+ * hashed_bytes per took_ns, measured while a request waited; 1 GB/s if it waited less than 0.1 s or nothing was hashed.
+ * */
 unsigned td_oci_retry_s(double left_bytes, uint64_t hashed_bytes, uint64_t took_ns);
 
-/* Has all these files of the call's snapshot hashed, where oci->until_ns allows to wait. Errors: TD_RESOURCE_EXHAUSTED
- * when a digest is still not known, with a message for the client that says how far hashing is, or what to change where
- * the server hashes nothing; oci->lack tells which, and oci->retry_s when to ask again. TD_CONFLICT for a Git LFS
- * pointer, whose digest is not that of the file that it stands for. */
+/* Queues all these files of the call's snapshot for hashing and waits for their digests until oci->until_ns. Errors:
+ * TD_RESOURCE_EXHAUSTED when a digest is still not known. The message says how far hashing is, or, if the server does
+ * not hash, what to change; oci->lack says which of the two, and oci->retry_s when to retry. TD_CONFLICT for a Git LFS
+ * pointer, because its digest is not the digest of the file it stands for. */
 bool td_oci_know_digests(struct td_oci_call *oci, const struct td_entry *const *entries, size_t count,
                          struct td_error *err);
 
@@ -31,18 +31,18 @@ struct td_oci_virtual {
     struct td_virtual_digest digest; /* when it is known */
 };
 
-/* Looks for the digests of these files in the table, and sets what is known. Returns whether all are. */
+/* Looks up the digests of these files in the table of virtual digests and sets those it has. Returns whether it has
+ * all. */
 bool td_oci_look_up(const struct td_oci_call *oci, struct td_oci_virtual *files, size_t count);
 
-/* Keeps these files, whose digests are known, with the documents that name them. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Records these files, with their digests, in the documents that name them. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_oci_keep_virtual(struct td_made_documents *made, const struct td_oci_virtual *files, size_t count,
                          struct td_error *err);
 
-/* Has all these files hashed and waits for their digests, where oci->until_ns allows to wait. begin(context, i) has the
- * hasher begin with file i, at_once files before it waits; what is begun goes on when the request is over. Errors:
- * TD_RESOURCE_EXHAUSTED when a digest is still not known, with a message for the client that says how far hashing is,
- * or what to change where the server hashes nothing; oci->lack tells which, and oci->retry_s when to ask again. As
- * `begin` and td_virtual_hasher_wait. */
+/* Hashes all these files and waits for their digests until oci->until_ns. begin(context, i) starts the hashing of file
+ * i; at_once files are started before the first wait. Hashing continues after the request is over. Errors:
+ * TD_RESOURCE_EXHAUSTED when a digest is still not known, with message, oci->lack and oci->retry_s as
+ * td_oci_know_digests sets them; as `begin` and td_virtual_hasher_wait. */
 bool td_oci_know_virtual(struct td_oci_call *oci, struct td_oci_virtual *files, size_t count, size_t at_once,
                          bool (*begin)(void *context, size_t i, struct td_error *err), void *context,
                          struct td_error *err);

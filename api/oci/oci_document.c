@@ -169,7 +169,7 @@ static void add_elements(struct td_json_builder *json, const struct td_checkpoin
         td_json_add_text(json, "precision", td_text_n(precision, used));
 }
 
-/* Returns the default checkpoint of the repository's own directory; NULL when there is none. */
+/* Returns the default checkpoint of the repository's own directory, or NULL. */
 static const struct td_checkpoint *default_checkpoint(const struct td_repo_about *about)
 {
     const struct td_repo_models models = td_repo_view_models(about->view);

@@ -20,48 +20,47 @@
 #define TD_OCI_DOCKER_MANIFEST_TYPE "application/vnd.docker.distribution.manifest.v2+json"
 #define TD_OCI_DOCKER_CONFIG_TYPE "application/vnd.docker.container.image.v1+json"
 
-/* Returns the media type of a file as a layer of a ModelPack artifact, static: weights, configuration of weights,
- * documents, code or data, by the file's name, and by its size where the name says nothing. */
+/* Returns the media type (static) of a file as a layer of a ModelPack artifact: weights, configuration of weights,
+ * documents, code or data. The file's name decides; if it says nothing, the size does. */
 const char *td_oci_layer_type(const struct td_entry *entry);
 
-/* A document while it is written. */
+/* A document that is being written. */
 struct td_oci_document {
     struct td_buffer text;
     struct td_json_builder json;
 };
 
-/* Begins a document, and returns what writes it, which lives as long as the document. Call td_oci_end_document
- * afterwards. */
+/* Starts a document. Returns its JSON builder, valid until td_oci_end_document, which the caller must call. */
 struct td_json_builder *td_oci_begin_document(struct td_oci_document *document);
 
-/* Ends a document, all of whose levels were ended, and adds it to the others. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Ends a document and adds it to `made`. The caller has ended all of its JSON levels. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_oci_end_document(struct td_oci_document *document, struct td_made_documents *made, const char *media_type,
                          bool is_manifest, struct td_error *err);
 
-/* Begins a descriptor: an object, under this key or in an array (NULL), with mediaType, digest and size. The caller may
- * add members, and ends the object. sha256 is in hexadecimal. */
+/* Starts a descriptor: an object, under this key or in an array (NULL), with mediaType, digest and size. The caller may
+ * add members and must end the object. sha256 is in hexadecimal. */
 void td_oci_begin_descriptor(struct td_json_builder *json, const char *key, const char *media_type, const char *sha256,
                              uint64_t size_bytes);
 
-/* Begins a manifest: an object with schemaVersion, mediaType, artifactType (NULL: none), the descriptor of its
- * configuration, and the array "layers". The caller adds the layers, and ends the array and the object. */
+/* Starts a manifest: an object with schemaVersion, mediaType, artifactType (unless NULL), the descriptor of its
+ * configuration, and the array "layers". The caller adds the layers and ends the array and the object. */
 void td_oci_begin_manifest(struct td_json_builder *json, const char *media_type, const char *artifact_type,
                            const struct td_made_document *config);
 
 /* Adds a digest as a string, under this key or to an array (NULL). sha256 is in hexadecimal. */
 void td_oci_add_sha256(struct td_json_builder *json, const char *key, const char *sha256);
 
-/* Adds an array of the digests of these files, all of which are known. */
+/* Adds an array of the digests of these files. All of them must be known. */
 void td_oci_add_digests(struct td_json_builder *json, const char *key, const struct td_entry *const *entries,
                         size_t count);
 
 enum { TD_OCI_SIZE_BYTES = 24 };
 
-/* Begins the configuration of a repository with this id: adds descriptor and config. The caller adds modelfs and ends
- * the object. Holds no time, so that the text follows from the files alone. */
+/* Starts the configuration of a repository with this id: adds descriptor and config. The caller adds modelfs and ends
+ * the object. The configuration contains no time, so its text depends on the files alone. */
 void td_oci_config_begin(struct td_json_builder *json, const struct td_repo_about *about, const char *id);
 
-/* Writes a number of parameters as the specification has it: "6.7B", "0.5K". */
+/* Writes a number of parameters in the form of the specification: "6.7B", "0.5K". */
 void td_oci_write_size(uint64_t count, char out[TD_OCI_SIZE_BYTES]);
 
 #endif

@@ -21,7 +21,7 @@ static const char *const quants[] = {
     "TQ1_0",   "TQ2_0",  "MXFP4_MOE", "MXFP4",    "NVFP4",    "Q1_0",     "Q2_0",
 };
 
-static char capital(char c)
+static char to_capital(char c)
 {
     return (char)(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
 }
@@ -32,8 +32,8 @@ static size_t word_len(struct td_text text, const char *word)
     return td_text_begins_ignore_case(text, word) ? strlen(word) : 0;
 }
 
-/* Returns the length of the quantisation at the beginning of the text, with the variant of its size ("_L") behind it; 0
- * when there is none, or when the word goes on. */
+/* Returns the length of the quantisation at the beginning of the text, including the variant of its size that follows
+ * ("_L"); 0 if the text begins with no quantisation, or if more characters of the word follow. */
 static size_t quant_len(struct td_text text)
 {
     size_t len = 0;
@@ -61,7 +61,7 @@ static void find_quant(struct td_text name, char quant[TD_OCI_QUANT_BYTES])
         size_t from = has_prefix ? i - prefix.len : i;
         size_t total = i + len - from;
         for (size_t k = 0; total < TD_OCI_QUANT_BYTES && k < total; k++)
-            quant[k] = capital(name.p[from + k]);
+            quant[k] = to_capital(name.p[from + k]);
         quant[total < TD_OCI_QUANT_BYTES ? total : 0] = '\0';
     }
 }

@@ -32,14 +32,14 @@ static void answer_digest(struct td_oci_call *oci)
     td_made_documents_unref(made);
 }
 
-/* Returns whether the answer to this tag depends on who asks: whether it may be a GGUF file. */
-static bool varies(const struct td_oci_target *target)
+/* Returns whether the answer to this tag depends on the client: whether it may be a GGUF file. */
+static bool may_be_gguf(const struct td_oci_target *target)
 {
     return target->form == TD_OCI_GGUF || target->is_alias;
 }
 
-/* Sets *target to the GGUF file that llama.cpp, which takes shards, means by the tag "latest", where the tag does not
- * stand for it. Errors as td_oci_targets; TD_NOT_FOUND when there is none. */
+/* Sets *target to the GGUF file that llama.cpp, which takes shards, means by the tag "latest". Leaves other targets as
+ * they are. Errors as td_oci_targets; TD_NOT_FOUND when the model has no GGUF file. */
 static bool prefer_gguf(struct td_oci_call *oci, struct td_oci_target *target, struct td_error *err)
 {
     struct td_oci_target *targets;
@@ -64,15 +64,16 @@ static void answer_llama_cpp(struct td_oci_call *oci, const struct td_oci_target
     td_buffer_fini(&text);
 }
 
-/* Finds what the tag stands for, to whoever asks. Sets *depends to whether that depends on who asks. */
+/* Sets *target to the target of the tag for the client of this call. Sets *depends to whether other clients may get
+ * another target. */
 static bool find_target(struct td_oci_call *oci, struct td_oci_target *target, bool *depends, struct td_error *err)
 {
     bool ok = td_oci_target_find(oci, oci->path.reference, target, err);
-    *depends = ok && varies(target);
+    *depends = ok && may_be_gguf(target);
     return ok && (!td_oci_is_llama_cpp(oci->call) || prefer_gguf(oci, target, err));
 }
 
-/* Answers what a tag stands for. */
+/* Answers the manifest of a tag. */
 static void answer_tag(struct td_oci_call *oci)
 {
     struct td_oci_target target;
@@ -102,8 +103,8 @@ void td_oci_answer_manifest(struct td_oci_call *oci)
 
 /* ---- blobs --------------------------------------------------------------------------------------------- */
 
-/* Gives an answer, unless it is an error, the type of blobs and the path of the blob itself: older versions of Ollama
- * take an answer without Location for a failure. */
+/* Sets the content type of blobs and adds the blob's own path as Location, unless the answer is an error. Older
+ * versions of Ollama take an answer without Location for a failure. */
 static void describe_blob(const struct td_oci_call *oci)
 {
     struct td_response *response = oci->call->response;
@@ -126,17 +127,17 @@ struct search {
     const struct td_oci_call *oci;
     struct td_text hex;
     size_t left;             /* files that may still be looked at */
-    size_t revision, number; /* where to go on: a file of oci->repo[revision] */
+    size_t revision, number; /* the next file to look at, of oci->repo[revision] */
 };
 
-/* Returns whether files of the revision can have been named by a manifest. A revision of more files is no artifact, but
- * GGUF files of `main` have manifests of their own. */
+/* Returns whether a manifest can name files of this revision. A revision with more files is not served as an artifact,
+ * but GGUF files of `main` have manifests of their own. */
 static bool is_searched(const struct search *search)
 {
     return search->revision == 0 || search->oci->repo[search->revision].entry_count <= TD_OCI_MOST_FILES;
 }
 
-/* Returns the next file with the digest; NULL when there is none, or none is known to have it. */
+/* Returns the next file that is known to have the digest, or NULL. */
 static const struct td_entry *next_file(struct search *search)
 {
     const struct td_repo *repo = search->oci->repo;
@@ -165,8 +166,8 @@ static bool answer_file(const struct td_oci_call *oci, const struct td_entry *en
     return true;
 }
 
-/* Answers a file with this SHA-256, looking at `most` files at most; of equal files the first that has not changed
- * since its digest was taken. Returns false, with no answer, when none is known to have it. */
+/* Answers a file with this SHA-256, looking at `most` files at most. Of equal files it answers the first that has not
+ * changed since it was hashed. Returns false, with no answer, when no file is known to have the digest. */
 static bool answer_files(const struct td_oci_call *oci, struct td_text hex, size_t most)
 {
     enum { MOST_COPIES = 16 };
@@ -190,8 +191,8 @@ static bool answer_files(const struct td_oci_call *oci, struct td_text hex, size
     return err.code != TD_OK;
 }
 
-/* Answers a layer of the image. A layer that was found without the image's documents has these made, since a client
- * asks for one layer after the other. Errors as td_oci_image_answer_layer. */
+/* Answers a layer of the image. If the layer was found without the image's documents, builds these too, because a
+ * client then asks for the other layers. Errors as td_oci_image_answer_layer. */
 static bool answer_image(struct td_oci_call *oci, struct td_text hex, struct td_error *err)
 {
     struct td_made_documents *kept = td_oci_make_image(oci, false);
@@ -202,8 +203,8 @@ static bool answer_image(struct td_oci_call *oci, struct td_text hex, struct td_
     return found;
 }
 
-/* Answers what does not exist on disk: a layer of the image, or a rank file; or that it cannot be answered for want of
- * memory. Returns false, with no answer, when none is known to have the digest. */
+/* Answers a blob that does not exist on disk: a rank file or a layer of the image; or answers an error. Returns false,
+ * with no answer, when no such blob is known to have the digest. */
 static bool answer_virtual(struct td_oci_call *oci, struct td_text hex)
 {
     struct td_error err = TD_ERROR_INIT;
@@ -216,8 +217,8 @@ static bool answer_virtual(struct td_oci_call *oci, struct td_text hex)
     return err.code != TD_OK;
 }
 
-/* Answers a file of any revision, a virtual file, a configuration, a file that was hashed meanwhile, or that nothing
- * has the digest. */
+/* Answers a file of any revision, a virtual file or a configuration. The search for a configuration may wait for
+ * hashing, so it then looks for files again. Answers 404 when nothing has the digest. */
 static void answer_other(struct td_oci_call *oci, struct td_text hex)
 {
     struct td_made_documents *made;
@@ -252,7 +253,7 @@ void td_oci_answer_blob(struct td_oci_call *oci)
 
 enum { PAGE_MAX = 1000 }; /* most names in a page, also where the client asks for more or for no number */
 
-/* A page of names while it is written. */
+/* A page of names that is being written. */
 struct page {
     struct td_oci_call *oci;
     struct td_buffer text;
@@ -284,7 +285,7 @@ static void begin_page(struct page *page, struct td_oci_call *oci)
     td_json_begin_object(&page->json, NULL);
 }
 
-/* Adds a name, or notes that it does not fit. Returns false when no more should be added. */
+/* Adds a name, or sets has_more if it does not fit. Returns false when the caller should add no more. */
 static bool add_name(struct page *page, const char *name)
 {
     if (page->count == page->most) {
@@ -299,7 +300,7 @@ static bool add_name(struct page *page, const char *name)
     return true;
 }
 
-/* Adds the link to the next page, relative as the specification has it. */
+/* Adds the link to the next page, relative as in the specification. */
 static void add_link(const struct page *page)
 {
     struct td_buffer link;
@@ -352,8 +353,8 @@ void td_oci_answer_catalog(struct td_oci_call *oci)
     fini_page(&page);
 }
 
-/* Adds the tags behind `last` to the page, but those of targets that cannot be made of so many files; if all are such,
- * the page fails. */
+/* Adds the tags after `last` to the page. Leaves out tags of targets that cannot have so many files. Fails the page if
+ * that leaves out all. */
 static void add_tags(struct page *page, const struct td_oci_target *targets, size_t count, struct td_text last)
 {
     const struct td_repo *repo = page->oci->repo;

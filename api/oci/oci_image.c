@@ -1,7 +1,7 @@
-/* Plan: the files of the repository, sorted by path, are cut into runs, each of which is a layer. The content key of a
- * layer follows from paths and digests, so the server keeps no table of layers: for a blob, the documents that are kept
- * tell the number of the layer; without these, the server makes the keys of all layers again, and compares what the
- * table of virtual digests knows of them. */
+/* Plan: the files of the repository, sorted by path, are divided into runs. Each run is a layer. The content key of a
+ * layer is computed from paths and digests, so the server needs no table of layers. For a blob, the stored documents
+ * show the number of the layer. Without them, the server computes the keys of all layers again and looks up their
+ * digests in the table of virtual digests. */
 #include "api/oci/oci_image.h"
 
 #include "api/oci/oci_digests.h"
@@ -18,7 +18,7 @@ static const char *const architectures[] = {"amd64", "arm64"};
 
 enum { ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
-/* The arrays lie in the call's arena. */
+/* An image that is being built. The call's arena owns the arrays. */
 struct image {
     struct td_oci_call *oci;
     const struct td_entry **entries; /* the files from first_listed on, sorted by path */
@@ -28,13 +28,13 @@ struct image {
     size_t layer_count;
 };
 
-/* Returns the number of the layer's first file; that of the next layer is where its files end. */
+/* Returns the number of the layer's first file. The layer ends before the first file of the next layer. */
 static size_t first_file(const struct image *image, size_t layer)
 {
     return image->file_count * layer / image->layer_count; /* at most 10,000 files and 100 layers */
 }
 
-/* Checks how long the headers may become. */
+/* Checks that the tar headers do not become too long. */
 static bool check_headers(const struct image *image, struct td_error *err)
 {
     uint64_t bytes = td_tar_header_bound(image->files, image->file_count);
@@ -51,7 +51,7 @@ static size_t layers_of(const struct td_repo_view *view)
     return view->entry_count < TD_OCI_IMAGE_LAYERS ? view->entry_count : TD_OCI_IMAGE_LAYERS;
 }
 
-/* Begins the image of a view of files on disk, and lists its files from `first` on. */
+/* Sets *image to the image of a view of files on disk and lists `count` files from `first` on. */
 static bool list_files(struct image *image, const struct td_repo_view *view, size_t first, size_t count,
                        struct td_error *err)
 {
@@ -91,7 +91,7 @@ static bool list_all_files(struct image *image, const struct td_repo_view *view,
     return check_headers(image, err);
 }
 
-/* Makes the keys of all layers. The digests of all files are known. */
+/* Computes the keys of all layers. The digests of all files must be known. */
 static bool set_layers(struct image *image, struct td_error *err)
 {
     for (size_t i = 0; i < image->file_count; i++)
@@ -133,14 +133,15 @@ static struct layer layer_of(const struct image *image, size_t i)
                           .count = first_file(image, i + 1) - first};
 }
 
-/* Opens a file of the layer for the thread that hashes: one layer at a time is open. */
+/* Opens a file of the layer for the hashing thread, which has one layer open at a time. */
 static bool open_file(void *context, size_t i, struct td_blob **blob, struct td_error *err)
 {
     const struct layer *layer = context;
     return td_file_source_map(layer->maps, layer->root, &layer->entries[i]->file->source, blob, err);
 }
 
-/* Opens a file of the layer for an answer, of which there may be thousands at once. */
+/* Opens a file of the layer for an answer. Thousands of answers may have layers open at once, so all files but one are
+ * opened late. */
 static bool open_late(void *context, size_t i, struct td_blob **blob, struct td_error *err)
 {
     const struct layer *layer = context;
@@ -167,7 +168,8 @@ static bool append_layer(const struct image *image, size_t i, struct td_body *bo
     return td_tar_layer_append(layer.files, layer.count, &opener, body, err);
 }
 
-/* The recipe of a layer that waits to be hashed: a copy of its lists. What those name lives in the snapshot. */
+/* Opens a layer for the hasher. The recipe's context is a copy of the layer's lists. The snapshot owns the files that
+ * they name. */
 static bool open_layer(void *context, struct td_body *body, struct td_error *err)
 {
     struct layer *layer = context;
@@ -180,7 +182,7 @@ static void free_layer(void *context)
     free(context);
 }
 
-/* Makes a recipe, one piece of memory. */
+/* Sets *recipe to a recipe for layer i: one allocation with the layer and its lists. */
 static bool make_recipe(const struct image *image, size_t i, struct td_virtual_recipe *recipe, struct td_error *err)
 {
     struct layer layer = layer_of(image, i);
@@ -198,7 +200,7 @@ static bool make_recipe(const struct image *image, size_t i, struct td_virtual_r
     return true;
 }
 
-/* Returns whether the client asked by a digest, which may be of another image or of nothing. */
+/* Returns whether the client asked by digest. The digest may belong to another image, or to nothing. */
 static bool is_by_digest(const struct td_oci_call *oci)
 {
     struct td_text hex;
@@ -320,7 +322,7 @@ static bool knows_files(const struct image *image)
     return true;
 }
 
-/* Returns the number of the layer that is known to have this SHA-256; the number of layers when there is none. */
+/* Returns the number of the layer that is known to have this SHA-256, or the number of layers. */
 static size_t find_known(const struct image *image, struct td_text sha256)
 {
     char sum[TD_SHA256_TEXT_BYTES];
@@ -336,7 +338,7 @@ static size_t find_known(const struct image *image, struct td_text sha256)
 }
 
 /* Appends the layer with this SHA-256, found by its content key among those of all layers. Returns false, and leaves
- * *err alone, when there is none: where the files make no image, nothing was given out. */
+ * *err alone, when no layer has it. If the files cannot form an image, no client can know the digest of a layer. */
 static bool append_by_key(struct image *image, const struct td_repo_view *view, struct td_text sha256,
                           struct td_body *body, struct td_error *err)
 {
@@ -350,8 +352,7 @@ static bool append_by_key(struct image *image, const struct td_repo_view *view, 
     return layer < image->layer_count && append_layer(image, layer, body, err);
 }
 
-/* Does the same with documents that are kept: they name all layers in their order, and nothing else. Lists the files of
- * the one layer alone. */
+/* Does the same with stored documents, which name exactly the layers, in order. Lists the files of that layer alone. */
 static bool append_kept(struct image *image, const struct td_repo_view *view, const struct td_made_documents *kept,
                         struct td_text sha256, struct td_body *body, struct td_error *err)
 {

@@ -1,11 +1,12 @@
-/* Plan: documents are made of the files' digests and of what the snapshot knows of them, and are kept by a key that
- * names all of it: the form, the repository's id, the files that the view shows, the commit, and the GGUF file.
+/* Plan: documents are built from the files' digests and from the snapshot's facts about them. They are stored under a
+ * key of everything they depend on: the form, the repository's id, the files that the view shows, the commit, and the
+ * GGUF file.
  *
- * Hard: a client asks for a manifest by its digest, of which no table is kept. So the manifests of all targets are made
- * and compared: first those that are kept; then those whose files' digests are known, since only such manifests can
- * have been given out by this process; then those of rank revisions, as the table of virtual digests tells; then, for a
- * client that goes on after a restart or asks another server, all others. Among the targets are all revisions of a
- * cache, since a commit is a tag, too. */
+ * Hard: a client asks for a manifest by its digest, and the server has no table of manifests. So it builds the
+ * manifests of all targets and compares their digests, in this order: stored manifests; manifests of files with known
+ * digests, because this process can have sent only such manifests; manifests of the rank revisions that the table of
+ * virtual digests names; all others, for a client that resumes a pull after a restart or asks another server. Every
+ * revision of a cache is a target, because its commit is a tag too. */
 #include "api/oci/oci_make.h"
 
 #include "api/oci/oci_artifact.h"
@@ -90,8 +91,8 @@ static bool make_new(struct td_oci_call *oci, const struct td_oci_target *target
 }
 
 /* Makes the documents of a target, or takes them from the store. is_new: they may be made. Else *made may be NULL. */
-static bool take(struct td_oci_call *oci, const struct td_oci_target *target, bool is_new,
-                 struct td_made_documents **made, struct td_error *err)
+static bool take_documents(struct td_oci_call *oci, const struct td_oci_target *target, bool is_new,
+                           struct td_made_documents **made, struct td_error *err)
 {
     struct td_repo_view view;
     struct td_buffer text;
@@ -114,7 +115,7 @@ static bool take(struct td_oci_call *oci, const struct td_oci_target *target, bo
 bool td_oci_make(struct td_oci_call *oci, const struct td_oci_target *target, struct td_made_documents **made,
                  struct td_error *err)
 {
-    if (!take(oci, target, true, made, err))
+    if (!take_documents(oci, target, true, made, err))
         return false;
     td_oci_rank_note(oci, *made); /* the client asks for what they name next */
     return true;
@@ -129,7 +130,7 @@ struct td_made_documents *td_oci_make_image(struct td_oci_call *oci, bool is_new
     const enum td_oci_lack lack = oci->lack;
     const unsigned retry_s = oci->retry_s;
     oci->until_ns = 0;
-    (void)take(oci, &image, is_new, &made, &none);
+    (void)take_documents(oci, &image, is_new, &made, &none);
     oci->until_ns = until_ns;
     oci->lack = lack;
     oci->retry_s = retry_s;
@@ -138,7 +139,7 @@ struct td_made_documents *td_oci_make_image(struct td_oci_call *oci, bool is_new
 
 /* ---- by digest ----------------------------------------------------------------------------------------- */
 
-/* The targets that a search for a digest goes through. It makes the documents of those before kept_from, and takes
+/* The targets that are searched for a digest. The search builds the documents of targets before kept_from, and takes
  * those of the others from the store alone. */
 struct searched {
     struct td_oci_target *targets;
@@ -153,16 +154,16 @@ struct wanted {
     const struct td_made_document *document; /* found: in `made` */
 };
 
-/* Why a document was not found that may be there. */
+/* The reason why a search did not find a document that may exist. */
 struct obstacle {
-    enum td_oci_lack lack; /* as retry_s, what td_oci_call tells of the target */
+    enum td_oci_lack lack; /* this and retry_s: as in td_oci_call, of the target */
     unsigned retry_s;
-    struct td_error err; /* TD_OK: there is no obstacle */
+    struct td_error err; /* TD_OK: no obstacle */
 };
 
-/* Notes that a target, which may have what is searched for, could not be made for want of digests or memory, or because
- * a file changed or could not be read. An image of files with known digests, on a server that hashes nothing, was not
- * given out. */
+/* Records that a target's documents could not be built because digests or memory are short, or a file changed or could
+ * not be read. The target may have the wanted document. An exception: a server that does not hash never sent an image,
+ * so a client cannot want one. */
 static void note_obstacle(const struct td_oci_call *oci, const struct td_oci_target *target, const struct td_error *err,
                           struct obstacle *obstacle)
 {
@@ -175,16 +176,16 @@ static void note_obstacle(const struct td_oci_call *oci, const struct td_oci_tar
     (void)td_error_copy(&obstacle->err, err);
 }
 
-/* Searches the documents of all targets. Sets *obstacle where some could not be made for want of digests or memory. */
-static bool search(struct td_oci_call *oci, const struct searched *list, struct wanted *wanted,
-                   struct obstacle *obstacle)
+/* Searches the documents of all targets. Sets *obstacle if it could not build all of them (see note_obstacle). */
+static bool search_targets(struct td_oci_call *oci, const struct searched *list, struct wanted *wanted,
+                           struct obstacle *obstacle)
 {
     *obstacle = (struct obstacle){.err = TD_ERROR_INIT};
     for (size_t i = 0; i < list->count; i++) {
         struct td_error err = TD_ERROR_INIT;
         if (td_cancel_is_asked(oci->call->request->cancel))
             return td_error_set(&obstacle->err, TD_RESOURCE_EXHAUSTED, "nobody waits for the answer any more");
-        if (!take(oci, &list->targets[i], i < list->kept_from, &wanted->made, &err)) {
+        if (!take_documents(oci, &list->targets[i], i < list->kept_from, &wanted->made, &err)) {
             note_obstacle(oci, &list->targets[i], &err, obstacle);
             continue;
         }
@@ -200,7 +201,7 @@ static bool search(struct td_oci_call *oci, const struct searched *list, struct 
     return false;
 }
 
-/* Searches the documents of the rank revisions that the digest may be of. */
+/* Searches the documents of the rank revisions that may have the digest. */
 static bool search_ranks(struct td_oci_call *oci, struct wanted *wanted, struct obstacle *obstacle)
 {
     char commits[TD_OCI_RANK_ORIGINS][TD_COMMIT_BYTES];
@@ -212,19 +213,20 @@ static bool search_ranks(struct td_oci_call *oci, struct wanted *wanted, struct 
     const struct searched list = {.targets = targets, .count = count, .kept_from = count};
     for (size_t i = 0; i < count; i++)
         targets[i] = (struct td_oci_target){.tag = "", .form = TD_OCI_ARTIFACT, .revision = td_text_of(commits[i])};
-    return search(oci, &list, wanted, obstacle);
+    return search_targets(oci, &list, wanted, obstacle);
 }
 
-/* Searches the documents of all targets that are kept, which costs next to nothing. */
+/* Searches the stored documents of all targets, which costs next to nothing. */
 static bool search_kept(struct td_oci_call *oci, const struct searched *list, struct wanted *wanted)
 {
     const struct searched kept = {.targets = list->targets, .count = list->count, .kept_from = 0};
     struct obstacle none;
-    return search(oci, &kept, wanted, &none);
+    return search_targets(oci, &kept, wanted, &none);
 }
 
 /* Adds a target to the list. Returns false for want of memory. */
-static bool add(struct td_oci_call *oci, struct searched *list, size_t *capacity, const struct td_oci_target *target)
+static bool add_searched(struct td_oci_call *oci, struct searched *list, size_t *capacity,
+                         const struct td_oci_target *target)
 {
     struct td_oci_target *grown = td_arena_grow(&oci->arena, list->targets, list->count, capacity, sizeof *grown);
     if (grown == NULL)
@@ -245,16 +247,17 @@ static bool add_tags(struct td_oci_call *oci, struct searched *list, size_t *cap
     bool ok = true;
     for (size_t i = 0; ok && i < count; i++)
         ok = targets[i].is_alias || !td_text_equals(targets[i].revision, "main") ||
-             add(oci, list, capacity, &targets[i]);
+             add_searched(oci, list, capacity, &targets[i]);
     for (size_t i = 1; ok && i <= oci->repo->other_count; i++) {
         const struct td_oci_target other = {
             .tag = "", .form = TD_OCI_ARTIFACT, .revision = td_text_of(oci->repo[i].commit)};
-        ok = add(oci, list, capacity, &other);
+        ok = add_searched(oci, list, capacity, &other);
     }
     return ok || td_error_no_memory(err);
 }
 
-/* Adds the GGUF files, whose names are tags, too. The documents of the first of them are made if need be. */
+/* Adds the GGUF files, because their names are tags too. The search builds documents for the first TD_OCI_GGUF_TAGS of
+ * them. */
 static bool add_names(struct td_oci_call *oci, struct searched *list, size_t *capacity, struct td_error *err)
 {
     const struct td_entry *projector = td_oci_gguf_projector(oci);
@@ -263,13 +266,13 @@ static bool add_names(struct td_oci_call *oci, struct searched *list, size_t *ca
     list->kept_from = list->count + TD_OCI_GGUF_TAGS;
     while (td_oci_gguf_next(oci, &walk, &gguf)) {
         const struct td_oci_target target = td_oci_gguf_target(&gguf, projector);
-        if (!gguf.name.is_sharded && !add(oci, list, capacity, &target))
+        if (!gguf.name.is_sharded && !add_searched(oci, list, capacity, &target))
             return td_error_no_memory(err);
     }
     return true;
 }
 
-/* Lists what is searched. Errors as td_oci_targets. */
+/* Lists all targets to search. Errors as td_oci_targets. */
 static bool list_searched(struct td_oci_call *oci, struct searched *list, struct td_error *err)
 {
     size_t capacity = 0;
@@ -283,7 +286,7 @@ bool td_oci_no_document(const struct td_oci_call *oci, struct td_error *err)
                         TD_SHOW(oci->path.reference, 160));
 }
 
-/* Searches the list and the rank revisions, in the order that the top of this file tells. Sets *obstacle where it found
+/* Searches the list and the rank revisions, in the order given at the top of this file. Sets *obstacle if it finds
  * nothing. */
 static bool search_all(struct td_oci_call *oci, const struct searched *list, struct wanted *wanted,
                        struct obstacle *obstacle)
@@ -291,11 +294,11 @@ static bool search_all(struct td_oci_call *oci, const struct searched *list, str
     struct obstacle of_ranks;
     uint64_t until_ns = oci->until_ns;
     oci->until_ns = 0;
-    bool found = search_kept(oci, list, wanted) || search(oci, list, wanted, obstacle);
+    bool found = search_kept(oci, list, wanted) || search_targets(oci, list, wanted, obstacle);
     oci->until_ns = until_ns;
     if (found || search_ranks(oci, wanted, &of_ranks))
         return true;
-    if (obstacle->err.code != TD_OK && search(oci, list, wanted, obstacle))
+    if (obstacle->err.code != TD_OK && search_targets(oci, list, wanted, obstacle))
         return true;
     if (obstacle->err.code == TD_OK)
         *obstacle = of_ranks;

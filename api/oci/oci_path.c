@@ -32,7 +32,7 @@ static bool find_upload(struct td_text text, struct td_text *name)
 }
 
 /* Splits {name}/{word}/{reference}. */
-static enum td_oci_endpoint split(struct td_text text, struct td_oci_path *path)
+static enum td_oci_endpoint split_name(struct td_text text, struct td_oci_path *path)
 {
     struct td_text rest = text;
     struct td_text last = take_last(&rest);
@@ -65,7 +65,7 @@ bool td_oci_path_parse(struct td_oci_path *path, struct td_text text)
     else if (td_text_equals(text, "_catalog"))
         path->endpoint = TD_OCI_CATALOG;
     else
-        path->endpoint = split(text, path);
+        path->endpoint = split_name(text, path);
     return path->endpoint != TD_OCI_NONE;
 }
 

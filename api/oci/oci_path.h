@@ -21,15 +21,15 @@ enum td_oci_endpoint {
 /* The parts of a path, borrowed from it. */
 struct td_oci_path {
     enum td_oci_endpoint endpoint;
-    struct td_text name;      /* not empty where the endpoint has one; by the grammar of names or not */
-    struct td_text reference; /* not empty where the endpoint has one */
+    struct td_text name;      /* not empty if the endpoint has a name; may break the grammar of names */
+    struct td_text reference; /* not empty if the endpoint has a reference */
 };
 
-/* Splits a path, decoded or not. Returns false for a path that is none of the specification, and sets the endpoint
+/* Splits a path, decoded or not. Returns false for a path that is not in the specification, and sets the endpoint
  * TD_OCI_NONE. */
 bool td_oci_path_parse(struct td_oci_path *path, struct td_text text);
 
-/* Kinds of text in the place of a digest. */
+/* Kinds of text where the path has a digest. */
 enum td_oci_digest_kind {
     TD_OCI_DIGEST_WRONG,  /* not by the grammar, or not of its algorithm's length */
     TD_OCI_DIGEST_OTHER,  /* of another algorithm than SHA-256: nothing here has it */

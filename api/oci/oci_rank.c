@@ -37,7 +37,7 @@ struct sought {
     uint8_t sum[TD_SHA256_BYTES];
 };
 
-static bool knows(const void *value, const void *context)
+static bool names_digest(const void *value, const void *context)
 {
     const struct td_made_documents *made = value;
     const struct sought *sought = context;
@@ -49,15 +49,14 @@ static bool knows(const void *value, const void *context)
 static void note_kept(const struct td_oci_call *oci, const struct sought *sought)
 {
     void *kept[TD_OCI_RANK_ORIGINS];
-    size_t count = td_lru_find(&oci->call->api->documents, knows, sought, kept, TD_OCI_RANK_ORIGINS);
+    size_t count = td_lru_find(&oci->call->api->documents, names_digest, sought, kept, TD_OCI_RANK_ORIGINS);
     for (size_t i = 0; i < count; i++) {
         td_oci_rank_note(oci, kept[i]);
         td_made_documents_unref(kept[i]);
     }
 }
 
-/* Writes the revisions that the table tells. Those of documents are known to be of this repository. Returns their
- * number. */
+/* Writes the revisions that the table has. Those of documents belong to this repository. Returns their number. */
 static size_t look_up(const struct td_oci_call *oci, const struct sought *sought, bool is_document,
                       struct td_virtual_revision origins[TD_OCI_RANK_ORIGINS])
 {
@@ -94,7 +93,7 @@ bool td_oci_rank_commits(const struct td_oci_call *oci, bool is_document, struct
     return true;
 }
 
-/* Finds the rank file of the view that is known to have this SHA-256. Sets *item, to NULL when there is none. Errors:
+/* Finds the rank file of the view that is known to have this SHA-256. Sets *item to it, or to NULL. Errors:
  * TD_RESOURCE_EXHAUSTED. */
 static bool find_item(struct td_oci_call *oci, const struct td_repo_view *view, struct td_text sha256,
                       const struct td_repo_item **item, struct td_error *err)

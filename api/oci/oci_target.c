@@ -23,8 +23,8 @@ enum { FIXED = sizeof fixed / sizeof *fixed };
 
 /* ---- the list ------------------------------------------------------------------------------------------ */
 
-static bool add(struct td_oci_call *oci, struct td_oci_target **targets, size_t *count, size_t *capacity,
-                const struct td_oci_target *target)
+static bool add_target(struct td_oci_call *oci, struct td_oci_target **targets, size_t *count, size_t *capacity,
+                       const struct td_oci_target *target)
 {
     struct td_oci_target *grown = td_arena_grow(&oci->arena, *targets, *count, capacity, sizeof *grown);
     if (grown == NULL)
@@ -40,7 +40,7 @@ struct td_oci_target td_oci_gguf_target(const struct td_oci_gguf *gguf, const st
         .tag = "", .form = TD_OCI_GGUF, .revision = TD_TEXT("main"), .gguf = *gguf, .projector = projector};
 }
 
-/* Lists the GGUF files of models; a tag is empty where the name says no quantisation. */
+/* Lists the GGUF files of models. A tag is empty if the file's name has no quantisation. */
 static bool list_gguf(struct td_oci_call *oci, struct td_oci_target **targets, size_t *count, size_t *capacity)
 {
     const struct td_entry *projector = td_oci_gguf_projector(oci);
@@ -51,13 +51,13 @@ static bool list_gguf(struct td_oci_call *oci, struct td_oci_target **targets, s
     for (size_t i = 0; i < list_count; i++) {
         struct td_oci_target target = td_oci_gguf_target(&list[i], projector);
         target.tag = list[i].name.quant;
-        if (!add(oci, targets, count, capacity, &target))
+        if (!add_target(oci, targets, count, capacity, &target))
             return false;
     }
     return true;
 }
 
-/* Sets *only to whether the repository's checkpoints are all GGUF files, and there is one. */
+/* Sets *only to whether the repository has checkpoints and all of them are GGUF files. */
 static bool has_only_gguf(const struct td_oci_call *oci, bool *only, struct td_error *err)
 {
     struct td_repo_view view;
@@ -108,7 +108,7 @@ static bool list_fixed(struct td_oci_call *oci, bool is_gguf, struct td_oci_targ
             target = *gguf;
         target.tag = fixed[i].tag;
         target.is_alias = fixed[i].is_alias;
-        if (!add(oci, targets, count, capacity, &target))
+        if (!add_target(oci, targets, count, capacity, &target))
             return false;
     }
     return true;
@@ -122,14 +122,14 @@ static bool is_fixed(struct td_text tag)
     return false;
 }
 
-/* Adds the refs of a cache whose commits are there, where their names are tags. */
+/* Adds the refs of a cache whose commits exist and whose names are valid tags. */
 static bool list_refs(struct td_oci_call *oci, struct td_oci_target **targets, size_t *count, size_t *capacity)
 {
     for (size_t i = 0; i < oci->repo->ref_count; i++) {
         struct td_text name = td_text_of(oci->repo->refs[i].name);
         const struct td_oci_target target = {.tag = name.p, .form = TD_OCI_ARTIFACT, .revision = name};
         if (td_oci_tag_is_valid(name) && !is_fixed(name) && td_repo_at(oci->repo, name) != NULL &&
-            !add(oci, targets, count, capacity, &target))
+            !add_target(oci, targets, count, capacity, &target))
             return false;
     }
     return true;
@@ -170,7 +170,7 @@ bool td_oci_targets(struct td_oci_call *oci, struct td_oci_target **targets, siz
 
 /* ---- finding one --------------------------------------------------------------------------------------- */
 
-/* Sets the error for a tag that stands for nothing, and names the tags that there are. */
+/* Sets the error for an unknown tag, with a list of existing tags. */
 static bool no_tag(const struct td_oci_call *oci, const struct td_oci_target *targets, size_t count, struct td_text tag,
                    struct td_error *err)
 {
@@ -192,7 +192,8 @@ static bool no_tag(const struct td_oci_call *oci, const struct td_oci_target *ta
     return false;
 }
 
-/* Finds what the tag means in the list: the tag itself, else a quantisation in any case of letters. */
+/* Returns the target of the tag in the list: of the tag itself, else of a quantisation in any case of letters; or NULL.
+ * */
 static const struct td_oci_target *find_listed(const struct td_oci_target *targets, size_t count, struct td_text tag)
 {
     for (size_t i = 0; i < count; i++)

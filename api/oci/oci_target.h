@@ -5,7 +5,7 @@
 #include "api/oci/oci_call.h"
 #include "api/oci/oci_gguf.h"
 
-/* The forms in which a repository is served. Each is made by one function (oci_make.c). */
+/* The forms in which a repository is served. One function builds each (oci_make.c). */
 enum td_oci_form {
     TD_OCI_ARTIFACT, /* the ModelPack artifact */
     TD_OCI_FLAT,     /* the same with titles without '/' */
@@ -21,26 +21,27 @@ struct td_oci_target {
     struct td_text revision;          /* of the repository; "main" for all but refs of a cache and rank revisions */
     struct td_oci_gguf gguf;          /* of GGUF */
     const struct td_entry *projector; /* of GGUF: the image encoder that goes with it, or NULL */
-    bool is_alias;                    /* another tag stands for the same: it is "latest" */
+    bool is_alias;                    /* the tag is "latest", which stands for another tag's target */
 };
 
-/* Lists what the tags of oci->repo stand for, sorted by tag, in the call's arena. Some may not fit
+/* Lists the targets of the tags of oci->repo, sorted by tag, in the call's arena. Some may not fit
  * (td_oci_target_fits). Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_oci_targets(struct td_oci_call *oci, struct td_oci_target **targets, size_t *count, struct td_error *err);
 
-/* Returns whether the target can be made of so many files: a GGUF file always, and the forms that list all files of at
+/* Returns whether the target can have file_count files. A GGUF file always fits. The forms that list all files take at
  * most TD_OCI_MOST_FILES. Errors: TD_FAILED_PRECONDITION. */
 bool td_oci_target_fits(const struct td_oci_target *target, size_t file_count, struct td_error *err);
 
-/* Returns the target of a GGUF file that no tag of the list may stand for. */
+/* Returns the target of a GGUF file, which need not have a tag in the list. */
 struct td_oci_target td_oci_gguf_target(const struct td_oci_gguf *gguf, const struct td_entry *projector);
 
 /* Returns the GGUF file that "latest" means, as the Hub says: the one in Q4_K_M, else the first by path. Files in
- * several shards come last unless the client takes them; incomplete ones are left out. NULL: the list has none. */
+ * several shards come last unless the client takes them; incomplete files are left out. Returns NULL if the list has no
+ * GGUF file. */
 const struct td_oci_target *td_oci_default_gguf(const struct td_oci_target *targets, size_t count, bool takes_shards);
 
-/* Finds what a tag stands for: one of the list, a quantisation in other letters, the name of a GGUF file, a revision of
- * a cache, or a virtual revision. Errors: TD_NOT_FOUND, with the tags that there are; as td_oci_targets. */
+/* Finds the target of a tag: a tag of the list, a quantisation in another case of letters, the name of a GGUF file, a
+ * revision of a cache, or a virtual revision. Errors: TD_NOT_FOUND, with a list of existing tags; as td_oci_targets. */
 bool td_oci_target_find(struct td_oci_call *oci, struct td_text tag, struct td_oci_target *target,
                         struct td_error *err);
 
