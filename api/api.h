@@ -24,7 +24,7 @@ const struct td_facade *td_api_facade(const struct td_facade *port, struct td_te
 void td_api_handle(struct td_api *api, const struct td_request *request, struct td_response *response);
 
 /* Returns whether a GET of the raw target, on this port, is answered by a text that this program writes, such as a
- * list, rather than by bytes of files. A guess: the target alone tells, and a text may be long. */
+ * list, rather than by bytes of files. This is a guess from the target alone, and a text may be long. */
 bool td_api_is_text(const struct td_facade *port, struct td_text target);
 
 /* Returns whether the server must read the body of a POST to the request's target. The request's facade must be set, as

@@ -26,7 +26,7 @@ void td_access_end(struct td_call *call)
 }
 
 /* Writes a refusal of credentials, 401. Returns false. */
-static bool refuse(struct td_refusal *refusal, bool is_invalid, const char *message)
+static bool refuse_credentials(struct td_refusal *refusal, bool is_invalid, const char *message)
 {
     *refusal = (struct td_refusal){.status = 401, .is_invalid = is_invalid};
     (void)snprintf(refusal->message, sizeof refusal->message, "%s", message);
@@ -46,7 +46,7 @@ bool td_access_take_token(struct td_call *call, const struct td_token *token, st
         (void)td_wall_rfc3339((struct td_wall){.seconds = token->expires_s}, expired, sizeof expired);
         *refusal = (struct td_refusal){.status = 401, .is_invalid = true};
         (void)snprintf(refusal->message, sizeof refusal->message,
-                       "the token has expired on %s; ask whoever runs this server for a new one", expired);
+                       "the token has expired on %s; ask the operator of this server for a new one", expired);
         return false;
     }
     if ((token->rights & TD_RIGHT_READ) == 0) {
@@ -59,8 +59,8 @@ bool td_access_take_token(struct td_call *call, const struct td_token *token, st
     return true;
 }
 
-/* Returns whether the text is an access key, or has the form of a secret key. Says nothing of the secret keys that
- * there are. */
+/* Returns whether the text is an access key, or has the form of a secret key. Does not reveal which secret keys exist.
+ * */
 static bool is_s3_key(const struct td_token_set *set, struct td_text text)
 {
     uint8_t bytes[TD_S3_SECRET_BYTES];
@@ -69,17 +69,17 @@ static bool is_s3_key(const struct td_token_set *set, struct td_text text)
            (text.len == TD_S3_SECRET_BYTES - 1 && td_base64url_read(text, bytes, &len));
 }
 
-/* Returns whether the request has the field Authorization once, and sets *scheme and *rest, which begins behind the
- * blanks. Else writes a refusal; `how` tells how to send a token. */
+/* Returns whether the request has the field Authorization once, and sets *scheme and *rest, which begins after the
+ * blanks. Else writes a refusal; `how` says how to send a token. */
 static bool take_field(const struct td_call *call, const char *how, struct td_text *scheme, struct td_text *rest,
                        struct td_refusal *refusal)
 {
     size_t at = 0;
     const struct td_header *field = td_request_next_header(call->request, field_name, &at);
     if (field == NULL)
-        return refuse(refusal, false, how);
+        return refuse_credentials(refusal, false, how);
     if (td_request_next_header(call->request, field_name, &at) != NULL)
-        return refuse(refusal, true, "the request has two Authorization fields; send one");
+        return refuse_credentials(refusal, true, "the request has two Authorization fields; send one");
     *rest = field->value;
     *scheme = td_text_take_until(rest, ' ');
     while (td_text_take_char(rest, ' '))
@@ -92,11 +92,13 @@ static bool take_text(struct td_call *call, struct td_text text, struct td_refus
 {
     const struct td_token *token = td_token_set_find(call->caller.tokens, text);
     if (token == NULL && is_s3_key(call->caller.tokens, text))
-        return refuse(refusal, true,
-                      "this looks like a key for clients of S3; the token is another line of what tensord token new "
-                      "printed, and begins with td_");
+        return refuse_credentials(
+            refusal, true,
+            "this looks like a key for clients of S3; the token is another line of what tensord token new "
+            "printed, and begins with td_");
     if (token == NULL)
-        return refuse(refusal, true, "the token is wrong or was revoked; ask whoever runs this server for a new one");
+        return refuse_credentials(refusal, true,
+                                  "the token is wrong or was revoked; ask the operator of this server for a new one");
     return td_access_take_token(call, token, refusal);
 }
 
@@ -105,15 +107,17 @@ bool td_access_take_bearer(struct td_call *call, struct td_refusal *refusal)
     struct td_text scheme;
     struct td_text rest;
     if (!take_field(call,
-                    "this server needs a token: send it as Authorization: Bearer TOKEN, or ask whoever runs this "
+                    "this server needs a token: send it as Authorization: Bearer TOKEN, or ask the operator of this "
                     "server for one",
                     &scheme, &rest, refusal))
         return false;
     if (!td_text_equals_ignore_case(scheme, "Bearer"))
-        return refuse(refusal, false, "this server takes tokens alone: send one as Authorization: Bearer TOKEN");
+        return refuse_credentials(refusal, false,
+                                  "this server takes tokens alone: send one as Authorization: Bearer TOKEN");
     if (rest.len == 0)
-        return refuse(refusal, true,
-                      "the field Authorization has no token after Bearer: is the variable empty that it comes from?");
+        return refuse_credentials(
+            refusal, true,
+            "the field Authorization has no token after Bearer: is the variable empty that it comes from?");
     return take_text(call, rest, refusal);
 }
 
@@ -125,13 +129,14 @@ static bool take_basic(struct td_call *call, struct td_text encoded, struct td_r
     size_t len = 0;
     bool ok = false;
     if (encoded.len > sizeof decoded || !td_base64_read(encoded, decoded, &len) || memchr(decoded, ':', len) == NULL) {
-        (void)refuse(refusal, true, "the field Authorization has no user and password in base64 after Basic");
+        (void)refuse_credentials(refusal, true,
+                                 "the field Authorization has no user and password in base64 after Basic");
     } else {
         struct td_text password = td_text_n(decoded, len);
         (void)td_text_take_until(&password, ':');
         ok = password.len > 0
                  ? take_text(call, password, refusal)
-                 : refuse(refusal, true, "the password is empty; it must be the token, with any user name");
+                 : refuse_credentials(refusal, true, "the password is empty; it must be the token, with any user name");
     }
     OPENSSL_cleanse(decoded, sizeof decoded);
     return ok;
@@ -143,7 +148,7 @@ bool td_access_take_password(struct td_call *call, struct td_refusal *refusal)
     struct td_text rest;
     if (!take_field(call,
                     "this server needs a token: the token is the password, with any user name, as in curl -u "
-                    "any:TOKEN URL, or in podman login and docker login; ask whoever runs this server for one",
+                    "any:TOKEN URL, or in podman login and docker login; ask the operator of this server for one",
                     &scheme, &rest, refusal))
         return false;
     return td_text_equals_ignore_case(scheme, "Basic") ? take_basic(call, rest, refusal)

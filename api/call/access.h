@@ -1,5 +1,4 @@
-/* Who asks: identifies the sender of a request by its credentials, once for all facades, before anything is looked up.
- */
+/* Identifies the sender of a request by its credentials, for all facades, before anything is looked up. */
 #ifndef TD_API_CALL_ACCESS_H
 #define TD_API_CALL_ACCESS_H
 
@@ -10,10 +9,10 @@
 
 enum { TD_REFUSAL_BYTES = 320 };
 
-/* Why credentials do not suffice. */
+/* The reason why a request's credentials do not suffice. */
 struct td_refusal {
     int status;                     /* 401; 403 for a signature or a right; 503 when memory is short */
-    bool is_invalid;                /* credentials were sent, and are no good ones */
+    bool is_invalid;                /* credentials were sent and are not valid */
     char message[TD_REFUSAL_BYTES]; /* ASCII without quotes, for people */
 };
 
@@ -25,8 +24,9 @@ bool td_access_begin(struct td_call *call);
 void td_access_end(struct td_call *call);
 
 /* Takes the credentials of the field Authorization, scheme Bearer (RFC 6750), and sets call->caller. Returns false with
- * a refusal, and leaves call->caller alone, when there are none, or none that may read. An expired token is told from
- * others, because only its holder can know its text; a wrong one and a revoked one are not told apart. */
+ * a refusal, and leaves call->caller alone, when the request has no valid token or the token may not read. The refusal
+ * says that a token has expired, because only its holder can know its text. It is the same for a wrong token and a
+ * revoked one. */
 bool td_access_take_bearer(struct td_call *call, struct td_refusal *refusal);
 
 /* Takes the credentials of the field Authorization, scheme Basic (RFC 7617), whose password is the token, with any name

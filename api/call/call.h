@@ -12,13 +12,13 @@
 #include <stdbool.h>
 
 enum td_caller_kind {
-    TD_CALLER_NOBODY, /* no credentials: only probes and what else shows no model */
+    TD_CALLER_NOBODY, /* no credentials: only probes and other answers that show no model */
     TD_CALLER_OPEN,   /* the server has no tokens: everything is for everybody */
     TD_CALLER_TOKEN,  /* what the token allows */
-    TD_CALLER_HOLDER, /* whoever holds the tokens file: everything */
+    TD_CALLER_HOLDER, /* the holder of the tokens file: everything */
 };
 
-/* Who sent a call (api/call/access.h). */
+/* The sender of a call (api/call/access.h). */
 struct td_caller {
     enum td_caller_kind kind;
     struct td_token_set *tokens;  /* the call's reference; NULL: the server has no tokens */

@@ -19,7 +19,7 @@ bool td_early_call_lacks_files(const struct td_call *call, struct td_text direct
 }
 
 /* Answers 503 for the reason. Returns false. */
-static bool refuse(const struct td_call *call, const char *reason)
+static bool refuse_early(const struct td_call *call, const char *reason)
 {
     td_response_fail(call->response, 503, NULL, "%s", reason);
     return false;
@@ -29,13 +29,13 @@ void td_early_call_mend(const struct td_call *call)
 {
     char reason[TD_EARLY_REASON_BYTES];
     if (call->response->status == 404 && td_early_call_knows_no_names(call, reason))
-        (void)refuse(call, reason);
+        (void)refuse_early(call, reason);
 }
 
 bool td_early_call_may_describe(const struct td_call *call, struct td_text directory)
 {
     char reason[TD_EARLY_REASON_BYTES];
-    return !td_early_call_lacks_files(call, directory, reason) || refuse(call, reason);
+    return !td_early_call_lacks_files(call, directory, reason) || refuse_early(call, reason);
 }
 
 bool td_early_call_may_list(const struct td_call *call)

@@ -5,7 +5,7 @@
 
 enum { MOST_MODELS = 3 };
 
-/* Writes "; below it are a, b, ...". Returns false when nothing lies below. */
+/* Writes "; below it are a, b, ...". Returns false when nothing is below the name. */
 static bool advise_below(const struct td_snapshot *snapshot, struct td_text id, char out[TD_NAME_ADVICE_BYTES])
 {
     size_t first;

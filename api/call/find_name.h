@@ -25,8 +25,8 @@ struct td_named_page {
     bool as_dataset;              /* the repository was named as a dataset */
 };
 
-/* Finds the model or repository that the path (decoded, with or without a '/' at its ends) names. Returns false when
- * there is none. */
+/* Finds the model or repository that the path (decoded, with or without a '/' at its ends) names. Returns false when it
+ * names nothing. */
 bool td_name_find_page(const struct td_snapshot *snapshot, struct td_text path, struct td_named_page *out);
 
 #endif

@@ -21,7 +21,7 @@ static bool may_see(const struct td_call *call, struct td_text id)
 }
 
 /* Returns whether the caller may see every directory of a model on its way as if it were a model: a directory may turn
- * out to be one when the model is published, which the names of its files need not tell before. */
+ * out to be a model when the fetched model is published, and the names of its files need not show that earlier. */
 static bool may_see_all(const struct td_call *call, const struct td_snapshot *snapshot, struct td_text id)
 {
     struct td_text seen = TD_TEXT(""); /* the directory of the file before */
@@ -68,7 +68,7 @@ bool td_incoming_call_waits(const struct td_call *call, struct td_text id)
     return true;
 }
 
-void td_incoming_call_fail(const struct td_call *call, struct td_text id, const char *meanwhile)
+void td_incoming_call_fail(const struct td_call *call, struct td_text id, const char *advice)
 {
     struct td_upstream_progress progress;
     struct td_kept_model kept;
@@ -77,18 +77,18 @@ void td_incoming_call_fail(const struct td_call *call, struct td_text id, const 
         td_response_fail(call->response, 503, NULL,
                          "model \"%.*s\" is being fetched from the upstream: %" PRIu64 " of %" PRIu64
                          " bytes are here; %s",
-                         TD_SHOW(id, 200), progress.arrived_bytes, progress.total_bytes, meanwhile);
+                         TD_SHOW(id, 200), progress.arrived_bytes, progress.total_bytes, advice);
     else if (!is_underway && td_upstream_find(call->api->upstream, id, &kept))
         td_response_fail(call->response, 503, NULL,
                          "model \"%.*s\" has been fetched from the upstream and is about to be published",
                          TD_SHOW(id, 200));
-    else /* it has failed a moment ago, and may have begun anew */
+    else /* it failed a moment ago, and may have started again */
         td_response_fail(call->response, 503, NULL,
                          "model \"%.*s\" could not be fetched from the upstream to its end; try again",
                          TD_SHOW(id, 200));
 }
 
-/* Goes on in the snapshot of a model on its way. */
+/* Continues in the snapshot of a model on its way. */
 static enum td_incoming_look take_incoming(const struct td_call *call, struct td_text id, struct td_snapshot **snapshot)
 {
     if (may_see_all(call, *snapshot, id))
@@ -99,7 +99,7 @@ static enum td_incoming_look take_incoming(const struct td_call *call, struct td
     return TD_INCOMING_ANSWERED;
 }
 
-/* Goes on in a newer snapshot of the served directory. */
+/* Continues in a newer snapshot of the served directory. */
 static enum td_incoming_look take_newer(const struct td_call *call, struct td_snapshot **snapshot)
 {
     struct td_error err = TD_ERROR_INIT;

@@ -1,5 +1,5 @@
-/* Calls for models that are not here: asks the upstream for them, so that the call goes on in the snapshot of a model
- * that is on its way. Shared by the facades; none of them knows how models are fetched. */
+/* Calls for models that this server does not have: asks the upstream for the model and continues the call in the
+ * snapshot of the model on its way. Shared by the facades, which do not know how models are fetched. */
 #ifndef TD_API_CALL_INCOMING_CALL_H
 #define TD_API_CALL_INCOMING_CALL_H
 
@@ -18,12 +18,12 @@ enum td_incoming_look {
 enum td_incoming_look td_incoming_call_look(const struct td_call *call, struct td_text id,
                                             struct td_snapshot **snapshot);
 
-/* Returns the beginning of a path that is the id of a model at the upstream, if there is one: its first two segments,
- * since the path may go on in a directory of the model. */
+/* Returns the beginning of a path that is the id of a model at the upstream, if there is one: its first two segments.
+ * More segments may follow, for a directory of the model. */
 struct td_text td_incoming_call_id(struct td_text path);
 
-/* Returns the id at the upstream of the model that this path lies in, which is on its way or was fetched: its first two
- * segments, or the first one alone if that is known and the two are not. There is an upstream. */
+/* Returns the id at the upstream of the model that contains this path and is on its way or was fetched: the path's
+ * first two segments, or the first one alone if only that one is known. The server must have an upstream. */
 struct td_text td_incoming_call_known_id(const struct td_call *call, struct td_text path);
 
 /* Returns whether the model with this id is on its way from the upstream or was fetched. */
@@ -32,11 +32,11 @@ bool td_incoming_call_knows(const struct td_call *call, struct td_text id);
 /* Returns whether the snapshot is one of a model on its way, which has files but no checkpoints. */
 bool td_incoming_call_is_of(const struct td_snapshot *snapshot);
 
-/* Returns whether what needs the checkpoints of the call's model has to wait: it is on its way, and names of its files
- * are those of checkpoints. */
+/* Returns whether an answer that needs the checkpoints of the call's model has to wait: the model is on its way, and
+ * some of its files have names of checkpoints. */
 bool td_incoming_call_awaits(const struct td_call *call);
 
-/* The text for clients that can ask for single files meanwhile. */
+/* The advice for clients that can already ask for single files. */
 #define TD_INCOMING_HAS_FILES "its files can be read already"
 
 /* How long a call waits for a fetch that is nearly done. */
@@ -48,12 +48,12 @@ bool td_incoming_call_awaits(const struct td_call *call);
  * upstream. */
 bool td_incoming_call_waits(const struct td_call *call, struct td_text id);
 
-/* Answers 503 and says how far the model is, and what the client can do meanwhile: for what needs all of its files,
- * such as a manifest. `id` is the model's at the upstream. */
-void td_incoming_call_fail(const struct td_call *call, struct td_text id, const char *meanwhile);
+/* Answers 503 for a document that needs all files of the model, such as a manifest: says how much of the model has
+ * arrived, and gives `advice` on what the client can do until the rest has. `id` is the model's at the upstream. */
+void td_incoming_call_fail(const struct td_call *call, struct td_text id, const char *advice);
 
-/* Notes that something at this path below the served directory is being read, so that the model that it lies in, if it
- * was fetched from the upstream, is not the next one to be removed. Never waits. */
+/* Records that a file at this path below the served directory is being read. If its model was fetched from the
+ * upstream, the model is then not the next one to be evicted. Never waits. */
 void td_incoming_call_note_read(const struct td_call *call, struct td_text path);
 
 #endif

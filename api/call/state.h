@@ -25,7 +25,7 @@ enum { TD_MANIFEST_CACHE_BYTES = 64 * 1024 * 1024 };
 
 struct td_api {
     struct td_catalog *catalog;   /* borrowed */
-    struct td_upstream *upstream; /* where models come from that are not here; borrowed; NULL: there is none */
+    struct td_upstream *upstream; /* the source of models that this server does not have; borrowed; or NULL */
     struct td_metrics metrics;
     struct td_lru manifests; /* indexes of whole manifests by checkpoint (http/rendered.h) */
     struct td_lru documents; /* struct td_made_documents (rank/made_document.h): manifests of OCI registries */
@@ -34,10 +34,10 @@ struct td_api {
     struct td_virtual_hasher *virtual_hasher; /* of rank files and layers of images */
     struct td_shared_budget lists;            /* TD_LISTS_BYTES: memory of lists and descriptions that are being sent */
     struct td_shared_budget rows;             /* TD_ROWS_BUDGET_BYTES: memory of answers with rows of datasets */
-    const char *s3_listen; /* the address of the S3 port, for messages; borrowed; NULL or empty: there is none */
+    const char *s3_listen; /* the address of the S3 port, for messages; borrowed; NULL or empty: the port is off */
     _Atomic enum td_rescan_from rescan_from; /* may change while requests run */
     pthread_mutex_t tokens_lock;
-    struct td_token_set *tokens; /* who may ask; under the lock; NULL: everybody */
+    struct td_token_set *tokens; /* who may ask; guarded by the lock; NULL: everybody */
     _Atomic bool metrics_open;   /* metrics and the contract need no token, wherever the request comes from */
     _Atomic bool draining;       /* /readyz answers 503, and answers close their connections */
 };
@@ -53,8 +53,8 @@ bool td_api_keep_digests(struct td_api *api, const char *state_dir, const char *
 /* Frees the caches. No request may be running. */
 void td_api_fini(struct td_api *api);
 
-/* Gives the api another set of tokens, of which it takes over a reference. Requests that are running keep the one that
- * they began with. NULL: everybody may ask for everything. Any thread. */
+/* Replaces the set of tokens. Takes over the caller's reference. Running requests keep the set that they began with.
+ * NULL: everybody may ask for everything. Any thread. */
 void td_api_set_tokens(struct td_api *api, struct td_token_set *tokens);
 
 /* Returns the set of tokens with a reference for the caller, or NULL. Any thread. */

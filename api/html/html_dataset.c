@@ -34,7 +34,7 @@ static void write_shown(struct td_buffer *out, const char *text, size_t len, boo
     for (size_t at = 0; at < len;) {
         size_t n = td_utf8_sequence((const uint8_t *)text + at, len - at);
         if (n == 0 && is_cut && len - at < 4)
-            break; /* the cut may lie in a character */
+            break; /* the text may be cut inside a character */
         td_html_write_text(out, n == 0 ? TD_TEXT("?") : td_text_n(text + at, n));
         at += n == 0 ? 1 : n;
     }
@@ -90,7 +90,7 @@ static bool write_failure(struct td_buffer *out, const struct td_split *split, c
     return true;
 }
 
-/* Writes the first rows of a split, or why there are none. Returns false when memory is short. */
+/* Writes the first rows of a split, or why none can be shown. Returns false when memory is short. */
 static bool write_rows(struct td_buffer *out, const struct td_call *call, const struct td_split *split,
                        struct td_error *err)
 {

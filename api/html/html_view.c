@@ -24,7 +24,7 @@ static void write_tail(void *context, const struct td_rendered_end *end, struct 
     td_buffer_puts(out, page->tail);
 }
 
-static void destroy(void *context)
+static void destroy_page(void *context)
 {
     struct td_html_page *page = context;
     td_buffer_fini(&page->head);
@@ -33,7 +33,7 @@ static void destroy(void *context)
     free(page);
 }
 
-static const struct td_rendered_class page_class = {write_head, write_row, write_tail, destroy};
+static const struct td_rendered_class page_class = {write_head, write_row, write_tail, destroy_page};
 
 bool td_html_view_create(const struct td_html_page *page, struct td_blob **out, char tag[TD_TAG_BYTES],
                          struct td_error *err)

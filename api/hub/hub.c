@@ -79,7 +79,7 @@ static bool is_segment(const struct td_hub_path *path, size_t i, const char *wor
     return i < path->count && td_text_equals(path->segments[i], word);
 }
 
-/* Returns the segment that is "resolve" or "raw" after an id of one or two segments; 0 when there is none. */
+/* Returns the number of the segment "resolve" or "raw" that follows an id of one or two segments, or 0. */
 static size_t file_verb(const struct td_hub_path *path, bool *as_dataset)
 {
     size_t behind = path->is_folder ? 1 : 2; /* the segments that follow: a revision and a file's path */
@@ -104,7 +104,7 @@ static bool is_api(const struct td_hub_path *path)
            (is_segment(path, 1, "models") || is_segment(path, 1, "datasets") || file_verb(path, &as_dataset) == 0);
 }
 
-static bool owns(struct td_text raw_path)
+static bool owns_hub_path(struct td_text raw_path)
 {
     struct td_hub_path path;
     bool as_dataset;
@@ -151,7 +151,7 @@ static bool find_repo(struct td_hub_call *hub, size_t first, size_t n)
     return hub->repo != NULL;
 }
 
-/* Looks for the repository of the segments [first, first + n), a model, in the upstream, and has the call go on in its
+/* Asks the upstream for the model with the id of the segments [first, first + n), and continues the call in its
  * snapshot. Returns whether it was found; answers the request otherwise. */
 static bool find_incoming(struct td_hub_call *hub, size_t first, size_t n)
 {
@@ -253,7 +253,7 @@ static const struct verb {
     {"refs", false, NULL, td_hub_answer_refs},          {"auth-check", false, "write", answer_auth_check},
 };
 
-/* Returns the verb at segment i; NULL when there is none. */
+/* Returns the verb at segment i, or NULL. */
 static const struct verb *find_verb(const struct td_hub_path *path, size_t i)
 {
     for (size_t v = 0; v < sizeof verbs / sizeof *verbs; v++)
@@ -338,7 +338,7 @@ static void answer_api(struct td_hub_call *hub)
     }
 }
 
-static void handle(const struct td_call *call)
+static void handle_hub(const struct td_call *call)
 {
     struct td_call own = *call;
     struct td_hub_call hub = {.call = &own,
@@ -365,7 +365,7 @@ static bool takes_body(const struct td_request *request)
     return is_post(&path);
 }
 
-static void answer(struct td_call *call)
+static void answer_hub(struct td_call *call)
 {
     struct td_hub_path path;
     if (!td_call_take_snapshot(call))
@@ -373,7 +373,7 @@ static void answer(struct td_call *call)
     td_hub_path_split(&path, call->uri->raw_path);
     call->is_post = is_post(&path);
     call->response->route = is_api(&path) ? TD_ROUTE_HUB_API : TD_ROUTE_HUB_FILE;
-    td_call_serve(call, handle);
+    td_call_serve(call, handle_hub);
     const struct td_hub_call hub = {.call = call};
     char reason[TD_EARLY_REASON_BYTES];
     if (call->response->status == 404 && td_early_call_knows_no_names(call, reason))
@@ -381,10 +381,10 @@ static void answer(struct td_call *call)
 }
 
 /* huggingface_hub takes a 401 for a missing repository, unless the message is this one, the Hub's own
- * (hf_raise_for_status in utils/_http.py). The body tells more. */
+ * (hf_raise_for_status in utils/_http.py). The body says more. */
 static const char bad_credentials[] = "Invalid credentials in Authorization header";
 
-static bool admit(struct td_call *call)
+static bool admit_hub(struct td_call *call)
 {
     const struct td_hub_call hub = {.call = call};
     struct td_refusal refusal;
@@ -413,11 +413,11 @@ static void write_error(struct td_failure *failure, struct td_buffer *out)
 }
 
 const struct td_facade td_hub_facade = {
-    .owns = owns,
+    .owns = owns_hub_path,
     .takes_body = takes_body,
     .is_text = is_text,
-    .admit = admit,
-    .answer = answer,
+    .admit = admit_hub,
+    .answer = answer_hub,
     .write_error = write_error,
     .error_type = "application/json",
     .query = TD_URI_REPEATS, /* huggingface_hub repeats ?expand= and ?filter= */

@@ -76,7 +76,7 @@ bool td_hub_cursor(const struct td_hub_call *hub, uint64_t *cursor)
 
 /* ---- revisions ----------------------------------------------------------------------------------------- */
 
-/* Returns whether the repository has a checkpoint of which rank files can be made: whether the smallest set exists. */
+/* Returns whether rank files can be made of a checkpoint of the repository: whether the smallest set exists. */
 static bool can_be_split(const struct td_hub_call *hub)
 {
     static const char any[] = "tp1-rank0-none";

@@ -4,8 +4,8 @@
 
 #include "api/hub/hub_call.h"
 
-/* Answers an error as the Hub does: {"error": text} with X-Error-Code and X-Error-Message, by which clients tell errors
- * apart. code is one of the Hub's (EntryNotFound, RevisionNotFound, RepoNotFound), or NULL. Returns false. */
+/* Answers an error as the Hub does: {"error": text} with X-Error-Code and X-Error-Message, by which clients distinguish
+ * errors. code is one of the Hub's (EntryNotFound, RevisionNotFound, RepoNotFound), or NULL. Returns false. */
 bool td_hub_fail(const struct td_hub_call *hub, int status, const char *code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

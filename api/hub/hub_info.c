@@ -67,7 +67,7 @@ static bool add_about(struct td_hub_call *hub, struct td_json_builder *json, str
 }
 
 /* Ends the document and answers it, or answers the error. Frees the builder and the buffer. */
-static void answer(struct td_hub_call *hub, bool ok, struct td_json_builder *json, const struct td_error *err)
+static void answer_document(struct td_hub_call *hub, bool ok, struct td_json_builder *json, const struct td_error *err)
 {
     struct td_buffer *out = json->out;
     td_json_end(json);
@@ -91,7 +91,7 @@ void td_hub_answer_info(struct td_hub_call *hub)
     td_json_builder_init(&json, &out);
     bool ok = td_hub_begin_repo(hub, &json, hub->repo, hub->view.commit, &err) && add_about(hub, &json, &err) &&
               td_hub_add_errors(hub, &json, &hub->view, &err) && add_siblings(hub, &json, &err);
-    answer(hub, ok, &json, &err);
+    answer_document(hub, ok, &json, &err);
 }
 
 /* ---- refs and commits ---------------------------------------------------------------------------------- */
@@ -169,7 +169,7 @@ void td_hub_answer_refs(struct td_hub_call *hub)
     td_json_begin_array(&json, "pullRequests");
     ok = ok && add_refs(hub, &json, true, &err);
     td_json_end(&json);
-    answer(hub, ok, &json, &err);
+    answer_document(hub, ok, &json, &err);
 }
 
 void td_hub_answer_commits(struct td_hub_call *hub)
@@ -182,11 +182,11 @@ void td_hub_answer_commits(struct td_hub_call *hub)
     td_json_begin_array(&json, NULL);
     td_json_begin_object(&json, NULL);
     td_json_add_string(&json, "id", hub->view.commit);
-    td_json_add_string(&json, "title", "As it lies on the server");
+    td_json_add_string(&json, "title", "As stored on the server");
     td_json_add_string(&json, "message", "");
     td_json_begin_array(&json, "authors");
     td_json_end(&json);
     td_hub_add_date(&json, "date", hub->view.updated_ns);
     td_json_end(&json);
-    answer(hub, true, &json, &err);
+    answer_document(hub, true, &json, &err);
 }

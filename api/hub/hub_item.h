@@ -22,9 +22,9 @@ struct td_hub_blob {
     size_t pointer_bytes;              /* length of the LFS pointer; 0 without a SHA-256 */
 };
 
-/* Describes the content of an item. Waits until until_ns (monotonic) for the digest of a file on disk. Tells that of a
- * rank file only if the table of virtual digests has it, since the registry's facade had it made. Errors as
- * td_repo_item_stat; TD_RESOURCE_EXHAUSTED for a rank file when until_ns is more than TD_HUB_PLAN_NS ago. */
+/* Describes the content of an item. Waits until until_ns (monotonic) for the digest of a file on disk. Sets the digest
+ * of a rank file only if the table of virtual digests has it, because the registry's facade has had it hashed. Errors
+ * as td_repo_item_stat; TD_RESOURCE_EXHAUSTED for a rank file when until_ns is more than TD_HUB_PLAN_NS ago. */
 bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_repo_item *item, uint64_t until_ns,
                     struct td_hub_blob *blob, struct td_error *err);
 

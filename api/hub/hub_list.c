@@ -26,7 +26,7 @@ struct listing {
 };
 
 /* Returns whether text contains word, without regard to ASCII case. */
-static bool contains(const char *text, struct td_text word)
+static bool contains_word(const char *text, struct td_text word)
 {
     size_t len = strlen(text);
     for (size_t at = 0; at + word.len <= len; at++) {
@@ -47,7 +47,7 @@ static bool is_listed(const struct listing *listing, bool datasets, const struct
         (slash != NULL && strchr(slash + 1, '/') != NULL)) /* clients do not accept such an id */
         return false;
     for (size_t i = 0; i < listing->search_count; i++)
-        if (!contains(id, listing->searches[i]))
+        if (!contains_word(id, listing->searches[i]))
             return false;
     struct td_text author = td_hub_author_of(id);
     return !listing->none && (listing->author.p == NULL || td_text_compare(listing->author, author) == 0);
@@ -64,7 +64,7 @@ static struct td_repo_view files_of(const struct td_hub_call *hub, const struct 
 }
 
 /* Returns whether the repository has every tag and is for the task. */
-static bool fits(const struct td_hub_call *hub, const struct listing *listing, const struct td_repo *repo)
+static bool matches_filters(const struct td_hub_call *hub, const struct listing *listing, const struct td_repo *repo)
 {
     struct td_repo_view files = files_of(hub, repo);
     struct td_repo_about about;
@@ -172,13 +172,14 @@ static bool write_listed(struct td_hub_call *hub, const struct listing *listing,
 }
 
 /* Collects the repositories to list, in their order. */
-static void collect(const struct td_hub_call *hub, const struct listing *listing, const struct td_repo **repos,
-                    size_t *count)
+static void collect_repos(const struct td_hub_call *hub, const struct listing *listing, const struct td_repo **repos,
+                          size_t *count)
 {
     const struct td_snapshot *snapshot = hub->call->snapshot;
     *count = 0;
     for (size_t i = 0; i < snapshot->repo_count; i++)
-        if (is_listed(listing, hub->as_dataset, &snapshot->repos[i]) && fits(hub, listing, &snapshot->repos[i]))
+        if (is_listed(listing, hub->as_dataset, &snapshot->repos[i]) &&
+            matches_filters(hub, listing, &snapshot->repos[i]))
             repos[(*count)++] = &snapshot->repos[i];
     if (listing->by_date && *count > 1)
         qsort(repos, *count, sizeof *repos, listing->ascending ? oldest_first : newest_first);
@@ -186,7 +187,7 @@ static void collect(const struct td_hub_call *hub, const struct listing *listing
 
 /* ---- the query ----------------------------------------------------------------------------------------- */
 
-static bool refuse(const struct td_hub_call *hub, const char *what, struct td_text text)
+static bool refuse_parameter(const struct td_hub_call *hub, const char *what, struct td_text text)
 {
     return td_hub_fail(
         hub, 400, NULL,
@@ -239,14 +240,14 @@ static bool set_sort(const struct td_hub_call *hub, struct listing *listing, str
     static const char *const equals[] = {"",      "id",       "author",        "downloads",      "downloadsAllTime",
                                          "likes", "likes30d", "trendingScore", "trending_score", NULL};
     listing->by_date = is_one_of(value, dates);
-    return listing->by_date || is_one_of(value, equals) || refuse(hub, "sort", value);
+    return listing->by_date || is_one_of(value, equals) || refuse_parameter(hub, "sort", value);
 }
 
 static bool set_direction(const struct td_hub_call *hub, struct listing *listing, struct td_text value)
 {
     static const char *const known[] = {"", "-1", "1", NULL};
     listing->ascending = td_text_equals(value, "1");
-    return is_one_of(value, known) || refuse(hub, "direction", value);
+    return is_one_of(value, known) || refuse_parameter(hub, "direction", value);
 }
 
 /* Ignores members that a list has in any case. */
@@ -289,12 +290,12 @@ static bool take_parameter(const struct td_hub_call *hub, struct listing *listin
     else if (td_text_equals(name, "direction"))
         return set_direction(hub, listing, value);
     else if (name.len > 0 && !is_one_of(name, elsewhere))
-        return refuse(hub, "parameter", name);
+        return refuse_parameter(hub, "parameter", name);
     return true;
 }
 
 /* Decodes name=value of a raw query into the arena. */
-static bool decode(struct td_hub_call *hub, struct td_text raw, struct td_text *out, struct td_error *err)
+static bool decode_parameter(struct td_hub_call *hub, struct td_text raw, struct td_text *out, struct td_error *err)
 {
     char *text = td_arena_alloc(&hub->arena, raw.len + 1);
     *out = td_text_n(text, 0);
@@ -317,8 +318,8 @@ static bool read_query(struct td_hub_call *hub, struct listing *listing)
         const char *value_at = equals == NULL ? item_end : equals + 1;
         struct td_text name;
         struct td_text value;
-        if (!decode(hub, td_text_n(at, (size_t)(name_end - at)), &name, &err) ||
-            !decode(hub, td_text_n(value_at, (size_t)(item_end - value_at)), &value, &err))
+        if (!decode_parameter(hub, td_text_n(at, (size_t)(name_end - at)), &name, &err) ||
+            !decode_parameter(hub, td_text_n(value_at, (size_t)(item_end - value_at)), &value, &err))
             return td_hub_fail_error(hub, &err);
         if (!take_parameter(hub, listing, name, value))
             return false;
@@ -379,7 +380,7 @@ void td_hub_answer_list(struct td_hub_call *hub)
         repos = calloc(most, sizeof *repos);
     ok = ok && (repos != NULL || td_error_no_memory(&err));
     if (repos != NULL)
-        collect(hub, &listing, repos, &count);
+        collect_repos(hub, &listing, repos, &count);
     ok = ok && write_page(hub, &listing, repos, count, &json, &end, &err);
     if (ok)
         td_hub_answer_json(hub, &json);

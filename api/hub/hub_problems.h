@@ -6,8 +6,9 @@
 
 enum { TD_HUB_MOST_ERRORS = 20 }; /* most errors in the list of a repository; each file also has its own error */
 
-/* Adds "errors":[{"file","error"}...]: at most TD_HUB_MOST_ERRORS files of the view that are not what their names say,
- * and sets of files that are not whole. Adds nothing when there are none. Errors as td_reserved_take. */
+/* Adds "errors":[{"file","error"}...]: at most TD_HUB_MOST_ERRORS entries, for files of the view with contents that do
+ * not match their names, and for incomplete sets of files. Adds nothing if the view has no such files. Errors as
+ * td_reserved_take. */
 bool td_hub_add_errors(struct td_hub_call *hub, struct td_json_builder *json, const struct td_repo_view *view,
                        struct td_error *err);
 

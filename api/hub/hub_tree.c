@@ -27,7 +27,7 @@ struct tree {
     struct asked *asked; /* the paths of paths-info, in the arena */
     size_t asked_count, asked_capacity;
     size_t written;
-    char link[TD_HEADER_VALUE_BYTES]; /* the link to the next page; empty: there is none */
+    char link[TD_HEADER_VALUE_BYTES]; /* the link to the next page; empty on the last page */
     struct td_json_builder *json;
     struct td_error *err;
 };
@@ -52,7 +52,7 @@ static void end_item(struct tree *tree)
     if (tree->expand) {
         td_json_begin_object(json, "lastCommit");
         td_json_add_string(json, "id", view->commit);
-        td_json_add_string(json, "title", "As it lies on the server");
+        td_json_add_string(json, "title", "As stored on the server");
         td_hub_add_date(json, "date", view->updated_ns);
         td_json_end(json);
     }
@@ -98,7 +98,7 @@ static bool write_directory(struct tree *tree, struct td_text path)
 }
 
 /* Returns the first item whose path is not less than path + border. */
-static size_t bound(const struct tree *tree, struct td_text path, char border)
+static size_t first_not_before(const struct tree *tree, struct td_text path, char border)
 {
     size_t low = 0;
     size_t high = tree->count;
@@ -119,8 +119,8 @@ static size_t bound(const struct tree *tree, struct td_text path, char border)
 /* Finds the items below a directory; all items for the empty path. */
 static void items_below(const struct tree *tree, struct td_text path, size_t *first, size_t *end)
 {
-    *first = path.len == 0 ? 0 : bound(tree, path, '/');
-    *end = path.len == 0 ? tree->count : bound(tree, path, '/' + 1);
+    *first = path.len == 0 ? 0 : first_not_before(tree, path, '/');
+    *end = path.len == 0 ? tree->count : first_not_before(tree, path, '/' + 1);
 }
 
 /* Returns the length of the directories that two paths share, with the last '/'. */
@@ -210,10 +210,10 @@ static bool is_directory(const struct tree *tree, struct td_text path)
     return first < end;
 }
 
-/* Returns the file at this path; NULL when there is none. */
+/* Returns the file at this path, or NULL. */
 static const struct td_repo_item *find_file(const struct tree *tree, struct td_text path)
 {
-    size_t at = bound(tree, path, '\0'); /* the path itself sorts before the paths that begin with it */
+    size_t at = first_not_before(tree, path, '\0'); /* the path itself sorts before the paths that begin with it */
     if (at < tree->count && td_text_compare(td_text_of(tree->items[at].path), path) == 0)
         return &tree->items[at];
     return NULL;
@@ -242,7 +242,7 @@ static bool open_tree(struct td_hub_call *hub, struct tree *tree, struct td_json
 }
 
 /* Ends the list and answers it, or the error. Frees the builder and the buffer. */
-static void answer(struct td_hub_call *hub, bool ok, struct td_json_builder *json, const struct td_error *err)
+static void answer_list(struct td_hub_call *hub, bool ok, struct td_json_builder *json, const struct td_error *err)
 {
     struct td_buffer *out = json->out;
     td_json_end(json);
@@ -273,7 +273,7 @@ void td_hub_answer_tree(struct td_hub_call *hub)
         ok = td_hub_no_file(hub, "file or directory", path);
     else
         ok = ok && write_tree(&tree, path, td_hub_flag(hub, "recursive"));
-    answer(hub, ok, &json, &err);
+    answer_list(hub, ok, &json, &err);
     if (tree.link[0] != '\0' && hub->call->response->status == 200)
         td_hub_add_link(hub, tree.link);
 }
@@ -463,5 +463,5 @@ void td_hub_answer_paths_info(struct td_hub_call *hub)
               write_paths(&tree);
     if (!ok && err.code == TD_OK)
         (void)td_error_set(&err, TD_INVALID_ARGUMENT, "the body is neither a form nor JSON with \"paths\"");
-    answer(hub, ok, &json, &err);
+    answer_list(hub, ok, &json, &err);
 }

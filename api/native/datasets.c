@@ -171,7 +171,7 @@ static bool dataset_state(const struct td_call *call, bool of_contents, char sta
     return td_digest_finish(digest, state) || td_call_no_memory(call);
 }
 
-static void describe(const struct td_call *call, uint64_t start)
+static void describe_dataset(const struct td_call *call, uint64_t start)
 {
     const struct td_dataset *dataset = call->dataset;
     struct td_description description;
@@ -201,7 +201,7 @@ void td_handle_dataset(const struct td_call *call)
     enum td_wait wait = td_wait_parameter(call, state, former);
     if (wait == TD_WAIT_ANSWERED || !td_may_wait(NULL))
         return;
-    describe(call, start);
+    describe_dataset(call, start);
     td_wait_set_tag(call->response, state);
     if (wait == TD_WAIT_UNCHANGED && call->response->status == 200)
         td_conditional_not_modified(call->response);

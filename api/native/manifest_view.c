@@ -103,7 +103,7 @@ void td_manifest_write_strides(struct td_buffer *out, const struct td_tensor *te
     write_numbers(out, tensor->strides, tensor->rank);
 }
 
-/* Writes the place of each box of a tensor that lies in several pieces. */
+/* Writes the place of each box of a tensor that is stored in several pieces. */
 static void write_pieces(struct td_buffer *out, const struct td_model *model, const struct td_checkpoint *checkpoint,
                          const struct td_tensor *tensor)
 {
@@ -202,7 +202,7 @@ static size_t write_row(void *context, size_t row, size_t shown, struct td_buffe
     return row + 1;
 }
 
-/* Returns the first tensor from `at` on that is shown; tensor_count when there is none. */
+/* Returns the number of the first shown tensor from `at` on, or tensor_count. */
 static size_t next_shown(const struct view *view, size_t at)
 {
     const struct td_checkpoint *checkpoint = view->checkpoint;
@@ -346,7 +346,7 @@ static void write_tail(void *context, const struct td_rendered_end *end, struct 
     td_buffer_puts(out, "\"}\n");
 }
 
-static void destroy(void *context)
+static void destroy_view(void *context)
 {
     struct view *view = context;
     td_snapshot_unref(view->snapshot);
@@ -354,7 +354,7 @@ static void destroy(void *context)
     free(view);
 }
 
-static const struct td_rendered_class manifest_class = {write_head, write_row, write_tail, destroy};
+static const struct td_rendered_class manifest_class = {write_head, write_row, write_tail, destroy_view};
 
 bool td_manifest_view_create(struct td_lru *cache, struct td_snapshot *snapshot, const struct td_model *model,
                              const struct td_checkpoint *checkpoint, const struct td_manifest_query *query,
@@ -376,7 +376,7 @@ bool td_manifest_view_create(struct td_lru *cache, struct td_snapshot *snapshot,
         view->match_len = query->match->len;
         view->match = malloc(view->match_len + 1);
         if (view->match == NULL) {
-            destroy(view);
+            destroy_view(view);
             return td_error_no_memory(err);
         }
         memcpy(view->match, query->match->p, view->match_len);

@@ -1,4 +1,4 @@
-/* The list of models, the description of a model, its files as they lie on disk, and the pages of its folders. */
+/* The list of models, the description of a model, its files byte for byte, and the pages of its folders. */
 #include "api/call/incoming_call.h"
 #include "api/html/html_index.h"
 #include "api/native/listing.h"
@@ -113,8 +113,8 @@ void td_handle_models(const struct td_call *call)
     td_listing_answer(call, &list);
 }
 
-/* Adds config.json with its numbers unchanged, or null when the file is missing, no JSON, or too long. Returns false
- * when the file changed meanwhile or memory is short. */
+/* Adds config.json with its numbers unchanged, or null when the file is missing, is not JSON, or is too long. Returns
+ * false when the file changed while it was read or memory is short. */
 static bool add_config(struct td_description *description)
 {
     const struct td_call *call = description->call;

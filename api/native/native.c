@@ -127,7 +127,7 @@ static bool is_below_models(struct td_text raw_path)
     return take_segment(raw_path, "/models", &after);
 }
 
-/* Looks for the model with this id in the upstream, and has the call go on in its snapshot. */
+/* Asks the upstream for the model with this id, and continues the call in its snapshot. */
 static enum td_incoming_look look_for(struct td_call *call, struct td_text id, struct td_text path, size_t *at)
 {
     struct td_snapshot *snapshot = NULL;
@@ -140,8 +140,8 @@ static enum td_incoming_look look_for(struct td_call *call, struct td_text id, s
     return look;
 }
 
-/* Does so for the path's model: where there is none of two segments, the second one may be a directory of a model whose
- * id has one, if that is on its way. Returns false after it answered. */
+/* Does so for the path's model. If the upstream has no model with an id of two segments, the first segment alone may be
+ * the id of a model on its way, and the second one its directory. Returns false after it answered. */
 static bool find_incoming(struct td_call *call, struct td_text path, size_t *at)
 {
     struct td_text rest = path;
@@ -362,7 +362,7 @@ static void (*route_dataset(struct td_call *call, struct td_text path))(const st
 }
 
 /* Chooses the handler and fills in the call; NULL after it answered. */
-static void (*route(struct td_call *call))(const struct td_call *)
+static void (*route_native(struct td_call *call))(const struct td_call *)
 {
     struct td_text path = call->uri->path;
     struct td_text rest;
@@ -418,7 +418,7 @@ static bool is_of_s3(const struct td_call *call)
     return false;
 }
 
-/* Tells a client of S3 which port it should use. */
+/* Answers 404 to a client of S3, and says which port it should use. */
 static void fail_s3(const struct td_call *call)
 {
     struct td_text path = call->uri->path;
@@ -430,7 +430,7 @@ static void fail_s3(const struct td_call *call)
                      is_on ? listen : "", is_on ? ")" : "");
 }
 
-static bool owns(struct td_text raw_path)
+static bool owns_native_path(struct td_text raw_path)
 {
     if (is_below_models(raw_path)) /* first, since most requests are */
         return true;
@@ -450,7 +450,7 @@ static bool is_rows(struct td_text raw_path)
            td_text_compare(td_text_skip(rest, rest.len - end.len), end) == 0;
 }
 
-/* Returns whether the path below a model goes on with the row's word, and bytes of files answer it. */
+/* Returns whether the path below a model begins with the row's word and is answered with bytes of files. */
 static bool is_bytes(struct td_text rest, const struct word_route *row)
 {
     struct td_text after;
@@ -489,7 +489,7 @@ static bool ends_in_post(struct td_text path, const struct word_route *routes, s
     return false;
 }
 
-/* The end of the decoded path decides; the answer tells whether the model or the dataset exists. */
+/* Decides by the end of the decoded path. The handler checks later whether the model or the dataset exists. */
 static bool takes_body(const struct td_request *request)
 {
     struct td_uri uri;
@@ -508,7 +508,7 @@ static void write_refusal(const struct td_call *call, const struct td_refusal *r
 
 /* Probes are for everybody; metrics and the contract for callers without credentials, too, where these may have them.
  */
-static bool admit(struct td_call *call)
+static bool admit_native(struct td_call *call)
 {
     struct td_text path = call->uri->path;
     struct td_refusal refusal;
@@ -521,9 +521,9 @@ static bool admit(struct td_call *call)
     return false;
 }
 
-static void answer(struct td_call *call)
+static void answer_native(struct td_call *call)
 {
-    void (*handle)(const struct td_call *) = route(call);
+    void (*handle)(const struct td_call *) = route_native(call);
     if (handle != NULL)
         td_call_serve(call, handle);
     if (call->response->status == 404 && is_of_s3(call))
@@ -533,12 +533,12 @@ static void answer(struct td_call *call)
 }
 
 const struct td_facade td_native_facade = {
-    .owns = owns,
+    .owns = owns_native_path,
     .takes_body = takes_body,
     .is_text = is_text,
     .is_probe = is_probe,
-    .admit = admit,
-    .answer = answer,
+    .admit = admit_native,
+    .answer = answer_native,
     .write_error = td_native_write_error,
     .error_type = "application/json",
     .query = TD_URI_STRICT,

@@ -15,8 +15,8 @@ enum { TD_PLAN_KEY_BYTES = 2 * TD_TAG_BYTES };
  * of ranks; or without an engine the id of a registered plan. */
 void td_native_answer_rank(const struct td_call *call, const struct td_rank_name *name, struct td_text file_name);
 
-/* Writes the key under which the plan of this id is stored: for a server without tokens the id. Else the key also names
- * the model, so that a plan of a model that the sender may not see is none for other models either. Returns false for
+/* Writes the key under which the plan of this id is stored: on a server without tokens the id. With tokens the key also
+ * names the model, so a plan of a model that the sender may not see cannot be used for another model. Returns false for
  * an id that no plan has, and when memory is short. */
 bool td_native_plan_key(const struct td_call *call, struct td_text id, char key[TD_PLAN_KEY_BYTES]);
 
@@ -24,7 +24,7 @@ bool td_native_plan_key(const struct td_call *call, struct td_text id, char key[
  */
 struct td_stored_plan *td_native_find_plan(const struct td_call *call, struct td_text id);
 
-/* Answers 404: there is no such engine. Lists those there are. */
+/* Answers 404 for an unknown engine, with a list of the known ones. */
 void td_native_fail_engine(const struct td_call *call, struct td_text engine);
 
 /* Makes the JSON the answer, or its failure. The memory counts in the budget of rank files, since the description of a

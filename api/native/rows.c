@@ -28,7 +28,7 @@ static const char *const form_names[TD_ROWS_BARE + 1] = {[TD_ROWS_FRAME] = "fram
                                                          [TD_ROWS_ARROW] = "arrow",
                                                          [TD_ROWS_JSON] = "json"};
 
-/* What a request asks for. */
+/* The rows and the form that a request asks for. */
 struct wanted {
     const struct td_split *split;
     const struct td_split_rows *rows;
@@ -410,7 +410,7 @@ static const char *image_type(const char *path)
     return NULL;
 }
 
-/* Adds X-Row-Path: where the row's file lies in the dataset, percent-encoded. A path that is too long for a field is
+/* Adds X-Row-Path: the path of the row's file in the dataset, percent-encoded. A path that is too long for a field is
  * left out. */
 static void add_path(const struct td_call *call, const struct td_split_file *file)
 {
@@ -578,8 +578,8 @@ static bool check_indices(const struct td_call *call, const struct wanted *wante
 }
 
 /* Returns the text of a member of the JSON, or else of the query's parameter; NULL when neither is given. */
-static const struct td_text *either(const struct td_call *call, const char *name, const char *member,
-                                    struct td_text *text)
+static const struct td_text *member_or_parameter(const struct td_call *call, const char *name, const char *member,
+                                                 struct td_text *text)
 {
     if (member == NULL)
         return td_uri_parameter(call->uri, name);
@@ -591,8 +591,9 @@ static void answer_batch(const struct td_call *call, const struct batch *batch)
 {
     struct wanted wanted = {0};
     struct td_text split, format;
-    if (!find_split(call, either(call, "split", batch->split, &split), &wanted) || !check_fingerprint(call, &wanted) ||
-        !check_rows(call, &wanted) || !read_form(call, either(call, "format", batch->format, &format), &wanted) ||
+    if (!find_split(call, member_or_parameter(call, "split", batch->split, &split), &wanted) ||
+        !check_fingerprint(call, &wanted) || !check_rows(call, &wanted) ||
+        !read_form(call, member_or_parameter(call, "format", batch->format, &format), &wanted) ||
         !check_indices(call, &wanted, batch))
         return;
     const struct td_row_list list = {.count = batch->count, .numbers = batch->numbers};

@@ -396,7 +396,7 @@ static bool read_wish(struct td_text body, struct td_arena *arena, struct wish *
     return td_json_document_end(&document);
 }
 
-/* Answers {"path", "url", "expires"}; without "url" when the client's Host cannot be told. */
+/* Answers {"path", "url", "expires"}; without "url" when the Host that the client used is unknown. */
 static void answer_url(const struct td_call *call, struct td_text path, int64_t expires_s)
 {
     struct td_buffer json, url;
@@ -423,7 +423,7 @@ static void answer_url(const struct td_call *call, struct td_text path, int64_t 
     td_buffer_fini(&json);
 }
 
-/* Signs without looking whether there is something at the path, so that the answer does not tell. */
+/* Signs without checking that the path exists, so that the answer does not reveal it. */
 void td_handle_sign(const struct td_call *call)
 {
     struct td_error err = TD_ERROR_INIT;

@@ -249,7 +249,7 @@ static bool add_tensor_headers(const struct td_call *call, const struct wanted *
     return true;
 }
 
-static uint64_t mix(uint64_t hash, const void *bytes, size_t len)
+static uint64_t mix_hash(uint64_t hash, const void *bytes, size_t len)
 {
     const uint8_t *p = bytes;
     for (size_t i = 0; i < len; i++)
@@ -265,25 +265,25 @@ static uint64_t hash_of_wanted(const struct wanted *wanted)
     const struct td_selection *part = &wanted->selection;
     uint64_t hash = UINT64_C(14695981039346656037);
     if (tensor->piece_count > 0)
-        hash = mix(hash, tensor->name, tensor->name_len);
+        hash = mix_hash(hash, tensor->name, tensor->name_len);
     if (tensor->coding != NULL)
-        hash = mix(hash, &tensor->coding->number, sizeof tensor->coding->number);
+        hash = mix_hash(hash, &tensor->coding->number, sizeof tensor->coding->number);
     if (tensor->big_endian) {
-        hash = mix(hash, "big-endian", strlen("big-endian"));
-        hash = mix(hash, tensor->dtype->name, strlen(tensor->dtype->name));
+        hash = mix_hash(hash, "big-endian", strlen("big-endian"));
+        hash = mix_hash(hash, tensor->dtype->name, strlen(tensor->dtype->name));
     }
     if (tensor->strides != NULL) {
-        hash = mix(hash, tensor->shape, tensor->rank * sizeof *tensor->shape);
-        hash = mix(hash, tensor->strides, tensor->rank * sizeof *tensor->strides);
+        hash = mix_hash(hash, tensor->shape, tensor->rank * sizeof *tensor->shape);
+        hash = mix_hash(hash, tensor->strides, tensor->rank * sizeof *tensor->strides);
     }
     if (wanted->part || wanted->format != FORMAT_RAW) {
-        hash = mix(hash, tensor->name, tensor->name_len); /* a safetensors header holds the name */
-        hash = mix(hash, tensor->shape, tensor->rank * sizeof *tensor->shape);
-        hash = mix(hash, part->starts, tensor->rank * sizeof *part->starts);
-        hash = mix(hash, part->sizes, tensor->rank * sizeof *part->sizes);
-        hash = mix(hash, &part->dropped, sizeof part->dropped);
-        hash = mix(hash, tensor->dtype->name, strlen(tensor->dtype->name));
-        hash = mix(hash, formats[wanted->format], strlen(formats[wanted->format]));
+        hash = mix_hash(hash, tensor->name, tensor->name_len); /* a safetensors header holds the name */
+        hash = mix_hash(hash, tensor->shape, tensor->rank * sizeof *tensor->shape);
+        hash = mix_hash(hash, part->starts, tensor->rank * sizeof *part->starts);
+        hash = mix_hash(hash, part->sizes, tensor->rank * sizeof *part->sizes);
+        hash = mix_hash(hash, &part->dropped, sizeof part->dropped);
+        hash = mix_hash(hash, tensor->dtype->name, strlen(tensor->dtype->name));
+        hash = mix_hash(hash, formats[wanted->format], strlen(formats[wanted->format]));
     }
     return hash;
 }

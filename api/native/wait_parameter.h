@@ -25,7 +25,7 @@ enum td_wait td_wait_parameter(const struct td_call *call, const char *state, co
 /* Makes the call wait until something has the path's name, if its `wait` is empty and its method is GET or HEAD.
  * Answers 400 for wrong parameters; `known` lists those that the path takes (NULL-terminated). Returns false, with
  * nothing answered, when the call does not wait or the wait is over. A name that the client may not see is waited for
- * like one that does not exist, so that the client cannot tell them apart. */
+ * like one that does not exist, so that the client cannot distinguish them. */
 bool td_wait_for_name(const struct td_call *call, const char *const *known);
 
 /* Makes the entity tag of a 200 answer begin with the state, for later waits; the rest of the tag is the answer's

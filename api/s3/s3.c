@@ -1,10 +1,10 @@
-/* Plan: route() splits the path into bucket and key and answers the root, a bucket or an object; finish() applies
+/* Plan: route_s3() splits the path into bucket and key and answers the root, a bucket or an object; finish_s3() applies
  * conditions and ranges. A query that names a subresource that is not served is answered 501 instead of the
  * bucket or object.
  *
  * Hard: clients of S3 judge by details. A request for something in a bucket can come without the bucket when the client
- * puts its name into the host (answer_root); a part number is a range (finish); and a client on the wrong port is told
- * so (port_hint). */
+ * puts its name into the host (answer_root); a part number is a range (finish); and a client on the wrong port is sent
+ * to the right one (port_hint). */
 #include "api/s3/s3.h"
 
 #include "api/call/early_call.h"
@@ -290,7 +290,7 @@ static void answer_root(const struct td_call *call)
 }
 
 /* Routes the path, which begins after its first '/'. */
-static void route(const struct td_call *call, struct td_text path)
+static void route_s3(const struct td_call *call, struct td_text path)
 {
     struct td_text key = path;
     struct td_text name = td_text_take_until(&key, '/');
@@ -326,7 +326,7 @@ static bool is_read(const struct td_call *call)
 }
 
 /* Applies conditions and ranges. A part of an object is answered as a range, as S3 does: its only part is the whole. */
-static void finish(struct td_call *call)
+static void finish_s3(struct td_call *call)
 {
     const struct td_header range = {.name = TD_TEXT("Range"), .value = TD_TEXT("bytes=0-")};
     const struct td_request part = {.method = call->request->method, .headers = &range, .header_count = 1};
@@ -349,16 +349,16 @@ static bool is_text(struct td_text raw_path)
     return key.len == 0;
 }
 
-static void answer(struct td_call *call)
+static void answer_s3(struct td_call *call)
 {
     struct td_text path = call->uri->path;
     if (!is_read(call))
         return;
     if (!td_call_take_snapshot(call))
         return;
-    route(call, td_text_skip(path, 1));
+    route_s3(call, td_text_skip(path, 1));
     td_early_call_mend(call);
-    finish(call);
+    finish_s3(call);
 }
 
 /* The body for every connection beyond a limit: S3 has no error code for an address with too many connections. */
@@ -384,7 +384,7 @@ static const char *const write_methods[] = {"PUT", "POST", "DELETE", NULL};
 const struct td_facade td_s3_facade = {
     .is_text = is_text,
     .admit = td_s3_admit,
-    .answer = answer,
+    .answer = answer_s3,
     .write_error = td_s3_write_error,
     .error_type = TD_XML_TYPE,
     .query = TD_URI_STRICT,

@@ -1,4 +1,4 @@
-/* Who sends a request to the S3 port of a server that has tokens: AWS Signature Version 4 by a token's keys. */
+/* Authenticates requests to the S3 port of a server that has tokens: AWS Signature Version 4 with a token's keys. */
 #ifndef TD_API_S3_S3_ACCESS_H
 #define TD_API_S3_S3_ACCESS_H
 

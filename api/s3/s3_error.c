@@ -30,7 +30,7 @@ static const char *code_of(int *status)
     return "InternalError";
 }
 
-static void element(struct td_buffer *out, const char *name, const char *text)
+static void write_element(struct td_buffer *out, const char *name, const char *text)
 {
     td_xml_element(out, name, td_text_of(text));
 }
@@ -41,10 +41,10 @@ void td_s3_write_error(struct td_failure *failure, struct td_buffer *out)
     const char *code = failure->code != NULL ? failure->code : code_of(&failure->status);
     td_xml_begin(out);
     td_buffer_puts(out, "<Error>");
-    element(out, "Code", code);
-    element(out, "Message", failure->message);
+    write_element(out, "Code", code);
+    write_element(out, "Message", failure->message);
     td_utf8_escape(failure->resource, shown, sizeof shown);
-    element(out, "Resource", shown);
-    element(out, "RequestId", failure->request_id);
+    write_element(out, "Resource", shown);
+    write_element(out, "RequestId", failure->request_id);
     td_buffer_puts(out, "</Error>\n");
 }

@@ -41,8 +41,8 @@ struct parts {
     struct td_text engine, size;
 };
 
-/* Splits a key that lies in this directory. Returns false when it is no key of rank files there, or, with err set, when
- * memory is short. */
+/* Splits a key in this directory. Returns false when it is not a key of rank files there, or, with err set, when memory
+ * is short. */
 static bool split_below(struct td_snapshot *snapshot, const char *directory, struct td_text key, struct td_arena *arena,
                         struct parts *out, struct td_error *err)
 {

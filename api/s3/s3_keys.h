@@ -13,9 +13,9 @@ struct td_s3_rank_files {
     struct td_text base; /* the beginning of its keys, the last '/' included; in the arena */
 };
 
-/* Returns whether a key, or prefix of keys, lies in a directory of rank files, and sets *out; the directory's last '/'
- * may be missing. A directory of that name on disk comes first: then false. Returns false and sets err when memory is
- * short: TD_RESOURCE_EXHAUSTED. err must not be NULL. */
+/* Returns whether a key, or prefix of keys, is inside a directory of rank files, and sets *out. The directory's last
+ * '/' may be missing. A directory of that name on disk comes first: then false. Returns false and sets err when memory
+ * is short: TD_RESOURCE_EXHAUSTED. err must not be NULL. */
 bool td_s3_rank_files_find(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,
                            struct td_arena *arena, struct td_s3_rank_files *out, struct td_error *err);
 

@@ -295,7 +295,7 @@ void td_s3_set_xml(const struct td_call *call, struct td_buffer *xml)
     call->response->cache_control = "no-cache";
 }
 
-static void answer(const struct td_call *call, const struct td_bucket *bucket, const struct listing *listing)
+static void answer_listing(const struct td_call *call, const struct td_bucket *bucket, const struct listing *listing)
 {
     struct page page = {.call = call, .listing = listing};
     struct td_buffer xml;
@@ -329,7 +329,7 @@ void td_s3_list(const struct td_call *call, const struct td_bucket *bucket)
     td_buffer_init(&listing.scope);
     td_buffer_init(&listing.after);
     if (read_listing(call, bucket, &listing))
-        answer(call, bucket, &listing);
+        answer_listing(call, bucket, &listing);
     td_buffer_fini(&listing.after);
     td_buffer_fini(&listing.scope);
 }

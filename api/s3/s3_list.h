@@ -31,7 +31,7 @@ bool td_s3_count(const struct td_call *call, const char *name, size_t least, siz
 void td_s3_set_xml(const struct td_call *call, struct td_buffer *xml);
 
 /* Appends a time, ns since 1970, as <name>2026-01-01T00:00:00.000Z</name>. Every time can be written;
- * out->failed tells that memory was short. */
+ * sets out->failed when memory is short. */
 void td_s3_date(struct td_buffer *out, const char *name, int64_t ns);
 
 #endif
