@@ -146,7 +146,7 @@ static bool add_run(struct making *m, const struct run *run)
         return false;
     if (m->run_count > 0 && run->numbers != NULL && run->index->params[TD_ARROW_PARAM_DICTIONARIES] > 0)
         return td_error_set(m->err, TD_FAILED_PRECONDITION,
-                            "these rows lie in several files, each with dictionaries of its own: ask for rows of one "
+                            "these rows are in several files, each with dictionaries of its own: ask for rows of one "
                             "file at a time, or for consecutive ones");
     if (m->run_count == 0) {
         m->first = run->file;
@@ -170,7 +170,7 @@ static bool add_run(struct making *m, const struct run *run)
 /* ---- all runs ---- */
 
 /* Finds the file of a row and its number in it, and opens the file. */
-static bool locate(struct making *m, uint64_t row, struct run *run, uint64_t *within, uint64_t *left)
+static bool locate_row(struct making *m, uint64_t row, struct run *run, uint64_t *within, uint64_t *left)
 {
     const struct td_split_view *view = m->view;
     size_t number = td_split_locate(view->split, view->rows, row, within);
@@ -185,7 +185,7 @@ static bool add_consecutive(struct making *m, const struct td_row_list *list)
     for (uint64_t done = 0; done < list->count;) {
         struct run run = {0};
         uint64_t left;
-        if (!locate(m, list->first + done, &run, &run.first, &left))
+        if (!locate_row(m, list->first + done, &run, &run.first, &left))
             return false;
         run.count = left < list->count - done ? left : list->count - done;
         done += run.count;
@@ -201,10 +201,10 @@ static bool add_scattered(struct making *m, const struct td_row_list *list, uint
     for (size_t begin = 0, end; begin < list->count; begin = end) {
         struct run run = {0}, next = {0};
         uint64_t left;
-        if (!locate(m, list->numbers[begin], &run, &within[begin], &left))
+        if (!locate_row(m, list->numbers[begin], &run, &within[begin], &left))
             return false;
         for (end = begin + 1; end < list->count; end++) {
-            if (!locate(m, list->numbers[end], &next, &within[end], &left))
+            if (!locate_row(m, list->numbers[end], &next, &within[end], &left))
                 return false;
             if (next.file != run.file)
                 break;

@@ -82,7 +82,7 @@ bool td_made_documents_reserve_virtual(struct td_made_documents *made, size_t co
     return true;
 }
 
-/* Returns the number of the virtual file with this SHA-256; virtual_count when there is none. */
+/* Returns the number of the virtual file with this SHA-256, or virtual_count. */
 static size_t find_virtual(const struct td_made_documents *made, const uint8_t sum[TD_SHA256_BYTES])
 {
     size_t i = 0;
@@ -119,7 +119,9 @@ void td_made_documents_note_virtual(const struct td_made_documents *made, struct
 
 size_t td_made_documents_bytes(const struct td_made_documents *made)
 {
-    size_t bytes = sizeof *made + made->virtual_count * sizeof *made->virtual_files; /* lies in memory, so it fits */
+    size_t bytes =
+        sizeof *made +
+        made->virtual_count * sizeof *made->virtual_files; /* the sum of sizes in memory, so it does not overflow */
     for (size_t i = 0; i < made->count; i++)
         bytes += (size_t)made->items[i].bytes->len_bytes;
     return bytes;

@@ -67,11 +67,11 @@ bool td_made_documents_know(const struct td_made_documents *made, const uint8_t 
  * most once. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_made_documents_reserve_virtual(struct td_made_documents *made, size_t count, struct td_error *err);
 
-/* Returns the number of the virtual file with this SHA-256, in hexadecimal; virtual_count when there is none. */
+/* Returns the number of the virtual file with this SHA-256, in hexadecimal, or virtual_count. */
 size_t td_made_documents_find_virtual(const struct td_made_documents *made, struct td_text sha256);
 
-/* Notes in the table the digests of all virtual files of the set that it has dropped, so that whoever reads the
- * documents finds what they name. Equal keys mean equal bytes, so these digests are right for ever. */
+/* Adds to the table those digests of the set's virtual files that it has dropped, so that a client that reads the
+ * documents can get the files they name. Equal keys mean equal bytes, so these digests stay right. */
 void td_made_documents_note_virtual(const struct td_made_documents *made, struct td_virtual_digests *digests);
 
 /* Returns how many bytes the set takes. */

@@ -23,16 +23,16 @@ void td_stored_plan_describe(const struct td_stored_plan *plan, struct td_rank_s
     set->plan = td_text_n(plan->text, plan->len);
 }
 
-static void *ref(void *value)
+static void *ref_plan(void *value)
 {
     struct td_stored_plan *plan = value;
     atomic_fetch_add(&plan->refs, 1);
     return plan;
 }
 
-static void unref(void *value)
+static void unref_plan(void *value)
 {
     td_stored_plan_unref(value);
 }
 
-const struct td_lru_class td_plan_store_class = {.ref = ref, .unref = unref};
+const struct td_lru_class td_plan_store_class = {.ref = ref_plan, .unref = unref_plan};

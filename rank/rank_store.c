@@ -4,9 +4,9 @@
  *
  * Hard: (1) no deadlock: only a maker with a place makes a file, and a maker never waits while it makes one. (2)
  * Memory: the budget counts plans and files before they exist; when it is short, kept files that nobody uses are
- * dropped (drop_file). A failed plan may have freed as much as the budget had left, so malloc is then made to give
- * memory back, too. (3) One change of the tag, not two: while the checkpoint has its former tag, config.json counts
- * with its former one as well. */
+ * dropped (drop_file). A failed plan may have freed as much memory as was available in the budget, so malloc then also
+ * has to return memory to the system. (3) One change of the tag, not two: while the checkpoint has its former tag,
+ * config.json counts with its former one as well. */
 #include "rank/rank_store.h"
 
 #include "core/clock.h"
@@ -126,8 +126,8 @@ static bool is_being_made(const struct td_rank_store *store, const char *tag)
 /* Waits until the file exists (*out), or until this maker has a place and nobody else makes the file. In the latter
  * case lists the file as its own in *mine. tag NULL: waits for a place alone. Only a maker with a place makes files, so
  * a maker never waits for another one's place. */
-static bool enter(struct td_rank_maker *maker, const char *tag, struct td_rank_making *mine, struct td_rank_file **out,
-                  struct td_error *err)
+static bool enter_place(struct td_rank_maker *maker, const char *tag, struct td_rank_making *mine,
+                        struct td_rank_file **out, struct td_error *err)
 {
     struct td_rank_store *store = maker->store;
     unsigned places = TD_RANK_MAKERS + (maker->set->name.is_boxes ? TD_RANK_BOX_PLACES : 0);
@@ -152,7 +152,7 @@ static bool enter(struct td_rank_maker *maker, const char *tag, struct td_rank_m
            td_error_set(err, TD_RESOURCE_EXHAUSTED, "too many rank files are being planned at once; try again later");
 }
 
-static void leave(struct td_rank_store *store, const struct td_rank_making *mine)
+static void leave_place(struct td_rank_store *store, const struct td_rank_making *mine)
 {
     pthread_mutex_lock(&store->lock);
     struct td_rank_making **link = &store->making;
@@ -195,7 +195,7 @@ static const struct td_plan_spec *spec_of(const struct td_rank_maker *maker)
 }
 
 /* Reads the specification, and config.json when the engine needs it, and matches the names; once for each maker. */
-static bool prepare(struct td_rank_maker *maker, struct td_error *err)
+static bool prepare_maker(struct td_rank_maker *maker, struct td_error *err)
 {
     const struct td_rank_set *set = maker->set;
     const struct td_text *engine = &set->name.engine;
@@ -230,7 +230,7 @@ static bool plan_rank(struct td_rank_maker *maker, uint64_t rank, struct td_plan
 {
     struct td_tensor_list tensors = td_checkpoint_tensors(maker->set->checkpoint);
     *out = (struct td_plan){0};
-    if (!prepare(maker, err) || !td_plan_spec_rank(spec_of(maker), &maker->basis, &tensors, rank, out, err)) {
+    if (!prepare_maker(maker, err) || !td_plan_spec_rank(spec_of(maker), &maker->basis, &tensors, rank, out, err)) {
         note_failure(maker);
         return false;
     }
@@ -242,7 +242,7 @@ static bool plan_rank(struct td_rank_maker *maker, uint64_t rank, struct td_plan
 bool td_rank_maker_plan(struct td_rank_maker *maker, uint64_t rank, struct td_plan *out, struct td_error *err)
 {
     *out = (struct td_plan){0};
-    if (!enter(maker, NULL, NULL, NULL, err))
+    if (!enter_place(maker, NULL, NULL, NULL, err))
         return false;
     uint64_t since_ns = td_clock_ns();
     bool ok = plan_rank(maker, rank, out, err);
@@ -278,7 +278,7 @@ static bool make_rank_file(struct td_rank_maker *maker, uint64_t rank, struct td
 static bool make_box_file(struct td_rank_maker *maker, struct td_rank_file **out, struct td_error *err)
 {
     struct td_tensor_list tensors = td_checkpoint_tensors(maker->set->checkpoint);
-    if (!prepare(maker, err))
+    if (!prepare_maker(maker, err))
         return false;
     const struct td_plan_items *boxes = spec_of(maker)->boxes;
     maker->planned_bytes = spec_of(maker)->arena.used_bytes;
@@ -304,14 +304,14 @@ bool td_rank_maker_get(struct td_rank_maker *maker, uint64_t rank, struct td_ran
     if (!td_rank_store_tag(maker->set, rank, tag, err))
         return false;
     *out = td_lru_get(&maker->store->files, tag);
-    if (*out == NULL && !enter(maker, tag, &mine, out, err))
+    if (*out == NULL && !enter_place(maker, tag, &mine, out, err))
         return false;
     if (*out != NULL)
         return true;
     uint64_t since_ns = td_clock_ns();
     bool ok = make_file(maker, rank, tag, out, err);
     maker->planning_ns += td_clock_ns() - since_ns;
-    leave(maker->store, &mine);
+    leave_place(maker->store, &mine);
     return ok;
 }
 

@@ -33,7 +33,7 @@ struct td_rank_store {
     struct td_budget live;
     uint64_t wait_ns;              /* TD_RANK_WAIT_NS */
     pthread_mutex_t lock;          /* guards the members that follow */
-    pthread_cond_t changed;        /* a maker has finished a file, or has left */
+    pthread_cond_t changed;        /* a maker has finished a file, or has given up its place */
     unsigned makers;               /* number of makers that have a place; at most TD_RANK_MAKERS + TD_RANK_BOX_PLACES */
     struct td_rank_making *making; /* list of the files that are being made now */
 };
@@ -76,9 +76,9 @@ bool td_rank_store_get(struct td_rank_store *store, const struct td_rank_set *se
 void td_rank_store_trim(size_t planned_bytes);
 
 /* Makes several files of one set, and matches the rules with the names of tensors only once for all of them. From the
- * first file that has to be made until td_rank_maker_fini, the maker has one of the places, so its
- * thread must not wait for another maker meanwhile. For one thread; store and set are borrowed. All members but
- * planning_ns are private. */
+ * first file that has to be made until td_rank_maker_fini, the maker has one of the places. During that time its thread
+ * must not wait for another maker. For one thread; store and set are borrowed. All members but planning_ns are private.
+ * */
 struct td_rank_maker {
     struct td_rank_store *store;
     const struct td_rank_set *set;

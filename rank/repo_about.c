@@ -32,7 +32,7 @@ static const char *derive_library(const struct td_repo_about *about)
     return config != NULL && (config->architecture != NULL || config->model_type != NULL) ? "transformers" : NULL;
 }
 
-static void derive(struct td_repo_about *about, const char *tag)
+static void add_derived_tag(struct td_repo_about *about, const char *tag)
 {
     if (tag == NULL || about->derived_count == TD_DERIVED_TAGS)
         return;
@@ -51,14 +51,14 @@ static void derive_formats(struct td_repo_about *about)
     const struct td_model *model;
     for (size_t i = 0; i < MOST_MODELS && (model = td_repo_models_get(&models, i)) != NULL; i++)
         for (size_t j = 0; j < model->checkpoint_count; j++)
-            derive(about, td_repo_view_format(about->view, &model->checkpoints[j]));
+            add_derived_tag(about, td_repo_view_format(about->view, &model->checkpoints[j]));
 }
 
 void td_repo_about_init(struct td_repo_about *about, const struct td_repo_view *view, bool of_dataset,
                         size_t error_count)
 {
     *about = (struct td_repo_about){.view = view, .of_dataset = of_dataset, .card = facts_of(view, "README.md")};
-    derive(about, error_count > 0 ? TD_UNREADABLE_TAG : NULL);
+    add_derived_tag(about, error_count > 0 ? TD_UNREADABLE_TAG : NULL);
     if (of_dataset)
         return;
     about->config = facts_of(view, "config.json");
@@ -72,11 +72,11 @@ void td_repo_about_init(struct td_repo_about *about, const struct td_repo_view *
     if (task == NULL && about->library != NULL && strcmp(about->library, "sentence-transformers") == 0)
         task = "sentence-similarity";
     about->pipeline_tag = card != NULL && card->pipeline_tag != NULL ? card->pipeline_tag : task;
-    derive(about, about->library);
+    add_derived_tag(about, about->library);
     derive_formats(about);
-    derive(about, config == NULL ? NULL : config->model_type);
-    derive(about, about->pipeline_tag);
-    derive(about, about->tokenizer != NULL && about->tokenizer->has_chat_template ? "conversational" : NULL);
+    add_derived_tag(about, config == NULL ? NULL : config->model_type);
+    add_derived_tag(about, about->pipeline_tag);
+    add_derived_tag(about, about->tokenizer != NULL && about->tokenizer->has_chat_template ? "conversational" : NULL);
 }
 
 const struct td_checkpoint *td_repo_about_checkpoint(const struct td_repo_about *about, const char *format)

@@ -1,4 +1,4 @@
-/* What the small files of a repository, and its checkpoints, say about it: task, library, format, number of parameters.
+/* Derives a repository's task, library, formats, tags and number of parameters from its small files and checkpoints.
  * Shared by the facades that describe repositories. Pure; any thread. */
 #ifndef TD_RANK_REPO_ABOUT_H
 #define TD_RANK_REPO_ABOUT_H
@@ -15,7 +15,7 @@ enum { TD_DERIVED_TAGS = 16, TD_SUM_DTYPES = 128 };
 struct td_repo_about {
     const struct td_repo_view *view;
     bool of_dataset;
-    const struct td_facts *card, *config, *tokenizer, *diffusers, *adapter; /* NULL: there is none */
+    const struct td_facts *card, *config, *tokenizer, *diffusers, *adapter; /* or NULL */
     const char *pipeline_tag, *library;   /* from the card, else derived; NULL: unknown */
     const char *derived[TD_DERIVED_TAGS]; /* tags that do not come from the card; no duplicates */
     size_t derived_count;
@@ -26,8 +26,8 @@ struct td_repo_about {
 void td_repo_about_init(struct td_repo_about *about, const struct td_repo_view *view, bool of_dataset,
                         size_t error_count);
 
-/* Returns the first checkpoint of this format in the view's own directory whose files the view shows as they are on
- * disk; NULL when there is none. */
+/* Returns the first checkpoint of this format in the view's own directory with files that the view shows as they are on
+ * disk, or NULL. */
 const struct td_checkpoint *td_repo_about_checkpoint(const struct td_repo_about *about, const char *format);
 
 /* Sums the elements of all parts by type, at most TD_SUM_DTYPES of them; returns how many types there are. Sums stop at

@@ -1,9 +1,9 @@
 /* Plan: a view is a run of the snapshot's entries and a kind. td_repo_view_models() finds the models in it;
- * is_replaced() tells whose checkpoints a rank file replaces; is_kept() tells which files on disk are shown. Listing
- * and finding join these two. Opening a revision tries the repository's own revisions first, then names of virtual
- * revisions, then their commits.
+ * is_replaced() finds the models with checkpoints that rank files replace; is_kept() finds the files on disk that are
+ * shown. Listing and finding join these two. Opening a revision tries the repository's own revisions first, then names
+ * of virtual revisions, then their commits.
  *
- * Hard: (1) a commit decodes to a revision but does not tell its files, so open_commit() encodes it again for every
+ * Hard: (1) a commit decodes to a revision but does not contain its files, so open_commit() encodes it again for every
  * revision of the repository and compares. (2) A view with replaced checkpoints must not show pickles, whatever their
  * names: clients would load them. (3) A view may have a million files, so items are small and descriptions are made one
  * by one. */
@@ -110,7 +110,7 @@ const struct td_model *td_repo_models_get(const struct td_repo_models *models, s
 
 /* Returns whether a view of RANK has nothing in place of this model's checkpoint, where it has a rank file of the model
  * in its own directory: the engine reads config.json, and this folder below has none. Such folders, as onnx/ and
- * original/, hold the same model in other forms, of which no engine could make a rank file. */
+ * original/, hold the same model in other forms. No engine could make rank files of them. */
 static bool is_left_out(const struct td_repo_view *view, const struct td_repo_models *run, const struct td_model *model)
 {
     return view->kind == TD_REVISION_RANK && view->name.by_config && model->config == NULL && run->at != NULL &&
@@ -365,7 +365,7 @@ static bool is_rank_file_name(const struct td_repo_view *view, const struct td_m
     return view->kind == TD_REVISION_RANK ? *rank == view->rank : *rank < view->name.tp_size;
 }
 
-/* Finds the rank whose file of this model is at this path. Returns false when there is none. */
+/* Sets *rank to the rank whose file of this model is at this path. Returns false when the path is not a rank file's. */
 static bool find_rank_file(const struct td_repo_view *view, const struct td_model *model, struct td_text path,
                            uint64_t *rank)
 {

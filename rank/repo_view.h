@@ -66,8 +66,8 @@ bool td_repo_view_fits(const struct td_repo_view *view);
  * private. */
 struct td_repo_models {
     const struct td_model
-        *root; /* the model whose files lie directly in the root, or the model of RANKS; then the only one */
-    const struct td_model *at;       /* the model in the directory itself, or NULL */
+        *root;                 /* the model with files directly in the root, or the model of RANKS; then the only one */
+    const struct td_model *at; /* the model in the directory itself, or NULL */
     const struct td_model *children; /* the first model in a directory below it */
     size_t child_count;
 };
@@ -78,7 +78,7 @@ struct td_repo_models td_repo_view_models(const struct td_repo_view *view);
 /* Returns the i-th of the models; NULL past the last. */
 const struct td_model *td_repo_models_get(const struct td_repo_models *models, size_t i);
 
-/* Returns the model's directory in the view, without a '/' behind it; empty when the files lie in the view's own. */
+/* Returns the model's directory in the view, without a '/' at its end; empty when the files are in the view's own. */
 struct td_text td_repo_view_directory(const struct td_repo_view *view, const struct td_model *model);
 
 /* Returns whether the view shows this entry of its run, with the content that is on disk. */
@@ -108,13 +108,13 @@ bool td_repo_view_refuse(const struct td_repo_view *view, const struct td_model 
 struct td_rank_set td_repo_view_rank_set(const struct td_repo_view *view, const struct td_model *model);
 
 /* Describes many items of a view. An engine's rules are matched once for consecutive items of the same model. From the
- * first file that has to be made until td_repo_stats_fini, the series holds one of the TD_RANK_MAKERS places, so the
- * caller must not wait for anything meanwhile. For one thread; store and view are borrowed; the struct must not be
+ * first file that has to be made until td_repo_stats_fini, the series holds one of the TD_RANK_MAKERS places. During
+ * that time the caller must not wait for anything. For one thread; store and view are borrowed; the struct must not be
  * moved. All members are private. */
 struct td_repo_stats {
     struct td_rank_store *store;
     const struct td_repo_view *view;
-    struct td_rank_set set; /* of the model of the latest rank file; model NULL: there was none */
+    struct td_rank_set set; /* of the model of the latest rank file; model is NULL before the first one */
     struct td_rank_maker maker;
 };
 

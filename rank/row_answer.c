@@ -1,9 +1,9 @@
-/* Plan: find_places() opens the files that the rows lie in and finds each row. What is sent beside rows, the frame's
- * table and line ends, lies in `own`, one piece of memory, which also takes the copies of short rows. write_direct()
- * makes a few extents; write_composed() makes one generated blob where there would be too many, or too much to copy.
+/* Plan: find_places() opens the files that contain the rows and finds each row. The frame's table and line ends are
+ * written into `own`, one allocation, which also takes the copies of short rows. write_direct() makes a few extents;
+ * write_composed() makes one generated blob where there would be too many, or too much to copy.
  *
- * Hard: places are only right for the version of the file that was looked at. So each file that was opened is looked at
- * once more after its rows were found and copied; rows that are sent from a file are watched by the sender. */
+ * Hard: places are only right for the version of the file that was looked at. So each opened file is checked again
+ * after its rows were found and copied; rows that are sent from a file are watched by the sender. */
 #include "rank/row_answer.h"
 
 #include "core/waiting.h"
@@ -262,7 +262,7 @@ static bool write_rows(struct finding *finding, enum td_rows_form form, struct t
         return write_direct(finding, form, copy_bytes, body, err);
     if (finding->copies_all)
         return td_error_set(err, TD_INVALID_ARGUMENT,
-                            "these rows lie in %zu files, and are more than %d bytes together: ask for fewer rows",
+                            "these rows are in %zu files, and are more than %d bytes together: ask for fewer rows",
                             finding->files.open_count, TD_ROWS_COPY_ALL_BYTES);
     return write_composed(finding, form, body, err);
 }
@@ -350,7 +350,7 @@ bool td_row_answer_append(const struct td_split_view *view, const struct td_row_
     bool runs = are_runs(view, list, form);
     if (list->count > TD_ROWS_MOST && !runs)
         return td_error_set(err, TD_INVALID_ARGUMENT,
-                            "these rows lie in more than %d files: ask for at most %d rows at once", TD_ROWS_KEPT_FILES,
+                            "these rows are in more than %d files: ask for at most %d rows at once", TD_ROWS_KEPT_FILES,
                             TD_ROWS_MOST);
     if (list->count > TD_ROWS_QUICK && !runs && !td_may_wait(err))
         return false;

@@ -22,7 +22,7 @@ enum {
 /* The forms of a body of rows. */
 enum td_rows_form {
     TD_ROWS_FRAME, /* u64 count, count + 1 u64 offsets from the start of the row area, the row area; little-endian */
-    TD_ROWS_RAW,   /* rows as they lie: lines joined by LF, with one at the end; others one behind the other */
+    TD_ROWS_RAW,   /* rows as stored: lines joined by LF, with one at the end; others one after the other */
     TD_ROWS_TAR,   /* runs of a tar, and the 1,024 zero bytes that end one */
     TD_ROWS_ARROW, /* an IPC stream; by td_arrow_rows_append (arrow_rows.h), not by td_row_answer_append */
     TD_ROWS_JSON,  /* a JSON document; by td_row_json_append (row_json.h) */

@@ -109,7 +109,7 @@ static uint32_t child_of(struct td_row_features *features, uint32_t parent, stru
 }
 
 /* Widens the node's kind so that it covers a value of this kind. */
-static void meet(struct td_row_feature *node, enum kind kind)
+static void widen_kind(struct td_row_feature *node, enum kind kind)
 {
     bool are_numbers = (node->kind == INT64 && kind == FLOAT64) || (node->kind == FLOAT64 && kind == INT64);
     if (node->kind == UNKNOWN || node->kind == kind)
@@ -187,7 +187,7 @@ static bool take_value(struct walk *walk, enum td_json_token token)
     enum kind kind = kind_of(token, walk->json);
     bool opens = kind == LIST || kind == STRUCT;
     if (kind != UNKNOWN)
-        meet(node, opens && walk->depth == TD_ROW_FEATURES_DEPTH ? JSON : kind);
+        widen_kind(node, opens && walk->depth == TD_ROW_FEATURES_DEPTH ? JSON : kind);
     if (!opens)
         return true;
     if (node->kind == JSON)
@@ -261,7 +261,7 @@ bool td_row_features_add_string(struct td_row_features *features, struct td_text
         return false;
     *again = features->nodes[place].group == group;
     features->nodes[place].group = group;
-    meet(&features->nodes[place], STRING);
+    widen_kind(&features->nodes[place], STRING);
     return true;
 }
 

@@ -47,7 +47,7 @@ bool td_row_json_has(const struct td_row_format *format)
 static bool fail_row(struct making *m, uint64_t number, const char *why)
 {
     return td_error_set(m->err, TD_FAILED_PRECONDITION,
-                        "row %" PRIu64 " cannot be answered as format=json: %s; format=raw answers it as it lies",
+                        "row %" PRIu64 " cannot be answered as format=json: %s; format=raw answers it as it is stored",
                         number, why);
 }
 

@@ -1,5 +1,5 @@
 /* The body is a header in memory and a generated blob for each tensor. A blob turns a range of bytes into a run of
- * rows, and finds them anew whenever it is read, so that its memory does not grow with the rows. */
+ * rows, and finds these again at each read, so that its memory does not grow with the rows. */
 #include "rank/row_table.h"
 
 #include "core/json/json.h"
@@ -43,7 +43,7 @@ static bool column_unchanged(struct td_blob *blob)
     return td_split_files_are_unchanged(&column_of(blob)->files, NULL);
 }
 
-static void store(uint8_t *out, uint64_t value, size_t bytes)
+static void store_little_endian(uint8_t *out, uint64_t value, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
         out[i] = (uint8_t)(value >> (8 * i));
@@ -58,15 +58,15 @@ static size_t write_values(struct column_blob *column, uint64_t row, size_t coun
     if (column->column == COLUMN_FILE) {
         for (size_t i = 0; i < count; i++) {
             uint64_t within;
-            store(out + i * item_bytes, td_split_locate(column->view.split, column->view.rows, row + i, &within),
-                  item_bytes);
+            store_little_endian(out + i * item_bytes,
+                                td_split_locate(column->view.split, column->view.rows, row + i, &within), item_bytes);
         }
         return count;
     }
     size_t found = td_split_files_find(&column->files, row, count, places, err);
     for (size_t i = 0; i < found; i++)
-        store(out + i * item_bytes, column->column == COLUMN_OFFSET ? places[i].row.offset : places[i].row.bytes,
-              item_bytes);
+        store_little_endian(out + i * item_bytes,
+                            column->column == COLUMN_OFFSET ? places[i].row.offset : places[i].row.bytes, item_bytes);
     return found;
 }
 
@@ -187,7 +187,7 @@ static bool append_header(const struct td_split_view *view, const struct td_data
         char *copy = td_budget_take(view->budget, len) ? malloc(len) : NULL;
         if (copy != NULL) {
             memcpy(copy, td_buffer_text(&header).p, len);
-            store((uint8_t *)copy, len - LENGTH_BYTES, LENGTH_BYTES);
+            store_little_endian((uint8_t *)copy, len - LENGTH_BYTES, LENGTH_BYTES);
         }
         ok = copy != NULL ? td_blob_from_budget(copy, len, view->budget, &blob, err) : td_error_no_memory(err);
     }
@@ -207,7 +207,7 @@ bool td_row_table_append(const struct td_split_view *view, const struct td_datas
         const struct td_file_rows *rows = view->split->files[i].rows;
         if (rows != NULL && rows->index.layout == TD_ROWS_BLOCKS)
             return td_error_set(err, TD_FAILED_PRECONDITION,
-                                "rows of %s files have no places of their own: they lie in batches",
+                                "rows of %s files have no places of their own: they are stored in batches",
                                 view->split->format->name);
     }
     bool ok = append_header(view, dataset, body, err);

@@ -37,8 +37,8 @@ void td_split_files_fini(struct td_split_files *files)
     *files = (struct td_split_files){.view = files->view};
 }
 
-static bool map(const struct td_split_view *view, const struct td_entry *entry, struct td_blob **out,
-                struct td_error *err)
+static bool map_entry(const struct td_split_view *view, const struct td_entry *entry, struct td_blob **out,
+                      struct td_error *err)
 {
     return td_file_source_map(td_catalog_maps(view->catalog), view->snapshot->root, &entry->file->source, out, err);
 }
@@ -49,7 +49,7 @@ static bool make_room(struct td_split_files *files, struct td_error *err)
     if (files->open_count < files->most)
         return true;
     if (!files->closes)
-        return td_error_set(err, TD_INVALID_ARGUMENT, "the rows lie in more than %zu files; ask for fewer at once",
+        return td_error_set(err, TD_INVALID_ARGUMENT, "the rows are in more than %zu files; ask for fewer at once",
                             files->most);
     if (!td_split_files_are_unchanged(files, err))
         return false;
@@ -76,8 +76,8 @@ const struct td_opened_file *td_split_files_open(struct td_split_files *files, s
         return NULL;
     opened = slot_of(files, number);
     struct td_blob *data = NULL, *table = NULL;
-    if (!map(files->view, file->entry, &data, err) ||
-        (file->table != NULL && !map(files->view, file->table, &table, err))) {
+    if (!map_entry(files->view, file->entry, &data, err) ||
+        (file->table != NULL && !map_entry(files->view, file->table, &table, err))) {
         td_blob_unref(data);
         return NULL;
     }
@@ -165,8 +165,8 @@ bool td_split_files_are_unchanged(const struct td_split_files *files, struct td_
     return true;
 }
 
-/* Sets *blob and *area to where the row lies, and what is read to find it, as far as the index alone tells. Returns
- * false when it does not tell, or there are no such bytes. */
+/* Sets *blob and *area to the bytes of the row and those that are read to find it, by the index alone. Returns false
+ * when the index does not have the place, or the file does not have these bytes. */
 static bool area_of(struct td_split_files *files, uint64_t row, struct td_blob **blob, struct td_row *area)
 {
     const struct td_split_view *view = files->view;

@@ -48,14 +48,14 @@ bool td_tar_path_check(const char *path, struct td_error *err)
 /* ---- headers ------------------------------------------------------------------------------------------- */
 
 /* Returns the bytes of zeros that follow a content. */
-static size_t padding(uint64_t size_bytes)
+static size_t padding_bytes(uint64_t size_bytes)
 {
     return (size_t)((BLOCK_BYTES - size_bytes % BLOCK_BYTES) % BLOCK_BYTES);
 }
 
-/* Splits a path at a '/' into the fields prefix and name, with as much as possible in the name. Returns the length of
- * the prefix, 0 when there is none; returns false when the path does not fit. A directory's path ends with a '/', which
- * belongs to its name. */
+/* Splits a path at a '/' into the fields prefix and name, with as much as possible in the name. Sets *prefix_len to the
+ * length of the prefix, which may be 0. Returns false when the path does not fit. A directory's path ends with a '/',
+ * which belongs to its name. */
 static bool split_path(struct td_text path, size_t *prefix_len)
 {
     *prefix_len = 0;
@@ -97,7 +97,8 @@ static void put_checksum(struct header *header)
     put_octal(header->checksum, sizeof header->checksum - 1, sum);
 }
 
-/* Appends a block. A path that does not fit is cut; a size that does not fit is 0: a pax header tells both. */
+/* Appends a block. A path that does not fit is cut, and a size that does not fit is written as 0: a pax header has both
+ * in full. */
 static void write_block(struct td_buffer *out, struct td_text path, char typeflag, unsigned mode, uint64_t size_bytes)
 {
     struct header header;
@@ -154,7 +155,7 @@ static void write_pax(struct td_buffer *out, struct td_text path, uint64_t size_
     if (records.len > 0) {
         write_block(out, TD_TEXT("PaxHeader"), 'x', FILE_MODE, records.len);
         td_buffer_append(out, records.data, records.len);
-        td_buffer_append(out, zeros, padding(records.len));
+        td_buffer_append(out, zeros, padding_bytes(records.len));
     }
     out->failed = out->failed || records.failed;
     td_buffer_fini(&records);
@@ -207,7 +208,7 @@ static bool each_header(const struct td_tar_file *files, size_t count,
 static bool add_size(uint64_t header_bytes, uint64_t size_bytes, uint64_t *total)
 {
     return td_add_u64(*total, header_bytes, total) && td_add_u64(*total, size_bytes, total) &&
-           td_add_u64(*total, padding(size_bytes), total) && *total <= INT64_MAX - END_BYTES;
+           td_add_u64(*total, padding_bytes(size_bytes), total) && *total <= INT64_MAX - END_BYTES;
 }
 
 struct keying {
@@ -243,7 +244,8 @@ static uint64_t entry_bound(size_t path_len, bool needs_pax)
 {
     enum { OF_RECORDS = 64 }; /* keys, lengths, and a size */
     size_t records = path_len + OF_RECORDS;
-    return needs_pax || path_len > NAME_BYTES ? (size_t)2 * BLOCK_BYTES + records + padding(records) : BLOCK_BYTES;
+    return needs_pax || path_len > NAME_BYTES ? (size_t)2 * BLOCK_BYTES + records + padding_bytes(records)
+                                              : BLOCK_BYTES;
 }
 
 uint64_t td_tar_header_bound(const struct td_tar_file *files, size_t count)
@@ -280,9 +282,9 @@ static bool append_file(void *context, size_t i, struct td_text header, struct t
         !appending->opener->open(appending->opener->context, i, &blob, err))
         return false;
     bool ok = blob->len_bytes == file->size_bytes ||
-              td_error_set(err, TD_UNAVAILABLE, "\"%s\" changed meanwhile; try again", file->path);
+              td_error_set(err, TD_UNAVAILABLE, "\"%s\" has changed on disk; try again", file->path);
     ok = ok && td_body_append(appending->body, blob, 0, file->size_bytes, err) &&
-         td_body_append(appending->body, appending->zeros, 0, padding(file->size_bytes), err);
+         td_body_append(appending->body, appending->zeros, 0, padding_bytes(file->size_bytes), err);
     td_blob_unref(blob);
     return ok;
 }

@@ -17,7 +17,7 @@ static bool map_part(struct td_catalog *catalog, const struct td_snapshot *snaps
                               err);
 }
 
-/* Opens a tensor whose boxes lie in several files. */
+/* Opens a tensor with boxes in several files. */
 static bool open_pieces(struct td_catalog *catalog, const struct td_snapshot *snapshot,
                         const struct td_checkpoint *checkpoint, const struct td_tensor *tensor, struct td_blob **out,
                         struct td_error *err)
@@ -43,7 +43,7 @@ static void release_file(void *file)
 
 /* The next functions replace *blob by a blob over it; after a failure *blob is NULL. */
 
-static bool replace(bool made, struct td_blob *over, struct td_blob **blob)
+static bool replace_blob(bool made, struct td_blob *over, struct td_blob **blob)
 {
     td_blob_unref(*blob);
     *blob = made ? over : NULL;
@@ -51,8 +51,8 @@ static bool replace(bool made, struct td_blob *over, struct td_blob **blob)
 }
 
 /* Decodes a tensor with a coding. The tensor is of its file's manifest, so its name lives as long as the file. */
-static bool decode(struct td_catalog *catalog, struct td_file *file, const struct td_tensor *tensor,
-                   const struct td_cancel *cancel, struct td_blob **blob, struct td_error *err)
+static bool decode_tensor(struct td_catalog *catalog, struct td_file *file, const struct td_tensor *tensor,
+                          const struct td_cancel *cancel, struct td_blob **blob, struct td_error *err)
 {
     struct td_blob *over = NULL;
     struct td_decoded_owner owner = {.cancel = cancel,
@@ -62,24 +62,24 @@ static bool decode(struct td_catalog *catalog, struct td_file *file, const struc
                                      .file = file->source.path};
     bool made =
         td_blob_decoded(*blob, tensor->coding, file->number, td_catalog_decode_cache(catalog), &owner, &over, err);
-    return replace(made, over, blob);
+    return replace_blob(made, over, blob);
 }
 
-static bool gather(const struct td_tensor *tensor, struct td_blob **blob, struct td_error *err)
+static bool gather_strides(const struct td_tensor *tensor, struct td_blob **blob, struct td_error *err)
 {
     struct td_blob *over = NULL;
     bool made = td_blob_strided(*blob, tensor->offset, tensor->dtype->block_bytes, tensor->rank, tensor->shape,
                                 tensor->strides, &over, err);
-    return replace(made, over, blob);
+    return replace_blob(made, over, blob);
 }
 
-static bool swap(const struct td_tensor *tensor, uint64_t off, struct td_blob **blob, struct td_error *err)
+static bool swap_bytes(const struct td_tensor *tensor, uint64_t off, struct td_blob **blob, struct td_error *err)
 {
     struct td_swap order;
     struct td_blob *over = NULL;
     bool made = (td_dtype_swap(tensor->dtype, &order) || td_error_set(err, TD_INTERNAL, "an unknown byte order")) &&
                 td_blob_swapped(*blob, off, tensor->nbytes, &order, &over, err);
-    return replace(made, over, blob);
+    return replace_blob(made, over, blob);
 }
 
 bool td_tensor_open(struct td_catalog *catalog, const struct td_snapshot *snapshot,
@@ -92,15 +92,15 @@ bool td_tensor_open(struct td_catalog *catalog, const struct td_snapshot *snapsh
         return open_pieces(catalog, snapshot, checkpoint, tensor, blob, err);
     if (!map_part(catalog, snapshot, checkpoint, ref.part, blob, err))
         return false;
-    if (tensor->coding != NULL && !decode(catalog, checkpoint->parts[ref.part]->file, tensor, cancel, blob, err))
+    if (tensor->coding != NULL && !decode_tensor(catalog, checkpoint->parts[ref.part]->file, tensor, cancel, blob, err))
         return false;
-    if (tensor->strides != NULL && !gather(tensor, blob, err))
+    if (tensor->strides != NULL && !gather_strides(tensor, blob, err))
         return false;
     *base = tensor->strides != NULL ? 0 : tensor->offset;
     if (tensor->big_endian) {
         uint64_t off = *base;
         *base = 0;
-        return swap(tensor, off, blob, err);
+        return swap_bytes(tensor, off, blob, err);
     }
     return true;
 }
