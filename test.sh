@@ -221,7 +221,7 @@ set_up_node() {
     local list=tests/js/package-lock.json stamp=tests/js/node_modules/package-lock.sha256
     if is_up_to_date "$list" "$stamp"; then return; fi
     echo "Setting up tests/js/node_modules with $list" >&2
-    # Whom the machine trusts; Node.js has a list of its own and looks no further.
+    # Node.js trusts only its own list of authorities, so it is given the machine's list too.
     local authorities=/etc/ssl/certs/ca-certificates.crt
     [ ! -f "$authorities" ] || export NODE_EXTRA_CA_CERTS="${NODE_EXTRA_CA_CERTS:-$authorities}"
     npm ci --prefix tests/js --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel error >&2 || return

@@ -22,7 +22,7 @@ import time
 import uuid
 from pathlib import Path
 
-MERGED = ("/bin/", "/sbin/", "/lib/", "/lib32/", "/lib64/")  # these lie below /usr on a Debian with a merged /usr
+MERGED = ("/bin/", "/sbin/", "/lib/", "/lib32/", "/lib64/")  # links into /usr on a Debian with a merged /usr
 
 
 class SbomError(Exception):

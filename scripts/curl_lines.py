@@ -23,7 +23,7 @@ NUMBERS = {"F64": "f8", "F32": "f4", "I64": "d8", "I32": "d4", "I16": "d2", "I8"
 
 # Proxies of the environment are not used.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-OPENER.addheaders = [("User-Agent", "serve.sh")]  # tells this script's lines in the access log from those of others
+OPENER.addheaders = [("User-Agent", "serve.sh")]  # marks this script's lines in the access log
 
 
 def get(url):
@@ -40,7 +40,7 @@ def find_models(base, preferred):
 
 
 def find_tensor(base, manifest_url):
-    """Returns a tensor with bytes, preferably one of a type that od prints as numbers; None when there is none."""
+    """Returns a tensor with bytes, preferably one of a type that od prints as numbers; None if no tensor has bytes."""
     tensors = get(manifest_url + "?page_size=1000")["tensors"]
     usable = [t for t in tensors if t["nbytes"] > 0 and "href" in t and t.get("addressable", True)]
     usable.sort(key=lambda t: t["dtype"] not in NUMBERS)

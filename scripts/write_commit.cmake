@@ -1,5 +1,5 @@
-# Writes OUTPUT, a header with the commit that is built, if it differs from what is there. COMMIT, when not empty, is
-# that commit; else Git tells it, with "-dirty" where files differ from it. Without Git it is "unknown".
+# Writes OUTPUT, a header with the commit that is built, unless the file already has this content. The commit is COMMIT
+# if that is not empty, else what Git says, with "-dirty" when files differ from it. Without Git it is "unknown".
 if(COMMIT STREQUAL "")
   execute_process(
     COMMAND git -C ${SOURCE} describe --always --dirty --abbrev=12 --exclude=*
