@@ -16,7 +16,7 @@ import tempfile
 
 import python_arrows
 
-# room -> the rooms whose headers it may include, besides its own. A room is a folder of sources; what lies in a folder
+# room -> the rooms whose headers it may include, besides its own. A room is a folder of sources; a file in a folder
 # that is not named here belongs to the folder above.
 BASE = {"core", "parser", "storage"}
 CATALOG = {"catalog"} | {f"catalog/{inner}" for inner in ("model", "names", "sandbox", "dataset", "digests",
@@ -98,7 +98,7 @@ def guard_of(name):
 
 
 def faults_of_guards(root):
-    """What is wrong with the guards of all headers, those of the tests too."""
+    """Yields the faults in the guards of all headers, those of the tests too."""
     for folder in [*FOLDERS, "tests", "bench"]:
         for path in sorted((root / folder).rglob("*.h")):
             name = path.relative_to(root).as_posix()
@@ -108,7 +108,7 @@ def faults_of_guards(root):
 
 
 def faults_of_line(root, own, rest):
-    """What is wrong with one include of the file `own`, whose line goes on with `rest`."""
+    """Yields the faults of one include of the file `own`. `rest` is the line after "#include"."""
     room = room_of(own)
     if system := SYSTEM.match(rest):
         name = system.group(1)
@@ -218,7 +218,7 @@ def folder_circles(uses):
 
 def levels_of(folder, uses):
     """The number of levels in a folder: a module stands one level above the highest that it includes. A folder inside
-    counts as one module; what lies outside does not count."""
+    counts as one module. Modules outside do not count."""
     def part_of(module):
         """The member of the folder that the module is, or is in; None outside."""
         inside = module.removeprefix(f"{folder}/")
@@ -236,7 +236,7 @@ def levels_of(folder, uses):
 
 
 def faults_of_sizes(sources, uses):
-    """What is wrong with the sizes of folders. sources: the names of all C sources. uses: as in folder_circles."""
+    """Yields the faults in the sizes of folders. sources: the names of all C sources. uses: as in folder_circles."""
     for folder in sorted({folder_of(module) for module in uses}):
         count = sum(folder_of(each) == folder for each in sources)
         if count > MOST_SOURCES:

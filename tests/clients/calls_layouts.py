@@ -1,4 +1,4 @@
-"""What the package datasets finds in folders: the files of each split by their paths alone, and those of a card."""
+"""Calls of the package datasets: the files that it finds for each split, by their paths alone or by a card."""
 import os
 
 import datasets
@@ -8,7 +8,7 @@ datasets.logging.set_verbosity_error()
 
 
 def splits_by_paths(base, ending):
-    """Returns the files of each split whose names have this ending, each once. Returns None where there are none."""
+    """Returns the files of each split whose names have this ending, each once. Returns None if datasets finds none."""
     patterns = get_data_patterns(base)
     found = DataFilesDict.from_patterns(patterns, base_path=base)
     return {str(split): sorted({os.path.relpath(path, base) for path in paths if path.endswith(ending)})

@@ -5,8 +5,8 @@ from modelpack_client import ModelPackClient
 
 
 def options(ca, token):
-    """Both take the token as a password by the method Basic only if they are told so; oras looks elsewhere by
-    default."""
+    """Returns options for both clients. They send the token as a password of the method Basic only with these; oras
+    looks elsewhere by default."""
     return {"insecure": ca is None, "tls_verify": ca or True, "auth_backend": "token" if token is None else "basic"}
 
 

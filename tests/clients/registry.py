@@ -172,7 +172,7 @@ class Containerd(Daemon):
         return self.ctr("version", run=self.box.run)[0] == 0
 
     def know_host(self, address, authority):
-        """Say that a registry has TLS by this authority, as a node of a cluster is told. Return the directory for
+        """Say that a registry has TLS by this authority, as a node of a cluster is configured. Return the directory for
         `--hosts-dir`."""
         folder = self.folder / "hosts" / address
         folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What stock clients learn about a model: task, library, tags, card; and lists filtered by these."""
+"""Stock clients read the facts about a model: task, library, tags, card; and lists filtered by these."""
 import json
 import shutil
 from pathlib import Path

@@ -84,7 +84,7 @@ def test_the_hugging_face_reader_loads_a_snapshot(srv, saved, tmp_path):
 
 
 def test_what_is_there_of_a_run_that_lacks_a_file(saved, tmp_path):
-    """?partial=1: the tensors of which torch finds every box in the existing files, and their bytes."""
+    """?partial=1 lists exactly the tensors that torch can read whole from the existing files, with the same bytes."""
     root, state = saved
     shutil.copytree(root / "run/step-3000", tmp_path / "root/run")
     (tmp_path / "root/run/__3_0.distcp").unlink()

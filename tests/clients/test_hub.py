@@ -144,8 +144,8 @@ def test_an_unknown_token_is_ignored(hub, root, cache):
 
 
 def test_a_cut_connection_is_resumed(hub, srv, root, cache):
-    """The connection is cut twice in the middle of a file; clients write pieces of 10 MB. 0.36.2 does not go on by
-    itself, but its next call goes on where the last one ended."""
+    """The connection is cut twice in the middle of a file; clients write pieces of 10 MB. 0.36.2 does not resume by
+    itself, but its next call resumes where the last one ended."""
     python = NEWEST if hub.is_newest else HUB0
     with CuttingProxy(srv.port, after=11 << 20, cuts=2) as proxy, \
             Worker("calls_hub", python, HF_ENDPOINT=f"http://127.0.0.1:{proxy.port}") as w:
@@ -158,7 +158,7 @@ def test_a_cut_connection_is_resumed(hub, srv, root, cache):
         assert sha256(got) == sha256(root / "ns/big/model.safetensors")
         assert proxy.done_cuts == 2
         assert proxy.asked.lower().count(b"\r\nrange: bytes=") == 2
-        assert proxy.carried < 30 << 20, "resumed, not begun anew"
+        assert proxy.carried < 30 << 20, "resumed, not started again"
 
 
 def test_resumed_from_a_server_that_was_restarted(srv, root, cache):
@@ -406,7 +406,7 @@ def test_hf_cache_verify(srv, tmp_path):
 
 
 def test_hf_cache_verify_of_a_rank(srv, tmp_path):
-    """The list tells the digest of a rank file that was pulled from the registry."""
+    """The list has the digest of a rank file that was pulled from the registry."""
     revision = "tp3-rank2-fsdp"
     args = ("ns/plain", "--revision", revision, "--cache-dir", str(tmp_path / "cache"))
     got = run_hf(srv, tmp_path, "download", *args)

@@ -161,7 +161,7 @@ def test_containerd_of_another_platform(containerd, srv, root):
 
 
 def test_containerd_goes_on_inside_a_layer(containerd, srv, root):
-    """containerd asks for the rest of a layer that was cut, by a range; the layer lies on no disk here."""
+    """containerd asks for the rest of a layer that was cut, by a range. The server has this layer on no disk."""
     with CuttingProxy(srv.port, LONG_LAYER // 3, 4) as proxy:
         name = image(proxy, "local/long")
         containerd.pull(name, "--plain-http")

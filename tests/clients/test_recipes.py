@@ -65,7 +65,8 @@ def test_mirror(srv, root, tmp_path):
 
 
 def test_follow_a_trainer(tmp_path, root):
-    """The loop tells each checkpoint once, as soon as the trainer's line has published it, and ends with the model."""
+    """The loop reports each checkpoint once, as soon as the trainer's line has published it, and ends with the
+    model."""
     follow, publish, names = shell_of("Follow a trainer")
     place, folder = tmp_path / "root", tmp_path / "folder"
     shutil.copytree(root, place)

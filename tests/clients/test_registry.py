@@ -118,7 +118,7 @@ def raw(box, image):
 
 
 def test_skopeo_inspect_by_tag_and_digest(box, srv):
-    """What a digest names is what the tag gave, byte for byte; `latest` of this model is `main`."""
+    """The manifest by digest equals the manifest by tag, byte for byte. `latest` of this model is `main`."""
     by_tag = raw(box, docker(srv, "local/demo:main"))
     assert json.loads(by_tag)["mediaType"] == MANIFEST
     assert raw(box, docker(srv, f"local/demo@sha256:{hex_of(by_tag)}")) == by_tag
@@ -126,7 +126,7 @@ def test_skopeo_inspect_by_tag_and_digest(box, srv):
 
 
 def test_skopeo_inspect_of_the_image(box, srv):
-    """What skopeo tells of an image: its digest, the tags beside it, and the layers of this platform."""
+    """skopeo shows an image's digest, the repository's other tags, and the layers of this platform."""
     told = json.loads(box.ok("skopeo", "inspect", "--tls-verify=false", docker(srv, "local/demo:image")))
     index = raw(box, docker(srv, "local/demo:image"))
     assert told["Digest"] == f"sha256:{hex_of(index)}"
@@ -264,7 +264,7 @@ def test_containerd_goes_on_inside_a_layer(containerd, srv, root):
 
 
 def test_containerd_goes_on_inside_a_rank_file(containerd, srv):
-    """The same for a file that lies on no disk."""
+    """The same for a file that is on no disk."""
     wanted = hub_digests(srv, "long/m", "tp2-rank1-fsdp")
     with CuttingProxy(srv.port, LONG_LAYER // 3, 2) as proxy:
         containerd.ctr("content", "fetch", "--plain-http", f"127.0.0.1:{proxy.port}/long/m:tp2-rank1-fsdp")
@@ -345,8 +345,8 @@ def test_skopeo_without_the_authority(box, guarded, tokens):
 
 @pytest.fixture(scope="module")
 def hosts(ca, guarded, containerd):
-    """The options by which containerd knows the server and its authority. It takes 127.0.0.1 for a registry without TLS
-    unless it is told."""
+    """The options by which containerd knows the server and its authority. Without them it takes 127.0.0.1 for a
+    registry without TLS."""
     return ["--hosts-dir", containerd.know_host(host(guarded), ca.cert)]
 
 

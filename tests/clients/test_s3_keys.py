@@ -168,7 +168,7 @@ def test_commands(endpoint, keys, root, tmp_path, tool, copy, links):
 
 
 def test_curl(endpoint, keys, root, tmp_path):
-    """curl signs the digest of the body only if it is told to, and S3 asks for it."""
+    """curl signs the digest of the body only with a header that says so, and S3 asks for it."""
     def curl(path, *args):
         return run(["curl", "--silent", "--show-error", "--fail-with-body", "--aws-sigv4", "aws:amz:us-east-1:s3",
                     "--user", ":".join(keys("job")), *args, endpoint + path], tmp_path)

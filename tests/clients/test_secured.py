@@ -155,7 +155,7 @@ def test_hf_download_is_refused(srv, trusted, tokens, tmp_path, kind):
 
 @pytest.mark.parametrize("python", [NEWEST, HUB0], ids=["newest", "0.36.2"])
 def test_huggingface_hub(srv, trusted, tokens, root, tmp_path, python):
-    """What is refused is in test_hub_tokens.py."""
+    """Good tokens alone; test_hub_tokens.py has the refusals."""
     with Worker("calls_hub", python, **hub_environment(srv, trusted, tokens["good"])) as w:
         folder = w.snapshot(repo_id="ours/llama", cache_dir=str(tmp_path))
         assert digests(folder) == digests(root / "ours/llama")

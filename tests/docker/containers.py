@@ -11,7 +11,7 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
 HEALTHY_WITHIN_SECONDS = 60
-# What the image is built with.
+# The version and the revision that the image is built with.
 VERSION, REVISION = "1.2.3-test", "0123456789abcdef0123456789abcdef01234567"
 
 # The model that the container serves, written by hand so that nothing here depends on our own code.

@@ -47,7 +47,7 @@ def test_the_image_says_how_it_runs(engine, image):
 
 
 def test_the_labels_are_those_of_the_image_spec(engine, image):
-    """Keys that the image spec names (annotations.md), with values; the time only where the build was told one."""
+    """Keys that the image spec names (annotations.md), with values; the time only if the build was given one."""
     prefix = "org.opencontainers.image."
     labels = engine.inspect(image)["Config"]["Labels"]
     ours = {key[len(prefix):]: value for key, value in labels.items() if key.startswith(prefix)}
@@ -74,7 +74,7 @@ def test_the_sbom_is_valid_spdx(sbom):
 
 # shows: security.md host-sbom
 def test_the_sbom_has_every_library_that_the_server_maps(engine, container, sbom):
-    """What the kernel shows of the running process, and what dpkg says of these files, against the document."""
+    """Compares the document with the files that the kernel shows as mapped and with dpkg's data about them."""
     document = json.loads(sbom.read_text())
     files = {f["fileName"].lstrip("."): f for f in document["files"]}
     packages = {p["SPDXID"]: p for p in document["packages"]}

@@ -165,8 +165,8 @@ def wait_hashed(scale, replica):
 
 
 def read_range(connections, scale, target, first, last):
-    """(cache status, whether an answer broke off, bytes) of one range. As HTTP's clients do, it goes on where an answer
-    broke off, which may be before its first byte (RFC 9110, 9.2.2); any other status than 206 is a failure."""
+    """(cache status, whether an answer broke off, bytes) of one range. As HTTP's clients do, it resumes where an answer
+    broke off, which may be before its first byte (RFC 9110, 9.2.2). Any other status than 206 is a failure."""
     body, tries, status = b"", 0, None
     while len(body) < last - first + 1:
         if not hasattr(connections, "own"):
@@ -245,7 +245,7 @@ def test_no_request_fails_while_replicas_die(scale, record_property):
     print(f"{REQUESTS} requests, {done['broken off']} resumed; the cache answered {hits} of {through_cache} of "
           f"tensors; the replicas were asked {dict(first_choice)}")
     assert done["requests"] == REQUESTS and through_cache > 200
-    # A cold cache has to fetch each piece once. A tenth may be fetched again, because a replica died meanwhile.
+    # A cold cache has to fetch each piece once. A tenth may be fetched again, because a replica died during the fetch.
     pieces = {(target, first // PIECE) for target, first, _, _ in wanted if "/tensors/" in target}
     assert hits >= 0.9 * (through_cache - len(pieces)), (len(pieces), done)
     assert all(first_choice[scale.address(replica)] > 20 for replica in REPLICAS)

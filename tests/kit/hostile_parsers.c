@@ -35,7 +35,7 @@ static void spin(void)
         sink++;
 }
 
-/* Takes memory until there is none. */
+/* Allocates memory until allocation fails. */
 static void eat(void)
 {
     enum { STEP = 1 << 20 };
@@ -140,7 +140,7 @@ bool __wrap_td_format_parse(const char *file_name, const struct td_input *input,
     if (strncmp(file_name, "eat-", 4) == 0)
         return td_error_no_memory(err);
     bool ok = __real_td_format_parse(file_name, input, limits, format, manifest, err);
-    if (ok && strncmp(file_name, "lie-", 4) == 0)
+    if (ok && strncmp(file_name, "lie-", 4) == 0) /* words: quoted */
         manifest->tensors[0].offset = input->size_bytes;
     return ok;
 }

@@ -51,8 +51,8 @@ struct tree_tensor {
     uint64_t nbytes;
 };
 
-/* Returns byte i of the data. The bytes depend on their position, so that a wrong offset shows; `salt` tells files
- * apart. */
+/* Returns byte i of the data. The bytes depend on their position, so that a wrong offset shows. Files with another
+ * `salt` have other bytes. */
 static inline uint8_t tree_data_byte(uint64_t i, unsigned salt)
 {
     return (uint8_t)(i * 7 + i / 251 + 1 + salt * 97);

@@ -124,7 +124,7 @@ static inline void post(struct place *place, const char *target, const char *bod
     out->body[out->len] = '\0';
 }
 
-/* Writes the absolute URL of the next page to `out`. Returns false when there is none. */
+/* Writes the absolute URL of the next page to `out`. Returns false on the last page. */
 static inline bool next_page(const struct answer *answer, char out[512])
 {
     char buffer[128];

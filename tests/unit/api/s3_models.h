@@ -43,7 +43,7 @@ static inline void fill(const struct tree *tree)
     tree_simple(tree, "bert.safetensors", "w");
     tree_text(tree, "README", "of no model");
     tree_simple(tree, "has/real/shards/none/tp1/x.safetensors", "w");
-    tree_text(tree, "kept/shards/none/tp1/readme.txt", "lies here");
+    tree_text(tree, "kept/shards/none/tp1/readme.txt", "some text");
     tree_simple(tree, "kept/model.safetensors", "w");
     tree_text(tree, "broken/config.json", "{}");
     tree_text(tree, "broken/bad.safetensors", "rubbish!");

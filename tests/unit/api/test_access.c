@@ -1,4 +1,4 @@
-/* Who is let in: each kind of credentials on each kind of path, from this machine and from others. */
+/* Access of each kind of credentials to each kind of path, from this machine and from others. */
 #include "api/call/access.h"
 
 #include "tests/kit/loopback.h"

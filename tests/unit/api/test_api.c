@@ -192,7 +192,7 @@ static void descriptions_wait_for_changes(void **state)
     close_place(&place);
 }
 
-/* Before the first scan ends, nothing is known about models: clients are told to try again. */
+/* Before the first scan ends, no models are known: the answer is a 503 that asks clients to retry. */
 static void before_the_first_scan(void **state)
 {
     (void)state;

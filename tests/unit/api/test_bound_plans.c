@@ -111,7 +111,7 @@ static void expect_all(struct place *place, const struct bound *bound, int statu
         }
 }
 
-/* Checks the status of requests that name the tag anew. */
+/* Checks the status of new requests that name the tag. */
 static void expect_posts(struct place *place, const char *tag, int read_status, int plan_status)
 {
     char body[512];
@@ -123,7 +123,7 @@ static void expect_posts(struct place *place, const char *tag, int read_status, 
     }
 }
 
-/* Tells the digest of some files, as the hashing does, and scans. */
+/* Sets the digest of some files, as the hasher does, and scans. */
 static void know(struct place *place, const char *part)
 {
     static const uint8_t sum[TD_SHA256_BYTES] = {0xab};

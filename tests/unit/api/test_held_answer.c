@@ -7,7 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { LEN = TD_INCOMING_HELD_BYTES + 10 }; /* of which the first bytes are held back by an answer alone */
+/* The file gives out its first 10 bytes before the check. Only an answer holds them back. */
+enum { LEN = TD_INCOMING_HELD_BYTES + 10 };
 
 /* Returns whether the answer has bytes that it gives out before the check. All bytes have arrived. */
 static bool is_open(const struct td_response *response)

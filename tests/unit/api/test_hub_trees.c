@@ -260,7 +260,7 @@ static void planning_for_a_list_ends(void **state)
 
 /* ---- rank files ---------------------------------------------------------------------------------------- */
 
-/* The parts of answers that tell of a rank file: the entity tag of the list, the member lfs, the file's entity tag. */
+/* The parts of answers that describe a rank file: the entity tag of the list, the member lfs, the file's entity tag. */
 struct told {
     char commit[TD_COMMIT_BYTES], list_etag[TD_ETAG_BYTES], file_etag[TD_ETAG_BYTES], oid[TD_COMMIT_BYTES];
     char sha256[TD_SHA256_TEXT_BYTES]; /* empty: there is no lfs */
@@ -312,7 +312,7 @@ static void ask_for_rank(struct place *place, struct told told[3])
     }
 }
 
-/* The lists tell the digest of a rank file once it is known, and do not find it out: it would take reading the model.
+/* The lists have the digest of a rank file once it is known. They do not compute it, because that would read the model.
  */
 static void lists_tell_known_digests_of_rank_files(void **state)
 {

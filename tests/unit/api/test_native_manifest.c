@@ -470,7 +470,7 @@ static void hrefs_name_other_checkpoints(void **state)
     const struct td_model *model = scanner_model(&place.scanner, "org/big");
     assert_int_equal(model->checkpoint_count, 2);
     struct view_options whole = {0};
-    for (int round = 0; round < 2; round++) { /* rendered anew, then from the cache */
+    for (int round = 0; round < 2; round++) { /* rendered first, then from the cache */
         char *text =
             view_flatten(view_create(&place.cache, place.scanner.snapshot, model, &model->checkpoints[1], &whole));
         assert_non_null(strstr(text, "\"href\":\"/models/org/big/tensors/x?checkpoint=other.safetensors\""));

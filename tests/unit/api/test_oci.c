@@ -128,7 +128,7 @@ static void answers_have_their_digests(void **state)
     close_place(&place);
 }
 
-/* Documents are made once for a state of the files, and anew after a change. */
+/* Documents are built once for a state of the files, and again after a change. */
 static void documents_are_kept(void **state)
 {
     (void)state;

@@ -52,7 +52,7 @@ static void check(struct place *place, const char *kind, const char *hex, int st
     check_in(place, "org/m", kind, hex, status, code);
 }
 
-/* Checks that what has the SHA-256 of this text is a blob, or is none. */
+/* Checks the status of the blob with the SHA-256 of this text. */
 static void check_blob(struct place *place, const char *name, int status)
 {
     uint8_t sum[TD_SHA256_BYTES];
@@ -223,7 +223,7 @@ static uint64_t work_of_a_layer(int files)
     return work;
 }
 
-/* What the layers of an image cost does not grow with the square of their number. */
+/* The cost of answering all layers of an image does not grow with the square of their number. */
 static void a_layer_costs_nothing_for_the_others(void **state)
 {
     (void)state;
@@ -299,8 +299,8 @@ static void manifests_of_all_targets_are_found(void **state)
     close_place(&place);
 }
 
-/* A configuration tells the format of the files that its manifest names (modelpack/model-spec, docs/config.md), which
- * at a virtual revision is not that of the files on disk. */
+/* A configuration has the format of the files that its manifest names (modelpack/model-spec, docs/config.md), which at
+ * a virtual revision is not that of the files on disk. */
 static void configurations_tell_the_format_of_their_layers(void **state)
 {
     (void)state;
@@ -363,7 +363,7 @@ static const char *retry_after(const struct td_response *response)
     return "none";
 }
 
-/* RFC 9110, section 10.2.3: Retry-After tells how long the client ought to wait. */
+/* RFC 9110, section 10.2.3: Retry-After says how long the client ought to wait. */
 static void answers_tell_when_hashing_may_have_ended(void **state)
 {
     (void)state;

@@ -341,8 +341,7 @@ static void every_allocation_of_a_request(void **state)
 
 /* ---- answers that grow --------------------------------------------------------------------------------- */
 
-/* Makes the request once for each allocation that can fail. Every answer gives back all that it took from the
- * budget. */
+/* Makes the request once for each allocation that can fail. Every answer returns all that it took from the budget. */
 static void torture_counted(struct loopback *loop, const char *target)
 {
     size_t before = td_budget_used(&loop->api.lists.whole);
@@ -389,7 +388,7 @@ static void large_answers_are_counted_while_they_grow(void **state)
         struct td_response response;
         loopback_get(&place.loop, targets[i], &answer);
         CHECK(answer.response.status == 200 && answer.len > 2 * LEFT_BYTES, "%s: %zu", targets[i], answer.len);
-        /* the memory for making the answer was given back */
+        /* the memory for building the answer was returned */
         CHECK(td_budget_used(live) == answer.len, "%s", targets[i]);
         answer_fini(&answer);
         assert_true(td_budget_take(live, whole - LEFT_BYTES));

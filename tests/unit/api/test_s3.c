@@ -176,7 +176,7 @@ static void objects_and_parts_of_them(void **state)
     expect_s3_error(&place, "GET", "/local/qwen3/empty", "Range: bytes=0-7", 416, "InvalidRange", "");
     expect_object(&place, "GET", "/local/qwen3/empty?partNumber=1", NULL, 200, "");
     expect_object(&place, "GET", "/local/qwen3/with%20space+%26%3C%3E%22'%C3%A9.txt", NULL, 200, "");
-    expect_object(&place, "GET", "/local/kept/shards/none/tp1/readme.txt", NULL, 200, "lies here");
+    expect_object(&place, "GET", "/local/kept/shards/none/tp1/readme.txt", NULL, 200, "some text");
     s3_ask(&place, "GET", "/local/qwen3/notes.txt", NULL, &answer);
     (void)snprintf(line, sizeof line, "If-Match: %s", answer.response.etag);
     expect_object(&place, "GET", "/local/qwen3/notes.txt", line, 200, "0123456789");
@@ -287,7 +287,7 @@ static void a_listing_matches_names_once(void **state)
         assert_true(xml_next(&at, "Size", sizes[i], ITEM_BYTES));
     }
     answer_fini(&listed);
-    while (td_lru_drop_idle(&place.loop.api.ranks.files)) /* so that each rank file is made anew */
+    while (td_lru_drop_idle(&place.loop.api.ranks.files)) /* so that each rank file is built again */
         ;
     for (size_t i = 0; i < RANKS; i++) {
         struct answer alone;

@@ -23,8 +23,8 @@ static inline const struct td_repo *virtual_repo(const struct td_snapshot *snaps
     return repo;
 }
 
-/* Notes the digests of the layers of a repository's image, each of which is one file: layer i has the sum of its path
- * in the repository. All files' digests are known. */
+/* Adds the digests of the layers of a repository's image to the table. Each layer is one file, and its digest is the
+ * sum of the file's path in the repository. All files' digests are known. */
 static inline void note_layers(struct td_api *api, const char *id)
 {
     struct td_snapshot *snapshot = td_catalog_acquire(api->catalog);
@@ -91,7 +91,7 @@ static inline void drop_digests(struct td_api *api, enum td_revision_kind kind)
     drop_like(api, &(struct td_virtual_digest){.origin = {.kind = kind, .tp_size = 1, .engine = 2}});
 }
 
-/* Has the table forget of which revisions documents are. */
+/* Makes the table forget the revisions of documents. */
 static inline void drop_documents(struct td_api *api)
 {
     drop_like(api, &(struct td_virtual_digest){.is_document = true,

@@ -105,7 +105,7 @@ static void virtual_files_are_found_by_their_sums(void **state)
     td_made_documents_unref(made);
 }
 
-/* What the table has dropped comes back; what it knows stays as it is. */
+/* Digests that the table has dropped come back. Those that it has stay as they are. */
 static void dropped_digests_are_noted_again(void **state)
 {
     (void)state;

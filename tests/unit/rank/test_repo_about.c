@@ -1,5 +1,5 @@
-/* What repositories say about themselves, as the Hub derives it: card before configuration, libraries by their files
- * (huggingface.js, packages/tasks/src/model-libraries.ts), tasks by architectures, formats as tags. */
+/* The facts that are derived from a repository, as the Hub derives them: card before configuration, libraries by their
+ * files (huggingface.js, packages/tasks/src/model-libraries.ts), tasks by architectures, formats as tags. */
 #include "rank/repo_about.h"
 
 #include "tests/kit/loopback.h"

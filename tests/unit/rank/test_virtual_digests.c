@@ -134,7 +134,7 @@ static void one_content_may_have_several_origins(void **state)
     td_virtual_digests_destroy(digests);
 }
 
-/* What a later version may have written, for instance: the digest counts, its origin does not. */
+/* A record with an impossible origin, for instance of a later version: its digest is used, its origin is not. */
 /* shows: security.md oci-damaged-log */
 static void an_impossible_origin_is_none(void **state)
 {
