@@ -6,7 +6,7 @@ static struct td_text part_of(const struct td_card_anchors *anchors, size_t off,
 }
 
 /* Appends a text if the limit allows it. */
-static bool keep(struct td_card_anchors *anchors, struct td_text text, struct td_error *err)
+static bool append_text(struct td_card_anchors *anchors, struct td_text text, struct td_error *err)
 {
     if (text.len > TD_CARD_MAX_ANCHOR_BYTES - anchors->texts.len)
         return td_error_set(err, TD_INVALID_ARGUMENT, "the values of its anchors are too long");
@@ -15,7 +15,7 @@ static bool keep(struct td_card_anchors *anchors, struct td_text text, struct td
 }
 
 /* Returns the number of the latest anchor of this name, or -1. */
-static int find(const struct td_card_anchors *anchors, struct td_text name)
+static int find_anchor(const struct td_card_anchors *anchors, struct td_text name)
 {
     for (size_t i = anchors->count; i-- > 0;)
         if (td_text_compare(part_of(anchors, anchors->items[i].name_off, anchors->items[i].name_len), name) == 0)
@@ -25,7 +25,7 @@ static int find(const struct td_card_anchors *anchors, struct td_text name)
 
 int td_card_anchors_begin(struct td_card_anchors *anchors, struct td_text name, struct td_error *err)
 {
-    int before = find(anchors, name);
+    int before = find_anchor(anchors, name);
     if (before >= 0 && anchors->items[before].json_len > 0) {
         anchors->items[before].json_len = 0;
         return before;
@@ -36,7 +36,7 @@ int td_card_anchors_begin(struct td_card_anchors *anchors, struct td_text name, 
     }
     struct td_card_anchor *anchor = &anchors->items[anchors->count];
     *anchor = (struct td_card_anchor){.name_off = anchors->texts.len, .name_len = name.len};
-    return keep(anchors, name, err) ? (int)anchors->count++ : -1;
+    return append_text(anchors, name, err) ? (int)anchors->count++ : -1;
 }
 
 bool td_card_anchors_end(struct td_card_anchors *anchors, int number, struct td_text json, size_t height,
@@ -44,7 +44,7 @@ bool td_card_anchors_end(struct td_card_anchors *anchors, int number, struct td_
 {
     struct td_card_anchor *anchor = &anchors->items[number];
     size_t off = anchors->texts.len;
-    if (!keep(anchors, json, err))
+    if (!append_text(anchors, json, err))
         return false;
     anchor->json_off = off;
     anchor->json_len = json.len;
@@ -55,7 +55,7 @@ bool td_card_anchors_end(struct td_card_anchors *anchors, int number, struct td_
 bool td_card_anchors_find(const struct td_card_anchors *anchors, struct td_text name, struct td_text *json,
                           size_t *height, struct td_error *err)
 {
-    int number = find(anchors, name);
+    int number = find_anchor(anchors, name);
     if (number < 0)
         return td_error_set(err, TD_INVALID_ARGUMENT, "an alias has no anchor before it");
     const struct td_card_anchor *anchor = &anchors->items[number];

@@ -39,7 +39,8 @@ bool td_card_anchors_end(struct td_card_anchors *anchors, int number, struct td_
                          struct td_error *err);
 
 /* Finds the value that an alias of this name stands for. Sets *json, which is valid until the next call of another
- * function, and *height. Errors: TD_INVALID_ARGUMENT when there is none, or when the alias is inside the value. */
+ * function, and *height. Errors: TD_INVALID_ARGUMENT when no anchor has this name, or when the alias is inside the
+ * value. */
 bool td_card_anchors_find(const struct td_card_anchors *anchors, struct td_text name, struct td_text *json,
                           size_t *height, struct td_error *err);
 

@@ -106,8 +106,8 @@ static const struct td_format *format_of_head(const uint8_t *head, size_t len)
 
 /* Returns the format of a file by its name and first bytes, or NULL. PyTorch's and HDF5's extensions are used for each
  * other's files, and .bin and others for any file, so there the bytes decide. */
-static const struct td_format *choose(const char *file_name, const uint8_t *head, size_t len,
-                                      const struct td_input *input, const struct td_limits *limits)
+static const struct td_format *choose_format(const char *file_name, const uint8_t *head, size_t len,
+                                             const struct td_input *input, const struct td_limits *limits)
 {
     const struct td_format *by_name = td_format_for_name(file_name);
     const struct td_format *by_magic = format_of_head(head, len);
@@ -146,7 +146,7 @@ bool td_format_parse(const char *file_name, const struct td_input *input, const 
         return false;
     if (td_lfs_pointer_begins(head, len))
         return td_error_at(err, TD_INVALID_ARGUMENT, 0, TD_LFS_POINTER_REASON);
-    *format = choose(file_name, head, len, input, limits);
+    *format = choose_format(file_name, head, len, input, limits);
     if (*format == NULL)
         return true;
     return (*format)->parse(input, limits, manifest, err) && name_bare_tensor(manifest, file_name, err);

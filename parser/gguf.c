@@ -1,6 +1,7 @@
 /* Follows ggml-org/llama.cpp, ggml/src/gguf.cpp (gguf_init_from_reader), and docs/gguf.md in ggml-org/ggml. As in the
- * former, tensors lie in the order of their infos, each padded to the alignment; a dimension may be 0; a file without
- * tensors may end where its pairs end; bytes after the last tensor, its padding included, may be missing or many.
+ * former, tensors follow in the order of their infos, each padded to the alignment; a dimension may be 0; a file
+ * without tensors may end where its pairs end; bytes after the last tensor, its padding included, may be missing or
+ * many.
  *
  * What is hard: a GGUF file does not say how long its header is. So the header is read through a window of 64 KiB that
  * only moves forward: counts, pairs, infos. Every count is checked against the bytes that are left before memory is
@@ -72,7 +73,7 @@ struct gguf {
     size_t window_capacity, window_len;
     uint64_t window_off; /* in the file */
 
-    const struct td_dtype *types[TYPE_COUNT]; /* by id; NULL where there is none */
+    const struct td_dtype *types[TYPE_COUNT]; /* by id; NULL: unknown */
     uint64_t pair_count, tensor_count;
     uint64_t *key_at;      /* position of each pair in the file, for errors */
     struct td_buffer text; /* the value that is being written */
@@ -113,7 +114,7 @@ static bool no_memory(const struct gguf *g)
 }
 
 /* Counts scratch against the file's memory limit: lowers the arena's limit by as much. */
-static bool charge(struct gguf *g, size_t bytes)
+static bool charge_scratch(struct gguf *g, size_t bytes)
 {
     struct td_arena *arena = &g->manifest->arena;
     if (g->max_memory_bytes == 0)
@@ -130,22 +131,22 @@ static bool charge(struct gguf *g, size_t bytes)
 /* ---- the window ---------------------------------------------------------------------------------------- */
 
 /* Requires that n bytes of header are left; `what` names them in errors. */
-static bool require(const struct gguf *g, uint64_t n, const char *what)
+static bool require_bytes(const struct gguf *g, uint64_t n, const char *what)
 {
     if (n > g->input->size_bytes - g->pos)
         return td_error_at(g->err, TD_INVALID_ARGUMENT, g->pos,
                            "the file ends at byte %" PRIu64 ", but %s takes %" PRIu64 " bytes", g->input->size_bytes,
                            what, n);
     if (n > g->end - g->pos)
-        return td_error_at(g->err, TD_RESOURCE_EXHAUSTED, g->pos,
-                           "the header goes on past the limit of %" PRIu64 " bytes", g->end);
+        return td_error_at(g->err, TD_RESOURCE_EXHAUSTED, g->pos, "the header exceeds the limit of %" PRIu64 " bytes",
+                           g->end);
     return true;
 }
 
 /* Takes the next n <= WINDOW_BYTES bytes. Returns them, valid until the next call; NULL is an error. */
-static const uint8_t *take(struct gguf *g, size_t n, const char *what)
+static const uint8_t *take_bytes(struct gguf *g, size_t n, const char *what)
 {
-    if (!require(g, n, what))
+    if (!require_bytes(g, n, what))
         return NULL;
     uint64_t skipped = g->pos - g->window_off;
     if (skipped > g->window_len || n > g->window_len - (size_t)skipped) {
@@ -162,9 +163,9 @@ static const uint8_t *take(struct gguf *g, size_t n, const char *what)
     return g->window + skipped;
 }
 
-static bool skip(struct gguf *g, uint64_t n, const char *what)
+static bool skip_bytes(struct gguf *g, uint64_t n, const char *what)
 {
-    if (!require(g, n, what))
+    if (!require_bytes(g, n, what))
         return false;
     g->pos += n;
     return true;
@@ -172,7 +173,7 @@ static bool skip(struct gguf *g, uint64_t n, const char *what)
 
 static bool take_u32(struct gguf *g, uint32_t *out, const char *what)
 {
-    const uint8_t *p = take(g, sizeof *out, what);
+    const uint8_t *p = take_bytes(g, sizeof *out, what);
     if (p == NULL)
         return false;
     *out = load_32(g, p);
@@ -181,7 +182,7 @@ static bool take_u32(struct gguf *g, uint32_t *out, const char *what)
 
 static bool take_u64(struct gguf *g, uint64_t *out, const char *what)
 {
-    const uint8_t *p = take(g, sizeof *out, what);
+    const uint8_t *p = take_bytes(g, sizeof *out, what);
     if (p == NULL)
         return false;
     *out = load_64(g, p);
@@ -281,20 +282,20 @@ static bool read_string(struct gguf *g)
     if (len > MAX_ITEMS)
         return td_error_at(g->err, TD_INVALID_ARGUMENT, at, "a string of %" PRIu64 " bytes; there may be %d at most",
                            len, MAX_ITEMS);
-    if (!require(g, len, "a string"))
+    if (!require_bytes(g, len, "a string"))
         return false;
     size_t shown = len < TD_METADATA_TEXT_MAX ? (size_t)len : TD_METADATA_TEXT_MAX;
-    const uint8_t *text = take(g, shown, "a string");
+    const uint8_t *text = take_bytes(g, shown, "a string");
     if (text == NULL)
         return false;
     size_t whole = len == shown ? shown : whole_characters(text, shown);
     td_metadata_write_text(&g->text, td_text_n((const char *)text, whole), td_utf8_valid(text, whole), len);
-    return skip(g, len - shown, "a string");
+    return skip_bytes(g, len - shown, "a string");
 }
 
 static bool read_bool(struct gguf *g, bool shown)
 {
-    const uint8_t *p = take(g, 1, "a bool");
+    const uint8_t *p = take_bytes(g, 1, "a bool");
     if (p == NULL)
         return false;
     if (*p > 1)
@@ -315,7 +316,7 @@ static bool read_scalar(struct gguf *g, uint32_t type)
         if (!read_bool(g, true))
             return false;
     } else {
-        const uint8_t *p = take(g, value_bytes[type], "a value");
+        const uint8_t *p = take_bytes(g, value_bytes[type], "a value");
         if (p == NULL)
             return false;
         write_number(g, type, p);
@@ -324,14 +325,14 @@ static bool read_scalar(struct gguf *g, uint32_t type)
         return no_memory(g);
     size_t grown = g->text.capacity - g->text_charged;
     g->text_charged = g->text.capacity;
-    return grown == 0 || charge(g, grown);
+    return grown == 0 || charge_scratch(g, grown);
 }
 
 /* Skips items that are not shown, and checks those that can be wrong: bools and strings. */
 static bool skip_items(struct gguf *g, uint32_t type, uint64_t count)
 {
     if (type != VALUE_STRING && type != VALUE_BOOL)
-        return skip(g, count * value_bytes[type], "an array"); /* at most 2^30 * 8 */
+        return skip_bytes(g, count * value_bytes[type], "an array"); /* at most 2^30 * 8 */
     for (uint64_t i = 0; i < count; i++) {
         uint64_t at = g->pos;
         uint64_t len = 0;
@@ -340,7 +341,7 @@ static bool skip_items(struct gguf *g, uint32_t type, uint64_t count)
         if (len > MAX_ITEMS)
             return td_error_at(g->err, TD_INVALID_ARGUMENT, at,
                                "a string of %" PRIu64 " bytes; there may be %d at most", len, MAX_ITEMS);
-        if (!skip(g, len, "a string"))
+        if (!skip_bytes(g, len, "a string"))
             return false;
     }
     return true;
@@ -415,11 +416,12 @@ static const char *read_key(struct gguf *g)
                           MAX_KEY_BYTES);
         return NULL;
     }
-    const uint8_t *key = take(g, (size_t)len, "a key");
+    const uint8_t *key = take_bytes(g, (size_t)len, "a key");
     if (key == NULL)
         return NULL;
     if (memchr(key, 0, (size_t)len) != NULL) {
-        (void)td_error_at(g->err, TD_INVALID_ARGUMENT, at, "the key \"%.96s\" goes on after a NUL", (const char *)key);
+        (void)td_error_at(g->err, TD_INVALID_ARGUMENT, at, "the key \"%.96s\" continues after a NUL",
+                          (const char *)key);
         return NULL;
     }
     return keep_name(g, key, (size_t)len);
@@ -432,7 +434,7 @@ static bool set_alignment(struct gguf *g, uint32_t type, uint64_t at)
         return td_error_at(g->err, TD_INVALID_ARGUMENT, at,
                            "general.alignment has value type %" PRIu32 "; it must be %d, an unsigned 32-bit number",
                            type, VALUE_U32);
-    const uint8_t *p = take(g, sizeof(uint32_t), "general.alignment");
+    const uint8_t *p = take_bytes(g, sizeof(uint32_t), "general.alignment");
     if (p == NULL)
         return false;
     uint32_t alignment = load_32(g, p);
@@ -457,7 +459,7 @@ static int32_t *split_member(struct gguf *g, const char *key, uint32_t type)
 
 static bool set_split(struct gguf *g, int32_t *number)
 {
-    const uint8_t *p = take(g, sizeof(uint16_t), "a value");
+    const uint8_t *p = take_bytes(g, sizeof(uint16_t), "a value");
     if (p == NULL)
         return false;
     *number = load_16(g, p);
@@ -511,7 +513,7 @@ static bool read_pairs(struct gguf *g)
 {
     struct td_manifest *manifest = g->manifest;
     size_t count = (size_t)g->pair_count; /* take_count has checked that the file has room for them */
-    if (!charge(g, count * (sizeof *g->key_at + 2 * sizeof(struct td_order))))
+    if (!charge_scratch(g, count * (sizeof *g->key_at + 2 * sizeof(struct td_order))))
         return false;
     manifest->metadata = td_arena_array(&manifest->arena, count, sizeof *manifest->metadata);
     g->key_at = malloc((count + 1) * sizeof *g->key_at);
@@ -537,7 +539,7 @@ static const uint8_t *take_name(struct gguf *g, size_t *len)
         return NULL;
     }
     *len = (size_t)bytes;
-    return take(g, *len, "a tensor's name");
+    return take_bytes(g, *len, "a tensor's name");
 }
 
 static bool read_name(struct gguf *g, struct td_tensor *tensor)
@@ -548,7 +550,7 @@ static bool read_name(struct gguf *g, struct td_tensor *tensor)
     if (name == NULL)
         return false;
     if (memchr(name, 0, len) != NULL)
-        return td_error_at(g->err, TD_INVALID_ARGUMENT, at, "the tensor name \"%.63s\" goes on after a NUL",
+        return td_error_at(g->err, TD_INVALID_ARGUMENT, at, "the tensor name \"%.63s\" continues after a NUL",
                            (const char *)name);
     tensor->name = keep_name(g, name, len);
     if (tensor->name == NULL)
@@ -567,7 +569,7 @@ static bool read_dims(struct gguf *g, struct td_tensor *tensor, uint64_t *elems)
         return td_error_at(g->err, TD_INVALID_ARGUMENT, at,
                            "tensor \"%.96s\" has %" PRIu32 " dimensions; there may be %d at most", tensor->name,
                            tensor->rank, MAX_DIMS);
-    const uint8_t *dims = take(g, tensor->rank * sizeof(uint64_t), "the dimensions of a tensor");
+    const uint8_t *dims = take_bytes(g, tensor->rank * sizeof(uint64_t), "the dimensions of a tensor");
     if (dims == NULL)
         return false;
     if (tensor->rank == 0)
@@ -655,7 +657,7 @@ static bool read_tensors(struct gguf *g)
 {
     struct td_manifest *manifest = g->manifest;
     size_t count = (size_t)g->tensor_count;
-    if (!charge(g, count * 2 * sizeof(struct td_order)))
+    if (!charge_scratch(g, count * 2 * sizeof(struct td_order)))
         return false;
     manifest->tensors = td_arena_array(&manifest->arena, count, sizeof *manifest->tensors);
     if (manifest->tensors == NULL)
@@ -696,7 +698,7 @@ static bool place_tensors(struct gguf *g)
 }
 
 /* Returns the position of the second info with this name, for an error: reads the infos from `first` on once more.
- * Returns `first` when there is none, because the name was escaped or the file has changed. */
+ * Returns `first` when no second info is found, because the name was escaped or the file has changed. */
 static uint64_t second_info(struct gguf *g, uint64_t first, const struct td_tensor *named)
 {
     unsigned seen = 0;
@@ -710,7 +712,7 @@ static uint64_t second_info(struct gguf *g, uint64_t first, const struct td_tens
             break;
         if (len == named->name_len && memcmp(name, named->name, len) == 0 && ++seen == 2)
             return at;
-        if (!take_u32(g, &rank, "") || !skip(g, (uint64_t)rank * sizeof(uint64_t) + 12, ""))
+        if (!take_u32(g, &rank, "") || !skip_bytes(g, (uint64_t)rank * sizeof(uint64_t) + 12, ""))
             break;
     }
     return first;
@@ -747,7 +749,7 @@ static bool check_version(struct gguf *g, uint32_t version)
 static bool read_counts(struct gguf *g)
 {
     uint32_t version;
-    const uint8_t *magic = take(g, 4, "the magic \"GGUF\"");
+    const uint8_t *magic = take_bytes(g, 4, "the magic \"GGUF\"");
     if (magic == NULL)
         return false;
     if (memcmp(magic, "GGUF", 4) != 0)
@@ -763,7 +765,7 @@ static bool read_file(struct gguf *g)
 {
     uint64_t size = g->input->size_bytes;
     g->window_capacity = size < WINDOW_BYTES ? (size_t)size : WINDOW_BYTES;
-    if (!charge(g, g->window_capacity))
+    if (!charge_scratch(g, g->window_capacity))
         return false;
     g->window = malloc(g->window_capacity + 1);
     if (g->window == NULL)

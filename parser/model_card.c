@@ -33,8 +33,8 @@ static bool is_end(const char *text, size_t len, size_t at)
 }
 
 /* Finds the front matter as huggingface_hub does (repocard.py, REGEX_YAML_BLOCK): from a line of three dashes, with
- * only blanks before it, to the next such line. Returns false when there is none; *open is then true when it begins but
- * does not end. */
+ * only blanks before it, to the next such line. Returns false when the text has no front matter; *open is then true
+ * when front matter begins but does not end. */
 static bool find_front_matter(const char *text, size_t len, size_t *begin, size_t *end, bool *open)
 {
     size_t at = 0;
@@ -53,7 +53,7 @@ static bool find_front_matter(const char *text, size_t len, size_t *begin, size_
     return false;
 }
 
-/* Returns the length of the line break of YAML 1.1 at p; 0 when there is none. */
+/* Returns the length of the line break of YAML 1.1 at p; 0 when p is not at a line break. */
 static size_t break_len(const char *p, size_t left)
 {
     static const char *const breaks[] = {"\n", "\r\n", "\r", "\xc2\x85", "\xe2\x80\xa8", "\xe2\x80\xa9"};
@@ -118,7 +118,7 @@ struct writer {
     struct td_error *err;
 };
 
-static bool fail(const struct writer *w, const char *what)
+static bool fail_at_line(const struct writer *w, const char *what)
 {
     return td_error_set(w->err, TD_INVALID_ARGUMENT, "%s (line %zu of the front matter)", what,
                         w->event->start_mark.line + 1);
@@ -152,7 +152,7 @@ static bool check_keys(struct writer *w, const struct level *level)
     qsort_r(keys, count, sizeof *keys, key_compare, w->out->data);
     for (size_t i = 1; i < count; i++)
         if (key_compare(&keys[i - 1], &keys[i], w->out->data) == 0)
-            return fail(w, "a map has a key twice");
+            return fail_at_line(w, "a map has a key twice");
     return true;
 }
 
@@ -161,9 +161,9 @@ static bool begin_value(struct writer *w)
 {
     struct level *level = w->depth == 0 ? NULL : &w->levels[w->depth - 1];
     if (level == NULL) /* the value is the document itself */
-        return w->event->type == YAML_MAPPING_START_EVENT || fail(w, "it is not a map of keys and values");
+        return w->event->type == YAML_MAPPING_START_EVENT || fail_at_line(w, "it is not a map of keys and values");
     if (level->is_map && !level->has_key)
-        return fail(w, "a key is not text");
+        return fail_at_line(w, "a key is not text");
     if (!level->is_map && level->count++ > 0)
         td_buffer_putc(w->out, ',');
     level->has_key = false;
@@ -181,7 +181,7 @@ static void note_height(struct writer *w, size_t height)
 /* Fails with an error about anchors, aliases or merges, and adds the line unless memory was short. */
 static bool fail_by(const struct writer *w, const struct td_error *why)
 {
-    return why->code == TD_INVALID_ARGUMENT ? fail(w, why->message) : td_error_no_memory(w->err);
+    return why->code == TD_INVALID_ARGUMENT ? fail_at_line(w, why->message) : td_error_no_memory(w->err);
 }
 
 /* Begins an anchor if the event has one. Sets *number to its number, or to -1. */
@@ -207,9 +207,9 @@ static bool push_level(struct writer *w, bool is_map, const yaml_char_t *tag, co
     int anchor;
     static const char *const tags[] = {"tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"};
     if (tag != NULL && strcmp((const char *)tag, tags[is_map ? 1 : 0]) != 0)
-        return fail(w, "a tag is not known");
+        return fail_at_line(w, "a tag is not known");
     if (w->depth == TD_CARD_MAX_DEPTH)
-        return fail(w, "lists and maps are nested too deep");
+        return fail_at_line(w, "lists and maps are nested too deep");
     if (!begin_value(w) || !begin_anchor(w, name, &anchor))
         return false;
     w->levels[w->depth++] =
@@ -219,7 +219,7 @@ static bool push_level(struct writer *w, bool is_map, const yaml_char_t *tag, co
 }
 
 /* Rewrites the map that has just ended, with the members that it merges. */
-static bool merge(struct writer *w, const struct level *level)
+static bool merge_map(struct writer *w, const struct level *level)
 {
     struct td_error why = TD_ERROR_INIT;
     struct td_buffer merged;
@@ -237,7 +237,7 @@ static bool pop_level(struct writer *w)
 {
     const struct level *level = &w->levels[--w->depth];
     td_buffer_putc(w->out, level->is_map ? '}' : ']');
-    if (w->out->failed || (level->is_map && !check_keys(w, level)) || (level->merges && !merge(w, level)))
+    if (w->out->failed || (level->is_map && !check_keys(w, level)) || (level->merges && !merge_map(w, level)))
         return false;
     note_height(w, level->height + 1);
     return end_anchor(w, level->anchor, level->start, level->height + 1);
@@ -410,13 +410,13 @@ static bool write_alias(struct writer *w)
     if (!td_card_anchors_find(&w->anchors, td_text_of(name), &json, &height, &why))
         return fail_by(w, &why);
     if (w->depth + height > TD_CARD_MAX_DEPTH)
-        return fail(w, "lists and maps are nested too deep");
+        return fail_at_line(w, "lists and maps are nested too deep");
     if (json.len > TD_CARD_MAX_JSON_BYTES - (w->out->len - w->start) ||
         json.len > TD_CARD_MAX_JSON_BYTES - w->alias_bytes)
-        return fail(w, "it is too long as JSON");
+        return fail_at_line(w, "it is too long as JSON");
     w->alias_bytes += json.len;
     if (is_at_key(w))
-        return height > 0 ? fail(w, "a key is not text") : write_key(w, json, json.p[0] == '"', -1);
+        return height > 0 ? fail_at_line(w, "a key is not text") : write_key(w, json, json.p[0] == '"', -1);
     if (!begin_value(w))
         return false;
     td_buffer_append(w->out, json.p, json.len);
@@ -432,7 +432,7 @@ static bool write_scalar(struct writer *w)
     bool as_text = is_text(w->event, &known);
     int anchor;
     if (!known)
-        return fail(w, "a tag is not known");
+        return fail_at_line(w, "a tag is not known");
     if (w->depth == 0 && len == 0)
         return true; /* an empty document */
     if (!begin_anchor(w, w->event->data.scalar.anchor, &anchor))
@@ -490,10 +490,11 @@ static bool write_document(struct writer *w, yaml_parser_t *parser)
             return parser_failed(parser, w->err);
         w->event = &event;
         more = event.type != YAML_STREAM_END_EVENT;
-        bool ok = event.type != YAML_DOCUMENT_START_EVENT || documents++ == 0 || fail(w, "a second document begins");
+        bool ok =
+            event.type != YAML_DOCUMENT_START_EVENT || documents++ == 0 || fail_at_line(w, "a second document begins");
         ok = ok && write_event(w);
         if (ok && w->out->len - w->start > TD_CARD_MAX_JSON_BYTES)
-            ok = fail(w, "it is too long as JSON");
+            ok = fail_at_line(w, "it is too long as JSON");
         yaml_event_delete(&event);
         w->event = NULL;
         if (w->out->failed)

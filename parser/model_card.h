@@ -21,7 +21,7 @@ enum {
 };
 
 /* Appends the front matter of the text, the beginning of a README.md, to json as an object. Appends nothing where there
- * is no front matter or an empty one. is_cut: the file goes on after the text. Errors: TD_INVALID_ARGUMENT,
+ * is no front matter or an empty one. is_cut: the file continues after the text. Errors: TD_INVALID_ARGUMENT,
  * TD_RESOURCE_EXHAUSTED when memory is short; the contents of json are then undefined. */
 bool td_model_card_read(struct td_text text, bool is_cut, struct td_buffer *json, struct td_error *err);
 

@@ -49,7 +49,7 @@ struct array {
 
 /* ---- Tokens ---- */
 
-static bool fail(const struct header *h, const char *wanted)
+static bool fail_header(const struct header *h, const char *wanted)
 {
     size_t left = h->len - h->pos;
     (void)td_error_at(h->err, TD_INVALID_ARGUMENT, h->base + h->pos, "npy header: %s, not \"%.*s\"", wanted,
@@ -57,24 +57,24 @@ static bool fail(const struct header *h, const char *wanted)
     return false;
 }
 
-static char peek(struct header *h)
+static char peek_char(struct header *h)
 {
     while (h->pos < h->len && h->text[h->pos] != '\0' && strchr(" \t\n\r\f", h->text[h->pos]) != NULL)
         h->pos++;
     return h->pos < h->len ? h->text[h->pos] : '\0';
 }
 
-static bool take(struct header *h, char c)
+static bool take_char(struct header *h, char c)
 {
-    if (peek(h) != c || h->pos == h->len)
+    if (peek_char(h) != c || h->pos == h->len)
         return false;
     h->pos++;
     return true;
 }
 
-static bool need(struct header *h, char c, const char *wanted)
+static bool need_char(struct header *h, char c, const char *wanted)
 {
-    return take(h, c) || fail(h, wanted);
+    return take_char(h, c) || fail_header(h, wanted);
 }
 
 static bool is_word_char(char c)
@@ -85,7 +85,7 @@ static bool is_word_char(char c)
 static bool take_word(struct header *h, const char *word)
 {
     size_t len = strlen(word);
-    (void)peek(h);
+    (void)peek_char(h);
     if (h->len - h->pos < len || memcmp(h->text + h->pos, word, len) != 0)
         return false;
     if (h->pos + len < h->len && is_word_char(h->text[h->pos + len]))
@@ -97,9 +97,9 @@ static bool take_word(struct header *h, const char *word)
 /* Reads a string in quotes. *text[0..*len) is what is between them, with escapes as they are. */
 static bool read_string(struct header *h, const char *wanted, const char **text, size_t *len)
 {
-    char quote = peek(h);
+    char quote = peek_char(h);
     if (quote != '\'' && quote != '"')
-        return fail(h, wanted);
+        return fail_header(h, wanted);
     size_t begin = h->pos + 1;
     size_t at = begin;
     while (at < h->len && h->text[at] != quote && h->text[at] != '\n') {
@@ -109,7 +109,7 @@ static bool read_string(struct header *h, const char *wanted, const char **text,
             at++;
     }
     if (at == h->len || h->text[at] != quote)
-        return fail(h, "a string has no end");
+        return fail_header(h, "a string has no end");
     *text = h->text + begin;
     *len = at - begin;
     h->pos = at + 1;
@@ -118,23 +118,23 @@ static bool read_string(struct header *h, const char *wanted, const char **text,
 
 static bool read_u64(struct header *h, uint64_t *value)
 {
-    char c = peek(h);
+    char c = peek_char(h);
     struct td_text rest = td_text_n(h->text + h->pos, h->len - h->pos);
     uint64_t number;
     bool fits;
     size_t digits = td_digits_take(&rest, &number, &fits);
     if (digits == 0)
-        return fail(h, "dimensions must be whole numbers of 0 or more");
+        return fail_header(h, "dimensions must be whole numbers of 0 or more");
     if (!fits || number > INT64_MAX)
-        return fail(h, "dimensions must be below 2^63");
+        return fail_header(h, "dimensions must be below 2^63");
     if (c == '0' && number != 0)
-        return fail(h, "numbers must not begin with 0");
+        return fail_header(h, "numbers must not begin with 0");
     h->pos += digits;
     size_t end = h->pos;
     if (h->major >= 3 || !take_word(h, "L"))
         h->pos = end;
     if (h->pos < h->len && is_word_char(h->text[h->pos]))
-        return fail(h, "a whole number must end here");
+        return fail_header(h, "a whole number must end here");
     *value = number;
     return true;
 }
@@ -144,20 +144,20 @@ static bool read_dims(struct header *h, uint64_t dims[TD_MAX_RANK], uint32_t *ra
 {
     uint32_t count = 0;
     bool has_comma = false;
-    if (!need(h, '(', "a tuple such as (3, 4) must come here"))
+    if (!need_char(h, '(', "a tuple such as (3, 4) must come here"))
         return false;
-    while (!take(h, ')')) {
+    while (!take_char(h, ')')) {
         if (count == TD_MAX_RANK)
-            return fail(h, "an array has 64 dimensions at most");
+            return fail_header(h, "an array has 64 dimensions at most");
         if (count > 0 && !has_comma)
-            return fail(h, "a comma or a ) must come here");
+            return fail_header(h, "a comma or a ) must come here");
         if (!read_u64(h, &dims[count++]))
             return false;
-        has_comma = take(h, ',');
+        has_comma = take_char(h, ',');
     }
     if (count == 1 && !has_comma) {
         h->pos--;
-        return fail(h, "a tuple of one number needs a comma, as in (3,)");
+        return fail_header(h, "a tuple of one number needs a comma, as in (3,)");
     }
     *rank = count;
     return true;
@@ -262,14 +262,14 @@ static bool read_type_string(struct header *h, struct type *type)
 {
     const char *text;
     size_t len;
-    (void)peek(h);
+    (void)peek_char(h);
     size_t begin = h->pos;
     if (!read_string(h, "descr must be a type such as '<f4' or a list of fields", &text, &len))
         return false;
     if (find_type(td_text_n(text, len), type))
         return true;
     h->pos = begin;
-    return fail(h, "descr must be a type that NumPy knows, such as '<f4'");
+    return fail_header(h, "descr must be a type that NumPy knows, such as '<f4'");
 }
 
 /* Reads a field up to its type: its name, or its title and name. */
@@ -278,16 +278,16 @@ static bool begin_field(struct header *h)
     const char *text;
     size_t len;
     static const char wanted[] = "a field must be a tuple of a name and a type";
-    if (!need(h, '(', wanted))
+    if (!need_char(h, '(', wanted))
         return false;
-    if (take(h, '(')) {
-        if (!read_string(h, wanted, &text, &len) || !need(h, ',', wanted) || !read_string(h, wanted, &text, &len) ||
-            !need(h, ')', wanted))
+    if (take_char(h, '(')) {
+        if (!read_string(h, wanted, &text, &len) || !need_char(h, ',', wanted) ||
+            !read_string(h, wanted, &text, &len) || !need_char(h, ')', wanted))
             return false;
     } else if (!read_string(h, wanted, &text, &len)) {
         return false;
     }
-    return need(h, ',', wanted);
+    return need_char(h, ',', wanted);
 }
 
 /* Reads the rest of a field whose type has item_bytes: an optional shape and the end. Adds the field's bytes to *sum.
@@ -297,9 +297,9 @@ static bool end_field(struct header *h, uint64_t item_bytes, uint64_t *sum)
     uint64_t dims[TD_MAX_RANK];
     uint32_t rank = 0;
     static const char wanted[] = "a field must end with ) or with its shape and )";
-    bool has_comma = take(h, ',');
-    if (has_comma && peek(h) != ')') {
-        if (peek(h) == '(') {
+    bool has_comma = take_char(h, ',');
+    if (has_comma && peek_char(h) != ')') {
+        if (peek_char(h) == '(') {
             if (!read_dims(h, dims, &rank))
                 return false;
         } else {
@@ -307,13 +307,13 @@ static bool end_field(struct header *h, uint64_t item_bytes, uint64_t *sum)
                 return false;
             rank = 1;
         }
-        (void)take(h, ',');
+        (void)take_char(h, ',');
     }
     for (uint32_t i = 0; i < rank; i++)
         if (!td_mul_u64(item_bytes, dims[i], &item_bytes) || item_bytes > MAX_ITEM_BYTES)
-            return fail(h, "an item has 2^31-1 bytes at most");
+            return fail_header(h, "an item has 2^31-1 bytes at most");
     *sum += item_bytes; /* both at most MAX_ITEM_BYTES */
-    return *sum > MAX_ITEM_BYTES ? fail(h, "an item has 2^31-1 bytes at most") : need(h, ')', wanted);
+    return *sum > MAX_ITEM_BYTES ? fail_header(h, "an item has 2^31-1 bytes at most") : need_char(h, ')', wanted);
 }
 
 /* Called after a field, or after the [ of a list that may be empty. Closes lists until another field begins, or until
@@ -321,15 +321,15 @@ static bool end_field(struct header *h, uint64_t item_bytes, uint64_t *sum)
 static bool close_lists(struct header *h, uint64_t *sums, unsigned *depth)
 {
     for (;;) {
-        if (take(h, ']')) {
+        if (take_char(h, ']')) {
             if (--*depth == 0)
                 return true;
             if (!end_field(h, sums[*depth], &sums[*depth - 1]))
                 return false;
         } else {
-            if (!need(h, ',', "a comma or a ] must come here"))
+            if (!need_char(h, ',', "a comma or a ] must come here"))
                 return false;
-            if (peek(h) != ']')
+            if (peek_char(h) != ']')
                 return begin_field(h);
         }
     }
@@ -343,11 +343,11 @@ static bool read_descr(struct header *h, struct type *type)
     bool pickled = false;
     struct type item;
     do {
-        if (take(h, '[')) {
+        if (take_char(h, '[')) {
             if (depth == MAX_STRUCT_DEPTH)
-                return fail(h, "types are nested 16 deep at most");
+                return fail_header(h, "types are nested 16 deep at most");
             sums[depth++] = 0;
-            if (peek(h) != ']') {
+            if (peek_char(h) != ']') {
                 if (!begin_field(h))
                     return false;
                 continue;
@@ -386,7 +386,7 @@ static bool read_value(struct header *h, unsigned key, struct array *array)
         return read_dims(h, array->dims, &array->rank);
     default:
         array->fortran_order = take_word(h, "True");
-        return array->fortran_order || take_word(h, "False") || fail(h, "fortran_order must be True or False");
+        return array->fortran_order || take_word(h, "False") || fail_header(h, "fortran_order must be True or False");
     }
 }
 
@@ -394,32 +394,32 @@ static bool read_dict(struct header *h, struct array *array)
 {
     bool seen[KEY_COUNT] = {false};
     bool has_comma = true;
-    if (!need(h, '{', "a dict must come here"))
+    if (!need_char(h, '{', "a dict must come here"))
         return false;
-    while (!take(h, '}')) {
+    while (!take_char(h, '}')) {
         const char *text;
         size_t len;
         unsigned key = 0;
         if (!has_comma)
-            return fail(h, "a comma or a } must come here");
+            return fail_header(h, "a comma or a } must come here");
         if (!read_string(h, "a key must come here", &text, &len))
             return false;
         while (key < KEY_COUNT && (strlen(key_names[key]) != len || memcmp(key_names[key], text, len) != 0))
             key++;
         if (key == KEY_COUNT || seen[key]) {
             h->pos -= len + 2;
-            return fail(h, "the keys must be descr, fortran_order and shape, each once");
+            return fail_header(h, "the keys must be descr, fortran_order and shape, each once");
         }
         seen[key] = true;
-        if (!need(h, ':', "a colon must come here") || !read_value(h, key, array))
+        if (!need_char(h, ':', "a colon must come here") || !read_value(h, key, array))
             return false;
-        has_comma = take(h, ',');
+        has_comma = take_char(h, ',');
     }
     for (unsigned key = 0; key < KEY_COUNT; key++)
         if (!seen[key])
             return td_error_at(h->err, TD_INVALID_ARGUMENT, h->base, "npy header: it has no %s", key_names[key]);
-    (void)peek(h);
-    return h->pos == h->len || fail(h, "nothing may follow the dict");
+    (void)peek_char(h);
+    return h->pos == h->len || fail_header(h, "nothing may follow the dict");
 }
 
 /* ---- The file ---- */

@@ -111,8 +111,8 @@ static bool read_dtype(struct header *h, struct entry *e)
         memcpy(known + used, dtype->name, strlen(dtype->name) + 1);
         used += strlen(dtype->name);
     }
-    return td_json_fail(&h->json, "tensor \"%.96s\": dtype \"%.*s\" is none of %s", e->name, (int)(len < 32 ? len : 32),
-                        name, known);
+    return td_json_fail(&h->json, "tensor \"%.96s\": unknown dtype \"%.*s\"; known: %s", e->name,
+                        (int)(len < 32 ? len : 32), name, known);
 }
 
 static bool read_shape(struct header *h, struct entry *e)

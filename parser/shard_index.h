@@ -27,7 +27,7 @@ struct td_shard_index {
     bool by_group; /* the index maps groups and has no entries; the checkpoint has all tensors of its files */
 };
 
-/* What an index maps to file names. */
+/* Which names an index maps to file names. */
 enum td_shard_index_kind {
     TD_SHARD_INDEX_TENSORS, /* names of tensors, each to the name of its file */
     TD_SHARD_INDEX_GROUPS,  /* names of groups, each to the name of a file, or to a list of names */

@@ -183,7 +183,7 @@ bool td_manifest_copy_codings(struct td_manifest *to, const struct td_manifest *
         if (made == NULL)
             return td_error_no_memory(err);
         if (!td_add_u64(made->base, off, &made->base))
-            return td_error_set(err, TD_INVALID_ARGUMENT, "what a tensor is stored in lies past 2^64-1");
+            return td_error_set(err, TD_INVALID_ARGUMENT, "the storage of a tensor is past 2^64-1");
         (*copies)[coding->number] = made;
     }
     return true;
@@ -206,7 +206,7 @@ bool td_manifest_copy_tensor(struct td_manifest *to, const struct td_tensor *fro
     if (from->coding != NULL)
         made.coding = codings[from->coding->number];
     else if (!td_add_u64(from->offset, off, &made.offset))
-        return td_error_set(err, TD_INVALID_ARGUMENT, "tensor \"%.96s\" lies past 2^64-1", made.name);
+        return td_error_set(err, TD_INVALID_ARGUMENT, "tensor \"%.96s\" is past 2^64-1", made.name);
     *out = made;
     return true;
 }
@@ -220,8 +220,7 @@ bool td_manifest_shift(struct td_manifest *manifest, uint64_t off, struct td_err
     for (size_t i = 0; i < manifest->tensor_count; i++)
         if (manifest->tensors[i].coding == NULL &&
             !td_add_u64(manifest->tensors[i].offset, off, &manifest->tensors[i].offset))
-            return td_error_set(err, TD_INVALID_ARGUMENT, "tensor \"%.96s\" lies past 2^64-1",
-                                manifest->tensors[i].name);
+            return td_error_set(err, TD_INVALID_ARGUMENT, "tensor \"%.96s\" is past 2^64-1", manifest->tensors[i].name);
     return true;
 }
 

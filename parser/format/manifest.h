@@ -16,7 +16,7 @@
 
 enum { TD_MAX_RANK = 64 }; /* dimensions of a tensor: torch's and NumPy's own limit */
 
-/* A box of a tensor whose bytes lie in several places. Each box is row-major. */
+/* One box of a tensor that is stored in several places. Each box is row-major. */
 struct td_piece {
     uint32_t part;                  /* number of the file among its checkpoint's */
     uint64_t offset;                /* of the box's first byte in that file */
@@ -41,7 +41,7 @@ struct td_tensor {
      * is unknown. */
     const char *reason;
     const struct td_piece *pieces; /* of a distributed checkpoint's tensor; offset then has no meaning */
-    uint32_t piece_count;          /* 0: the tensor lies at offset */
+    uint32_t piece_count;          /* 0: the tensor is stored at offset */
     /* Number, from 1 on, of the file among the manifest's `files` that holds the bytes; 0: the parsed file itself. A
      * tensor in another file has the reason TD_REASON_OTHER_FILE, and offset counts in that file. Only manifests of
      * single files use this; a checkpoint's tensors have 0 (catalog/model/external_data.h). */
@@ -100,10 +100,10 @@ bool td_manifest_note_omitted(struct td_manifest *manifest, size_t omitted, stru
  * TD_RESOURCE_EXHAUSTED. */
 bool td_manifest_finish(struct td_manifest *manifest, struct td_error *err);
 
-/* Checks that a tensor's bytes lie within [begin, end) of the file, whatever its strides. Needs dtype, rank, shape,
- * strides and offset; sets nbytes, and drops strides that say row-major. A tensor without elements may lie anywhere.
+/* Checks that a tensor's bytes are within [begin, end) of the file, whatever its strides. Needs dtype, rank, shape,
+ * strides and offset; sets nbytes, and drops strides that say row-major. A tensor without elements may be anywhere.
  * Errors: TD_INVALID_ARGUMENT at position pos, with the tensor's name, on an overflow, on 2^63 bytes or more (torch,
- * NumPy and HDF5 count in signed 64 bits), or when the tensor leaves the range. */
+ * NumPy and HDF5 count in signed 64 bits), or when the tensor exceeds the range. */
 bool td_tensor_place(struct td_tensor *tensor, uint64_t begin, uint64_t end, uint64_t pos, struct td_error *err);
 
 /* Returns whether the tensor's strides, which must be set, say row-major without gaps. elems is the number of elements.

@@ -17,7 +17,7 @@ enum { TD_METADATA_TEXT_MAX = 4096 }; /* most bytes of a text that are shown */
 /* Returns the keys of the metadata as a list of names, which borrows the metadata. */
 struct td_names td_metadata_keys(const struct td_metadata *metadata, size_t count);
 
-/* Returns a value of a file's own metadata, as JSON, borrowed; NULL when there is none of this key. */
+/* Returns the value of this key in a file's own metadata, as JSON, borrowed; NULL when the key is absent. */
 const char *td_metadata_find(const struct td_metadata *metadata, size_t count, const char *key);
 
 /* Appends a text as a JSON value. `len` is the length of the whole text in bytes; `shown` is the text or its beginning,

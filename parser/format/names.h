@@ -37,8 +37,8 @@ bool td_names_order(const struct td_names *names, struct td_order **order, struc
  * cannot be used again. order NULL: moves nothing. */
 void td_order_apply(struct td_order *order, size_t count, void *base, size_t size);
 
-/* Returns the second place in the list of a name that occurs twice, the first such name in byte order; count when there
- * is none. order comes from td_names_order. */
+/* Returns the second place in the list of a name that occurs twice, the first such name in byte order; count when all
+ * names differ. order comes from td_names_order. */
 size_t td_names_duplicate(const struct td_names *names, const struct td_order *order);
 
 /* Searches names that are in byte order. Returns the place of the first that does not come before `name`, or count when

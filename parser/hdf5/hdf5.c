@@ -68,7 +68,7 @@ struct walk {
     bool is_root;
 };
 
-static const struct td_dtype *dtype(const char *name)
+static const struct td_dtype *named_dtype(const char *name)
 {
     return td_dtype_find(td_text_of(name));
 }
@@ -141,7 +141,7 @@ static bool add_tensor(struct walk *w, const struct td_tensor *tensor)
 /* Lists something that is no dataset, as an OBJECT without bytes. */
 static bool add_other(struct walk *w, const char *name, uint32_t name_len, const char *reason)
 {
-    struct td_tensor tensor = {.name = name, .name_len = name_len, .dtype = dtype("OBJECT"), .reason = reason};
+    struct td_tensor tensor = {.name = name, .name_len = name_len, .dtype = named_dtype("OBJECT"), .reason = reason};
     return add_tensor(w, &tensor);
 }
 
@@ -420,7 +420,7 @@ static bool dataset_type(struct walk *w, const struct parts *parts, struct td_h5
     if ((parts->type.flags & TD_H5_MESSAGE_SHARED) != 0) {
         if (td_h5_shared_address(&w->h, parts->type.body, &addr))
             return committed_type(w, addr, parts->type.body.addr, out);
-        *out = (struct td_h5_type){.dtype = dtype("OPAQUE"), .reason = "shared type"};
+        *out = (struct td_h5_type){.dtype = named_dtype("OPAQUE"), .reason = "shared type"};
         return true;
     }
     if (!td_h5_type_read(&w->h, parts->type.body, out))
@@ -431,7 +431,7 @@ static bool dataset_type(struct walk *w, const struct parts *parts, struct td_h5
     if (!td_h5_each_attribute(&w->h, &w->header, see_keras_dtype, &seen))
         return false;
     if (seen.is_bfloat16)
-        *out = (struct td_h5_type){.dtype = dtype("BF16"), .elem_bytes = 2};
+        *out = (struct td_h5_type){.dtype = named_dtype("BF16"), .elem_bytes = 2};
     return true;
 }
 
@@ -452,7 +452,7 @@ static const char *place_dataset(const struct td_h5 *h, struct td_tensor *tensor
     return NULL;
 }
 
-/* Sets *text to a description of the filters, in the arena; NULL when there are none. Returns false on an error. */
+/* Sets *text to a description of the filters, in the arena; NULL without filters. Returns false on an error. */
 static bool describe_filters(struct walk *w, const struct parts *parts, const char **text)
 {
     bool none = true;

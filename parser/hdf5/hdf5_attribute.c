@@ -174,7 +174,7 @@ static bool find_object(struct td_h5 *h, struct td_h5_strings *strings, uint64_t
     return true;
 }
 
-/* Reads a string in the global heap, as much of it as is shown. *text is NULL when there is none. */
+/* Reads a string in the global heap, as much of it as is shown. *text is NULL when the heap holds no such string. */
 static bool heap_string(struct td_h5 *h, struct td_h5_strings *strings, struct td_h5_cursor *c, const char **text,
                         size_t *len)
 {

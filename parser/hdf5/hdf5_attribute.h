@@ -44,7 +44,7 @@ bool td_h5_attribute_json(struct td_h5 *h, struct td_h5_strings *strings, const 
                           struct td_buffer *out);
 
 /* Sets *text to the value when it is one string: raw bytes, valid until the next call with these strings. Returns false
- * when it is none; h->err tells whether there was an error. */
+ * when the value is not one string, or on an error; h->err distinguishes the two. */
 bool td_h5_attribute_string(struct td_h5 *h, struct td_h5_strings *strings, const struct td_h5_attribute *attribute,
                             const char **text, size_t *len);
 

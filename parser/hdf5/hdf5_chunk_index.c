@@ -246,7 +246,7 @@ static bool read_fixed_pages(struct entries *e, uint64_t addr, uint64_t count)
         uint64_t here = i + 1 < pages ? page : count - i * page;
         if (is_initialised(bitmap.p + head, i))
             ok = td_h5_within(h, at, 1) ? read_page(e, at, i * page, here)
-                                        : td_h5_fail(h, addr, "%s: a page lies past the end of the file", what);
+                                        : td_h5_fail(h, addr, "%s: a page is past the end of the file", what);
         at += page * e->entry_bytes + CHECKSUM_BYTES;
     }
     td_h5_buffer_fini(&bitmap);
@@ -356,7 +356,7 @@ static bool read_data_block(struct extensible *x, uint64_t addr, unsigned super,
         if (bitmap != NULL && !is_initialised(bitmap, bit + i))
             continue;
         if (!td_h5_within(h, at, 1))
-            return td_h5_fail(h, addr, "%s: a page lies past the end of the file", what);
+            return td_h5_fail(h, addr, "%s: a page is past the end of the file", what);
         if (!read_page(e, at, first + i * page, page))
             return false;
     }

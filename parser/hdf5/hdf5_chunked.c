@@ -133,9 +133,9 @@ static bool read_filters(struct td_h5_cursor c, struct td_coding_grid *grid)
 
 /* ---- the fill value ------------------------------------------------------------------------------------ */
 
-/* Returns where the value begins in its message. Returns NULL and *len 0 when there is none, or when it is never
- * written: libhdf5 then leaves a reader's memory unchanged, and h5py's memory is zeros. *len is SIZE_MAX when the
- * message is too short. */
+/* Returns where the value begins in its message. Returns NULL and *len 0 when the message has no value, or when the
+ * value is never written: libhdf5 then leaves a reader's memory unchanged, and h5py's memory is zeros. *len is SIZE_MAX
+ * when the message is too short. */
 static const uint8_t *fill_bytes(struct td_h5_message message, size_t *len)
 {
     enum { TIME_NEVER = 1, V3_TIME_SHIFT = 2, V3_TIME_BITS = 0x03, V3_HAS_VALUE = 0x20 };

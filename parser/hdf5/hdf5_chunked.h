@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-/* Reads the rest of a layout message of this version, 1 to 5; the cursor is behind the message's class. `rank` is the
+/* Reads the rest of a layout message of this version, 1 to 5; the cursor is after the message's class. `rank` is the
  * number of dimensions that versions below 3 state before the class, and counts the element's size as one; else
  * ignored. When the kind of index is unknown, sets *reason to a static text; *out is then incomplete. Returns false,
  * with the error in h->err, when the message is too short or its number of dimensions is not from 2 to

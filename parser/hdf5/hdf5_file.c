@@ -54,7 +54,7 @@ bool td_h5_no_memory(struct td_h5 *h)
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
 /* Takes `more` bytes of scratch from the arena's limit. */
-static bool account(struct td_h5 *h, size_t more)
+static bool claim_scratch(struct td_h5 *h, size_t more)
 {
     return td_arena_claim(&h->manifest->arena, more) || td_h5_no_memory(h);
 }
@@ -69,7 +69,7 @@ void *td_h5_grow(struct td_h5 *h, void *items, size_t *capacity, size_t count, s
         (void)td_h5_no_memory(h);
         return NULL;
     }
-    if (!account(h, more) || (!td_array_reserve(&items, capacity, next, size, NULL, NULL) && !td_h5_no_memory(h)))
+    if (!claim_scratch(h, more) || (!td_array_reserve(&items, capacity, next, size, NULL, NULL) && !td_h5_no_memory(h)))
         return NULL;
     return items;
 }
@@ -90,7 +90,7 @@ static bool buffer_reserve(struct td_h5 *h, struct td_h5_buffer *buffer, size_t 
         capacity = need;
     if (capacity < AT_LEAST)
         capacity = AT_LEAST;
-    if (!account(h, capacity - buffer->capacity))
+    if (!claim_scratch(h, capacity - buffer->capacity))
         return false;
     uint8_t *p = realloc(buffer->p, capacity);
     if (p == NULL)
@@ -102,7 +102,7 @@ static bool buffer_reserve(struct td_h5 *h, struct td_h5_buffer *buffer, size_t 
 /* ---- sets of addresses --------------------------------------------------------------------------------- */
 
 /* Hashes an address: SplitMix64's finaliser. */
-static uint64_t mix(uint64_t x)
+static uint64_t hash_address(uint64_t x)
 {
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
@@ -112,7 +112,7 @@ static uint64_t mix(uint64_t x)
 /* Returns the slot that holds the key, or a free slot for it; NULL after too many probes. */
 static struct td_h5_slot *map_find(struct td_h5_slot *slots, size_t capacity, uint64_t key)
 {
-    size_t at = (size_t)mix(key) & (capacity - 1);
+    size_t at = (size_t)hash_address(key) & (capacity - 1);
     for (size_t probes = 0; probes < MAP_PROBES_MAX; probes++) {
         if (slots[at].key == key || slots[at].key == 0)
             return &slots[at];
@@ -132,7 +132,7 @@ static bool map_enlarge(struct td_h5 *h, struct td_h5_map *map)
     size_t bytes;
     if (!td_mul_size(capacity, sizeof *map->slots, &bytes))
         return td_h5_no_memory(h);
-    if (!account(h, bytes - map->capacity * sizeof *map->slots))
+    if (!claim_scratch(h, bytes - map->capacity * sizeof *map->slots))
         return false;
     struct td_h5_slot *slots = calloc(capacity, sizeof *slots);
     if (slots == NULL)
@@ -183,7 +183,7 @@ bool td_h5_visit(struct td_h5 *h, uint64_t addr, const char *what)
     size_t value = 0;
     bool is_new = false;
     if (!td_h5_within(h, addr, 1))
-        return td_h5_fail(h, addr, "%s at address %" PRIu64 " lies past the end of the file", what, addr);
+        return td_h5_fail(h, addr, "%s at address %" PRIu64 " is past the end of the file", what, addr);
     if (!td_h5_map_add(h, &h->visited, addr, &value, &is_new))
         return false;
     return is_new || td_h5_fail(h, addr, "%s at address %" PRIu64 " is used twice: a cycle, or two owners", what, addr);
@@ -263,7 +263,7 @@ bool td_h5_load(struct td_h5 *h, struct td_h5_buffer *buffer, size_t off, uint64
 
 /* ---- checksums: lookup3 by Bob Jenkins (public domain), hashlittle with initial value 0 ----------------- */
 
-static uint32_t rotate(uint32_t x, unsigned by)
+static uint32_t rotate_left(uint32_t x, unsigned by)
 {
     return x << by | x >> (32 - by);
 }
@@ -276,24 +276,24 @@ static void lookup3_mix(struct lookup3 *s)
 {
     static const uint8_t by[] = {4, 6, 8, 16, 19, 4};
     for (unsigned i = 0; i < sizeof by; i += 3) {
-        s->a = (s->a - s->c) ^ rotate(s->c, by[i]);
+        s->a = (s->a - s->c) ^ rotate_left(s->c, by[i]);
         s->c += s->b;
-        s->b = (s->b - s->a) ^ rotate(s->a, by[i + 1]);
+        s->b = (s->b - s->a) ^ rotate_left(s->a, by[i + 1]);
         s->a += s->c;
-        s->c = (s->c - s->b) ^ rotate(s->b, by[i + 2]);
+        s->c = (s->c - s->b) ^ rotate_left(s->b, by[i + 2]);
         s->b += s->a;
     }
 }
 
 static uint32_t lookup3_final(struct lookup3 s)
 {
-    s.c = (s.c ^ s.b) - rotate(s.b, 14);
-    s.a = (s.a ^ s.c) - rotate(s.c, 11);
-    s.b = (s.b ^ s.a) - rotate(s.a, 25);
-    s.c = (s.c ^ s.b) - rotate(s.b, 16);
-    s.a = (s.a ^ s.c) - rotate(s.c, 4);
-    s.b = (s.b ^ s.a) - rotate(s.a, 14);
-    s.c = (s.c ^ s.b) - rotate(s.b, 24);
+    s.c = (s.c ^ s.b) - rotate_left(s.b, 14);
+    s.a = (s.a ^ s.c) - rotate_left(s.c, 11);
+    s.b = (s.b ^ s.a) - rotate_left(s.a, 25);
+    s.c = (s.c ^ s.b) - rotate_left(s.b, 16);
+    s.a = (s.a ^ s.c) - rotate_left(s.c, 4);
+    s.b = (s.b ^ s.a) - rotate_left(s.a, 14);
+    s.c = (s.c ^ s.b) - rotate_left(s.b, 24);
     return s.c;
 }
 
@@ -331,7 +331,7 @@ bool td_h5_check_sum(struct td_h5 *h, const uint8_t *bytes, size_t len, uint32_t
 
 /* ---- superblock ---------------------------------------------------------------------------------------- */
 
-/* Finds the signature at byte 0, or behind a userblock of 512 bytes times a power of two. */
+/* Finds the signature at byte 0, or after a userblock of 512 bytes times a power of two. */
 static bool find_signature(struct td_h5 *h)
 {
     uint8_t bytes[SIGNATURE_BYTES];
@@ -447,7 +447,7 @@ bool td_h5_open(struct td_h5 *h, const struct td_input *input, const struct td_l
         !td_add_u64(h->budget_bytes, BUDGET_BYTES_MIN, &h->budget_bytes) || h->budget_bytes > limits->max_header_bytes)
         h->budget_bytes = limits->max_header_bytes;
     h->chunk_budget_bytes = h->budget_bytes;
-    if (!account(h, (size_t)TD_H5_PAGE_BYTES * TD_H5_PAGE_COUNT))
+    if (!claim_scratch(h, (size_t)TD_H5_PAGE_BYTES * TD_H5_PAGE_COUNT))
         return false;
     h->pages = malloc((size_t)TD_H5_PAGE_BYTES * TD_H5_PAGE_COUNT);
     if (h->pages == NULL)

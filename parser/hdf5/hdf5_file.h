@@ -52,8 +52,8 @@ struct td_h5 {
     uint64_t root;                       /* address of the root group's header */
     uint64_t budget_bytes;               /* bytes of structure that may still be read */
     uint64_t chunk_budget_bytes;         /* the same for the indexes of chunks */
-    struct td_h5_map visited;            /* structures that must not be met again */
-    uint8_t *pages;                      /* a cache: small structures lie close together, and a read is a system call */
+    struct td_h5_map visited;            /* structures that must not be visited again */
+    uint8_t *pages;                      /* a cache: small structures are close together, and a read is a system call */
     uint64_t page_at[TD_H5_PAGE_COUNT];  /* which page each place of the cache holds: its number + 1, 0: none */
 };
 

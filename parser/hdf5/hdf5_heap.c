@@ -262,7 +262,7 @@ static const struct block *block_find(const struct heap *heap, uint64_t heap_off
     return NULL;
 }
 
-/* Finds the object with this ID. Sets *is_huge, and no object, when the object lies outside of the heap's blocks. */
+/* Finds the object with this ID. Sets *is_huge, and no object, when the object is outside of the heap's blocks. */
 static bool heap_get(struct heap *heap, struct td_h5_cursor id, struct td_h5_cursor *object, bool *is_huge)
 {
     enum { KIND_MANAGED = 0, KIND_HUGE = 1, KIND_TINY = 2, TINY_SHORT_MAX = 16 };

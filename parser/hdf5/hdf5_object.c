@@ -125,7 +125,7 @@ bool td_h5_header_read(struct td_h5 *h, struct td_h5_header *header, uint64_t ad
         ok = read_v1(h, header, prefix);
     else
         ok = td_h5_fail(h, addr, "no object header at address %" PRIu64 ": neither \"OHDR\" nor version 1", addr);
-    /* A continuation adds a block behind the others, and this loop comes to its messages later. */
+    /* A continuation adds a block after the others, and this loop comes to its messages later. */
     struct td_h5_place place = {0};
     struct td_h5_message message;
     while (ok && td_h5_next_message(h, header, &place, &message))

@@ -41,14 +41,14 @@ static struct type_head take_head(struct td_h5_cursor *c)
     return head;
 }
 
-static const struct td_dtype *dtype(const char *name)
+static const struct td_dtype *named_dtype(const char *name)
 {
     return td_dtype_find(td_text_of(name));
 }
 
 static void set_type(struct td_h5_type *out, const char *name, const char *reason, enum td_h5_kind kind)
 {
-    out->dtype = dtype(name);
+    out->dtype = named_dtype(name);
     out->reason = reason;
     out->kind = kind;
 }
@@ -188,7 +188,7 @@ static void set_complex(const struct td_h5_type *part, struct td_h5_type *out)
 {
     static const char *const names[][2] = {{"F16", "C32"}, {"F32", "C64"}, {"F64", "C128"}, {"F128", "C256"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (part->dtype == dtype(names[i][0])) {
+        if (part->dtype == named_dtype(names[i][0])) {
             out->big_endian = part->big_endian;
             set_type(out, names[i][1], part->reason, TD_H5_KIND_OTHER);
         }

@@ -1,6 +1,6 @@
-/* The plan. The model is one protobuf message. Its fields are read in their order: metadata, and the graph, of which
- * only the initialisers are read. Nodes are skipped, and with them everything inside them. At the end the model is
- * checked for the fields that every model has, and the files beside it that hold tensors are numbered.
+/* The plan. The model is one protobuf message. Its fields are read in their order: metadata, and the initialisers of
+ * the graph. Nodes are skipped, and with them everything inside them. At the end the model is checked for the fields
+ * that every model has, and the files beside it that hold tensors are numbered.
  *
  * What is hard: any file can be read as protobuf to some degree. So field types, single fields and mandatory fields are
  * checked as the reference's checker does, and names and structure have a budget (protobuf.h). */
@@ -358,8 +358,8 @@ static bool number_files(struct reader *r)
     return ok;
 }
 
-static bool parse(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
-                  struct td_error *err)
+static bool parse_onnx(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
+                       struct td_error *err)
 {
     struct reader r = {.onnx = {.manifest = manifest, .err = err}};
     if (input->size_bytes > INT32_MAX)
@@ -374,4 +374,4 @@ static bool parse(const struct td_input *input, const struct td_limits *limits, 
 
 static const char *const extensions[] = {".onnx", NULL};
 
-const struct td_format td_format_onnx = {.name = "onnx", .extensions = extensions, .parse = parse};
+const struct td_format td_format_onnx = {.name = "onnx", .extensions = extensions, .parse = parse_onnx};

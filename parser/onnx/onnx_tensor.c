@@ -438,7 +438,7 @@ static bool place_values(struct td_onnx *onnx, const struct message *m, uint64_t
 }
 
 /* Checks the collected fields against each other and fills *out. */
-static bool place(struct td_onnx *onnx, const struct message *m, struct td_onnx_tensor *out)
+static bool finish_tensor(struct td_onnx *onnx, const struct message *m, struct td_onnx_tensor *out)
 {
     struct td_tensor *tensor = &out->tensor;
     uint64_t packed_bytes = 0;
@@ -473,5 +473,5 @@ bool td_onnx_read_tensor(struct td_onnx *onnx, const struct td_protobuf_field *m
     for (onnx->in.pos = message->at; onnx->in.pos < end;)
         if (!td_protobuf_next(&onnx->in, end, &field) || !read_field(onnx, &field, &m, out))
             return false;
-    return place(onnx, &m, out);
+    return finish_tensor(onnx, &m, out);
 }

@@ -13,7 +13,7 @@ void td_protobuf_init(struct td_protobuf *reader, const struct td_input *input, 
     reader->window_len = 0;
 }
 
-static bool spend(struct td_protobuf *reader, uint64_t bytes)
+static bool spend_budget(struct td_protobuf *reader, uint64_t bytes)
 {
     if (bytes > reader->budget)
         return td_error_at(reader->err, TD_INVALID_ARGUMENT, reader->pos,
@@ -49,7 +49,7 @@ bool td_protobuf_varint(struct td_protobuf *reader, uint64_t end, uint64_t *out)
         if (reader->pos >= end)
             return td_error_at(reader->err, TD_INVALID_ARGUMENT, begin,
                                "a protobuf number is cut off by the end of its message");
-        if (!spend(reader, 1) || !next_byte(reader, &byte))
+        if (!spend_budget(reader, 1) || !next_byte(reader, &byte))
             return false;
         if (shift == LAST_SHIFT && byte > 1)
             break;
@@ -62,7 +62,7 @@ bool td_protobuf_varint(struct td_protobuf *reader, uint64_t end, uint64_t *out)
     return td_error_at(reader->err, TD_INVALID_ARGUMENT, begin, "a protobuf number has more than 64 bits");
 }
 
-/* Sets the place of the payload, and the value of a VARINT. Moves pos behind the payload. */
+/* Sets the place of the payload, and the value of a VARINT. Moves pos past the payload. */
 static bool read_payload(struct td_protobuf *reader, uint64_t end, struct td_protobuf_field *field)
 {
     field->at = reader->pos;
@@ -138,7 +138,7 @@ bool td_protobuf_count_varints(struct td_protobuf *reader, const struct td_proto
 
 char *td_protobuf_copy(struct td_protobuf *reader, const struct td_protobuf_field *field, struct td_arena *arena)
 {
-    if (!spend(reader, field->len))
+    if (!spend_budget(reader, field->len))
         return NULL;
     char *copy = field->len < SIZE_MAX ? td_arena_array(arena, (size_t)field->len + 1, 1) : NULL;
     if (copy == NULL) {

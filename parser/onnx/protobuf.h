@@ -49,19 +49,19 @@ struct td_protobuf_field {
  */
 void td_protobuf_init(struct td_protobuf *reader, const struct td_input *input, uint64_t budget, struct td_error *err);
 
-/* Reads the field at reader->pos, in a message that ends at `end` (at most the input's size), and moves pos behind the
+/* Reads the field at reader->pos, in a message that ends at `end` (at most the input's size), and moves pos past the
  * field. The caller checks that pos is below `end`: at the end of a message, no field is an error. To read an inner
- * message, set pos to field->at and read until field->at + field->len; pos is then behind the field again. */
+ * message, set pos to field->at and read until field->at + field->len; pos is then past the field again. */
 bool td_protobuf_next(struct td_protobuf *reader, uint64_t end, struct td_protobuf_field *field);
 
-/* Reads the varint at reader->pos, among packed varints that end at `end`, and moves pos behind it. */
+/* Reads the varint at reader->pos, among packed varints that end at `end`, and moves pos past it. */
 bool td_protobuf_varint(struct td_protobuf *reader, uint64_t end, uint64_t *out);
 
 /* Sets *count to the number of packed varints in a BYTES field. Reads the whole payload once, without counting its
  * bytes against the budget. Refuses a varint that is cut off or has more than ten bytes. Does not move pos. */
 bool td_protobuf_count_varints(struct td_protobuf *reader, const struct td_protobuf_field *field, uint64_t *count);
 
-/* Returns a copy of a BYTES field in the arena, with a NUL behind it. */
+/* Returns a copy of a BYTES field in the arena, with a NUL after it. */
 char *td_protobuf_copy(struct td_protobuf *reader, const struct td_protobuf_field *field, struct td_arena *arena);
 
 #endif

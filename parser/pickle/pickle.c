@@ -359,7 +359,7 @@ static bool run_all(struct td_machine *m)
     return true;
 }
 
-static bool parse(struct td_machine *m, bool allow_trailing)
+static bool run_pickle(struct td_machine *m, bool allow_trailing)
 {
     bool ok = run_all(m);
     td_chunks_drop(m->store, &m->memo, sizeof(td_pickle_ref));
@@ -394,7 +394,7 @@ bool td_pickle_parse(struct td_pickle *pickle, const uint8_t *bytes, size_t len,
     m.store = pickle->store = td_pickle_store_create(options->max_memory_bytes);
     if (m.store == NULL)
         return td_machine_no_memory(&m);
-    if (parse(&m, options->allow_trailing))
+    if (run_pickle(&m, options->allow_trailing))
         return true;
     td_pickle_fini(pickle);
     return false;

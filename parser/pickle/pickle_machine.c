@@ -30,7 +30,7 @@ bool td_machine_no_memory(const struct td_machine *m)
 
 /* ---- operands ---- */
 
-static bool take(struct td_machine *m, uint64_t len, const uint8_t **bytes)
+static bool take_bytes(struct td_machine *m, uint64_t len, const uint8_t **bytes)
 {
     if (len > m->len - m->pos)
         return TD_REFUSE(m, "is cut off: it needs %" PRIu64 " more bytes and %zu are left", len, m->len - m->pos);
@@ -42,7 +42,7 @@ static bool take(struct td_machine *m, uint64_t len, const uint8_t **bytes)
 static bool take_number(struct td_machine *m, unsigned width, uint64_t *number)
 {
     const uint8_t *p;
-    if (!take(m, width, &p))
+    if (!take_bytes(m, width, &p))
         return false;
     switch (width) {
     case 1:
@@ -70,7 +70,7 @@ static bool take_text(struct td_machine *m, unsigned width, bool is_signed, stru
     if (is_signed && len > INT32_MAX)
         return TD_REFUSE(m, "has a negative length, %" PRId32, (int32_t)(uint32_t)len);
     size_t off = m->pos;
-    if (!take(m, len, &p))
+    if (!take_bytes(m, len, &p))
         return false;
     *text = (struct td_pickle_span){.off = (uint32_t)off, .len = (uint32_t)len};
     return true;

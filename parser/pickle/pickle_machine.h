@@ -54,7 +54,7 @@ struct td_opcode {
     const char *name;
     enum td_operand_kind operand;
     bool (*run)(struct td_machine *m, const struct td_operand *operand);
-    unsigned argument; /* tells apart opcodes that share a function */
+    unsigned argument; /* distinguishes opcodes that share a function */
 };
 
 struct td_machine {
@@ -137,8 +137,8 @@ bool td_machine_push_value(struct td_machine *m, struct td_pickle_value value);
 bool td_machine_push_bool(struct td_machine *m, bool truth);
 bool td_machine_push_int(struct td_machine *m, int64_t integer);
 
-/* Adds and pushes a value whose bytes are `text`. They lie at `span` of the caller's bytes, or of the store's text with
- * TD_PICKLE_FLAG_DECODED. */
+/* Adds and pushes a value whose bytes are `text`. The bytes are at `span` of the caller's bytes, or of the store's text
+ * with TD_PICKLE_FLAG_DECODED. */
 bool td_machine_push_text(struct td_machine *m, enum td_pickle_kind kind, const char *text, struct td_pickle_span span,
                           unsigned flags);
 

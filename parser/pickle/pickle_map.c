@@ -30,7 +30,7 @@ bool td_pickle_map(const struct td_pickle *pickle, td_pickle_ref ref, struct td_
            td_pickle_known_mapping(pickle, ref, &argument, &of_pairs);
 }
 
-/* Returns the key (`which` 0) or the value (1) of item i; NIL when there is none. */
+/* Returns the key (`which` 0) or the value (1) of item i; NIL when the map has no item i. */
 static td_pickle_ref map_cell(const struct td_pickle *pickle, const struct td_pickle_map *map, uint32_t i,
                               uint32_t which)
 {

@@ -136,11 +136,11 @@ struct td_pickle_object *td_pickle_store_object(const struct td_pickle_store *st
 /* Returns the value; for NIL, for numbers beyond the values and for a NULL store a value of kind TD_PICKLE_NOTHING. */
 const struct td_pickle_value *td_pickle_store_get(const struct td_pickle_store *store, td_pickle_ref ref);
 
-/* Returns the bag with the items of a LIST, SET or FROZENSET, or with the items appended to an OBJECT; NULL when there
- * are none, and for other kinds. */
+/* Returns the bag with the items of a LIST, SET or FROZENSET, or with the items appended to an OBJECT; NULL without
+ * items, and for other kinds. */
 const struct td_pickle_bag *td_pickle_store_list_of(const struct td_pickle_store *store, td_pickle_ref ref);
 
-/* Returns the bag with the items of a DICT, or with the items set in an OBJECT; NULL when there are none, and for other
+/* Returns the bag with the items of a DICT, or with the items set in an OBJECT; NULL without items, and for other
  * kinds. */
 const struct td_pickle_bag *td_pickle_store_map_of(const struct td_pickle_store *store, td_pickle_ref ref);
 

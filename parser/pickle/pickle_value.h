@@ -60,7 +60,7 @@ bool td_pickle_is_global(const struct td_pickle *pickle, td_pickle_ref ref, cons
 /* Returns the number of items; for a DICT see td_pickle_map. Equal members of a set are not merged. */
 uint32_t td_pickle_count(const struct td_pickle *pickle, td_pickle_ref ref);
 
-/* Returns item i, in constant time; NIL when there is none. */
+/* Returns item i, in constant time; NIL when i is out of range. */
 td_pickle_ref td_pickle_item(const struct td_pickle *pickle, td_pickle_ref ref, uint32_t i);
 
 /* ---- PERSISTENT ---- */

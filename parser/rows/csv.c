@@ -46,7 +46,7 @@ static bool set_columns(struct td_row_index *out, char *header, size_t len, char
     return td_row_columns_end(&columns, out, err);
 }
 
-static bool build(const struct td_row_build *build, struct td_row_index *out, struct td_error *err)
+static bool index_csv(const struct td_row_build *build, struct td_row_index *out, struct td_error *err)
 {
     char delimiter = td_has_extension_any_case(build->name, ".tsv") ? '\t' : ',';
     struct td_line_indexer indexer = {.index.delimiter = (uint8_t)delimiter, .wants_header = true};
@@ -68,4 +68,4 @@ static bool build(const struct td_row_build *build, struct td_row_index *out, st
 static const char *const extensions[] = {".csv", ".tsv", NULL};
 
 const struct td_row_format td_row_format_csv = {
-    .name = "csv", .extensions = extensions, .row_type = "text/csv", .is_text = true, .build = build};
+    .name = "csv", .extensions = extensions, .row_type = "text/csv", .is_text = true, .build = index_csv};

@@ -12,7 +12,7 @@ static bool check_line_ends(const struct td_row_build *build, struct td_error *e
             td_error_set(err, TD_INVALID_ARGUMENT, "%s", td_json_shape_reason(shape)));
 }
 
-static bool build(const struct td_row_build *build, struct td_row_index *out, struct td_error *err)
+static bool index_jsonl(const struct td_row_build *build, struct td_row_index *out, struct td_error *err)
 {
     struct td_line_indexer indexer = {0};
     return td_text_rows_build(&indexer, build, out, err) && (out->row_count > 1 || check_line_ends(build, err));
@@ -21,4 +21,4 @@ static bool build(const struct td_row_build *build, struct td_row_index *out, st
 static const char *const extensions[] = {".jsonl", ".ndjson", NULL};
 
 const struct td_row_format td_row_format_jsonl = {
-    .name = "jsonl", .extensions = extensions, .row_type = "application/json", .is_text = true, .build = build};
+    .name = "jsonl", .extensions = extensions, .row_type = "application/json", .is_text = true, .build = index_jsonl};

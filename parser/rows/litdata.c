@@ -16,7 +16,7 @@ enum {
 static const char framed_magic[MAGIC_BYTES] = "LDFZ01\0";
 static const char footer_magic[MAGIC_BYTES] = "LDARW01";
 
-/* Counts the rows of a chunk in frames. Its table of offsets begins behind the head; the offsets are of the unpacked
+/* Counts the rows of a chunk in frames. Its table of offsets begins after the head; the offsets are of the unpacked
  * items. */
 static bool build_framed(const struct td_input *data, struct td_row_index *out, struct td_error *err)
 {
@@ -46,7 +46,7 @@ static bool build_framed(const struct td_input *data, struct td_row_index *out, 
         out, "its rows are packed in frames (zstd); write them with compression_level=\"sample\" or none", err);
 }
 
-/* Checks that an Arrow file with its tail is all that lies behind the rows. */
+/* Checks that the rows are followed by an Arrow file with its tail and nothing else. */
 static bool check_footer(const struct td_input *data, const struct td_offset_table *table, struct td_error *err)
 {
     uint8_t tail[FOOTER_TAIL_BYTES];
@@ -61,7 +61,7 @@ static bool check_footer(const struct td_input *data, const struct td_offset_tab
                        data->size_bytes);
 }
 
-static bool build(const struct td_row_build *build, struct td_row_index *out, struct td_error *err)
+static bool index_litdata(const struct td_row_build *build, struct td_row_index *out, struct td_error *err)
 {
     const struct td_input *data = &build->files->data;
     char magic[MAGIC_BYTES] = {0};
@@ -74,17 +74,17 @@ static bool build(const struct td_row_build *build, struct td_row_index *out, st
         return false;
     if (table.first != table.end)
         return td_error_at(err, TD_INVALID_ARGUMENT, 4,
-                           "LitData chunk: its first row begins at byte %" PRIu64 ", not behind the table at %" PRIu64,
+                           "LitData chunk: its first row begins at byte %" PRIu64 ", not after the table at %" PRIu64,
                            table.first, table.end);
     if (table.last == data->size_bytes)
         return true;
     if (!check_footer(data, &table, err))
         return false;
     return table.last > table.first || table.row_count == 0 ||
-           td_row_columns_reason(out, "its rows are in an Arrow file behind the table; litdata itself reads it", err);
+           td_row_columns_reason(out, "its rows are in an Arrow file after the table; litdata itself reads it", err);
 }
 
 static const char *const extensions[] = {NULL};
 
 const struct td_row_format td_row_format_litdata = {
-    .name = "litdata", .extensions = extensions, .row_type = "application/octet-stream", .build = build};
+    .name = "litdata", .extensions = extensions, .row_type = "application/octet-stream", .build = index_litdata};

@@ -7,14 +7,14 @@
  * sizes of its leaves, and then the leaves; data_format of index.json says what they are. The table stays in the file
  * and is read when rows are found.
  *
- * The items of a dataset of dictionaries lie in an Arrow IPC file behind the last item, which newer writers give in
- * place of the items: all rows of the table are then empty, and rows are counted but not answered. So it is with items
- * that are packed in frames (compression="zstd" with compression_level="batch"). Items that are packed one by one
- * (compression_level="sample") are answered as they lie.
+ * For a dataset of dictionaries, newer writers store an Arrow IPC file after the last item in place of the items: all
+ * rows of the table are then empty, and rows are counted but not answered. The same holds for items that are packed in
+ * frames (compression="zstd" with compression_level="batch"). Items that are packed one by one
+ * (compression_level="sample") are answered as stored.
  *
- * Refused: a table that is not all in the file, a first offset that is not the end of the table, and bytes behind the
- * last item that are no such Arrow file. Chunks that are packed as a whole have other names (.zstd.bin), and encrypted
- * chunks are refused because their first bytes fit nothing.
+ * Refused: a table that is not all in the file, a first offset that is not the end of the table, and bytes after the
+ * last item that are not such an Arrow file. Chunks that are packed as a whole have other names (.zstd.bin), and
+ * encrypted chunks are refused because their first bytes fit nothing.
  *
  * `.bin` says nothing, so the format has no extension: chunk-*.bin is a chunk where index.json beside it has "chunks".
  */

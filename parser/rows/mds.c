@@ -51,7 +51,7 @@ static bool set_columns(struct td_row_index *out, struct td_text config, const s
     return ok;
 }
 
-static bool build(const struct td_row_build *build, struct td_row_index *out, struct td_error *err)
+static bool index_mds(const struct td_row_build *build, struct td_row_index *out, struct td_error *err)
 {
     const struct td_input *data = &build->files->data;
     struct td_offset_table table;
@@ -75,4 +75,4 @@ static bool build(const struct td_row_build *build, struct td_row_index *out, st
 static const char *const extensions[] = {".mds", NULL};
 
 const struct td_row_format td_row_format_mds = {
-    .name = "mds", .extensions = extensions, .row_type = "application/octet-stream", .build = build};
+    .name = "mds", .extensions = extensions, .row_type = "application/octet-stream", .build = index_mds};

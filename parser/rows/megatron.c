@@ -61,7 +61,7 @@ static bool check_ends(const struct td_row_files *files, const struct td_row_ind
     return true;
 }
 
-static bool build(const struct td_row_build *build, struct td_row_index *out, struct td_error *err)
+static bool index_megatron(const struct td_row_build *build, struct td_row_index *out, struct td_error *err)
 {
     const struct td_input *table = &build->files->table;
     uint8_t head[HEAD_BYTES];
@@ -98,4 +98,4 @@ const struct td_row_format td_row_format_megatron = {.name = "megatron",
                                                      .extensions = extensions,
                                                      .table_extension = ".idx",
                                                      .row_type = "application/octet-stream",
-                                                     .build = build};
+                                                     .build = index_megatron};

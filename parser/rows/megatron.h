@@ -5,12 +5,12 @@
  *     i32 lengths[sequences] in tokens, i64 pointers[sequences] in bytes, i64 documents[entries],
  *     and in multimodal datasets i8 modes[sequences]
  *
- * All numbers are little-endian. A row is a sequence, its tokens as they lie in X.bin. Documents and modes are not
- * read. Lengths and pointers stay in the table and are read when rows are found.
+ * All numbers are little-endian. A row is a sequence: its tokens as stored in X.bin. Documents and modes are not read.
+ * Lengths and pointers stay in the table and are read when rows are found.
  *
  * Refused: another magic, version or type; a table of another size; a first sequence that does not begin at byte 0, or
- * a last one that does not end with X.bin, as the writer lays sequences one after another. A sequence between them
- * whose place is wrong is an error of that row alone.
+ * a last one that does not end with X.bin, as the writer lays sequences one after another. When another sequence has a
+ * wrong place, only that row is an error.
  *
  * `.bin` says nothing, so the format has no extension: X.bin is of this format where X.idx is beside it. */
 #ifndef TD_PARSER_ROWS_MEGATRON_H

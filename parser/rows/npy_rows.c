@@ -60,7 +60,7 @@ static bool set_index(const struct td_tensor *tensor, struct td_row_index *out, 
     return set_reason(tensor, out, err) && set_columns(tensor, out, err);
 }
 
-static bool build(const struct td_row_build *build, struct td_row_index *out, struct td_error *err)
+static bool index_npy(const struct td_row_build *build, struct td_row_index *out, struct td_error *err)
 {
     struct td_manifest manifest;
     td_manifest_init(&manifest, build->limits->max_memory_bytes);
@@ -73,4 +73,4 @@ static bool build(const struct td_row_build *build, struct td_row_index *out, st
 static const char *const extensions[] = {".npy", NULL};
 
 const struct td_row_format td_row_format_npy = {
-    .name = "npy", .extensions = extensions, .row_type = "application/octet-stream", .build = build};
+    .name = "npy", .extensions = extensions, .row_type = "application/octet-stream", .build = index_npy};

@@ -2,9 +2,9 @@
  * first index i. `columns` has one column, "array": its type as numpy.dtype spells it ("<f4", ">i2"; the name of
  * parser/format/dtype.h for dates, whose unit is not kept), and the shape of a row, without the first dimension.
  *
- * Rows are counted but not answered, with a reason, where they do not lie in one piece or are no numbers: arrays in
- * Fortran order of more than one dimension, structured types, strings, opaque types. Big-endian numbers are answered as
- * they lie; the type says so.
+ * Rows are counted but not answered, with a reason, where they are not contiguous or are not numbers: arrays in Fortran
+ * order of more than one dimension, structured types, strings, opaque types. Big-endian numbers are answered as stored;
+ * the type says so.
  *
  * Refused: what parser/npy.h refuses, objects (a pickle), and arrays without dimensions. */
 #ifndef TD_PARSER_ROWS_NPY_ROWS_H

@@ -33,7 +33,7 @@ bool td_offset_table_read(const struct td_input *data, const char *what, struct 
                            what, table->first, table->end);
     if (table->last < table->first || table->last > size)
         return td_error_at(err, TD_INVALID_ARGUMENT, table->end - OFFSET_BYTES,
-                           "%s: its rows lie from byte %" PRIu64 " to %" PRIu64 ", but the file has %" PRIu64, what,
+                           "%s: its rows are from byte %" PRIu64 " to %" PRIu64 ", but the file has %" PRIu64, what,
                            table->first, table->last, size);
     out->layout = TD_ROWS_OFFSETS;
     out->row_count = table->row_count;

@@ -12,9 +12,9 @@ struct td_offset_table {
                              size */
 };
 
-/* Reads the table's ends, and makes *out an index of layout TD_ROWS_OFFSETS with it. `what` names the file in messages
- * ("MDS shard"). Errors: TD_INVALID_ARGUMENT with the position when the table or the offsets at its ends do not lie in
- * the file as they should, and those of the input. */
+/* Reads the first and the last offset of the table, and makes *out an index of layout TD_ROWS_OFFSETS. `what` names the
+ * file in messages ("MDS shard"). Errors: TD_INVALID_ARGUMENT with the position when the table exceeds the file, or
+ * when its first or last offset is wrong; and those of the input. */
 bool td_offset_table_read(const struct td_input *data, const char *what, struct td_offset_table *table,
                           struct td_row_index *out, struct td_error *err);
 

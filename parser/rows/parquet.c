@@ -19,7 +19,7 @@ enum {
     LEAST_COLUMNS_BYTES = 4096,
 };
 
-static const char reason[] = "rows of a Parquet file lie in encoded pages and are cut by the client: "
+static const char reason[] = "rows of a Parquet file are in encoded pages and are cut by the client: "
                              "read row groups by Range, with pyarrow for example";
 
 /* A group of the schema whose children come next. */
@@ -47,7 +47,7 @@ struct parse {
     int64_t rows; /* as the footer says */
 };
 
-static bool fail(const struct parse *p, const char *what, uint64_t number)
+static bool fail_footer(const struct parse *p, const char *what, uint64_t number)
 {
     return td_error_at(p->err, TD_INVALID_ARGUMENT, p->reader.pos, "%s: %" PRIu64, what, number);
 }
@@ -89,7 +89,7 @@ static bool read_logical(struct parse *p, const struct td_thrift_field *field, i
 {
     struct td_thrift_field member = {0};
     if (field->type != TD_THRIFT_STRUCT)
-        return fail(p, "a logical type is no union but of type", (uint64_t)field->type);
+        return fail_footer(p, "a logical type is no union but of type", (uint64_t)field->type);
     while (td_thrift_next(&p->reader, &member)) {
         if (member.type == TD_THRIFT_STOP)
             return true;
@@ -162,7 +162,7 @@ static bool add_column(struct parse *p, const struct element *element, bool is_r
     p->leaves[p->leaf_count++] = is_repeated;
     const char *physical = physical_name(element->type), *logical = logical_name(element);
     if (physical == NULL)
-        return fail(p, "a column has a physical type that there is not", (uint64_t)element->type);
+        return fail_footer(p, "a column has a physical type that there is not", (uint64_t)element->type);
     if (!p->has_columns)
         return true;
     td_buffer_puts(&p->columns, p->columns.len > 1 ? ",{\"name\":" : "{\"name\":");
@@ -185,10 +185,10 @@ static bool add_element(struct parse *p)
     while (p->depth > 0 && p->groups[p->depth - 1].left == 0)
         p->depth--;
     if (p->has_root && p->depth == 0)
-        return fail(p, "the schema has an element that no group has; children of the element",
-                    (uint64_t)element.children);
+        return fail_footer(p, "the schema has an element that no group has; children of the element",
+                           (uint64_t)element.children);
     if (element.children < 0 || element.children > INT32_MAX)
-        return fail(p, "a group of the schema has a wrong number of children", (uint64_t)element.children);
+        return fail_footer(p, "a group of the schema has a wrong number of children", (uint64_t)element.children);
     bool is_repeated = false;
     if (p->has_root) {
         if (!append_name(p, &element))
@@ -199,7 +199,7 @@ static bool add_element(struct parse *p)
             return add_column(p, &element, is_repeated);
     }
     if (p->depth == MAX_DEPTH)
-        return fail(p, "groups of the schema are nested too deep", MAX_DEPTH);
+        return fail_footer(p, "groups of the schema are nested too deep", MAX_DEPTH);
     p->groups[p->depth++] = (struct group){
         .left = element.children, .is_repeated = is_repeated, .path_bytes = p->has_root ? p->path.len : 0};
     p->has_root = true;
@@ -210,7 +210,7 @@ static bool read_schema(struct parse *p, const struct td_thrift_field *field)
 {
     uint64_t count;
     if (p->has_root)
-        return fail(p, "a second schema, as field", (uint64_t)field->id);
+        return fail_footer(p, "a second schema, as field", (uint64_t)field->id);
     if (!td_thrift_structs(&p->reader, field, &count))
         return false;
     for (uint64_t i = 0; i < count; i++)
@@ -218,7 +218,7 @@ static bool read_schema(struct parse *p, const struct td_thrift_field *field)
             return false;
     for (; p->depth > 0; p->depth--)
         if (p->groups[p->depth - 1].left > 0)
-            return fail(p, "elements of the schema are missing", (uint64_t)p->groups[p->depth - 1].left);
+            return fail_footer(p, "elements of the schema are missing", (uint64_t)p->groups[p->depth - 1].left);
     return true;
 }
 
@@ -241,7 +241,7 @@ static bool read_chunk_place(struct parse *p, const struct td_thrift_field *arou
     enum { VALUES = 5, COMPRESSED_BYTES = 7, DATA_PAGE = 9, DICTIONARY_PAGE = 11 };
     struct td_thrift_field field = {0};
     if (around->type != TD_THRIFT_STRUCT)
-        return fail(p, "the metadata of a column chunk is of type", (uint64_t)around->type);
+        return fail_footer(p, "the metadata of a column chunk is of type", (uint64_t)around->type);
     out->has_place = true;
     while (td_thrift_next(&p->reader, &field)) {
         if (field.type == TD_THRIFT_STOP)
@@ -277,7 +277,7 @@ static bool read_chunk(struct parse *p, struct chunk *out)
         if (!ok)
             return false;
         if (len > 0)
-            return fail(p, "a column chunk lies in another file; bytes of its name", len);
+            return fail_footer(p, "a column chunk is in another file; bytes of its name", len);
     }
     return false;
 }
@@ -288,7 +288,7 @@ static bool count_rows(struct parse *p, const struct chunk *chunk, uint64_t colu
     if (p->leaves[column])
         return true;
     if (span->has_rows && chunk->values != span->rows)
-        return fail(p, "the column chunks of a row group have different numbers of rows; column", column);
+        return fail_footer(p, "the column chunks of a row group have different numbers of rows; column", column);
     span->has_rows = true;
     span->rows = chunk->values;
     return true;
@@ -301,25 +301,25 @@ static bool read_chunks(struct parse *p, const struct td_thrift_field *field, st
     if (!td_thrift_structs(&p->reader, field, &count))
         return false;
     if (count != p->leaf_count)
-        return fail(p, "a row group has not as many column chunks as the schema before it has columns", count);
+        return fail_footer(p, "a row group has not as many column chunks as the schema before it has columns", count);
     for (uint64_t i = 0; i < count; i++) {
         struct chunk chunk;
         if (!read_chunk(p, &chunk))
             return false;
         if (chunk.is_encrypted)
-            return fail(p, "a column chunk is encrypted, of column", i);
+            return fail_footer(p, "a column chunk is encrypted, of column", i);
         if (!chunk.has_place)
-            return fail(p, "a column chunk whose metadata is missing or encrypted", i);
+            return fail_footer(p, "a column chunk whose metadata is missing or encrypted", i);
         if (!count_rows(p, &chunk, i, span))
             return false;
         int64_t first = chunk.data_page;
         if (chunk.dictionary_page > 0 && (first <= 0 || chunk.dictionary_page < first))
-            first = chunk.dictionary_page; /* which lies before the data pages; there may be none */
+            first = chunk.dictionary_page; /* it precedes the data pages; a chunk may have no data pages */
         if (chunk.bytes == 0)
             continue;
         if (first < MAGIC_BYTES || chunk.bytes < 0 ||
             !td_range_within((uint64_t)first, (uint64_t)chunk.bytes, p->footer))
-            return fail(p, "a column chunk lies outside of the file", i);
+            return fail_footer(p, "a column chunk is outside of the file", i);
         span->begin = (uint64_t)first < span->begin ? (uint64_t)first : span->begin;
         span->end = (uint64_t)(first + chunk.bytes) > span->end ? (uint64_t)(first + chunk.bytes) : span->end;
     }
@@ -345,11 +345,11 @@ static bool add_row_group(struct parse *p)
             return false;
     } while (field.type != TD_THRIFT_STOP);
     if (rows < 0)
-        return fail(p, "a row group does not say how many rows it has", out->word_count / WORDS);
+        return fail_footer(p, "a row group does not say how many rows it has", out->word_count / WORDS);
     if (span.has_rows && span.rows != rows)
-        return fail(p, "a row group has another number of rows than its columns", out->word_count / WORDS);
+        return fail_footer(p, "a row group has another number of rows than its columns", out->word_count / WORDS);
     if (!td_add_u64(out->row_count, (uint64_t)rows, &out->row_count))
-        return fail(p, "more than 2^64 rows in row groups", out->word_count / WORDS);
+        return fail_footer(p, "more than 2^64 rows in row groups", out->word_count / WORDS);
     if (!td_row_memory_reserve(&out->words, &p->word_capacity, out->word_count + WORDS, sizeof *out->words, &p->budget,
                                p->err))
         return false;
@@ -432,7 +432,7 @@ static bool find_footer(struct parse *p)
     return true;
 }
 
-static bool finish(struct parse *p)
+static bool finish_index(struct parse *p)
 {
     struct td_row_index *out = p->out;
     size_t len;
@@ -463,7 +463,7 @@ static bool build_index(const struct td_row_build *build, struct td_row_index *o
     td_buffer_init_budget(&p.columns, &p.budget);
     td_buffer_init_budget(&p.path, &p.budget);
     td_buffer_putc(&p.columns, '[');
-    bool ok = find_footer(&p) && read_footer(&p) && finish(&p);
+    bool ok = find_footer(&p) && read_footer(&p) && finish_index(&p);
     td_buffer_fini(&p.columns);
     td_buffer_fini(&p.path);
     td_row_memory_free(p.leaves, p.leaf_capacity, sizeof *p.leaves, &p.budget);

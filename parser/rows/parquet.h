@@ -1,5 +1,5 @@
 /* Apache Parquet: the row groups, by the footer. Source: parquet.thrift and the documentation of the Parquet format.
- * Rows lie in pages that are encoded and mostly compressed, each column by itself, so that no row can be cut out:
+ * Rows are in pages that are encoded and mostly compressed, each column by itself, so that no row can be cut out:
  * `reason` says so. Clients read row groups by Range.
  *
  * An index has the layout TD_ROWS_BLOCKS, three words for each row group: {offset of the first byte of its first column

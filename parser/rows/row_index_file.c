@@ -38,7 +38,8 @@ void td_row_index_write(const struct td_row_index *index, struct td_buffer *out)
         td_buffer_append(out, index->reason, (size_t)head.reason_bytes);
 }
 
-/* Copies a text of `len` bytes with its NUL. Returns false when memory is short; *ok tells whether it is a text. */
+/* Copies a text of `len` bytes with its NUL. Returns false when memory is short. Sets *ok to false when the bytes are
+ * not such a text. */
 static bool take_text(const uint8_t *bytes, size_t len, char **out, bool *ok)
 {
     if (len == 0)

@@ -14,12 +14,12 @@ enum { TD_TAR_BLOCK_BYTES = 512, TD_TAR_SHORT_PATH_BYTES = 256 /* of prefix, sla
 struct td_tar_header {
     char type;                          /* typeflag; 0 is a regular file, or a directory when name ends in a slash */
     bool is_directory;                  /* by type and name */
-    uint64_t size;                      /* of the data behind the header */
-    uint32_t path_len;                  /* 0: there is none */
+    uint64_t size;                      /* of the data after the header */
+    uint32_t path_len;                  /* 0: no path */
     char path[TD_TAR_SHORT_PATH_BYTES]; /* without a NUL */
 };
 
-/* What pax records say of the next member, or of all that follow. */
+/* The pax records of the next member, or of all that follow. */
 struct td_tar_records {
     bool has_path, has_size;
     struct td_text path; /* borrowed from the records' text; without slashes at its end */

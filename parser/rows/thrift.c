@@ -152,7 +152,8 @@ struct level {
     struct td_thrift_field field; /* of a struct */
 };
 
-/* Begins a level for a value that holds others; *opens tells whether there is one. */
+/* Begins a level for a value that holds others. Sets *opens to false when the value holds no other, so that no level is
+ * begun. */
 static bool open_level(struct td_thrift *reader, enum td_thrift_type type, struct level *out, bool *opens)
 {
     uint8_t types = 0;
@@ -182,7 +183,7 @@ static bool open_level(struct td_thrift *reader, enum td_thrift_type type, struc
     return true;
 }
 
-/* Moves behind a value that holds no others. `in_list`: bools take a byte. */
+/* Moves past a value that holds no others. `in_list`: bools take a byte. */
 static bool skip_plain(struct td_thrift *reader, enum td_thrift_type type, bool in_list)
 {
     enum { DOUBLE_BYTES = 8, UUID_BYTES = 16 };

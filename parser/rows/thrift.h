@@ -58,14 +58,14 @@ bool td_thrift_next(struct td_thrift *reader, struct td_thrift_field *field);
 /* Reads a value of type I16, I32 or I64; with another type of the field, an error. */
 bool td_thrift_int(struct td_thrift *reader, const struct td_thrift_field *field, int64_t *out);
 
-/* Sets the place of a BINARY, and moves behind it; with another type of the field, an error. */
+/* Sets the place of a BINARY, and moves past it; with another type of the field, an error. */
 bool td_thrift_binary(struct td_thrift *reader, const struct td_thrift_field *field, uint64_t *at, uint64_t *len);
 
 /* Reads the head of a LIST whose elements are structs; with another type of the field or the elements, an error. An
  * empty list may have elements of any type. */
 bool td_thrift_structs(struct td_thrift *reader, const struct td_thrift_field *field, uint64_t *count);
 
-/* Moves behind the value of the field, whatever is in it, at most TD_THRIFT_MAX_DEPTH deep. */
+/* Moves past the value of the field, whatever is in it, at most TD_THRIFT_MAX_DEPTH deep. */
 bool td_thrift_skip(struct td_thrift *reader, const struct td_thrift_field *field);
 
 #endif

@@ -13,7 +13,7 @@ static const struct {
 } types[] = {{"uint8", 1},  {"int8", 1},  {"uint16", 2},  {"int16", 2},    {"uint32", 4},  {"int32", 4},
              {"uint64", 8}, {"int64", 8}, {"float16", 2}, {"bfloat16", 2}, {"float32", 4}, {"float64", 8}};
 
-/* Reads COUNT behind the x, or nothing. */
+/* Reads COUNT after the x, or nothing. */
 static bool read_count(struct td_text rest, struct td_tokens *tokens)
 {
     tokens->count = 1;
@@ -43,7 +43,7 @@ bool td_tokens_name(const char *file_name, struct td_tokens *tokens)
     return false;
 }
 
-static bool build(const struct td_row_build *build, struct td_row_index *out, struct td_error *err)
+static bool index_tokens(const struct td_row_build *build, struct td_row_index *out, struct td_error *err)
 {
     struct td_tokens tokens;
     struct td_buffer columns;
@@ -67,4 +67,4 @@ static bool build(const struct td_row_build *build, struct td_row_index *out, st
 static const char *const extensions[] = {NULL};
 
 const struct td_row_format td_row_format_tokens = {
-    .name = "tokens", .extensions = extensions, .row_type = "application/octet-stream", .build = build};
+    .name = "tokens", .extensions = extensions, .row_type = "application/octet-stream", .build = index_tokens};

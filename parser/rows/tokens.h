@@ -1,4 +1,4 @@
-/* Tokens without a header: a file whose name tells their type, and how many of them are a row:
+/* Tokens without a header. The file's name gives their type and how many of them are a row:
  *
  *     NAME.DTYPE.bin            a row is one item
  *     NAME.DTYPExCOUNT.bin      a row is COUNT items, from 1 on, in decimal without leading zeros
@@ -10,7 +10,7 @@
  *
  * Refused: another name, and a size that is no multiple of a row.
  *
- * `.bin` says nothing, so the format has no extension: td_tokens_name tells which files are of it. */
+ * `.bin` says nothing, so the format has no extension: td_tokens_name decides by the file's name. */
 #ifndef TD_PARSER_ROWS_TOKENS_H
 #define TD_PARSER_ROWS_TOKENS_H
 
@@ -20,7 +20,7 @@ struct td_tokens {
     const char *type;    /* static: "uint16" */
     uint32_t item_bytes; /* of one item: 1, 2, 4 or 8 */
     uint64_t count;      /* items of a row */
-    bool has_count;      /* the name tells `count` */
+    bool has_count;      /* the name has a `count` */
 };
 
 /* Returns whether a file's name, without its folder, is of the form above, and sets *tokens. A row has less than 2^63

@@ -10,7 +10,7 @@
 
 /* ---- keys ---- */
 
-/* Returns the position behind the last slash in path[0, len), or 0. */
+/* Returns the position after the last slash in path[0, len), or 0. */
 static size_t component_at(const char *path, size_t len)
 {
     while (len > 0 && path[len - 1] != '/')
@@ -56,14 +56,14 @@ struct walk {
     struct td_error *err;
     uint64_t at; /* of the next header */
 
-    /* What headers of pax and GNU have said of the next member. */
+    /* The values for the next member from headers of pax and GNU. */
     bool has_extension, has_path, has_size;
     uint64_t extension_at; /* of the first of them */
     uint64_t size;
     size_t path_len;
     char path[TD_TAR_PATH_BYTES];
 
-    /* The sample that may go on. */
+    /* The sample that further files may belong to. */
     bool has_sample;
     uint64_t sample_at, sample_end;
     size_t key_len;
@@ -90,15 +90,15 @@ static bool end_sample(struct walk *walk)
     return true;
 }
 
-/* Moves on behind the header and `size` bytes of data with their padding. */
-static bool pass(struct walk *walk, uint64_t size)
+/* Skips the header and `size` bytes of data with their padding. */
+static bool pass_member(struct walk *walk, uint64_t size)
 {
     uint64_t left = walk->data->size_bytes - walk->at - TD_TAR_BLOCK_BYTES;
     uint64_t rest = size % TD_TAR_BLOCK_BYTES == 0 ? 0 : TD_TAR_BLOCK_BYTES - size % TD_TAR_BLOCK_BYTES;
     if (size > left || rest > left - size)
         return td_error_at(walk->err, TD_INVALID_ARGUMENT, walk->at,
                            "tar member: its %" PRIu64 " bytes, padded to 512, pass the end of the file, %" PRIu64
-                           " bytes behind its header",
+                           " bytes after its header",
                            size, left);
     walk->at += TD_TAR_BLOCK_BYTES + size + rest;
     return true;
@@ -170,10 +170,10 @@ static bool take_extension(struct walk *walk, const struct td_tar_header *header
             ok = take_records(walk, text, header->type == 'g');
     }
     free(bytes);
-    return ok && pass(walk, header->size);
+    return ok && pass_member(walk, header->size);
 }
 
-/* Adds a file with a key to the sample that goes on, or begins one. */
+/* Adds a file to the current sample, or begins a new one when the key differs. */
 static bool add_file(struct walk *walk, const char *path, size_t key_len, uint64_t begin)
 {
     if (!walk->has_sample || walk->key_len != key_len || memcmp(walk->key, path, key_len) != 0) {
@@ -199,7 +199,7 @@ static bool take_member(struct walk *walk, const struct td_tar_header *header)
     if (has_no_data && size > 0)
         return td_error_at(walk->err, TD_INVALID_ARGUMENT, walk->at,
                            "tar member: a directory, link, device or pipe has %" PRIu64 " bytes of data", size);
-    if (!pass(walk, size))
+    if (!pass_member(walk, size))
         return false;
     const char *path = walk->has_path ? walk->path : header->path;
     size_t key_len =
@@ -237,7 +237,7 @@ static bool read_archive(struct walk *walk)
     return end_sample(walk);
 }
 
-static bool build(const struct td_row_build *build, struct td_row_index *out, struct td_error *err)
+static bool index_webdataset(const struct td_row_build *build, struct td_row_index *out, struct td_error *err)
 {
     struct walk *walk = calloc(1, sizeof *walk);
     if (walk == NULL)
@@ -262,4 +262,4 @@ static bool build(const struct td_row_build *build, struct td_row_index *out, st
 static const char *const extensions[] = {".tar", NULL};
 
 const struct td_row_format td_row_format_webdataset = {
-    .name = "webdataset", .extensions = extensions, .row_type = "application/x-tar", .build = build};
+    .name = "webdataset", .extensions = extensions, .row_type = "application/x-tar", .build = index_webdataset};

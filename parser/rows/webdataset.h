@@ -10,16 +10,16 @@
  *   - metadata: files whose first component begins and ends with "__" and has four characters or more.
  * A row's bytes are the archive from the first header of its first member (a header of pax or a long name of GNU
  * belongs to the member that follows it) to the end of the data of its last member, with the padding to 512 bytes. So
- * rows one after another, and 1,024 zero bytes behind them, are a tar archive. Members of no sample within a row are
+ * rows one after another, and 1,024 zero bytes after them, are a tar archive. Members of no sample within a row are
  * part of it. Two members of one sample with the same extension are answered; webdataset refuses them.
  *
- * The archive ends with a block of zeros, behind which nothing is read, or with the file.
+ * The archive ends with a block of zeros, after which nothing is read, or with the file.
  *
  * Refused, with the position: an empty file; a header that is not all there or whose checksum does not fit; sizes that
  * are no number, or pass the file's end with the padding; sparse members of any kind; data in a directory, a link, a
  * device or a pipe, which readers disagree about; pax records that are malformed, or a header of pax or GNU name of
  * more than TD_TAR_EXTENSION_BYTES; paths that are empty, hold a NUL or have more than TD_TAR_PATH_BYTES; two headers
- * that give one member a path or a size, or one without a member behind it; a global header of pax that sets path, size
+ * that give one member a path or a size, or one without a member after it; a global header of pax that sets path, size
  * or sparse members for all that follow. Compressed archives (.tar.gz) are not of this format. */
 #ifndef TD_PARSER_ROWS_WEBDATASET_H
 #define TD_PARSER_ROWS_WEBDATASET_H

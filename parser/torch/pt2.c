@@ -39,7 +39,7 @@ static const char *const types[] = {
     [33] = "F8_E8M0", [34] = "U32", [35] = "U64",
 };
 
-/* What the reader knows of a member of the archive. */
+/* The reader's state for one member of the archive. */
 struct member {
     const struct td_coding *coding; /* of a deflated storage; NULL: none was made yet */
     bool is_read;                   /* the member was read as a file of torch.save */
@@ -74,7 +74,7 @@ struct payload {
 
 /* ---- names --------------------------------------------------------------------------------------------- */
 
-/* Returns prefix.name, either of which may be empty, in the arena. NULL is an error. */
+/* Returns prefix.name in the arena; either part may be empty. NULL is an error. */
 static char *join_name(struct reader *r, struct td_text prefix, struct td_text name)
 {
     size_t dot = prefix.len > 0 && name.len > 0 ? 1 : 0;
@@ -253,7 +253,7 @@ static bool read_ints(struct td_json *json, uint64_t out[TD_MAX_RANK], uint32_t 
     if (!td_json_expect(json, TD_JSON_ARRAY_BEGIN, "a list"))
         return false;
     for (;;) {
-        struct td_json ahead = *json; /* tells whether the list ends here */
+        struct td_json ahead = *json; /* looks ahead for the end of the list */
         struct td_error ignored = TD_ERROR_INIT;
         ahead.err = &ignored;
         if (td_json_next(&ahead) == TD_JSON_ARRAY_END)
@@ -267,7 +267,7 @@ static bool read_ints(struct td_json *json, uint64_t out[TD_MAX_RANK], uint32_t 
 }
 
 /* Refuses a member of an object that was met before; `bit` stands for it in *seen. */
-static bool once(struct td_json *json, unsigned *seen, unsigned bit)
+static bool refuse_second(struct td_json *json, unsigned *seen, unsigned bit)
 {
     if ((*seen & bit) != 0)
         return td_json_fail(json, "a member occurs twice");
@@ -283,17 +283,17 @@ static bool read_meta(struct td_json *json, struct payload *p)
     while ((token = td_json_next(json)) == TD_JSON_KEY) {
         bool ok = true;
         if (td_json_equals(json, "dtype"))
-            ok = once(json, &seen, DTYPE) && td_json_expect(json, TD_JSON_NUMBER, "a number") &&
+            ok = refuse_second(json, &seen, DTYPE) && td_json_expect(json, TD_JSON_NUMBER, "a number") &&
                  td_json_u64(json, &p->dtype);
         else if (td_json_equals(json, "layout"))
-            ok = once(json, &seen, LAYOUT) && td_json_expect(json, TD_JSON_NUMBER, "a number") &&
+            ok = refuse_second(json, &seen, LAYOUT) && td_json_expect(json, TD_JSON_NUMBER, "a number") &&
                  td_json_u64(json, &p->layout);
         else if (td_json_equals(json, "sizes"))
-            ok = once(json, &seen, SIZES) && read_ints(json, p->sizes, &p->size_count);
+            ok = refuse_second(json, &seen, SIZES) && read_ints(json, p->sizes, &p->size_count);
         else if (td_json_equals(json, "strides"))
-            ok = once(json, &seen, STRIDES) && read_ints(json, p->strides, &p->stride_count);
+            ok = refuse_second(json, &seen, STRIDES) && read_ints(json, p->strides, &p->stride_count);
         else if (td_json_equals(json, "storage_offset"))
-            ok = once(json, &seen, OFFSET) && read_int(json, &p->storage_offset);
+            ok = refuse_second(json, &seen, OFFSET) && read_int(json, &p->storage_offset);
         else
             ok = td_json_skip(json);
         if (!ok)
@@ -326,15 +326,15 @@ static bool read_payload(struct reader *r, struct td_json *json, struct payload 
     while ((token = td_json_next(json)) == TD_JSON_KEY) {
         bool ok = true;
         if (td_json_equals(json, "path_name")) {
-            ok = once(json, &seen, PATH) && read_path(r, json, p);
+            ok = refuse_second(json, &seen, PATH) && read_path(r, json, p);
         } else if (td_json_equals(json, "use_pickle")) {
-            ok = once(json, &seen, PICKLE);
+            ok = refuse_second(json, &seen, PICKLE);
             token = ok ? td_json_next(json) : TD_JSON_ERROR;
             p->use_pickle = token == TD_JSON_TRUE;
             ok = token == TD_JSON_TRUE || token == TD_JSON_FALSE ||
                  td_json_fail(json, "use_pickle is neither true nor false");
         } else if (td_json_equals(json, "tensor_meta")) {
-            ok = once(json, &seen, META);
+            ok = refuse_second(json, &seen, META);
             token = ok ? td_json_next(json) : TD_JSON_ERROR;
             ok = token == TD_JSON_NULL ||
                  (token == TD_JSON_OBJECT_BEGIN ? read_meta(json, p)
@@ -355,7 +355,8 @@ static const struct td_zip_entry *find_record(const struct reader *r, const char
     return at < 0 || (size_t)at >= sizeof path ? NULL : td_zip_find(&r->zip, td_text_n(path, (size_t)at));
 }
 
-/* Sets the coding of a deflated record, the same for all tensors in it, or the reason why there is none. */
+/* Sets the coding of a deflated record, the same for all tensors in it, or the reason why the record cannot be
+ * decoded. */
 static bool set_coding(struct reader *r, const struct td_zip_entry *record, struct td_tensor *tensor)
 {
     const struct td_coding **coding = &r->members[record - r->zip.entries].coding;
@@ -366,8 +367,8 @@ static bool set_coding(struct reader *r, const struct td_zip_entry *record, stru
 }
 
 /* Puts a tensor over the record that holds its storage. */
-static bool place(struct reader *r, const struct payload *p, const struct td_zip_entry *record,
-                  struct td_tensor *tensor)
+static bool place_tensor(struct reader *r, const struct payload *p, const struct td_zip_entry *record,
+                         struct td_tensor *tensor)
 {
     const char *type = p->dtype < sizeof types / sizeof *types ? types[p->dtype] : NULL;
     uint64_t skipped;
@@ -392,7 +393,7 @@ static bool place(struct reader *r, const struct payload *p, const struct td_zip
         return false;
     if (!td_mul_u64(p->storage_offset, tensor->dtype->block_bytes, &skipped) ||
         !td_add_u64(begin, skipped, &tensor->offset))
-        return td_error_at(r->err, TD_INVALID_ARGUMENT, record->header_at, "tensor \"%.96s\" lies past 2^64-1",
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, record->header_at, "tensor \"%.96s\" is past 2^64-1",
                            tensor->name);
     if (r->big_endian && tensor->dtype->block_bytes > 1)
         tensor->reason = "big-endian";
@@ -414,7 +415,7 @@ static bool add_payload(struct reader *r, const struct payload *p, const char *f
     if (!p->has_meta)
         return td_error_set(r->err, TD_INVALID_ARGUMENT, "tensor \"%.96s\" has no tensor_meta", name);
     struct td_tensor tensor = {.name = name, .name_len = (uint32_t)strlen(name)};
-    return place(r, p, record, &tensor) && add_tensor(r, &tensor) != NULL;
+    return place_tensor(r, p, record, &tensor) && add_tensor(r, &tensor) != NULL;
 }
 
 /* Reads {"config": {name: payload, ...}}. */
@@ -565,8 +566,8 @@ static bool make_members(struct reader *r, struct td_arena *arena)
     return true;
 }
 
-static bool parse(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
-                  struct td_error *err)
+static bool parse_pt2(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
+                      struct td_error *err)
 {
     static const char old[] = "serialized_exported_program.json";
     struct reader r = {
@@ -591,4 +592,4 @@ static bool parse(const struct td_input *input, const struct td_limits *limits, 
 
 static const char *const extensions[] = {".pt2", NULL};
 
-const struct td_format td_format_pt2 = {.name = "pt2", .extensions = extensions, .parse = parse};
+const struct td_format td_format_pt2 = {.name = "pt2", .extensions = extensions, .parse = parse_pt2};

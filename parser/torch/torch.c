@@ -346,8 +346,8 @@ static bool is_tar(const struct td_input *input)
            memcmp(magic, "ustar", sizeof magic) == 0;
 }
 
-static bool parse(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
-                  struct td_error *err)
+static bool parse_torch(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
+                        struct td_error *err)
 {
     uint8_t head[TD_TORCH_LEGACY_HEAD_BYTES] = {0};
     size_t len = input->size_bytes < sizeof head ? (size_t)input->size_bytes : sizeof head;
@@ -359,7 +359,7 @@ static bool parse(const struct td_input *input, const struct td_limits *limits, 
         return td_torch_parse_legacy(input, limits, manifest, err);
     if (is_tar(input))
         return td_error_at(err, TD_INVALID_ARGUMENT, 0,
-                           "a tar archive of a PyTorch older than 0.4; load it once and save it anew");
+                           "a tar archive of a PyTorch older than 0.4; load it and save it again");
     return td_error_at(err, TD_INVALID_ARGUMENT, 0,
                        "neither a zip archive nor a pickle, so torch.save did not write it");
 }
@@ -367,4 +367,4 @@ static bool parse(const struct td_input *input, const struct td_limits *limits, 
 static const char *const extensions[] = {".pt",       ".pth", ".ckpt", ".bin",  ".pth.tar", ".pt.tar",
                                          ".ckpt.tar", ".th",  ".ptl",  ".pyth", NULL};
 
-const struct td_format td_format_torch = {.name = "pytorch", .extensions = extensions, .parse = parse};
+const struct td_format td_format_torch = {.name = "pytorch", .extensions = extensions, .parse = parse_torch};

@@ -44,7 +44,7 @@ struct reader {
     struct td_error *err;
 };
 
-static bool refuse(const struct reader *r, td_pickle_ref at, const char *what)
+static bool refuse_metadata(const struct reader *r, td_pickle_ref at, const char *what)
 {
     return td_error_at(r->err, TD_INVALID_ARGUMENT, td_pickle_position(&r->pickle, at), "%s", what);
 }
@@ -82,11 +82,11 @@ static bool read_sizes(const struct reader *r, td_pickle_ref ref, uint32_t rank,
     if (sizes == NULL)
         return td_error_no_memory(r->err);
     if (ref == TD_PICKLE_NIL || td_pickle_count(&r->pickle, ref) != rank)
-        return refuse(r, ref, "a box does not have as many dimensions as its tensor");
+        return refuse_metadata(r, ref, "a box does not have as many dimensions as its tensor");
     for (uint32_t i = 0; i < rank; i++) {
         int64_t value;
         if (!td_pickle_int(&r->pickle, td_pickle_item(&r->pickle, ref, i), &value) || value < 0)
-            return refuse(r, ref, "a size or an offset is not a whole number of 0 or more");
+            return refuse_metadata(r, ref, "a size or an offset is not a whole number of 0 or more");
         sizes[i] = (uint64_t)value;
     }
     *out = sizes;
@@ -114,13 +114,13 @@ static bool read_stored(struct reader *r, td_pickle_ref key, td_pickle_ref value
     s->offsets = sizes_of(r, member(r, key, "offset"));
     s->file = text_of(r, member(r, value, "relative_path"));
     if (s->name.p == NULL)
-        return refuse(r, key, "a key of storage_data has no fqn, the tensor's name");
+        return refuse_metadata(r, key, "a key of storage_data has no fqn, the tensor's name");
     if (s->file.p == NULL || !td_is_plain_file_name(s->file))
-        return refuse(r, value, "an item's relative_path is not the name of a file beside this one");
+        return refuse_metadata(r, value, "an item's relative_path is not the name of a file beside this one");
     if (!td_pickle_int(p, member(r, value, "offset"), &offset) || offset < 0)
-        return refuse(r, value, "an item's offset is not a whole number of 0 or more");
+        return refuse_metadata(r, value, "an item's offset is not a whole number of 0 or more");
     if (!td_pickle_int(p, member(r, value, "length"), &length) || length < 0)
-        return refuse(r, value, "an item's length is not a whole number of 0 or more");
+        return refuse_metadata(r, value, "an item's length is not a whole number of 0 or more");
     s->item_offset = (uint64_t)offset;
     s->item_bytes = (uint64_t)length;
     s->reason = td_pickle_count(p, transforms) > 0 ? "compressed or otherwise transformed" : NULL;
@@ -141,7 +141,7 @@ static bool read_storage(struct reader *r, td_pickle_ref ref)
 {
     struct td_pickle_map map;
     if (!td_pickle_map(&r->pickle, ref, &map))
-        return refuse(r, ref, "storage_data is not a dict");
+        return refuse_metadata(r, ref, "storage_data is not a dict");
     /* the entries, their file numbers and the scratch of sorting, before any of them is allocated */
     if (!td_arena_claim(&r->dcp->arena, ((size_t)map.count + 1) * STORED_BYTES))
         return td_error_no_memory(r->err);
@@ -234,7 +234,7 @@ static bool join_pieces(struct reader *r, struct td_dcp_tensor *tensor, td_pickl
                                           .starts = here,
                                           .reason = s->reason};
         ok = (memcmp(here, there, tensor->rank * sizeof *here) == 0 ||
-              refuse(r, chunk, "no item of storage_data begins where a chunk does")) &&
+              refuse_metadata(r, chunk, "no item of storage_data begins where a chunk does")) &&
              read_sizes(r, sizes_of(r, member(r, chunk, "sizes")), tensor->rank, &pieces[i].sizes);
     }
     free(by_stored);
@@ -285,7 +285,7 @@ static bool read_tensor(struct reader *r, td_pickle_ref key, td_pickle_ref value
     if (size == TD_PICKLE_NIL) /* BytesStorageMetadata: some other object */
         return true;
     if (name.p == NULL || name.len > UINT32_MAX)
-        return refuse(r, key, "a tensor's name is not UTF-8 or holds a NUL");
+        return refuse_metadata(r, key, "a tensor's name is not UTF-8 or holds a NUL");
     struct td_dcp_tensor *tensor = &r->dcp->tensors[r->dcp->tensor_count++];
     tensor->name = td_arena_strndup(&r->dcp->arena, name);
     tensor->name_len = (uint32_t)name.len;
@@ -293,17 +293,17 @@ static bool read_tensor(struct reader *r, td_pickle_ref key, td_pickle_ref value
     if (tensor->name == NULL)
         return td_error_no_memory(r->err);
     if (tensor->rank > TD_MAX_RANK)
-        return refuse(r, size, "a tensor has more than 64 dimensions");
+        return refuse_metadata(r, size, "a tensor has more than 64 dimensions");
     tensor->dtype = dtype_of(r, member(r, value, "properties"));
     if (tensor->dtype == NULL)
-        return refuse(r, value, "a tensor's dtype is unknown");
+        return refuse_metadata(r, value, "a tensor's dtype is unknown");
     return read_sizes(r, size, tensor->rank, &tensor->shape) && read_pieces(r, tensor, chunks);
 }
 
 static bool check_memory(const struct reader *r, td_pickle_ref at)
 {
     return r->dcp->arena.used_bytes <= MEMORY_FREE_BYTES + MEMORY_PER_BYTE * r->pickle.end ||
-           refuse(r, at, "values are shared so often that they unfold without end");
+           refuse_metadata(r, at, "values are shared so often that they unfold without end");
 }
 
 static struct td_text tensor_name(const void *context, size_t i)
@@ -317,7 +317,7 @@ static bool read_tensors(struct reader *r, td_pickle_ref ref)
     struct td_pickle_map map;
     struct td_dcp *dcp = r->dcp;
     if (!td_pickle_map(&r->pickle, ref, &map))
-        return refuse(r, ref, "state_dict_metadata is not a dict");
+        return refuse_metadata(r, ref, "state_dict_metadata is not a dict");
     dcp->tensors = td_arena_array(&dcp->arena, map.count, sizeof *dcp->tensors);
     if (dcp->tensors == NULL)
         return td_error_no_memory(r->err);

@@ -1,6 +1,6 @@
 /* The metadata of PyTorch distributed checkpoints (torch.distributed.checkpoint). Such a checkpoint is a directory with
- * `.metadata`, a pickle that says which tensors there are and of which boxes they consist, and data files
- * (torch_distcp.h). Source: torch 2.13, torch/distributed/checkpoint/{metadata,filesystem}.py. */
+ * `.metadata`, a pickle that lists the tensors and the boxes of each, and data files (torch_distcp.h). Source: torch
+ * 2.13, torch/distributed/checkpoint/{metadata,filesystem}.py. */
 #ifndef TD_PARSER_TORCH_TORCH_DCP_H
 #define TD_PARSER_TORCH_TORCH_DCP_H
 

@@ -21,7 +21,7 @@ struct items {
     struct td_error *err;
 };
 
-static bool refuse(const struct items *items, uint64_t at, const char *what)
+static bool refuse_item(const struct items *items, uint64_t at, const char *what)
 {
     return td_error_at(items->err, TD_INVALID_ARGUMENT, at, "%s", what);
 }
@@ -34,14 +34,14 @@ static bool find_start(const struct items *items, uint64_t end, uint64_t *start)
     uint8_t record[END_BYTES + LOCATOR_BYTES + END64_BYTES];
     size_t len = end < sizeof record ? (size_t)end : sizeof record;
     if (len < END_BYTES)
-        return refuse(items, end, "an item ends here that is too short to be an archive of torch.save");
+        return refuse_item(items, end, "an item ends here that is too short to be an archive of torch.save");
     if (!td_input_read(items->input, end - len, record + sizeof record - len, len, items->err))
         return false;
     const uint8_t *tail = record + sizeof record - END_BYTES;
     const uint8_t *locator = tail - LOCATOR_BYTES;
     const uint8_t *end64 = locator - END64_BYTES;
     if (td_load_le32(tail) != 0x06054b50)
-        return refuse(items, end - END_BYTES, "no archive of torch.save ends where an item should");
+        return refuse_item(items, end - END_BYTES, "no archive of torch.save ends where an item should");
     uint64_t directory_bytes = td_load_le32(tail + 12);
     uint64_t directory_offset = td_load_le32(tail + 16);
     uint64_t directory_end = end - END_BYTES;
@@ -51,12 +51,12 @@ static bool find_start(const struct items *items, uint64_t end, uint64_t *start)
         directory_end = end - sizeof record;
     }
     if (directory_bytes > directory_end || directory_offset > directory_end - directory_bytes)
-        return refuse(items, end - END_BYTES, "an archive's directory lies before the file begins");
+        return refuse_item(items, end - END_BYTES, "an archive's directory would start before the file");
     *start = directory_end - directory_bytes - directory_offset;
     return true;
 }
 
-static bool grow(struct items *items)
+static bool grow_items(struct items *items)
 {
     struct td_manifest *manifest = items->manifest;
     struct td_tensor *tensors =
@@ -84,7 +84,8 @@ static bool add_tensor(struct items *items, uint64_t start, uint64_t end, const 
     const char *copy = td_arena_strndup(&items->manifest->arena, td_text_n(name, name_len));
     if (copy == NULL)
         return td_error_no_memory(items->err);
-    if (!grow(items) || !td_manifest_copy_tensor(items->manifest, &tensor, copy, NULL, start, &tensor, items->err))
+    if (!grow_items(items) ||
+        !td_manifest_copy_tensor(items->manifest, &tensor, copy, NULL, start, &tensor, items->err))
         return false;
     items->manifest->tensors[items->manifest->tensor_count++] = tensor;
     return true;
@@ -110,8 +111,8 @@ static bool read_item(struct items *items, uint64_t start, uint64_t end)
     return ok;
 }
 
-static bool parse(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
-                  struct td_error *err)
+static bool parse_distcp(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
+                         struct td_error *err)
 {
     struct items items = {.input = input, .limits = limits, .manifest = manifest, .err = err};
     for (uint64_t end = input->size_bytes; end > 0;) {
@@ -125,4 +126,4 @@ static bool parse(const struct td_input *input, const struct td_limits *limits, 
 
 static const char *const extensions[] = {".distcp", NULL};
 
-const struct td_format td_format_distcp = {.name = "pytorch-distcp", .extensions = extensions, .parse = parse};
+const struct td_format td_format_distcp = {.name = "pytorch-distcp", .extensions = extensions, .parse = parse_distcp};

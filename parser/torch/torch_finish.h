@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-/* Makes the names of tensors and the keys of metadata unique, by numbers behind repeated ones ("a.b#2"), and finishes
+/* Makes the names of tensors and the keys of metadata unique, by numbers after repeated ones ("a.b#2"), and finishes
  * the manifest. */
 bool td_torch_finish(struct td_manifest *manifest, struct td_error *err);
 

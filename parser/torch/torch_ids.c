@@ -22,8 +22,8 @@ static bool same_key(const struct td_torch_storage *a, const struct td_torch_sto
     return td_text_compare(td_text_n(a->key, a->key_len), td_text_n(b->key, b->key_len)) == 0;
 }
 
-static bool refuse(const struct td_pickle *pickle, const struct td_torch_storage *storage, const char *what,
-                   struct td_error *err)
+static bool refuse_storage(const struct td_pickle *pickle, const struct td_torch_storage *storage, const char *what,
+                           struct td_error *err)
 {
     return td_error_at(err, TD_INVALID_ARGUMENT, td_pickle_position(pickle, storage->ref), "storage \"%.*s\" %s",
                        (int)(storage->key_len < 96 ? storage->key_len : 96), storage->key, what);
@@ -46,8 +46,8 @@ static bool read_all(struct td_torch_ids *ids, struct td_pickle *pickle, bool is
     return true;
 }
 
-static bool sort(struct td_torch_storage *storages, size_t count, struct td_text (*key)(const void *context, size_t i),
-                 struct td_error *err)
+static bool sort_storages(struct td_torch_storage *storages, size_t count,
+                          struct td_text (*key)(const void *context, size_t i), struct td_error *err)
 {
     struct td_order *order;
     struct td_names names = {.count = count, .context = storages, .get = key};
@@ -63,7 +63,7 @@ static bool sort(struct td_torch_storage *storages, size_t count, struct td_text
 static bool check_views(const struct td_torch_ids *ids, const struct td_pickle *pickle, struct td_torch_storage *views,
                         size_t count, struct td_error *err)
 {
-    if (!sort(views, count, view_key, err))
+    if (!sort_storages(views, count, view_key, err))
         return false;
     for (size_t i = 0; i < count; i++) {
         const struct td_torch_storage *here = &views[i];
@@ -72,16 +72,16 @@ static bool check_views(const struct td_torch_ids *ids, const struct td_pickle *
                        before->view_numel == here->view_numel;
         if (!is_same && td_text_compare(td_text_n(before->view_key, before->view_key_len),
                                         td_text_n(here->view_key, here->view_key_len)) == 0)
-            return refuse(pickle, here, "has a view with the key of another view", err);
+            return refuse_storage(pickle, here, "has a view with the key of another view", err);
         if (td_torch_ids_find(ids, td_text_n(here->view_key, here->view_key_len)) < ids->count)
-            return refuse(pickle, here, "has a view with the key of a storage", err);
+            return refuse_storage(pickle, here, "has a view with the key of a storage", err);
     }
     return true;
 }
 
 /* Keeps one storage of each key, and copies the *view_count views to `views`. */
-static bool merge(struct td_torch_ids *ids, const struct td_pickle *pickle, struct td_torch_storage *views,
-                  size_t *view_count, struct td_error *err)
+static bool merge_views(struct td_torch_ids *ids, const struct td_pickle *pickle, struct td_torch_storage *views,
+                        size_t *view_count, struct td_error *err)
 {
     size_t kept = 0;
     *view_count = 0;
@@ -93,7 +93,7 @@ static bool merge(struct td_torch_ids *ids, const struct td_pickle *pickle, stru
         if (before == NULL || !same_key(before, here))
             ids->storages[kept++] = *here;
         else if (before->dtype != here->dtype || before->numel != here->numel)
-            return refuse(pickle, here, "is said to have two types or two sizes", err);
+            return refuse_storage(pickle, here, "is said to have two types or two sizes", err);
     }
     ids->count = kept;
     return true;
@@ -103,8 +103,8 @@ static bool read_and_check(struct td_torch_ids *ids, struct td_pickle *pickle, b
                            struct td_torch_storage *views, struct td_error *err)
 {
     size_t view_count;
-    return read_all(ids, pickle, is_legacy, err) && sort(ids->storages, ids->count, storage_key, err) &&
-           merge(ids, pickle, views, &view_count, err) && check_views(ids, pickle, views, view_count, err);
+    return read_all(ids, pickle, is_legacy, err) && sort_storages(ids->storages, ids->count, storage_key, err) &&
+           merge_views(ids, pickle, views, &view_count, err) && check_views(ids, pickle, views, view_count, err);
 }
 
 bool td_torch_ids_read(struct td_torch_ids *ids, struct td_pickle *pickle, bool is_legacy, struct td_arena *budget,

@@ -7,7 +7,7 @@
 
 enum { QUOTED_MAX = 256 }; /* most bytes of a string in a tuple */
 
-static size_t room(const struct td_buffer *out, size_t max_bytes)
+static size_t room_left(const struct td_buffer *out, size_t max_bytes)
 {
     return out->len > max_bytes ? 0 : max_bytes + 1 - out->len;
 }
@@ -15,7 +15,7 @@ static size_t room(const struct td_buffer *out, size_t max_bytes)
 static void write_escaped(struct td_text text, size_t max_bytes, struct td_buffer *out)
 {
     static const char hex[] = "0123456789abcdef";
-    for (size_t i = 0; i < text.len && room(out, max_bytes) > 0; i++) {
+    for (size_t i = 0; i < text.len && room_left(out, max_bytes) > 0; i++) {
         unsigned char c = (unsigned char)text.p[i];
         const char escape[] = {'\\', 'x', hex[c >> 4], hex[c & 15]};
         if (c >= 0x20 && c < 0x7f)
@@ -27,7 +27,7 @@ static void write_escaped(struct td_text text, size_t max_bytes, struct td_buffe
 
 static void write_text(struct td_text text, bool utf8, size_t max_bytes, struct td_buffer *out)
 {
-    size_t left = room(out, max_bytes);
+    size_t left = room_left(out, max_bytes);
     if (utf8 && memchr(text.p, '\0', text.len < left ? text.len : left) == NULL)
         td_buffer_append(out, text.p, text.len < left ? text.len : left);
     else
@@ -75,7 +75,7 @@ static bool write_tuple(const struct td_pickle *p, td_pickle_ref key, size_t max
     uint32_t count = td_pickle_count(p, key);
     size_t before = out->len;
     td_buffer_putc(out, '(');
-    for (uint32_t i = 0; i < count && room(out, max_bytes) > 0; i++) {
+    for (uint32_t i = 0; i < count && room_left(out, max_bytes) > 0; i++) {
         td_pickle_ref item = td_pickle_item(p, key, i);
         if (!write_plain(p, item, out) && !write_quoted(p, item, out)) {
             out->len = before;

@@ -32,7 +32,7 @@ struct legacy {
     struct td_error *err;
 };
 
-static bool refuse(const struct legacy *l, enum part part, td_pickle_ref at, const char *what)
+static bool refuse_pickle(const struct legacy *l, enum part part, td_pickle_ref at, const char *what)
 {
     return td_error_at(l->err, TD_INVALID_ARGUMENT, td_pickle_position(&l->pickles[part], at), "%s", what);
 }
@@ -47,7 +47,7 @@ static void forget_pickles(struct legacy *l)
     l->bytes = NULL;
 }
 
-/* torch.save's magic number, 0x1950a86a20f9469cfc6c, tells these files from other pickles. */
+/* torch.save's magic number, 0x1950a86a20f9469cfc6c, distinguishes these files from other pickles. */
 static const uint8_t magic[] = {0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
 
 bool td_torch_is_legacy(const uint8_t *head, size_t len)
@@ -67,7 +67,7 @@ static bool check_magic(const struct legacy *l)
     size_t len;
     const uint8_t *number = td_pickle_big_int(p, p->root, &len);
     return (number != NULL && len == sizeof magic && memcmp(number, magic, len) == 0) ||
-           refuse(l, PART_MAGIC, p->root, "a pickle, but not of torch.save: its magic number is missing");
+           refuse_pickle(l, PART_MAGIC, p->root, "a pickle, but not of torch.save: its magic number is missing");
 }
 
 /* Parses the five pickles. All are held at once, within one file's memory limit. */
@@ -118,10 +118,10 @@ static bool check_head(const struct legacy *l)
     const struct td_pickle *p = &l->pickles[PART_PROTOCOL];
     const struct td_pickle *system = &l->pickles[PART_SYSTEM];
     if (!td_pickle_int(p, p->root, &protocol) || protocol != 1001)
-        return refuse(l, PART_PROTOCOL, p->root, "its protocol version is not 1001, the only one there was");
+        return refuse_pickle(l, PART_PROTOCOL, p->root, "its protocol version is not 1001, the only one there was");
     td_pickle_ref little = td_pickle_get(system, system->root, "little_endian");
     if (td_pickle_kind(system, little) != TD_PICKLE_BOOL)
-        return refuse(l, PART_SYSTEM, system->root, "it does not say whether it is little-endian");
+        return refuse_pickle(l, PART_SYSTEM, system->root, "it does not say whether it is little-endian");
     /* Its value does not matter: torch writes and reads storages little-endian on every host. */
     return true;
 }
@@ -130,21 +130,21 @@ static bool check_head(const struct legacy *l)
 
 /* Collects every storage that the object refers to, whether or not the walk will meet it: the size of each says where
  * the next one begins. */
-static bool collect(struct legacy *l)
+static bool collect_storages(struct legacy *l)
 {
     if (!td_torch_ids_read(&l->ids, &l->pickles[PART_OBJECT], true, l->budget, l->err))
         return false;
     for (size_t i = 0; i < l->ids.count; i++)
         if (l->ids.storages[i].dtype == NULL)
-            return refuse(l, PART_OBJECT, l->ids.storages[i].ref,
-                          "a storage has an unknown class, so its size is unknown");
+            return refuse_pickle(l, PART_OBJECT, l->ids.storages[i].ref,
+                                 "a storage has an unknown class, so its size is unknown");
     if (!td_arena_claim(l->budget, l->ids.count * sizeof *l->offsets))
         return td_error_no_memory(l->err);
     l->offsets = calloc(l->ids.count + 1, sizeof *l->offsets);
     return l->offsets != NULL || td_error_no_memory(l->err);
 }
 
-/* Finds one storage at *pos (its number of elements, then the elements), and moves *pos behind it. */
+/* Finds one storage at *pos (its number of elements, then the elements), and moves *pos past it. */
 static bool place_storage(const struct legacy *l, td_pickle_ref key_ref, uint64_t *pos)
 {
     const struct td_pickle *keys = &l->pickles[PART_KEYS];
@@ -154,10 +154,10 @@ static bool place_storage(const struct legacy *l, td_pickle_ref key_ref, uint64_
     bool is_string = td_pickle_kind(keys, key_ref) == TD_PICKLE_STRING;
     size_t i = is_string ? td_torch_ids_find(&l->ids, td_text_n(key, len)) : l->ids.count;
     if (i == l->ids.count)
-        return refuse(l, PART_KEYS, key_ref, "the list of storages has a storage that no tensor refers to");
+        return refuse_pickle(l, PART_KEYS, key_ref, "the list of storages has a storage that no tensor refers to");
     const struct td_torch_storage *storage = &l->ids.storages[i];
     if (l->offsets[i] != 0)
-        return refuse(l, PART_KEYS, key_ref, "the list of storages has a storage twice");
+        return refuse_pickle(l, PART_KEYS, key_ref, "the list of storages has a storage twice");
     if (!td_input_read(l->input, *pos, count, sizeof count, l->err))
         return false;
     if (td_load_le64(count) != storage->numel)
@@ -178,13 +178,13 @@ static bool place_all(struct legacy *l)
     const struct td_pickle *keys = &l->pickles[PART_KEYS];
     uint64_t pos = keys->end;
     if (td_pickle_kind(keys, keys->root) != TD_PICKLE_LIST)
-        return refuse(l, PART_KEYS, keys->root, "the object is not followed by a list of storages");
+        return refuse_pickle(l, PART_KEYS, keys->root, "the object is not followed by a list of storages");
     uint32_t count = td_pickle_count(keys, keys->root);
     for (uint32_t i = 0; i < count; i++)
         if (!place_storage(l, td_pickle_item(keys, keys->root, i), &pos))
             return false;
     if (count != l->ids.count)
-        return refuse(l, PART_KEYS, keys->root, "the list of storages lacks a storage that a tensor refers to");
+        return refuse_pickle(l, PART_KEYS, keys->root, "the list of storages lacks a storage that a tensor refers to");
     return true; /* torch.load does not look at what follows, such as a second save */
 }
 
@@ -208,7 +208,7 @@ bool td_torch_parse_legacy(const struct td_input *input, const struct td_limits 
         .context = &l, .find = find_storage, .file_bytes = input->size_bytes, .is_legacy = true};
     const size_t arena_limit = manifest->arena.limit_bytes;
     td_error_init(&own);
-    bool ok = read_pickles(&l) && check_head(&l) && collect(&l) && place_all(&l) &&
+    bool ok = read_pickles(&l) && check_head(&l) && collect_storages(&l) && place_all(&l) &&
               td_torch_walk(&l.pickles[PART_OBJECT], l.pickles[PART_OBJECT].root, &places, "", manifest, l.err);
     forget_pickles(&l);
     td_torch_ids_fini(&l.ids);

@@ -19,8 +19,8 @@ uint64_t td_torch_metadata_bytes(const struct td_pickle *pickle, td_pickle_ref r
 /* Appends a value without parts, or an array of 1 or more such values, as JSON. Values without parts: None, a bool, a
  * number, a NumPy number, a text, bytes, a torch.device, a torch.dtype. Texts of more than 1,000 bytes and arrays of
  * more than 64 items are cut: {"length":N,"first":...}. An integer of more than 512 bits becomes {"reason":...}; text
- * that is not UTF-8 is escaped by td_utf8_escape. Returns false for any other value; what was appended is then
- * undefined. out->failed tells that memory was short. */
+ * that is not UTF-8 is escaped by td_utf8_escape. Returns false for any other value; the appended text is then
+ * undefined. out->failed is set when memory is short. */
 bool td_torch_write_metadata(const struct td_pickle *pickle, td_pickle_ref ref, struct td_buffer *out);
 
 #endif

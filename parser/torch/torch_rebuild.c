@@ -84,9 +84,9 @@ static enum td_torch_rebuild rebuild_of(const struct td_pickle *p, td_pickle_ref
     return TD_REBUILD_NONE;
 }
 
-/* Sets made->what to what the callable makes. When the callable wraps another call, goes on to that call and returns
- * true. */
-static bool unwrap(const struct td_pickle *p, struct td_torch_made *made, td_pickle_ref *callable)
+/* Sets made->what to the kind of object that the callable makes. When the callable wraps another call, advances to that
+ * call and returns true. */
+static bool unwrap_callable(const struct td_pickle *p, struct td_torch_made *made, td_pickle_ref *callable)
 {
     made->what = rebuild_of(p, *callable);
     if (made->what == TD_REBUILD_FROM_TYPE) {
@@ -110,7 +110,7 @@ struct td_torch_made td_torch_unwrap_tensor(const struct td_pickle *p, td_pickle
     struct td_torch_made made = {.call = ref, .args = td_pickle_args(p, ref)};
     td_pickle_ref callable = td_pickle_callable(p, ref);
     int wrappers = 0;
-    while (wrappers < WRAPPERS_MAX && unwrap(p, &made, &callable))
+    while (wrappers < WRAPPERS_MAX && unwrap_callable(p, &made, &callable))
         wrappers++;
     if (wrappers == WRAPPERS_MAX || td_pickle_kind(p, made.args) != TD_PICKLE_TUPLE)
         made.what = TD_REBUILD_NONE;

@@ -29,7 +29,7 @@ enum td_torch_rebuild {
  * list or tuple too. */
 td_pickle_ref td_torch_unwrap_tag(const struct td_pickle *pickle, td_pickle_ref ref);
 
-/* Returns the same, and sets *call to the innermost of these calls; leaves *call alone when there is none. The call
+/* Returns the same, and sets *call to the innermost of these calls; leaves *call alone without such calls. The call
  * copied the inner value when it ran, so items that were added to that value later are not part of the result. */
 td_pickle_ref td_torch_unwrap_call(const struct td_pickle *pickle, td_pickle_ref ref, td_pickle_ref *call);
 

@@ -143,7 +143,7 @@ static bool place_tensor(struct td_torch_walker *w, struct td_tensor *tensor, td
         place.nbytes = storage.view_numel * storage.dtype->block_bytes;
     }
     if (!td_add_u64(place.begin, bytes, &tensor->offset))
-        return tensor_refuse(w, tensor, offset_ref, "it lies past 2^64-1");
+        return tensor_refuse(w, tensor, offset_ref, "it is past 2^64-1");
     tensor->reason = place.reason;
     tensor->coding = place.coding;
     set_byte_order(w, &storage, tensor);
@@ -152,7 +152,7 @@ static bool place_tensor(struct td_torch_walker *w, struct td_tensor *tensor, td
 
 /* Reads _rebuild_tensor(storage, offset, size, stride), v2(..., requires_grad, hooks, metadata), v3(..., dtype,
  * metadata) or _rebuild_qtensor(storage, offset, size, stride, quantizer, ...). dtype_at and metadata_at are indices of
- * arguments; 0: there is none. */
+ * arguments; 0: no such argument. */
 static bool read_strided(struct td_torch_walker *w, td_pickle_ref args, uint32_t dtype_at, uint32_t metadata_at)
 {
     const struct td_pickle *p = w->pickle;
@@ -195,7 +195,7 @@ static bool read_quantizer(struct td_torch_walker *w, size_t at, td_pickle_ref q
     td_pickle_ref axis_ref = td_pickle_item(p, quantizer, 3);
     int64_t axis = 0;
     if (!is_quantizer(p, quantizer))
-        return tensor_refuse(w, tensor, quantizer, "its quantizer is none that torch can load");
+        return tensor_refuse(w, tensor, quantizer, "torch cannot load its quantizer");
     if (axis_ref == TD_PICKLE_NIL)
         return w->visit_part(w, td_pickle_item(p, quantizer, 1), "q_scale") &&
                w->visit_part(w, td_pickle_item(p, quantizer, 2), "q_zero_point");
@@ -456,7 +456,7 @@ static bool is_settled(const struct td_pickle *p, td_pickle_ref ref, td_pickle_r
 }
 
 /* Refuses arguments that grew after the call. Looks at 64 arguments and 64 parts of each: no argument that is read has
- * more parts or lies deeper. */
+ * more parts or is nested deeper. */
 static bool check_settled(const struct td_torch_walker *w, const struct td_torch_made *made)
 {
     const struct td_pickle *p = w->pickle;

@@ -1,7 +1,7 @@
 /* The plan. A stack of frames, one for each container on the path to the present value, takes the place of recursion:
- * step() takes the next part of the topmost container, adds its key to the path, and visits it. A visited value is a
- * tensor (torch_tensor), a value to show as metadata, or a container, which gets a frame. A module's parts come in the
- * order of nn.Module.state_dict().
+ * step_frame() takes the next part of the topmost container, adds its key to the path, and visits it. A visited value
+ * is a tensor (torch_tensor), a value to show as metadata, or a container, which gets a frame. A module's parts come in
+ * the order of nn.Module.state_dict().
  *
  * What is hard: values are shared, so a graph of a few hundred bytes can unfold to 2^40 paths. A container on the
  * present path is marked and not entered again, and everything that costs time or memory is charged against budgets in
@@ -46,7 +46,7 @@ struct td_torch_frame {
 };
 
 /* Takes `values` visits from the budget. Every value that is looked at counts, also when sharing leads to it again. */
-static bool charge(struct td_torch_walker *w, td_pickle_ref at, uint64_t values)
+static bool charge_values(struct td_torch_walker *w, td_pickle_ref at, uint64_t values)
 {
     if (values > w->visits_left)
         return td_torch_refuse(w->err, w->pickle, at, "values are shared so often that they unfold without end");
@@ -87,22 +87,23 @@ static bool add_metadata(struct td_torch_walker *w, td_pickle_ref ref, bool *don
 {
     struct td_buffer json;
     uint32_t items = td_torch_is_array(w->pickle, ref) ? td_pickle_count(w->pickle, ref) : 0;
-    if (!charge(w, ref, items) || !charge(w, ref, td_torch_metadata_bytes(w->pickle, ref) / TEXT_BYTES_PER_VISIT))
+    if (!charge_values(w, ref, items) ||
+        !charge_values(w, ref, td_torch_metadata_bytes(w->pickle, ref) / TEXT_BYTES_PER_VISIT))
         return false;
     td_buffer_init(&json);
     *done = td_torch_write_metadata(w->pickle, ref, &json);
     bool ok = !json.failed || td_error_no_memory(w->err);
-    ok = ok && charge(w, ref, json.len / TEXT_BYTES_PER_VISIT) && (!*done || push_metadata(w, &json));
+    ok = ok && charge_values(w, ref, json.len / TEXT_BYTES_PER_VISIT) && (!*done || push_metadata(w, &json));
     td_buffer_fini(&json);
     return ok;
 }
 
 /* ---- the walk ------------------------------------------------------------------------------------------ */
 
-static bool push(struct td_torch_walker *w, const struct td_torch_frame *frame)
+static bool push_frame(struct td_torch_walker *w, const struct td_torch_frame *frame)
 {
     if (w->depth == DEPTH_MAX)
-        return td_torch_refuse(w->err, w->pickle, frame->ref, "containers lie more than 1,000 deep");
+        return td_torch_refuse(w->err, w->pickle, frame->ref, "containers are nested more than 1,000 deep");
     if (!TD_ARRAY_GROW(w->frames, w->depth, w->frame_capacity, w->err))
         return false;
     w->frames[w->depth++] = *frame;
@@ -162,16 +163,16 @@ static bool path_add(struct td_torch_walker *w, td_pickle_ref key, uint32_t inde
     size_t before = w->path.len;
     if (!frame->is_root)
         td_buffer_putc(&w->path, '.');
-    if (td_pickle_kind(w->pickle, key) == TD_PICKLE_TUPLE && !charge(w, at, td_pickle_count(w->pickle, key)))
+    if (td_pickle_kind(w->pickle, key) == TD_PICKLE_TUPLE && !charge_values(w, at, td_pickle_count(w->pickle, key)))
         return false;
     if (!td_torch_write_key(w->pickle, key, PATH_MAX_BYTES, &w->path))
         td_buffer_u64(&w->path, index);
-    return check_path(w, at) && charge(w, at, (w->path.len - before) / TEXT_BYTES_PER_VISIT);
+    return check_path(w, at) && charge_values(w, at, (w->path.len - before) / TEXT_BYTES_PER_VISIT);
 }
 
 /* Takes one visit from the budget for work without a visit. Returns false, without an error, when nothing is left: the
  * next visit then fails. */
-static bool spend(struct td_torch_walker *w)
+static bool spend_step(struct td_torch_walker *w)
 {
     if (w->visits_left == 0)
         return false;
@@ -196,7 +197,7 @@ static bool is_unsaved(struct td_torch_walker *w, td_pickle_ref module, td_pickl
     size_t len;
     size_t other_len;
     const char *text = td_pickle_text(p, name, &len);
-    for (uint32_t i = 0; text != NULL && i < td_pickle_count(p, names) && spend(w); i++) {
+    for (uint32_t i = 0; text != NULL && i < td_pickle_count(p, names) && spend_step(w); i++) {
         const char *other = td_pickle_text(p, td_pickle_item(p, names, i), &other_len);
         if (other != NULL && other_len == len && memcmp(other, text, len) == 0)
             return true;
@@ -217,7 +218,7 @@ static td_pickle_ref next_of_module(struct td_torch_walker *w, struct td_torch_f
             td_pickle_ref value = td_pickle_map_value(p, &map, frame->next++);
             bool left_out =
                 td_pickle_kind(p, value) == TD_PICKLE_NONE || (frame->stage == 1 && is_unsaved(w, frame->ref, *key));
-            if (!left_out || !spend(w))
+            if (!left_out || !spend_step(w))
                 return value;
         }
     }
@@ -250,7 +251,7 @@ static bool check_module(const struct td_torch_walker *w, td_pickle_ref module)
 }
 
 /* Begins to walk a container, unless the walk is in that container already. */
-static bool enter(struct td_torch_walker *w, td_pickle_ref ref, bool is_root)
+static bool enter_value(struct td_torch_walker *w, td_pickle_ref ref, bool is_root)
 {
     struct td_torch_frame frame;
     if (!open_frame(w, ref, &frame) || !td_pickle_mark(w->pickle, frame.ref))
@@ -258,7 +259,7 @@ static bool enter(struct td_torch_walker *w, td_pickle_ref ref, bool is_root)
     if (frame.is_module && !check_module(w, ref))
         return false;
     frame.is_root = is_root;
-    return push(w, &frame);
+    return push_frame(w, &frame);
 }
 
 /* Enters the attributes of an object: a dict, or, for a class with slots, a pair of dicts, the first often None. */
@@ -268,12 +269,12 @@ static bool enter_state(struct td_torch_walker *w, td_pickle_ref state, bool is_
     td_pickle_ref slots = td_pickle_item(p, state, 1);
     if (td_pickle_kind(p, state) == TD_PICKLE_TUPLE && td_pickle_count(p, state) == 2 &&
         td_pickle_kind(p, slots) == TD_PICKLE_DICT)
-        return enter(w, slots, is_root) && enter(w, td_pickle_item(p, state, 0), is_root);
-    return enter(w, state, is_root);
+        return enter_value(w, slots, is_root) && enter_value(w, td_pickle_item(p, state, 0), is_root);
+    return enter_value(w, state, is_root);
 }
 
 /* Visits one value under the present path. */
-static bool visit(struct td_torch_walker *w, td_pickle_ref ref)
+static bool visit_value(struct td_torch_walker *w, td_pickle_ref ref)
 {
     const struct td_pickle *p = w->pickle;
     bool done = false;
@@ -281,7 +282,7 @@ static bool visit(struct td_torch_walker *w, td_pickle_ref ref)
     bool in_module = w->depth > 0 && w->frames[w->depth - 1].is_module;
     if (w->path.failed)
         return td_error_no_memory(w->err);
-    if (!charge(w, ref, 1) || !check_memory(w, ref))
+    if (!charge_values(w, ref, 1) || !check_memory(w, ref))
         return false;
     ref = td_torch_unwrap_tag(p, ref);
     if (td_pickle_kind(p, ref) == TD_PICKLE_PERSISTENT)
@@ -297,11 +298,11 @@ static bool visit(struct td_torch_walker *w, td_pickle_ref ref)
     /* The attributes of an OrderedDict are not walked: they are a state_dict()'s _metadata, the versions of modules. */
     bool has_state = td_pickle_kind(p, ref) == TD_PICKLE_OBJECT && !is_module(p, ref) &&
                      !td_pickle_is_call(p, ref, "collections", "OrderedDict");
-    return (!has_state || enter_state(w, td_pickle_state(p, ref), is_root)) && enter(w, ref, is_root);
+    return (!has_state || enter_state(w, td_pickle_state(p, ref), is_root)) && enter_value(w, ref, is_root);
 }
 
 /* Visits the next part of the topmost container, or removes the container when it has no more. */
-static bool step(struct td_torch_walker *w)
+static bool step_frame(struct td_torch_walker *w)
 {
     struct td_torch_frame *frame = &w->frames[w->depth - 1];
     td_pickle_ref key;
@@ -313,7 +314,7 @@ static bool step(struct td_torch_walker *w)
         w->depth--;
         return true;
     }
-    return path_add(w, key, index) && visit(w, part);
+    return path_add(w, key, index) && visit_value(w, part);
 }
 
 static bool visit_part(struct td_torch_walker *w, td_pickle_ref ref, const char *name)
@@ -326,9 +327,9 @@ static bool visit_part(struct td_torch_walker *w, td_pickle_ref ref, const char 
     if (path_len > 0)
         td_buffer_putc(&w->path, '.');
     td_buffer_puts(&w->path, name);
-    bool ok = check_path(w, ref) && (ref == TD_PICKLE_NIL || visit(w, ref));
+    bool ok = check_path(w, ref) && (ref == TD_PICKLE_NIL || visit_value(w, ref));
     while (ok && w->depth > depth)
-        ok = step(w);
+        ok = step_frame(w);
     w->path.len = path_len;
     w->parts_depth--;
     return ok;
@@ -351,8 +352,8 @@ static bool add_duplicates(struct td_torch_walker *w)
     return ok;
 }
 
-static struct td_torch_walker begin(struct td_pickle *pickle, const struct td_torch_places *places,
-                                    uint64_t visits_free, struct td_manifest *manifest, struct td_error *err)
+static struct td_torch_walker begin_walk(struct td_pickle *pickle, const struct td_torch_places *places,
+                                         uint64_t visits_free, struct td_manifest *manifest, struct td_error *err)
 {
     /* a packed pickle counts no more than its file, which may hold little else */
     uint64_t bytes = pickle->end < places->file_bytes ? pickle->end : places->file_bytes;
@@ -371,7 +372,7 @@ static struct td_torch_walker begin(struct td_pickle *pickle, const struct td_to
     return w;
 }
 
-static void end(struct td_torch_walker *w)
+static void end_walk(struct td_torch_walker *w)
 {
     td_buffer_fini(&w->path);
     free(w->frames);
@@ -380,15 +381,15 @@ static void end(struct td_torch_walker *w)
 bool td_torch_walk(struct td_pickle *pickle, td_pickle_ref root, const struct td_torch_places *places,
                    const char *prefix, struct td_manifest *manifest, struct td_error *err)
 {
-    struct td_torch_walker w = begin(pickle, places, VISITS_FREE, manifest, err);
+    struct td_torch_walker w = begin_walk(pickle, places, VISITS_FREE, manifest, err);
     td_buffer_puts(&w.path, prefix);
-    bool ok = add_duplicates(&w) && visit(&w, root);
+    bool ok = add_duplicates(&w) && visit_value(&w, root);
     if (ok && *prefix == '\0' && manifest->tensor_count == 1)
         manifest->bare = true; /* the root is a tensor: the contents of a container are visited below */
     while (ok && w.depth > 0)
-        ok = step(&w);
+        ok = step_frame(&w);
     ok = ok && td_manifest_note_omitted(w.manifest, w.omitted, w.err) && check_memory(&w, root);
-    end(&w);
+    end_walk(&w);
     return ok;
 }
 
@@ -396,8 +397,8 @@ bool td_torch_read_root(struct td_pickle *pickle, td_pickle_ref root, const stru
                         struct td_manifest *manifest, struct td_error *err)
 {
     bool done;
-    struct td_torch_walker w = begin(pickle, places, VISITS_FREE_ALONE, manifest, err);
+    struct td_torch_walker w = begin_walk(pickle, places, VISITS_FREE_ALONE, manifest, err);
     bool ok = td_torch_read_tensor(&w, td_torch_unwrap_tag(pickle, root), &done);
-    end(&w);
+    end_walk(&w);
     return ok;
 }

@@ -15,7 +15,7 @@
 struct td_torch_frame; /* in torch_walk.c */
 struct td_torch_walker;
 
-/* Walks all of a part at once, under the present path with ".name" behind it, which is removed afterwards. NIL lists
+/* Walks all of a part at once, under the present path with ".name" after it, which is removed afterwards. NIL lists
  * nothing. */
 typedef bool td_torch_part_fn(struct td_torch_walker *w, td_pickle_ref ref, const char *name);
 

@@ -16,7 +16,7 @@ static struct td_text entry_name(const void *context, size_t i)
 }
 
 /* Fills *zip: drops folders, sorts the names and refuses a name that occurs twice. */
-static bool finish(struct td_zip_reader *r, struct td_zip *zip)
+static bool finish_directory(struct td_zip_reader *r, struct td_zip *zip)
 {
     size_t count = 0;
     for (size_t i = 0; i < r->count; i++)
@@ -70,7 +70,7 @@ static bool read_archive(struct td_zip_reader *r, struct td_zip *zip)
     size_t arena_limit = r->arena->limit_bytes;
     *zip = (struct td_zip){0};
     bool ok = td_zip_find_end(r) && load_directory(r) && td_zip_read_directory(r) && td_zip_place_members(r) &&
-              finish(r, zip);
+              finish_directory(r, zip);
     r->arena->limit_bytes = arena_limit;
     free(r->local);
     free(r->central_at);
@@ -109,7 +109,7 @@ const struct td_zip_entry *td_zip_find(const struct td_zip *zip, struct td_text 
 
 /* ---- PyTorch's rules ---- */
 
-static uint8_t fold(char c)
+static uint8_t fold_case(char c)
 {
     return (uint8_t)(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c);
 }
@@ -117,8 +117,8 @@ static uint8_t fold(char c)
 static int compare_folded(const struct td_zip_entry *a, const struct td_zip_entry *b)
 {
     for (uint32_t i = 0; i < a->name_len && i < b->name_len; i++)
-        if (fold(a->name[i]) != fold(b->name[i]))
-            return fold(a->name[i]) < fold(b->name[i]) ? -1 : 1;
+        if (fold_case(a->name[i]) != fold_case(b->name[i]))
+            return fold_case(a->name[i]) < fold_case(b->name[i]) ? -1 : 1;
     return (a->name_len > b->name_len) - (a->name_len < b->name_len);
 }
 

@@ -46,7 +46,7 @@ const struct td_zip_entry *td_zip_find(const struct td_zip *zip, struct td_text 
 /* Refuses two names that differ only in the case of ASCII letters: PyTorch's reader ignores the case. */
 bool td_zip_check_case(const struct td_zip *zip, struct td_error *err);
 
-/* Refuses members outside of the first member's folder: all members of a PyTorch file lie in one folder, named after
+/* Refuses members outside of the first member's folder: all members of a PyTorch file are in one folder, named after
  * the file or "archive". Sets *root_len to the length of the folder's name and its slash. */
 bool td_zip_check_root(const struct td_zip *zip, size_t *root_len, struct td_error *err);
 

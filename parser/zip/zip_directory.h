@@ -25,7 +25,7 @@ bool td_zip_read_directory(struct td_zip_reader *r);
 /* Returns the fields of the directory record that begins at p. */
 struct td_zip_central td_zip_load_central(const uint8_t *p);
 
-/* Finds the zip64 field in extra[0..len) and sets *data and *data_len; *data is NULL when there is none. Fewer than
+/* Finds the zip64 field in extra[0..len) and sets *data and *data_len; *data is NULL without a zip64 field. Fewer than
  * four bytes at the end are padding, as for Python's zipfile. Returns false, without an error, when a field runs past
  * the end or there are two zip64 fields. */
 bool td_zip_find_extra64(const uint8_t *extra, size_t len, const uint8_t **data, size_t *data_len);

@@ -99,7 +99,7 @@ static bool read_near(struct td_zip_reader *r, uint64_t off, void *out, size_t l
     return true;
 }
 
-/* Reads a member's local header into r->local, which has room for it. The header must lie before `end`. */
+/* Reads a member's local header into r->local, which has room for it. The header must end before `end`. */
 static bool read_local(struct td_zip_reader *r, const struct td_zip_entry *e, uint64_t end)
 {
     uint64_t bytes = TD_ZIP_LOCAL_BYTES + (uint64_t)e->name_len;

@@ -19,7 +19,7 @@ struct unpacking {
 };
 
 /* Gives the stream the next stored bytes; none when all are read. */
-static bool refill(struct unpacking *u)
+static bool refill_input(struct unpacking *u)
 {
     uint64_t left = u->entry->stored_bytes - u->read_bytes;
     size_t len = left < sizeof u->chunk ? (size_t)left : sizeof u->chunk;
@@ -31,7 +31,7 @@ static bool refill(struct unpacking *u)
     return true;
 }
 
-static bool damaged(const struct unpacking *u, const char *how)
+static bool refuse_damaged(const struct unpacking *u, const char *how)
 {
     uint64_t at = u->entry->offset + u->read_bytes - u->stream.avail_in;
     return td_error_at(u->err, TD_INVALID_ARGUMENT, at, "zip member \"%.96s\": its deflated bytes %s", u->entry->name,
@@ -39,12 +39,12 @@ static bool damaged(const struct unpacking *u, const char *how)
 }
 
 /* Unpacks out_len bytes to out. Sets *ended when the stream has ended. */
-static bool unpack(struct unpacking *u, uint8_t *out, size_t out_len, bool *ended)
+static bool unpack_bytes(struct unpacking *u, uint8_t *out, size_t out_len, bool *ended)
 {
     size_t done = 0;
     int status = Z_OK;
     while (done < out_len && status == Z_OK) {
-        if (u->stream.avail_in == 0 && !refill(u))
+        if (u->stream.avail_in == 0 && !refill_input(u))
             return false;
         uInt room = out_len - done < UINT_MAX ? (uInt)(out_len - done) : UINT_MAX;
         u->stream.next_out = out + done;
@@ -56,10 +56,10 @@ static bool unpack(struct unpacking *u, uint8_t *out, size_t out_len, bool *ende
     if (status == Z_MEM_ERROR)
         return td_error_no_memory(u->err);
     if (status == Z_BUF_ERROR)
-        return damaged(u, "end too early");
+        return refuse_damaged(u, "end too early");
     if (status != Z_OK && status != Z_STREAM_END)
-        return damaged(u, u->stream.msg != NULL ? u->stream.msg : "are damaged");
-    return done == out_len || damaged(u, "unpack to fewer than the directory says");
+        return refuse_damaged(u, u->stream.msg != NULL ? u->stream.msg : "are damaged");
+    return done == out_len || refuse_damaged(u, "unpack to fewer than the directory says");
 }
 
 /* Checks, once all bytes are unpacked, that the stream ends here and with the last stored byte. */
@@ -67,19 +67,19 @@ static bool unpack_end(struct unpacking *u, bool ended)
 {
     uint8_t more;
     while (!ended) {
-        if (u->stream.avail_in == 0 && !refill(u))
+        if (u->stream.avail_in == 0 && !refill_input(u))
             return false;
         u->stream.next_out = &more;
         u->stream.avail_out = 1;
         int status = inflate(&u->stream, Z_NO_FLUSH);
         if (u->stream.avail_out == 0)
-            return damaged(u, "unpack to more than the directory says");
+            return refuse_damaged(u, "unpack to more than the directory says");
         if (status != Z_OK && status != Z_STREAM_END)
-            return damaged(u, "have no end");
+            return refuse_damaged(u, "have no end");
         ended = status == Z_STREAM_END;
     }
     if (u->stream.avail_in != 0 || u->read_bytes != u->entry->stored_bytes)
-        return damaged(u, "end before the stored bytes do");
+        return refuse_damaged(u, "end before the stored bytes do");
     return true;
 }
 
@@ -109,7 +109,7 @@ static bool inflate_member(const struct td_input *input, const struct td_zip_ent
         (void)td_error_no_memory(err);
     } else {
         bool ended;
-        ok = unpack(u, out, len, &ended) && (!whole || unpack_end(u, ended));
+        ok = unpack_bytes(u, out, len, &ended) && (!whole || unpack_end(u, ended));
         (void)inflateEnd(&u->stream);
     }
     free(u);

@@ -134,7 +134,7 @@ BAD = {
     (b'"sizes": [{"as_int": 4}, {"as_int": 3}]', b'"sizes": [{"as_int": 4}, {"as_int": 300}]', "leaves its storage"),
     "negative": (b'"storage_offset": {"as_int": 0}', b'"storage_offset": {"as_int": -1}', "whole number"),
     "symbolic": (b'"storage_offset": {"as_int": 0}', b'"storage_offset": {"as_name": "s0"}', "not a number"),
-    "huge": (b'"storage_offset": {"as_int": 0}', b'"storage_offset": {"as_int": 9223372036854775807}', "lies past"),
+    "huge": (b'"storage_offset": {"as_int": 0}', b'"storage_offset": {"as_int": 9223372036854775807}', "is past"),
     "twice": (b'"use_pickle": false', b'"use_pickle": false, "use_pickle": true', "twice"),
     "no_json": (b'"config"', b'config', "expected"),
 }

@@ -138,7 +138,7 @@ static bool read_stream(struct builder *b)
     for (;;) {
         struct td_error inner = TD_ERROR_INIT;
         if (!td_arrow_message_read(&b->reader, at, end, &message, &inner))
-            return fail_in(b, "the message behind record batches, of which there are", b->batch_count, &inner);
+            return fail_in(b, "the message after the last record batch, batches so far:", b->batch_count, &inner);
         if (message.type == TD_ARROW_END)
             return true;
         if (!add_message(b, &message))
@@ -315,7 +315,7 @@ static bool end_texts(struct builder *b)
     return true;
 }
 
-static bool run(struct builder *b)
+static bool index_messages(struct builder *b)
 {
     char first[MAGIC_BYTES];
     const struct td_input *data = &b->build->files->data;
@@ -339,7 +339,7 @@ static bool build_index(const struct td_row_build *build, struct td_row_index *o
         .input = &build->files->data, .budget = &b.budget, .max_metadata_bytes = build->limits->max_header_bytes};
     td_buffer_init_budget(&b.columns, &b.budget);
     td_buffer_init_budget(&b.traits, &b.budget);
-    bool ok = run(&b);
+    bool ok = index_messages(&b);
     td_arrow_schema_fini(&b.schema);
     td_arrow_reader_fini(&b.reader);
     td_buffer_fini(&b.columns);

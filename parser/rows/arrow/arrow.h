@@ -8,12 +8,12 @@
  * have 0 rows, then those of the record batches, which may have 0 rows, each in the order in which they apply:
  *
  *     {offset of the message, its bytes, rows, bytes up to its body, first row, 0}                of a record batch
- *     {offset of the message, its bytes, 0, bytes up to its body, first batch, batch behind}      of a dictionary batch
+ *     {offset of the message, its bytes, 0, bytes up to its body, first batch, end batch}        of a dictionary batch
  *
- * A dictionary batch is needed for the record batches from `first batch` on, as far as `batch behind`, before which
- * another one replaces it (UINT64_MAX: none does). params[1]: number of dictionary batches; params[2], params[3]:
- * offset and bytes of the schema message; params[4]: enum td_arrow_obstacle, why rows cannot be cut (arrow_cut.h),
- * which `reason` says too; params[5]: why they cannot be gathered. Batches can be sent whole in any case. */
+ * A dictionary batch applies to the record batches from `first batch` up to but without `end batch`, where another
+ * dictionary batch replaces it (UINT64_MAX: no other one does). params[1]: number of dictionary batches; params[2],
+ * params[3]: offset and bytes of the schema message; params[4]: enum td_arrow_obstacle, why rows cannot be cut
+ * (arrow_cut.h), as in `reason`; params[5]: why they cannot be gathered. Batches can be sent whole in any case. */
 #ifndef TD_PARSER_ROWS_ARROW_ARROW_H
 #define TD_PARSER_ROWS_ARROW_ARROW_H
 
@@ -28,7 +28,7 @@ enum {
     TD_ARROW_ROWS,
     TD_ARROW_METADATA,
     TD_ARROW_FIRST,  /* first row, or first batch */
-    TD_ARROW_BEHIND, /* batch behind the last one */
+    TD_ARROW_BEHIND, /* the batch after the last one that the dictionary batch applies to */
 };
 
 /* The params of an index. */

@@ -86,7 +86,7 @@ bool td_arrow_answer_end(struct td_arrow_answer *answer, struct td_error *err)
 
 /* ---- the file ---- */
 
-static bool changed(struct td_error *err)
+static bool refuse_changed_file(struct td_error *err)
 {
     return td_error_set(err, TD_UNAVAILABLE, "the file is not the one whose rows were found; try again");
 }
@@ -103,7 +103,7 @@ bool td_arrow_source_open(const struct td_row_index *index, const struct td_row_
         !td_range_within(params[TD_ARROW_PARAM_SCHEMA], params[TD_ARROW_PARAM_SCHEMA_BYTES], index->data_bytes))
         return td_error_set(err, TD_INVALID_ARGUMENT, "not an index of an Arrow file");
     if (files->data.size_bytes != index->data_bytes)
-        return changed(err);
+        return refuse_changed_file(err);
     out->dictionary_count = params[TD_ARROW_PARAM_DICTIONARIES];
     out->batch_count = index->word_count / TD_ARROW_WORDS - out->dictionary_count;
     out->dictionaries = index->words;
@@ -134,11 +134,11 @@ bool td_arrow_source_read_schema(struct td_arrow_source *source, struct td_error
     if (!td_arrow_message_read(&source->reader, begin, begin + params[TD_ARROW_PARAM_SCHEMA_BYTES], &message, err))
         return false;
     if (message.type != TD_ARROW_SCHEMA)
-        return changed(err);
+        return refuse_changed_file(err);
     if (!td_arrow_schema_read(&message.metadata, &message.header, &source->answer->budget, NULL, &source->schema, err))
         return false;
     if (source->schema.obstacle != TD_ARROW_NO_OBSTACLE)
-        return changed(err);
+        return refuse_changed_file(err);
     return td_row_memory_reserve(&source->spans, &source->span_capacity, source->schema.node_count,
                                  sizeof *source->spans, &source->answer->budget, err);
 }
@@ -169,11 +169,11 @@ bool td_arrow_source_load(struct td_arrow_source *source, uint64_t number, struc
                                block[TD_ARROW_OFFSET] + block[TD_ARROW_BYTES_WORD], &message, err))
         return false;
     if (message.type != TD_ARROW_BATCH)
-        return changed(err);
+        return refuse_changed_file(err);
     if (!td_arrow_batch_read(&message, out, err))
         return false;
     if (out->rows != block[TD_ARROW_ROWS])
-        return changed(err);
+        return refuse_changed_file(err);
     return td_arrow_batch_check(&source->schema, out, err);
 }
 

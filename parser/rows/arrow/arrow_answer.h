@@ -1,5 +1,5 @@
-/* An IPC stream of Arrow that is made of pieces of a file and of memory, and the file that it is made of: what cutting
- * and gathering (arrow_cut.h) share. */
+/* An IPC stream of Arrow that consists of pieces of a file and of memory, and that file. Cutting and gathering
+ * (arrow_cut.h) share these types. */
 #ifndef TD_PARSER_ROWS_ARROW_ARROW_ANSWER_H
 #define TD_PARSER_ROWS_ARROW_ARROW_ANSWER_H
 
@@ -26,8 +26,8 @@ struct td_arrow_answer {
     struct td_arrow_piece *pieces; /* in the order of the stream; owned */
     size_t piece_count, piece_capacity;
     uint64_t bytes;      /* of the stream */
-    bool without_schema; /* the stream goes on from another answer with the same schema; set by the caller */
-    bool without_end;    /* another answer with the same schema goes on; set by the caller */
+    bool without_schema; /* the stream continues another answer with the same schema; set by the caller */
+    bool without_end;    /* another answer with the same schema follows; set by the caller */
 };
 
 /* Begins an answer that may take limit_bytes of memory. Call td_arrow_answer_fini afterwards. */

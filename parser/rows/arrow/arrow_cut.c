@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Appends the dictionary batches that the record batch needs, from number *next on, and moves *next behind them. */
+/* Appends the dictionary batches that the record batch needs, from number *next on, and moves *next past them. */
 static bool add_dictionaries(struct td_arrow_source *source, uint64_t batch, uint64_t *next, struct td_error *err)
 {
     for (; *next < source->dictionary_count; (*next)++) {

@@ -8,7 +8,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* What a node of the record batch has so far. */
+/* The counts of one node of the record batch so far. */
 struct node {
     uint64_t items, nulls;
     uint64_t inner; /* items of the child, or bytes */
@@ -27,7 +27,7 @@ struct gather {
     struct td_error *err;
 };
 
-static bool begin(struct gather *g)
+static bool begin_gather(struct gather *g)
 {
     const struct td_arrow_schema *schema = &g->source.schema;
     struct td_budget *budget = &g->source.answer->budget;
@@ -43,7 +43,7 @@ static bool begin(struct gather *g)
     return true;
 }
 
-static void end(struct gather *g)
+static void end_gather(struct gather *g)
 {
     struct td_budget *budget = &g->source.answer->budget;
     for (size_t i = 0; i < g->buffer_capacity; i++)
@@ -267,7 +267,7 @@ static bool gather_rows(struct gather *g, const uint64_t *rows, size_t count)
             g->err, TD_INVALID_ARGUMENT,
             "%zu rows of %zu columns and their parts are too many to gather at once: ask for fewer rows", count,
             g->source.schema.node_count);
-    return begin(g) && add_dictionaries(g) && add_rows(g, rows, count);
+    return begin_gather(g) && add_dictionaries(g) && add_rows(g, rows, count);
 }
 
 bool td_arrow_gather(const struct td_row_index *index, const struct td_row_files *files, const uint64_t *rows,
@@ -276,6 +276,6 @@ bool td_arrow_gather(const struct td_row_index *index, const struct td_row_files
     struct gather g = {.err = err};
     bool ok = td_arrow_source_open(index, files, out, &g.source, err) && gather_rows(&g, rows, count) &&
               td_arrow_answer_end(out, err);
-    end(&g);
+    end_gather(&g);
     return ok;
 }

@@ -78,7 +78,7 @@ bool td_arrow_message_read(struct td_arrow_reader *reader, uint64_t offset, uint
     uint32_t len;
     *out = (struct td_arrow_message){.type = TD_ARROW_END, .offset = offset};
     if (offset > end || end > reader->input->size_bytes)
-        return td_error_set(err, TD_INVALID_ARGUMENT, "a message at %" PRIu64 ", behind the end of all at %" PRIu64,
+        return td_error_set(err, TD_INVALID_ARGUMENT, "a message at %" PRIu64 ", after the end of all at %" PRIu64,
                             offset, end);
     if (!read_prefix(reader->input, offset, end, out, &len, err))
         return false;
@@ -147,14 +147,14 @@ bool td_arrow_dictionary_read(const struct td_arrow_message *message, struct td_
 
 /* ---- writing ---- */
 
-static void store(uint8_t *out, uint64_t value, unsigned bytes)
+static void store_le(uint8_t *out, uint64_t value, unsigned bytes)
 {
     for (unsigned i = 0; i < bytes; i++)
         out[i] = (uint8_t)(value >> (8 * i));
 }
 
-/* Places in the flatbuffer, from its first byte. Numbers of 8 bytes, and what holds them, lie at multiples of 8. A
- * vector's count lies before its elements. */
+/* Places in the flatbuffer, from its first byte. Numbers of 8 bytes, and the tables and structs that hold them, start
+ * at multiples of 8. A vector's count precedes its elements. */
 enum {
     MESSAGE_VTABLE = 4, /* 12 bytes: for 4 fields */
     MESSAGE = 16,       /* 20 bytes: vtable, header, body length, version, header's type */
@@ -177,10 +177,10 @@ static size_t nodes_end(size_t node_count)
 
 static void write_vtable(uint8_t *out, unsigned bytes, unsigned table_bytes, const uint8_t *slots, unsigned slot_count)
 {
-    store(out, bytes, 2);
-    store(out + 2, table_bytes, 2);
+    store_le(out, bytes, 2);
+    store_le(out + 2, table_bytes, 2);
     for (unsigned i = 0; i < slot_count; i++)
-        store(out + 4 + 2 * (size_t)i, slots[i], 2);
+        store_le(out + 4 + 2 * (size_t)i, slots[i], 2);
 }
 
 void td_arrow_batch_write(uint8_t *out, int64_t version, uint64_t rows, size_t node_count, size_t buffer_count)
@@ -190,39 +190,39 @@ void td_arrow_batch_write(uint8_t *out, int64_t version, uint64_t rows, size_t n
     const size_t bytes = TD_ARROW_BATCH_FIXED_BYTES + TD_ARROW_PAIR_BYTES * (node_count + buffer_count);
     const size_t buffers = nodes_end(node_count) + 8;
     memset(out, 0, bytes);
-    store(out, CONTINUATION, 4);
-    store(out + 4, bytes - CONTINUED_BYTES, 4);
+    store_le(out, CONTINUATION, 4);
+    store_le(out + 4, bytes - CONTINUED_BYTES, 4);
     uint8_t *flat = out + CONTINUED_BYTES;
-    store(flat, MESSAGE, 4);
+    store_le(flat, MESSAGE, 4);
     write_vtable(flat + MESSAGE_VTABLE, 12, 20, message_slots, 4);
-    store(flat + MESSAGE, MESSAGE - MESSAGE_VTABLE, 4);
-    store(flat + MESSAGE + HEADER_AT, BATCH - MESSAGE - HEADER_AT, 4);
-    store(flat + MESSAGE + VERSION_AT, (uint64_t)version, 2);
-    store(flat + MESSAGE + TYPE_AT, TD_ARROW_BATCH, 1);
+    store_le(flat + MESSAGE, MESSAGE - MESSAGE_VTABLE, 4);
+    store_le(flat + MESSAGE + HEADER_AT, BATCH - MESSAGE - HEADER_AT, 4);
+    store_le(flat + MESSAGE + VERSION_AT, (uint64_t)version, 2);
+    store_le(flat + MESSAGE + TYPE_AT, TD_ARROW_BATCH, 1);
     write_vtable(flat + BATCH_VTABLE, 10, 20, batch_slots, 3);
-    store(flat + BATCH, BATCH - BATCH_VTABLE, 4);
-    store(flat + BATCH + NODES_AT, NODES - 4 - BATCH - NODES_AT, 4);
-    store(flat + BATCH + LENGTH_AT, rows, 8);
-    store(flat + BATCH + BUFFERS_AT, buffers - 4 - BATCH - BUFFERS_AT, 4);
-    store(flat + NODES - 4, node_count, 4);
-    store(flat + buffers - 4, buffer_count, 4);
+    store_le(flat + BATCH, BATCH - BATCH_VTABLE, 4);
+    store_le(flat + BATCH + NODES_AT, NODES - 4 - BATCH - NODES_AT, 4);
+    store_le(flat + BATCH + LENGTH_AT, rows, 8);
+    store_le(flat + BATCH + BUFFERS_AT, buffers - 4 - BATCH - BUFFERS_AT, 4);
+    store_le(flat + NODES - 4, node_count, 4);
+    store_le(flat + buffers - 4, buffer_count, 4);
 }
 
 void td_arrow_batch_set_body(uint8_t *out, uint64_t body_bytes)
 {
-    store(out + CONTINUED_BYTES + MESSAGE + BODY_LENGTH_AT, body_bytes, 8);
+    store_le(out + CONTINUED_BYTES + MESSAGE + BODY_LENGTH_AT, body_bytes, 8);
 }
 
 void td_arrow_batch_set_node(uint8_t *out, size_t i, uint64_t length, uint64_t null_count)
 {
     uint8_t *node = out + CONTINUED_BYTES + nodes_end(i);
-    store(node, length, 8);
-    store(node + 8, null_count, 8);
+    store_le(node, length, 8);
+    store_le(node + 8, null_count, 8);
 }
 
 void td_arrow_batch_set_buffer(uint8_t *out, size_t node_count, size_t i, uint64_t offset, uint64_t bytes)
 {
     uint8_t *buffer = out + CONTINUED_BYTES + nodes_end(node_count) + 8 + TD_ARROW_PAIR_BYTES * i;
-    store(buffer, offset, 8);
-    store(buffer + 8, bytes, 8);
+    store_le(buffer, offset, 8);
+    store_le(buffer + 8, bytes, 8);
 }

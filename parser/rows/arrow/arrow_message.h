@@ -37,8 +37,8 @@ struct td_arrow_message {
     struct td_flat_table header;
 };
 
-/* Reads the message at `offset` in an input of which `end` bytes (at most all) belong to messages. The whole message
- * lies before `end`. Errors: TD_INVALID_ARGUMENT with the position, TD_RESOURCE_EXHAUSTED, those of the input. */
+/* Reads the message at `offset` in an input; its first `end` bytes (at most all) belong to messages. The whole message
+ * is before `end`. Errors: TD_INVALID_ARGUMENT with the position, TD_RESOURCE_EXHAUSTED, those of the input. */
 bool td_arrow_message_read(struct td_arrow_reader *reader, uint64_t offset, uint64_t end, struct td_arrow_message *out,
                            struct td_error *err);
 
@@ -55,7 +55,7 @@ struct td_arrow_batch {
     int64_t version;
 };
 
-/* Reads the header of a TD_ARROW_BATCH. Checks only that the vectors lie within the metadata, and that the number of
+/* Reads the header of a TD_ARROW_BATCH. Checks only that the vectors are within the metadata, and that the number of
  * rows is not negative. Errors: TD_INVALID_ARGUMENT with the position. */
 bool td_arrow_batch_read(const struct td_arrow_message *message, struct td_arrow_batch *out, struct td_error *err);
 

@@ -85,9 +85,9 @@ struct walk {
 static const char *const obstacles[TD_ARROW_OBSTACLES] = {
     [TD_ARROW_COMPRESSED] = "the file's record batches are compressed; write it without compression",
     [TD_ARROW_BIG_ENDIAN] = "the file is big-endian",
-    [TD_ARROW_UNION] = "a column has a union type, of which rows are not cut",
-    [TD_ARROW_RUN_END] = "a column is run-end encoded, and of those rows are not cut",
-    [TD_ARROW_VIEW] = "a column has a view type (such as string_view), of which rows are not cut",
+    [TD_ARROW_UNION] = "a column has a union type, and rows of unions are not cut",
+    [TD_ARROW_RUN_END] = "a column is run-end encoded, and its rows are not cut",
+    [TD_ARROW_VIEW] = "a column has a view type (such as string_view), and rows of views are not cut",
     [TD_ARROW_UNKNOWN_TYPE] = "a column has a type that is not known",
     [TD_ARROW_REPLACED] = "the file replaces the values of a dictionary between its record batches",
 };
@@ -106,7 +106,7 @@ size_t td_arrow_buffers_of(enum td_arrow_layout layout)
     return counts[layout];
 }
 
-static bool wrong(const struct walk *walk, const struct td_flat_table *table, const char *what, int64_t value)
+static bool refuse_table(const struct walk *walk, const struct td_flat_table *table, const char *what, int64_t value)
 {
     return td_error_at(walk->err, TD_INVALID_ARGUMENT, walk->buffer->base + table->at, "%s: %" PRId64, what, value);
 }
@@ -121,7 +121,7 @@ static bool read_int(const struct walk *walk, const struct td_flat_table *table,
     if (!td_flat_signed(walk->buffer, table, 0, 4, 0, &width) || !td_flat_unsigned(walk->buffer, table, 1, 1, 0, &sign))
         return false;
     if (width != 8 && width != 16 && width != 32 && width != 64)
-        return wrong(walk, table, "bits of an integer, which are 8, 16, 32 or 64", width);
+        return refuse_table(walk, table, "bits of an integer, which are 8, 16, 32 or 64", width);
     *bits = (unsigned)width;
     *is_signed = sign != 0;
     return true;
@@ -132,13 +132,13 @@ static void write_int(struct td_buffer *text, unsigned bits, bool is_signed)
     td_buffer_printf(text, "%sint%u", is_signed ? "" : "u", bits);
 }
 
-/* Reads a number of a type that has to lie in [least, most]. */
+/* Reads a number of a type, which must be in [least, most]. */
 static bool read_detail(const struct walk *walk, const struct field *field, unsigned number, unsigned bytes,
                         int64_t absent, int64_t least, int64_t most, int64_t *out)
 {
     if (!td_flat_signed(walk->buffer, &field->details, number, bytes, absent, out))
         return false;
-    return (*out >= least && *out <= most) || wrong(walk, &field->details, "a number of a type is wrong", *out);
+    return (*out >= least && *out <= most) || refuse_table(walk, &field->details, "a number of a type is wrong", *out);
 }
 
 static const char *const units[] = {"s", "ms", "us", "ns"};
@@ -169,7 +169,7 @@ static bool read_number(struct walk *walk, const struct field *field, uint64_t *
             !read_detail(walk, field, 2, 4, 128, 32, 256, &bits))
             return false;
         if ((bits & (bits - 1)) != 0)
-            return wrong(walk, &field->details, "bits of a decimal, which are 32, 64, 128 or 256", bits);
+            return refuse_table(walk, &field->details, "bits of a decimal, which are 32, 64, 128 or 256", bits);
         *width = (uint64_t)bits;
         td_buffer_printf(&walk->text, "decimal%" PRId64 "(%" PRId64 ", %" PRId64 ")", bits, precision, scale);
         return true;
@@ -196,7 +196,7 @@ static bool read_time(struct walk *walk, const struct field *field, uint64_t *wi
         if (!read_detail(walk, field, 1, 4, 32, 32, 64, &bits))
             return false;
         if (bits != (unit < 2 ? 32 : 64))
-            return wrong(walk, &field->details, "bits of a time that do not fit its unit", bits);
+            return refuse_table(walk, &field->details, "bits of a time that do not fit its unit", bits);
         *width = (uint64_t)bits;
         td_buffer_printf(&walk->text, "time%" PRId64 "[%s]", bits, units[unit]);
         return true;
@@ -258,7 +258,7 @@ static bool read_sized(struct walk *walk, struct field *field, uint64_t *width)
 
 enum { LAYOUT_NONE = -1, ANY_CHILDREN = -1 };
 
-/* What is the same for all fields of a type. */
+/* The properties that all fields of a type share. */
 static const struct {
     int layout;
     int children;
@@ -325,7 +325,8 @@ static bool read_type(struct walk *walk, struct field *field, uint32_t parent)
     uint64_t width = types[field->type].width;
     const int layout = types[field->type].layout, children = types[field->type].children;
     if (children != ANY_CHILDREN && field->children.count != (uint32_t)children)
-        return wrong(walk, &field->details, "children of a field whose type has another number", field->children.count);
+        return refuse_table(walk, &field->details, "children of a field whose type has another number",
+                            field->children.count);
     bool ok = true;
     if (types[field->type].read != NULL)
         ok = types[field->type].read(walk, field, &width);
@@ -413,7 +414,7 @@ static void write_column(struct walk *walk, uint32_t i, struct td_text name)
     td_buffer_putc(walk->columns, '}');
 }
 
-/* Writes what stands behind the type of the level's child `i`. */
+/* Writes what stands after the type of the level's child `i`. */
 static bool write_behind(struct walk *walk, const struct level *level, uint32_t i, const struct field *child)
 {
     if (child->has_dictionary) {
@@ -517,10 +518,10 @@ static bool read_field(struct walk *walk, const struct level *level, uint32_t i,
         !td_flat_vector(buffer, &table, CHILDREN, 4, &out->children))
         return false;
     if (type == COLUMNS || type == ENTRIES)
-        return wrong(walk, &table, "a field has a type that there is not", (int64_t)type);
+        return refuse_table(walk, &table, "a field has a type that there is not", (int64_t)type);
     if (out->name.len > walk->name_bytes_left || !td_utf8_valid(out->name.p, out->name.len))
-        return wrong(walk, &table, "the name of a field is not UTF-8, or fields share names of many bytes",
-                     (int64_t)out->name.len);
+        return refuse_table(walk, &table, "the name of a field is not UTF-8, or fields share names of many bytes",
+                            (int64_t)out->name.len);
     walk->name_bytes_left -= out->name.len;
     out->is_nullable = is_nullable != 0;
     out->type = (enum type)type;
@@ -548,7 +549,8 @@ static bool enter_child(struct walk *walk)
         return false;
     if (level->field.type == MAP) {
         if (field.type != STRUCT || field.has_dictionary || field.children.count != 2)
-            return wrong(walk, &field.details, "a map's entries are not a struct of two fields", (int64_t)field.type);
+            return refuse_table(walk, &field.details, "a map's entries are not a struct of two fields",
+                                (int64_t)field.type);
         field.type = ENTRIES;
         level->entries = field.name;
     }
@@ -562,7 +564,7 @@ static bool enter_child(struct walk *walk)
 }
 
 /* Ends the innermost level, whose children are done. */
-static bool leave(struct walk *walk)
+static bool leave_level(struct walk *walk)
 {
     const struct level *level = &walk->levels[--walk->depth];
     if (walk->depth == 0)
@@ -609,7 +611,7 @@ bool td_arrow_schema_read(const struct td_flatbuffer *buffer, const struct td_fl
     bool ok = open_field(&walk, &root);
     while (ok && walk.depth > 0) {
         const struct level *level = &walk.levels[walk.depth - 1];
-        ok = (level->next < level->field.children.count ? enter_child(&walk) : leave(&walk)) && check_text(&walk);
+        ok = (level->next < level->field.children.count ? enter_child(&walk) : leave_level(&walk)) && check_text(&walk);
     }
     if (ok && columns != NULL) {
         td_buffer_putc(columns, ']');

@@ -64,7 +64,7 @@ static bool too_short(size_t buffer, uint64_t bytes, struct td_error *err)
 }
 
 /* Returns whether the buffer holds items [0, end) of so many bits. */
-static bool holds(const struct td_arrow_batch *batch, size_t buffer, uint64_t end, uint64_t bits)
+static bool holds_items(const struct td_arrow_batch *batch, size_t buffer, uint64_t end, uint64_t bits)
 {
     uint64_t needed;
     return td_mul_u64(end, bits, &needed) &&
@@ -88,7 +88,7 @@ static bool read_inner(const struct td_arrow_batch *batch, const struct td_input
     uint64_t at = td_arrow_buffer_at(batch, offsets), end;
     if (span->length == 0)
         return true; /* an array of no items may lack its one offset */
-    if (!holds(batch, offsets, span->start + span->length + 1, BYTE_BITS * width))
+    if (!holds_items(batch, offsets, span->start + span->length + 1, BYTE_BITS * width))
         return too_short(offsets, td_arrow_buffer_bytes(batch, offsets), err);
     if (!read_offset(input, at + span->start * width, width, &span->inner_start, err) ||
         !read_offset(input, at + (span->start + span->length) * width, width, &end, err))
@@ -107,11 +107,11 @@ static bool fill_span(const struct td_arrow_node *node, const struct td_arrow_ba
     const uint64_t end = span->start + span->length;
     if (node->layout == TD_ARROW_NULL)
         return true;
-    if (span->has_bitmap && !holds(batch, buffer, end, 1))
+    if (span->has_bitmap && !holds_items(batch, buffer, end, 1))
         return too_short(buffer, td_arrow_buffer_bytes(batch, buffer), err);
     switch (node->layout) {
     case TD_ARROW_FIXED:
-        return holds(batch, buffer + 1, end, node->width) ||
+        return holds_items(batch, buffer + 1, end, node->width) ||
                too_short(buffer + 1, td_arrow_buffer_bytes(batch, buffer + 1), err);
     case TD_ARROW_BYTES:
         if (!read_inner(batch, input, buffer + 1, node->width, span, err))
@@ -162,7 +162,7 @@ bool td_arrow_spans(const struct td_arrow_schema *schema, const struct td_arrow_
 
 /* ---- bitmaps ---- */
 
-/* Makes room for `count` bits behind `bits` of a bitmap, all zero. */
+/* Makes room for `count` bits after `bits` of a bitmap, all zero. */
 static bool add_zeros(struct td_buffer *out, size_t begin, uint64_t bits, uint64_t count, struct td_error *err)
 {
     uint64_t end;

@@ -1,6 +1,6 @@
-/* Where the values of a run of rows lie in a record batch of Arrow IPC, and how bitmaps and offsets are copied, which
- * cannot be copied as they are. Everything that is read of the file is checked: a hostile batch gives an error, never a
- * place outside of its body. */
+/* Finds the values of a run of rows in a record batch of Arrow IPC, and copies bitmaps and offsets, which have to be
+ * shifted. Everything that is read from the file is checked: a hostile batch gives an error, never a place outside of
+ * its body. */
 #ifndef TD_PARSER_ROWS_ARROW_ARROW_SPAN_H
 #define TD_PARSER_ROWS_ARROW_ARROW_SPAN_H
 
@@ -20,9 +20,9 @@ struct td_arrow_span {
 uint64_t td_arrow_buffer_at(const struct td_arrow_batch *batch, size_t i);
 uint64_t td_arrow_buffer_bytes(const struct td_arrow_batch *batch, size_t i);
 
-/* Checks that the batch has the nodes and buffers of the schema, that each buffer lies in the body, and that they do
- * not overlap so much that together they are longer than it. Errors: TD_INVALID_ARGUMENT; TD_FAILED_PRECONDITION with
- * the obstacle when the batch is compressed. */
+/* Checks that the batch has the nodes and buffers of the schema, that each buffer is in the body, and that the buffers
+ * together are not longer than the body. Errors: TD_INVALID_ARGUMENT; TD_FAILED_PRECONDITION with the obstacle when the
+ * batch is compressed. */
 bool td_arrow_batch_check(const struct td_arrow_schema *schema, const struct td_arrow_batch *batch,
                           struct td_error *err);
 

@@ -22,7 +22,7 @@ struct td_flatbuffer {
     struct td_error *err;
 };
 
-/* A table whose vtable and fields lie within the bytes. All zero: a table without fields. */
+/* A table; its vtable and fields are within the bytes. All zero: a table without fields. */
 struct td_flat_table {
     size_t at;
     size_t vtable;
@@ -30,7 +30,7 @@ struct td_flat_table {
     uint16_t table_bytes;
 };
 
-/* A vector whose elements lie within the bytes. */
+/* A vector; its elements are within the bytes. */
 struct td_flat_vector {
     size_t at; /* of the first element */
     uint32_t count;

@@ -1,5 +1,5 @@
-/* Both passes, the one that makes an index and the one that finds rows, see the text through split(), which cuts a part
- * of it into pieces of lines. So a line means the same to both. */
+/* Both passes, the one that makes an index and the one that finds rows, see the text through split_line(), which cuts a
+ * part of it into pieces of lines. So a line means the same to both. */
 #include "parser/rows/index/line_index.h"
 
 #include "core/array.h"
@@ -80,9 +80,9 @@ static size_t split_quoted(const uint8_t *bytes, size_t len, uint8_t delimiter, 
     return len;
 }
 
-/* Returns the number of bytes up to the line end, or all when there is none, and sets *ends. Takes and sets the place
- * of the next byte. The LF after a CR that ends a line of CSV is the end of an empty line, which is no row. */
-static size_t split(const uint8_t *bytes, size_t len, uint8_t delimiter, enum td_line_place *place, bool *ends)
+/* Returns the number of bytes up to the line end, or all without a line end, and sets *ends. Takes and sets the place
+ * of the next byte. The LF after a CR that ends a line of CSV is the end of an empty line, which is not a row. */
+static size_t split_line(const uint8_t *bytes, size_t len, uint8_t delimiter, enum td_line_place *place, bool *ends)
 {
     size_t end = delimiter == 0 ? find_byte(bytes, 0, len, '\n') : split_quoted(bytes, len, delimiter, place);
     *ends = end < len;
@@ -165,7 +165,7 @@ bool td_line_indexer_add(struct td_line_indexer *indexer, const uint8_t *bytes, 
     size_t at = skip_mark(indexer, bytes, len);
     while (at < len) {
         bool ends;
-        size_t part = split(bytes + at, len - at, index->delimiter, &indexer->place, &ends);
+        size_t part = split_line(bytes + at, len - at, index->delimiter, &indexer->place, &ends);
         indexer->has_text = indexer->has_text || holds_text(bytes + at, part, index->delimiter);
         indexer->last = part > 0 ? bytes[at + part - 1] : indexer->last;
         at += part + (ends ? 1 : 0);
@@ -215,7 +215,7 @@ struct walk {
     size_t at, len; /* of the bytes in the buffer that were not looked at */
 };
 
-static bool fill(struct walk *walk, struct td_error *err)
+static bool fill_window(struct walk *walk, struct td_error *err)
 {
     uint64_t left = walk->end - walk->offset;
     walk->at = 0;
@@ -223,16 +223,16 @@ static bool fill(struct walk *walk, struct td_error *err)
     return td_input_read(walk->input, walk->offset, walk->buffer, walk->len, err);
 }
 
-/* Goes on to the end of the next row, and sets *row. Sets *found to false when the file has no more. */
+/* Advances to the end of the next row, and sets *row. Sets *found to false when the file has no more rows. */
 static bool next_row(struct walk *walk, struct td_row *row, bool *found, struct td_error *err)
 {
     *found = false;
     while (!*found && (walk->at < walk->len || walk->offset < walk->end)) {
-        if (walk->at == walk->len && !fill(walk, err))
+        if (walk->at == walk->len && !fill_window(walk, err))
             return false;
         bool ends;
         const uint8_t *bytes = walk->buffer + walk->at;
-        size_t part = split(bytes, walk->len - walk->at, walk->delimiter, &walk->place, &ends);
+        size_t part = split_line(bytes, walk->len - walk->at, walk->delimiter, &walk->place, &ends);
         walk->has_text = walk->has_text || holds_text(bytes, part, walk->delimiter);
         walk->last = part > 0 ? bytes[part - 1] : walk->last;
         walk->at += part + (ends ? 1 : 0);

@@ -23,7 +23,7 @@
 
 enum {
     TD_LINE_STEP_ROWS = 16,          /* of so many rows the place of one is kept */
-    TD_LINE_STEP_BYTES = 128 * 1024, /* and that of a row whose line begins this far behind the kept one before it */
+    TD_LINE_STEP_BYTES = 128 * 1024, /* and that of a row whose line begins this far after the kept one before it */
     TD_LINE_READ_BYTES = 4 * 1024    /* read at once to find rows */
 };
 
@@ -59,11 +59,11 @@ enum td_line_place {
  * index.row_count, the rows whose lines have ended; index.size_bytes, the bytes that have come; and header. */
 struct td_line_indexer {
     struct td_line_index index;
-    bool wants_header;    /* the next line that would be a row is a header, and no row */
-    struct td_row header; /* where it lies, without its line end; bytes 0: there was none */
+    bool wants_header;    /* the next line that would be a row is a header instead */
+    struct td_row header; /* its place, without its line end; bytes 0: no header */
     uint64_t line_offset; /* of the line that has not ended */
     uint64_t kept_offset; /* of the line that was kept last */
-    uint8_t mark_bytes;   /* of a byte order mark that have come; above 3: there is none, or it is over */
+    uint8_t mark_bytes;   /* of a byte order mark so far; above 3: no mark, or all of it has come */
     bool has_text;        /* the line that has not ended holds more than blanks */
     uint8_t last;         /* the byte before the next one */
     enum td_line_place place;
@@ -78,9 +78,9 @@ bool td_line_indexer_finish(struct td_line_indexer *indexer, struct td_line_inde
 
 void td_line_index_fini(struct td_line_index *index);
 
-/* Finds rows [first, first + count) in the file from which the index was made, and writes where they lie to
- * rows[count]. Errors: TD_INVALID_ARGUMENT when the index has fewer rows; TD_UNAVAILABLE when the file holds other
- * lines than the index says, so that it has changed; TD_RESOURCE_EXHAUSTED, and those of the input. */
+/* Finds rows [first, first + count) in the indexed file, and writes their places to rows[count]. Errors:
+ * TD_INVALID_ARGUMENT when the index has fewer rows; TD_UNAVAILABLE when the file's lines differ from the index,
+ * because the file has changed; TD_RESOURCE_EXHAUSTED, and those of the input. */
 bool td_line_index_find(const struct td_line_index *index, const struct td_input *input, uint64_t first, size_t count,
                         struct td_row *rows, struct td_error *err);
 

@@ -1,4 +1,4 @@
-/* Where a row lies in its file. */
+/* The place of a row in its file. */
 #ifndef TD_PARSER_ROWS_INDEX_ROW_H
 #define TD_PARSER_ROWS_INDEX_ROW_H
 

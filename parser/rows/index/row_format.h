@@ -20,7 +20,7 @@ struct td_row_build {
 struct td_row_format {
     const char *name;              /* as datasets show it: "jsonl" */
     const char *const *extensions; /* NULL-terminated, with the dot, lower case: ".jsonl" */
-    const char *table_extension;   /* of the file beside a data file that tells where rows lie: ".idx"; NULL: none */
+    const char *table_extension;   /* of the file with the places of rows, beside a data file: ".idx"; NULL: none */
     const char *row_type;          /* media type of one row: "application/json" */
     bool is_text;                  /* rows are lines: `raw` answers join them with LF */
 

@@ -134,7 +134,7 @@ static bool find_blocks(const struct td_row_index *index, const struct td_row_fi
 
 /* ---- checking an index that was read ---- */
 
-static bool fits(uint64_t first, uint64_t count, uint64_t each, uint64_t size)
+static bool fits_in_file(uint64_t first, uint64_t count, uint64_t each, uint64_t size)
 {
     uint64_t bytes;
     return td_mul_u64(count, each, &bytes) && bytes <= size && first <= size - bytes;
@@ -158,27 +158,28 @@ static bool check_lines(const struct td_row_index *index)
 
 static bool check_even(const struct td_row_index *index)
 {
-    return index->word_count == 0 && fits(index->params[0], index->row_count, index->params[1], index->data_bytes);
+    return index->word_count == 0 &&
+           fits_in_file(index->params[0], index->row_count, index->params[1], index->data_bytes);
 }
 
 static bool check_offsets(const struct td_row_index *index)
 {
     return index->word_count == 0 && (index->params[1] == 4 || index->params[1] == 8) &&
            index->row_count < UINT64_MAX &&
-           fits(index->params[0], index->row_count + 1, index->params[1], index->data_bytes);
+           fits_in_file(index->params[0], index->row_count + 1, index->params[1], index->data_bytes);
 }
 
 static bool check_pointers(const struct td_row_index *index)
 {
-    return index->word_count == 0 && fits(index->params[0], index->row_count, 4, index->table_bytes) &&
-           fits(index->params[1], index->row_count, 8, index->table_bytes);
+    return index->word_count == 0 && fits_in_file(index->params[0], index->row_count, 4, index->table_bytes) &&
+           fits_in_file(index->params[1], index->row_count, 8, index->table_bytes);
 }
 
 static bool check_places(const struct td_row_index *index)
 {
     bool ok = index->word_count % 2 == 0 && index->word_count / 2 == index->row_count;
     for (size_t i = 0; ok && i < index->word_count; i += 2)
-        ok = fits(index->words[i], 1, index->words[i + 1], index->data_bytes);
+        ok = fits_in_file(index->words[i], 1, index->words[i + 1], index->data_bytes);
     return ok;
 }
 
@@ -187,7 +188,7 @@ static bool check_blocks(const struct td_row_index *index)
     uint64_t each = index->params[0], rows = 0;
     bool ok = each >= 3 && each <= 64 && index->word_count % each == 0;
     for (size_t i = 0; ok && i < index->word_count; i += (size_t)each)
-        ok = fits(index->words[i], 1, index->words[i + 1], index->data_bytes) &&
+        ok = fits_in_file(index->words[i], 1, index->words[i + 1], index->data_bytes) &&
              td_add_u64(rows, index->words[i + 2], &rows);
     return ok && rows == index->row_count;
 }

@@ -253,7 +253,7 @@ static const struct gguf_case bad_cases[] = {
     BUILT("bad_113_key_length_65536", build_113_too_long, 24, "a key of 65536 bytes; it must have 1 to 65535"),
     BUILT("bad_114_empty_key", build_114, 24, "a key of 0 bytes"),
     BUILT("bad_115_duplicate_key", build_115, 52, "two pairs have the key \"b\""),
-    BUILT("key_with_nul", build_115_key_nul, 24, "the key \"a\" goes on after a NUL"),
+    BUILT("key_with_nul", build_115_key_nul, 24, "the key \"a\" continues after a NUL"),
     BUILT("bad_116_value_type_13", build_116, 35, "\"key\": there is no value type 13"),
     BUILT("bad_116_value_type_2_32_minus_1", build_116_last, 35, "no value type 4294967295"),
     BUILT("bad_116_value_type_13_of_items", build_116_items, 39, "no value type 13"),

@@ -148,7 +148,7 @@ static const struct gguf_case bad_cases[] = {
     BUILT("bad_129_duplicate_tensor", build_129, 57, "two tensors are named \"a\""),
     BUILT("bad_130_name_of_64", build_130, 24, "a tensor's name of 64 bytes; it may have 63"),
     BUILT("bad_130_name_of_2_64_minus_1", build_130_most, 24, "a tensor's name of 18446744073709551615 bytes"),
-    BUILT("bad_131_name_with_nul", build_131, 24, "the tensor name \"a\" goes on after a NUL"),
+    BUILT("bad_131_name_with_nul", build_131, 24, "the tensor name \"a\" continues after a NUL"),
     BUILT("bad_132_one_byte_short", build_132, 223, "which has 160 bytes at 64"),
     BUILT("bad_132_no_padding", build_132_nothing, 57, "before the padding to 32"),
     BUILT("bad_132_empty_past_the_end", build_132_empty_past_the_end, 97, "\"b\", which has 0 bytes at 128"),

@@ -37,8 +37,8 @@ static void wrong_ends_are_refused(void **state)
     } cases[] = {
         {0, 5, 0, "a table for 5 rows would end at byte 28, but the file has 24"},
         {4, 19, 4, "its first row begins at byte 19, within the table"},
-        {4, 21, 4, "its first row begins at byte 21, not behind the table at 20"},
-        {16, 25, 16, "its rows lie from byte 20 to 25, but the file has 24"},
+        {4, 21, 4, "its first row begins at byte 21, not after the table at 20"},
+        {16, 25, 16, "its rows are from byte 20 to 25, but the file has 24"},
         {16, 23, 23, "its last row ends at byte 23, but the file has 24"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {

@@ -74,8 +74,8 @@ static void wrong_ends_are_refused(void **state)
         {0, UINT32_MAX, 0, "a table for 4294967295 rows would end at byte 17179869188"},
         {4, 15, 4, "its first row begins at byte 15, within the table, which ends at 16"},
         {4, 0, 4, "its first row begins at byte 0"},
-        {12, 26, 12, "its rows lie from byte 18 to 26, but the file has 25"},
-        {12, 17, 12, "its rows lie from byte 18 to 17"},
+        {12, 26, 12, "its rows are from byte 18 to 26, but the file has 25"},
+        {12, 17, 12, "its rows are from byte 18 to 17"},
         {12, 24, 12, "its last row ends at byte 24, but the file has 25"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {

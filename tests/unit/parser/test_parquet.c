@@ -116,7 +116,7 @@ static void what_is_wrong_is_refused(void **state)
         {FOOTER("\x29\x2c" ROOT("\x02") LEAF "\x16\x02\x19\x1c\x19\x1c\x00\x26\x02\x00\x00"),
          "metadata is missing or encrypted"},
         {FOOTER("\x29\x2c" ROOT("\x02") LEAF "\x16\x02\x19\x1c\x19\x1c\x18\x01x\x00\x26\x02\x00\x00"),
-         "lies in another file"},
+         "is in another file"},
         /* its metadata, which are empty, and crypto_metadata: a union that holds an empty EncryptionWithFooterKey */
         {FOOTER("\x29\x2c" ROOT("\x02") LEAF "\x16\x02\x19\x1c\x19\x1c\x3c\x00\x5c\x1c\x00\x00\x00\x26\x02\x00\x00"),
          "a column chunk is encrypted, of column: 0"},

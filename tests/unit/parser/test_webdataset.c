@@ -292,7 +292,7 @@ static void wrong_members_are_refused(void **state)
     add_member(&a, "a.txt", '0', "one");
     (void)add_header(&a, "a.png", '0', 513);
     (void)add_block(&a);
-    refused(&a, 2, 0, "its 513 bytes, padded to 512, pass the end of the file, 512 bytes behind its header");
+    refused(&a, 2, 0, "its 513 bytes, padded to 512, pass the end of the file, 512 bytes after its header");
     a = (struct archive){0};
     uint8_t *huge = add_header(&a, "a.txt", '0', 0);
     memcpy(huge + 124, "\x80\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff", 12);

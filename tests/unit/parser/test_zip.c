@@ -271,7 +271,7 @@ static void bytes_behind_the_end_record_are_ignored(void **state)
         f.len = end + MOST;
         check_members(&spec, &f);
         f.len = end + MOST + 1;
-        check_refused(&f, "65,537 bytes behind", "cut short");
+        check_refused(&f, "65,537 bytes after", "cut short");
         free(f.bytes);
     }
 }
