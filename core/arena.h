@@ -56,7 +56,7 @@ void *td_arena_alloc(struct td_arena *arena, size_t size);
  * pointer is valid when count or size is 0, too. */
 void *td_arena_array(struct td_arena *arena, size_t count, size_t size);
 
-/* Makes room for one more item behind `count` items of `size` bytes. Returns `items` while count < *capacity. Else
+/* Makes room for one more item after `count` items of `size` bytes. Returns `items` while count < *capacity. Else
  * returns a copy in an array of twice the capacity (at first 16) and sets *capacity; the old array stays in the arena,
  * so all old arrays together take at most as much memory again. Returns NULL and changes nothing where td_arena_alloc
  * would return NULL. */

@@ -20,7 +20,7 @@ size_t td_array_next_capacity(size_t capacity, size_t wanted);
 bool td_array_reserve(void *items, size_t *capacity, size_t wanted, size_t item_bytes, struct td_budget *budget,
                       struct td_error *err);
 
-/* Makes room for one more item behind `count` in the typed array `items`, without a budget. Returns and errors as
+/* Makes room for one more item after `count` in the typed array `items`, without a budget. Returns and errors as
  * td_array_reserve. The arguments are variables, not pointers to them. */
 #define TD_ARRAY_GROW(items, count, capacity, err) \
     td_array_reserve(&(items), &(capacity), (count) + 1, sizeof *(items), NULL, err)

@@ -24,8 +24,8 @@ struct td_budget *td_shared_budget_of(struct td_shared_budget *budget, uint64_t 
     return &budget->shares[client % TD_BUDGET_SHARES];
 }
 
-/* Returns whether so many bytes fit when `used` are taken and `replaced` of the taken ones count as free. */
-static bool fits(const struct td_budget *budget, size_t used, size_t bytes, size_t replaced)
+/* Returns whether so many bytes fit when `used` are taken and `replaced` of these count as free. */
+static bool fits_beside(const struct td_budget *budget, size_t used, size_t bytes, size_t replaced)
 {
     size_t staying = used > replaced ? used - replaced : 0;
     return staying <= budget->max_bytes && bytes <= budget->max_bytes - staying;
@@ -33,24 +33,24 @@ static bool fits(const struct td_budget *budget, size_t used, size_t bytes, size
 
 bool td_budget_fits(const struct td_budget *budget, size_t bytes, size_t replaced)
 {
-    return budget == NULL || fits(budget, td_budget_used(budget), bytes, replaced);
+    return budget == NULL || fits_beside(budget, td_budget_used(budget), bytes, replaced);
 }
 
 /* Takes from the budget alone. */
-static bool take(struct td_budget *budget, size_t bytes, size_t replaced)
+static bool take_bytes(struct td_budget *budget, size_t bytes, size_t replaced)
 {
     size_t used = atomic_load(&budget->used_bytes);
     do {
-        if (!fits(budget, used, bytes, replaced))
+        if (!fits_beside(budget, used, bytes, replaced))
             return false;
     } while (!atomic_compare_exchange_weak(&budget->used_bytes, &used, used + bytes));
     return true;
 }
 
-/* Does so after calls of make_room. */
+/* Takes from the budget alone, after calls of make_room. */
 static bool take_with_room(struct td_budget *budget, size_t bytes, size_t replaced)
 {
-    while (!take(budget, bytes, replaced))
+    while (!take_bytes(budget, bytes, replaced))
         if (bytes > budget->max_bytes || budget->make_room == NULL || !budget->make_room(budget->context))
             return false;
     return true;

@@ -19,9 +19,9 @@ struct td_budget {
      * has nothing to drop. Set once, before threads share the budget; called by any thread that takes. */
     bool (*make_room)(void *context);
     void *context;
-    /* NULL, or the budget that this one is a share of: what is taken here is taken there as well, and what is given
-     * back here is given back there. Set once, as make_room, and not together with it; the other one has no such
-     * budget. */
+    /* NULL, or the budget that this one is a share of: bytes that are taken from or returned to this budget are taken
+     * from or returned to that one as well. Set once, as make_room, and not together with it. That budget has no
+     * `whole` itself. */
     struct td_budget *whole;
 };
 
@@ -49,15 +49,15 @@ struct td_budget *td_shared_budget_of(struct td_shared_budget *budget, uint64_t 
 bool td_budget_take(struct td_budget *budget, size_t bytes);
 
 /* Takes `bytes` as td_budget_take does, but counts `replaced` of the bytes that are taken as free, because their owners
- * will give them back soon. So more than max_bytes may be taken for a while; until that is over td_budget_take refuses
- * everything. budget NULL: returns true. */
+ * will return them soon. So more than max_bytes may be taken for a while; until then td_budget_take refuses everything.
+ * budget NULL: returns true. */
 bool td_budget_take_replacing(struct td_budget *budget, size_t bytes, size_t replaced);
 
 /* Returns whether td_budget_take_replacing would take the bytes now, without a call of make_room and without `whole`.
  * budget NULL: returns true. */
 bool td_budget_fits(const struct td_budget *budget, size_t bytes, size_t replaced);
 
-/* Gives back bytes that were taken. budget NULL: does nothing. */
+/* Returns bytes that were taken. budget NULL: does nothing. */
 void td_budget_give(struct td_budget *budget, size_t bytes);
 
 /* Sets the error for bytes that td_budget_take refused; budget is not NULL. Errors: TD_FAILED_PRECONDITION when the

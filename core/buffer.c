@@ -104,7 +104,7 @@ char *td_buffer_terminate(struct td_buffer *buffer)
 char *td_buffer_release(struct td_buffer *buffer, size_t *len)
 {
     *len = buffer->failed ? 0 : buffer->len;
-    char *data = *len > 0 ? realloc(buffer->data, *len) : NULL; /* frees the reserve behind the contents */
+    char *data = *len > 0 ? realloc(buffer->data, *len) : NULL; /* frees the reserve after the contents */
     if (data == NULL && *len > 0)
         data = buffer->data; /* realloc failed: the block keeps its reserve */
     if (*len == 0)

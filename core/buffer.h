@@ -41,7 +41,7 @@ static inline struct td_text td_buffer_text(const struct td_buffer *buffer)
 /* Empties the buffer and clears `failed`; keeps the memory. */
 void td_buffer_clear(struct td_buffer *buffer);
 
-/* Makes room for `more` bytes behind len. Returns false, and marks the buffer failed, when there is no memory; returns
+/* Makes room for `more` bytes after len. Returns false, and marks the buffer failed, when there is no memory; returns
  * false for a failed buffer. */
 bool td_buffer_reserve(struct td_buffer *buffer, size_t more);
 
@@ -72,7 +72,7 @@ void td_buffer_u64(struct td_buffer *buffer, uint64_t value);
 /* Appends text as printf would write it. */
 void td_buffer_printf(struct td_buffer *buffer, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Writes a NUL behind the contents, which len does not count. Returns data (still owned by the buffer), or NULL when
+/* Writes a NUL after the contents, which len does not count. Returns data (still owned by the buffer), or NULL when
  * the buffer has failed. */
 char *td_buffer_terminate(struct td_buffer *buffer);
 

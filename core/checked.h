@@ -43,7 +43,7 @@ static inline bool td_mul_size(size_t a, size_t b, size_t *out)
     return true;
 }
 
-/* Returns whether [off, off+len) lies within [0, size). */
+/* Returns whether [off, off+len) is within [0, size). */
 static inline bool td_range_within(uint64_t off, uint64_t len, uint64_t size)
 {
     return off <= size && len <= size - off;

@@ -86,7 +86,8 @@ static int days_of_month(int year, int month)
     return days[month - 1] + (month == 2 && is_leap);
 }
 
-/* Removes the date and the time up to the seconds. Returns false when they are none. */
+/* Removes the date and the time up to the seconds. Returns false when the text does not begin with a date and a
+ * time. */
 static bool take_date_time(struct td_text *text, struct tm *tm)
 {
     int year = take_digits(text, 4);

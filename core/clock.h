@@ -25,8 +25,8 @@ uint64_t td_clock_ns(void);
 /* Returns a time of td_clock_ns as a timespec, for pthread_cond_timedwait. */
 struct timespec td_clock_timespec(uint64_t ns);
 
-/* Returns the end of a part of a wait until until_ns: at most 0.2 s from now, after which whoever waits looks whether
- * somebody still needs the result (core/cancel.h). */
+/* Returns the end of a part of a wait until until_ns: at most 0.2 s from now. After each part the waiting thread checks
+ * whether anybody still needs the result (core/cancel.h). */
 uint64_t td_clock_part_ns(uint64_t until_ns);
 
 /* Initialises a condition variable. Its timed waits take times of td_clock_ns. The caller destroys the variable with

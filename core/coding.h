@@ -54,7 +54,7 @@ struct td_coding_grid {
 struct td_coding {
     enum td_coding_kind kind;
     const char *text;    /* for display: "compressed (shuffle, gzip)" */
-    uint32_t number;     /* tells the codings of one file apart */
+    uint32_t number;     /* distinguishes the codings of one file */
     uint64_t size_bytes; /* decoded */
     uint64_t base;       /* added to every offset: where the window that was parsed begins in the file */
     /* for TD_CODING_DEFLATE: base + offset is the position of the stream's stored_bytes bytes in the file */

@@ -7,7 +7,7 @@
 
 enum { DIGITS_MAX = 17 }; /* the most that a double needs */
 
-/* Writes digits with a point behind digit number `exponent` and zeros where digits are missing: 0.001, 1.5, 100.0. */
+/* Writes digits with a point after digit number `exponent` and zeros where digits are missing: 0.001, 1.5, 100.0. */
 static void write_digits(struct td_buffer *out, const char *digits, long count, long exponent)
 {
     if (exponent < 0)
@@ -21,7 +21,7 @@ static void write_digits(struct td_buffer *out, const char *digits, long count, 
 }
 
 /* Writes a number in the form d.ddde+XX as a person would: with an exponent below 1e-4 and from 1e16 on, else without.
- * The result has a point or an exponent, to tell it from an integer. */
+ * The result has a point or an exponent, which distinguishes it from an integer. */
 static void write_scientific(struct td_buffer *out, const char *scientific)
 {
     char digits[DIGITS_MAX] = "0";

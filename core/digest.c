@@ -85,7 +85,7 @@ void td_sha256(const void *bytes, size_t len, uint8_t sum[TD_SHA256_BYTES])
     OPENSSL_cleanse(&context, sizeof context);
 }
 
-/* Writes the SHA-256 of the key's block, each byte changed by `mask`, and the message behind it. */
+/* Writes the SHA-256 of the key's block, each byte changed by `mask`, and the message after it. */
 static void hash_behind_key(const uint8_t block[SHA256_CBLOCK], uint8_t mask, const void *message, size_t len,
                             uint8_t sum[TD_SHA256_BYTES])
 {

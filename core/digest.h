@@ -47,7 +47,7 @@ bool td_digest_tag(const void *bytes, size_t len, char tag[TD_TAG_BYTES]);
 void td_sha256(const void *bytes, size_t len, uint8_t sum[TD_SHA256_BYTES]);
 
 /* Writes the HMAC-SHA-256 (RFC 2104) of the message by a key of any length. Allocates nothing and cannot fail, so no
- * caller can go on with a value that anybody could guess. */
+ * caller can continue with a guessable value. */
 void td_hmac_sha256(const void *key, size_t key_len, const void *message, size_t len, uint8_t sum[TD_SHA256_BYTES]);
 
 #endif

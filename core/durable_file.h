@@ -17,9 +17,9 @@ struct td_durable_file {
     char new_path[PATH_MAX];
 };
 
-/* Begins to replace the file at `path`, borrowed, below the directory `at`: makes PATH.new, empty and with these
- * permissions, in place of one that an earlier process has left. Returns false, with errno and nothing to end, when
- * that fails. */
+/* Begins to replace the file at `path`, borrowed, below the directory `at`: creates PATH.new, empty and with these
+ * permissions, and replaces a PATH.new of an earlier process. Returns false, with errno and nothing to end, when that
+ * fails. */
 bool td_durable_file_begin(struct td_durable_file *file, int at, const char *path, mode_t mode);
 
 /* Ends it. is_written: the new content is whole; else it is dropped, and errno stays what it was. Makes content, name

@@ -37,7 +37,7 @@ struct td_error {
         .pos = TD_ERROR_POS_NONE \
     }
 
-/* Sets *err to TD_ERROR_INIT, for an error that is used again or that lies in uninitialised memory. */
+/* Sets *err to TD_ERROR_INIT, for an error that is used again or that is in uninitialised memory. */
 void td_error_init(struct td_error *err);
 
 /* Records a failure, unless *err holds one already. Always returns false, so that callers write `return
@@ -63,7 +63,7 @@ void td_error_name_it(struct td_error *err, const char *path);
 
 enum { TD_ERROR_TEXT_BYTES = TD_ERROR_MESSAGE_BYTES + 40 };
 
-/* Writes the message, and behind it the position of the fault if there is one: "... (at byte 8)". Returns `out`. */
+/* Writes the message, and after it the position of the fault if it is known: "... (at byte 8)". Returns `out`. */
 const char *td_error_text(const struct td_error *err, char out[TD_ERROR_TEXT_BYTES]);
 
 /* Copies a failure from another error, unless *err holds one already. Always returns false. */

@@ -13,7 +13,7 @@ static size_t character(const char *p, size_t len)
 }
 
 /* Compares two characters. In UTF-8 the order of bytes is that of code points, so ranges need no decoding. */
-static int compare(const char *a, size_t a_len, const char *b, size_t b_len)
+static int compare_bytes(const char *a, size_t a_len, const char *b, size_t b_len)
 {
     int order = memcmp(a, b, a_len < b_len ? a_len : b_len);
     return order != 0 ? order : (a_len > b_len) - (a_len < b_len);
@@ -40,7 +40,7 @@ static size_t match_set(const char *p, size_t len, const char *c, size_t c_len, 
             high_len = character(p + high, len - high);
             at = high + high_len;
         }
-        if (compare(c, c_len, p + low, low_len) >= 0 && compare(c, c_len, p + high, high_len) <= 0)
+        if (compare_bytes(c, c_len, p + low, low_len) >= 0 && compare_bytes(c, c_len, p + high, high_len) <= 0)
             found = true;
     }
     if (at >= len)
@@ -95,8 +95,8 @@ bool td_glob_match(struct td_text pattern, struct td_text text)
     size_t p = 0;
     size_t t = 0;
     size_t star = SIZE_MAX;        /* the latest '*'; SIZE_MAX: none yet */
-    size_t star_text = 0;          /* where the text behind the part that it matches begins */
-    size_t sets_end = pattern.len; /* behind the last ']': a '[' after it has no end, so none is searched for */
+    size_t star_text = 0;          /* where the text after the part that it matches begins */
+    size_t sets_end = pattern.len; /* after the last ']': a '[' after it has no end, so none is searched for */
     while (sets_end > 0 && pattern.p[sets_end - 1] != ']')
         sets_end--;
     while (t < text.len) {

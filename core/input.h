@@ -1,6 +1,6 @@
 /* A bounded, random-access, read-only input: a parser reads from it and never sees a path, a descriptor or a mapping.
- * Every read copies into the caller's memory. So a file that shrinks meanwhile raises no signal, and a file that
- * changes meanwhile cannot change a value between its check and its use (no double fetch). */
+ * Every read copies into the caller's memory. So a file that shrinks during a parse raises no signal, and a file that
+ * changes cannot change a value between its check and its use (no double fetch). */
 #ifndef TD_CORE_INPUT_H
 #define TD_CORE_INPUT_H
 

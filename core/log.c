@@ -49,8 +49,8 @@ bool td_log_parse_form(const char *name, enum td_log_form *form)
     return is_json || strcmp(name, "text") == 0;
 }
 
-/* Writes the text between the quotes of a JSON string: td_utf8_escape has left quotes and backslashes to escape.
- * Returns the end, at most twice the text's length further on. */
+/* Writes the text between the quotes of a JSON string. The text has been through td_utf8_escape, so only quotes and
+ * backslashes need an escape. Returns the end, at most twice the text's length further on. */
 static char *write_json(char *to, const char *text)
 {
     for (; *text != '\0'; text++) {

@@ -16,7 +16,7 @@ void td_permutation_init(struct td_permutation *permutation, uint64_t count, uin
         permutation->keys[round] = td_mix64(state + (round + 1) * golden);
 }
 
-static uint64_t evaluate(const struct td_permutation *permutation, uint64_t x)
+static uint64_t permute_bits(const struct td_permutation *permutation, uint64_t x)
 {
     unsigned half_bits = permutation->half_bits;
     uint64_t left = x >> half_bits, right = x & ((UINT64_C(1) << half_bits) - 1);
@@ -30,8 +30,8 @@ static uint64_t evaluate(const struct td_permutation *permutation, uint64_t x)
 
 uint64_t td_permutation_at(const struct td_permutation *permutation, uint64_t position)
 {
-    uint64_t x = evaluate(permutation, position);
+    uint64_t x = permute_bits(permutation, position);
     while (x >= permutation->count)
-        x = evaluate(permutation, x);
+        x = permute_bits(permutation, x);
     return x;
 }

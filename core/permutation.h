@@ -1,11 +1,11 @@
 /* Permutations of [0, n) that are computed, not stored: any place of an epoch's order costs the same, and a position is
- * all that has to be kept to go on. The Python client has the same definition (clients/python/tensord/permutation.py),
- * and both are tested with the vectors in tests/data/permutation.json.
+ * all that has to be stored to resume. The Python client has the same definition
+ * (clients/python/tensord/permutation.py), and both are tested with the vectors in tests/data/permutation.json.
  *
  * A Feistel network of 8 rounds permutes the numbers of `bits` bits, the smallest even number of at least 16 with
  * 2^bits >= n; a result of n or more is permuted again (cycle walking), fewer than 4 times on average for n above 2^14,
  * and 2^16 / n times for smaller n. The round function is the finaliser of splitmix64 (Steele, Lea, Flood: Fast
- * splittable pseudorandom number generators, OOPSLA 2014). It is no cipher: the order is not secret. */
+ * splittable pseudorandom number generators, OOPSLA 2014). It is not a cipher: the order is not secret. */
 #ifndef TD_CORE_PERMUTATION_H
 #define TD_CORE_PERMUTATION_H
 

@@ -1,6 +1,6 @@
 /* Threads with a small stack: for those that are started often or in great number. A thread of pthread_create without
- * attributes takes address space as `ulimit -s` says, mostly 8 MiB, of which the C library keeps few for later threads;
- * of small stacks it keeps many. Threads that live as long as the program have the ordinary stack. */
+ * attributes takes address space as `ulimit -s` says, mostly 8 MiB. The C library caches few stacks of that size for
+ * later threads, but many small ones. Threads that live as long as the program have the ordinary stack. */
 #ifndef TD_CORE_SMALL_THREAD_H
 #define TD_CORE_SMALL_THREAD_H
 

@@ -112,7 +112,7 @@ static size_t json_escape(const char *p, size_t len, uint32_t *cp)
     return 12;
 }
 
-/* Checks the string whose opening quote is at pos. Moves pos behind the closing quote. */
+/* Checks the string whose opening quote is at pos. Moves pos past the closing quote. */
 static bool json_scan_string(struct td_json *json)
 {
     const char *text = json->text.p;
@@ -158,7 +158,7 @@ static bool is_digit(const struct td_json *json, size_t pos)
     return pos < json->text.len && json->text.p[pos] >= '0' && json->text.p[pos] <= '9';
 }
 
-/* Checks the number at pos and moves pos behind it. RFC 8259 section 6:
+/* Checks the number at pos and moves pos past it. RFC 8259 section 6:
  * -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)? */
 static bool json_scan_number(struct td_json *json)
 {

@@ -2,7 +2,7 @@
  *
  * The reader exists because cJSON holds numbers as doubles, recurses on nesting and cuts strings at an escaped NUL.
  * This reader keeps 64-bit integers exact, uses no recursion and no heap, and takes time linear in the text. It refuses
- * bad UTF-8, lone surrogates, raw control bytes and anything behind the value. Small texts are read whole instead
+ * bad UTF-8, lone surrogates, raw control bytes and anything after the value. Small texts are read whole instead
  * (core/json/json_document.h). Threads: one per reader. */
 #ifndef TD_CORE_JSON_JSON_H
 #define TD_CORE_JSON_JSON_H
@@ -29,7 +29,7 @@ enum td_json_token {
     TD_JSON_TRUE,
     TD_JSON_FALSE,
     TD_JSON_NULL,
-    TD_JSON_END, /* the text ends behind its one value */
+    TD_JSON_END, /* the text ends after its one value */
 };
 
 struct td_json {
@@ -85,8 +85,8 @@ bool td_json_u64(struct td_json *json, uint64_t *out);
 size_t td_json_count_members(struct td_json json);
 
 /* Returns the position in the text (without `base`) of the key of the nth member (from 0) with this name in the object
- * that `json` has just begun; 0 when there is none. `json` is a copy, as above. Reads the object again, so call this
- * only to report an error. */
+ * that `json` has just begun; 0 when the object has fewer such members. `json` is a copy, as above. Reads the object
+ * again, so call this only to report an error. */
 size_t td_json_find_member(struct td_json json, struct td_text name, unsigned nth);
 
 /* Records a fault at the latest token; the reader then stops. Returns false. */

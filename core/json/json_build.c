@@ -30,7 +30,7 @@ static size_t base_level(const struct td_json_builder *builder)
 }
 
 /* Frees the tree. */
-static void drop(struct td_json_builder *builder)
+static void drop_tree(struct td_json_builder *builder)
 {
     size_t base = base_level(builder);
     td_json_hooks_use(&builder->pool);
@@ -45,7 +45,7 @@ static void drop(struct td_json_builder *builder)
 
 void td_json_builder_fini(struct td_json_builder *builder)
 {
-    drop(builder);
+    drop_tree(builder);
     builder->depth = 0;
     td_json_pool_fini(&builder->pool);
     td_buffer_fini(&builder->scratch);
@@ -89,14 +89,14 @@ void td_json_flush(struct td_json_builder *builder)
             level->has_members = level->has_members || level->item->child != NULL;
         }
     }
-    drop(builder); /* while is_printed still says which level owns it */
+    drop_tree(builder); /* while is_printed still says which level owns it */
     for (size_t i = base; i < builder->depth; i++)
         builder->levels[i].is_printed = true;
 }
 
 /* Adds the item to the innermost level. Takes the item, which is NULL when memory was short. text_bytes: of its value.
  * The pool is in use. Returns false, and marks the buffer failed, when the item could not be added. */
-static bool add(struct td_json_builder *builder, const char *key, cJSON *item, size_t text_bytes)
+static bool add_item(struct td_json_builder *builder, const char *key, cJSON *item, size_t text_bytes)
 {
     if (item == NULL || builder->depth == 0) {
         builder->out->failed = true;
@@ -116,7 +116,7 @@ static bool add(struct td_json_builder *builder, const char *key, cJSON *item, s
     return true;
 }
 
-static void begin(struct td_json_builder *builder, const char *key, bool is_array)
+static void begin_level(struct td_json_builder *builder, const char *key, bool is_array)
 {
     struct td_json_level level = {.is_array = is_array};
     if (builder->depth == TD_JSON_BUILD_DEPTH) {
@@ -126,7 +126,7 @@ static void begin(struct td_json_builder *builder, const char *key, bool is_arra
     if (!builder->out->failed) {
         td_json_hooks_use(&builder->pool);
         level.item = is_array ? cJSON_CreateArray() : cJSON_CreateObject();
-        if (builder->depth > 0 && !add(builder, key, level.item, 2))
+        if (builder->depth > 0 && !add_item(builder, key, level.item, 2))
             level.item = NULL;
         td_json_hooks_use(NULL);
         builder->out->failed = builder->out->failed || level.item == NULL;
@@ -136,12 +136,12 @@ static void begin(struct td_json_builder *builder, const char *key, bool is_arra
 
 void td_json_begin_object(struct td_json_builder *builder, const char *key)
 {
-    begin(builder, key, false);
+    begin_level(builder, key, false);
 }
 
 void td_json_begin_array(struct td_json_builder *builder, const char *key)
 {
-    begin(builder, key, true);
+    begin_level(builder, key, true);
 }
 
 void td_json_end(struct td_json_builder *builder)
@@ -153,7 +153,7 @@ void td_json_end(struct td_json_builder *builder)
     if (builder->depth == 1 || level->is_printed) {
         td_json_flush(builder);
         td_buffer_putc(out, level->is_array ? ']' : '}');
-        drop(builder);
+        drop_tree(builder);
     }
     builder->depth--;
 }
@@ -163,7 +163,7 @@ static void add_scratch(struct td_json_builder *builder, const char *key)
 {
     const char *text = td_buffer_terminate(&builder->scratch);
     td_json_hooks_use(&builder->pool);
-    (void)add(builder, key, text == NULL ? NULL : cJSON_CreateRaw(text), builder->scratch.len);
+    (void)add_item(builder, key, text == NULL ? NULL : cJSON_CreateRaw(text), builder->scratch.len);
     td_json_hooks_use(NULL);
 }
 

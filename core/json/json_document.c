@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* An item of a document: what a cJSON item has no room for stands behind it. */
+/* An item of a document: a cJSON item, followed by the fields that cJSON has no room for. */
 struct document_item {
     cJSON json; /* first, so that a pointer to it is a pointer to this */
     uint32_t key_at, key_len;
@@ -61,7 +61,7 @@ static char *copy_latest(struct builder *b, bool *is_cut)
     return copy;
 }
 
-/* Adds an item behind the last one of the innermost object or array, or as the root. Returns NULL when memory is short.
+/* Adds an item after the last one of the innermost object or array, or as the root. Returns NULL when memory is short.
  */
 static struct document_item *add_item(struct builder *b)
 {

@@ -1,15 +1,15 @@
 /* JSON documents: small texts that are read whole, as a tree of cJSON items.
  *
  * The pull reader (json.h) checks the text and finds the tokens; the tree is built from its tokens, without recursion.
- * cJSON's own parser never sees a text: the parser recurses, holds numbers as doubles, lets bad UTF-8 pass and tells no
- * positions. cJSON's functions that look at a tree (cJSON_ArrayForEach, cJSON_IsTrue, cJSON_GetArraySize ...) work on
- * this one. The tree lives in the caller's arena, so the arena's limit or budget bounds the memory: about 80 bytes for
- * each value, and a copy of the keys, strings and numbers. No item may be changed or given to cJSON_Delete.
+ * cJSON's own parser never sees a text: the parser recurses, holds numbers as doubles, lets bad UTF-8 pass and reports
+ * no positions. cJSON's functions that look at a tree (cJSON_ArrayForEach, cJSON_IsTrue, cJSON_GetArraySize ...) work
+ * on this one. The tree lives in the caller's arena, so the arena's limit or budget bounds the memory: about 80 bytes
+ * for each value, and a copy of the keys, strings and numbers. No item may be changed or given to cJSON_Delete.
  *
  * Types are those of cJSON, but for two. A number is a cJSON_Raw item with the digits of the text, so that 64-bit
  * integers stay exact (td_json_document_u64). A string that holds an escaped NUL is a cJSON_Invalid item, because a C
  * string would cut it; a key that holds one is spelled as in the text, with its escapes. Members of the same name are
- * all there, in the order of the text.
+ * all kept, in the order of the text.
  *
  * The first fault in the order of the text is the one that is reported, as if the text were read token by token: the
  * tree of a faulty text holds what stands before the fault, and what a caller reports about that part wins. */

@@ -10,7 +10,7 @@ enum { POOL_BYTES = 4096, ALIGNMENT = 16 };
 
 static _Thread_local struct td_json_pool *current;
 
-static void *allocate(size_t bytes)
+static void *allocate_from_pool(size_t bytes)
 {
     struct td_json_pool *pool = current;
     if (pool == NULL || bytes > POOL_BYTES - pool->used_bytes)
@@ -24,7 +24,7 @@ static void *allocate(size_t bytes)
     return given;
 }
 
-static void release(void *memory)
+static void release_to_pool(void *memory)
 {
     const struct td_json_pool *pool = current;
     uintptr_t at = (uintptr_t)memory;
@@ -36,7 +36,7 @@ static void release(void *memory)
 
 static void install(void)
 {
-    cJSON_Hooks hooks = {.malloc_fn = allocate, .free_fn = release};
+    cJSON_Hooks hooks = {.malloc_fn = allocate_from_pool, .free_fn = release_to_pool};
     cJSON_InitHooks(&hooks);
 }
 
