@@ -43,7 +43,7 @@ static bool read_string(const struct td_json_document *document, const cJSON *it
     return *out != NULL;
 }
 
-/* What an item of a list is called in messages. */
+/* The words for an item of a list in messages. */
 struct item_kind {
     bool has_as;
     const char *list, *object, *keys, *without_name;

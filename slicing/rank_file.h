@@ -21,7 +21,7 @@ struct td_rank_file {
     uint64_t header_bytes; /* 0: the file is raw, without a header */
     struct td_layout *layout;
     uint64_t nbytes;          /* of the whole file */
-    struct td_budget *budget; /* gave this struct's memory; `own` and layout give back their own shares; or NULL */
+    struct td_budget *budget; /* of this struct's memory; `own` and layout return their own shares; or NULL */
 };
 
 /* An entry of __metadata__. */

@@ -1,5 +1,5 @@
 /* A table gives each key's kind, member and bounds; read_value reads a value by its kind, and contradiction checks the
- * keys together. The rules are counted before they are read, so that they lie in one array of the arena. */
+ * keys together. The rules are counted before they are read, so that they fit into one array of the arena. */
 #include "slicing/rule_json.h"
 
 #include "core/digits.h"

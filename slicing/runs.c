@@ -16,7 +16,7 @@ static bool too_large(const struct td_tensor *tensor, struct td_error *err)
     return td_error_set(err, TD_INTERNAL, "tensor \"%.160s\" has more than 2^64-1 bytes", tensor->name);
 }
 
-/* Returns whether the box lies within the tensor, as the caller promises. */
+/* Returns whether the box is within the tensor, as the caller promises. */
 static bool box_is_within(const struct td_tensor *tensor, const struct td_selection *selection)
 {
     bool within = selection->rank == tensor->rank;
@@ -50,7 +50,7 @@ static bool append_box(struct td_layout *layout, uint32_t source, const struct t
     for (uint32_t i = 2; i < box->level_count; i++)
         if (!td_mul_u64(outer, box->levels[i].count, &outer) || outer > MAX_OUTER)
             return td_error_set(err, TD_FAILED_PRECONDITION,
-                                "the slice lies in too many places; ask for fewer dimensions' parts at once");
+                                "the slice is in too many places; ask for fewer dimensions' parts at once");
     for (uint64_t n = 0; n < outer; n++) {
         struct td_run run = {.source = source,
                              .off = box->off,
@@ -134,7 +134,7 @@ static const struct td_tensor *tensor_of(const struct job *job, const struct td_
     return job->tensors->get(job->tensors->context, piece->tensor);
 }
 
-/* Returns whether the boxes of a piece lie within the dimension. */
+/* Returns whether the boxes of a piece are within the dimension. */
 static bool boxes_are_within(const struct td_plan_piece *piece, uint64_t size)
 {
     uint64_t last;
@@ -173,7 +173,7 @@ static bool piece_to_run(const struct job *job, const struct td_plan_piece *piec
     if (tensor == NULL || piece->selection != NULL || !geometry_of(tensor, job->output->axis, &g, &size) ||
         g.outer != job->cell.outer || g.inner != job->cell.inner || !boxes_are_within(piece, size))
         return bad_plan(job->output, err);
-    /* All values lie within the tensor, whose bytes fit 64 bits, so only a cut within a block can fail. */
+    /* All values are within the tensor, and its bytes fit 64 bits, so only a cut within a block can fail. */
     uint64_t stride = piece->count > 1 ? piece->stride : 0;
     uint64_t step = g.outer > 1 ? size : 0;
     if (!td_dtype_nbytes(tensor->dtype, piece->start * g.inner, &run->off) ||

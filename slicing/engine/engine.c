@@ -138,7 +138,7 @@ bool td_engine_needs_config(struct td_text name)
 /* ---- which model ---- */
 
 /* Returns whether the condition applies to the model. */
-static bool holds(enum td_table_condition condition, const struct td_model_config *config)
+static bool holds_for_model(enum td_table_condition condition, const struct td_model_config *config)
 {
     switch (condition) {
     case TD_TABLE_Q_LORA:
@@ -180,7 +180,7 @@ static void list_models(const struct td_table_engine *engine, char *out, size_t 
 }
 
 /* Sets TD_FAILED_PRECONDITION with the text and the engine's way_on. Returns false. */
-static bool refuse(const struct td_table_engine *engine, const char *text, struct td_error *err)
+static bool refuse_engine(const struct td_table_engine *engine, const char *text, struct td_error *err)
 {
     return td_error_set(err, TD_FAILED_PRECONDITION, "%s%s%s", text, engine->way_on == NULL ? "" : "; ",
                         engine->way_on == NULL ? "" : engine->way_on);
@@ -200,7 +200,7 @@ static bool no_table(const struct td_table_engine *engine, const struct td_model
     else
         (void)snprintf(text, sizeof text, "engine %s has no table for %.40s; it knows %s; for others " ELSE_SHORT,
                        engine->name, name, known);
-    return refuse(engine, text, err);
+    return refuse_engine(engine, text, err);
 }
 
 static const struct td_table_model *find_model(const struct td_table_engine *engine,
@@ -210,7 +210,7 @@ static const struct td_table_model *find_model(const struct td_table_engine *eng
         const struct td_table_model *model = &engine->models[i];
         bool same = config->architecture[0] != '\0' ? strcmp(config->architecture, model->architecture) == 0
                                                     : strcmp(config->model_type, model->model_type) == 0;
-        if (same && holds(model->condition, config))
+        if (same && holds_for_model(model->condition, config))
             return model;
     }
     return NULL;
@@ -433,7 +433,7 @@ static bool refuse_model(const struct td_table_engine *engine, const struct td_r
         const struct td_rule *rule = td_rules_find(rules, td_tensor_name(tensor), &captures, &steps);
         if (rule != NULL && rule->refuse != NULL) {
             (void)snprintf(text, sizeof text, "%stensor \"%.160s\": %s", why, tensor->name, rule->refuse);
-            return refuse(engine, text, err);
+            return refuse_engine(engine, text, err);
         }
     }
     if (config->quantised)
@@ -444,7 +444,7 @@ static bool refuse_model(const struct td_table_engine *engine, const struct td_r
     else
         (void)snprintf(text, sizeof text, "engine %s has no layout for %.40s; " ELSE, engine->name,
                        config->architecture[0] != '\0' ? config->architecture : config->model_type);
-    return refuse(engine, text, err);
+    return refuse_engine(engine, text, err);
 }
 
 static bool check_tp_size(const struct td_table_engine *engine, uint64_t tp_size, struct td_error *err)

@@ -24,7 +24,7 @@ struct planner {
     struct td_error *err;
 };
 
-static bool refuse(const struct planner *p, const struct td_matched *m, const char *reason)
+static bool refuse_tensor(const struct planner *p, const struct td_matched *m, const char *reason)
 {
     return td_matched_refuse(m, reason, p->err);
 }
@@ -220,10 +220,10 @@ static bool check_blocks(const struct planner *p, const struct td_matched *m, ui
         const struct td_split_piece *piece = &split->pieces[i];
         if (piece->size % block * inner % block != 0 || piece->start % block * inner % block != 0 ||
             piece->stride % block * inner % block != 0)
-            return refuse(p, m, "a rank's part would begin or end within a block of its type");
+            return refuse_tensor(p, m, "a rank's part would begin or end within a block of its type");
     }
     return !rows || tensor->shape[axis] % block * inner % block == 0 ||
-           refuse(p, m, "a rank's part would begin or end within a block of its type");
+           refuse_tensor(p, m, "a rank's part would begin or end within a block of its type");
 }
 
 static const char this_plan[] = "the plan of one rank";
@@ -235,7 +235,7 @@ static bool refuse_memory(const struct planner *p)
 
 /* Makes room for one more item in an array outside the arena, whose memory comes from the arena's budget. `items` is
  * the address of the array's pointer. */
-static bool grow(struct planner *p, void *items, size_t count, size_t *capacity, size_t size)
+static bool grow_array(struct planner *p, void *items, size_t count, size_t *capacity, size_t size)
 {
     struct td_arena *arena = &p->plan->arena;
     if (td_array_next_capacity(count, count + 1) > TD_PLAN_MAX_MEMORY_BYTES / size) {
@@ -250,7 +250,7 @@ static bool append_pieces(struct planner *p, const struct td_matched *m, const s
     struct td_plan *plan = p->plan;
     for (uint32_t i = 0; i < split->count; i++) {
         const struct td_split_piece *piece = &split->pieces[i];
-        if (!grow(p, &plan->pieces, plan->piece_count, &p->piece_capacity, sizeof *plan->pieces))
+        if (!grow_array(p, &plan->pieces, plan->piece_count, &p->piece_capacity, sizeof *plan->pieces))
             return false;
         plan->pieces[plan->piece_count++] = (struct td_plan_piece){.tensor = piece->zeros ? TD_PIECE_ZEROS : m->number,
                                                                    .start = piece->start,
@@ -268,7 +268,7 @@ static bool set_shape(struct planner *p, const struct group *group, uint64_t siz
     const struct td_tensor *tensor = group->matches[0].tensor;
     uint32_t extra = group->stack ? 1 : 0;
     if (tensor->rank + extra > TD_MAX_RANK)
-        return refuse(p, &group->matches[0], "a stack of it would have more than 64 dimensions");
+        return refuse_tensor(p, &group->matches[0], "a stack of it would have more than 64 dimensions");
     out->rank = tensor->rank + extra;
     uint64_t *shape = td_arena_array(&p->plan->arena, out->rank, sizeof *shape);
     if (shape == NULL)
@@ -289,7 +289,8 @@ static bool set_shape(struct planner *p, const struct group *group, uint64_t siz
         elems = 0;
     if ((!fits && !empty) || !td_dtype_nbytes(out->dtype, elems, &out->nbytes) ||
         !td_add_u64(p->plan->total_bytes, out->nbytes, &p->plan->total_bytes))
-        return refuse(p, &group->matches[0], "the result's size is past 2^64-1 or is not a whole number of blocks");
+        return refuse_tensor(p, &group->matches[0],
+                             "the result's size is past 2^64-1 or is not a whole number of blocks");
     return true;
 }
 
@@ -303,7 +304,7 @@ static bool plan_cells(struct planner *p, const struct group *group, uint64_t *s
         if (!split_tensor(p, m, group->axis, &split) || !check_blocks(p, m, group->axis, &split))
             return false;
         if (!td_add_u64(*size, split.size, size))
-            return refuse(p, m, "a dimension of the result is past 2^64-1");
+            return refuse_tensor(p, m, "a dimension of the result is past 2^64-1");
     }
     for (size_t i = 0; i < group->count; i++) {
         struct td_split split;
@@ -320,7 +321,7 @@ static bool plan_group(struct planner *p, struct group *group)
     const struct td_matched *head = &group->matches[0];
     struct td_plan_output out = {.dtype = head->tensor->dtype, .first_piece = plan->piece_count};
     uint64_t size;
-    if (!grow(p, &plan->outputs, plan->output_count, &p->output_capacity, sizeof *plan->outputs) ||
+    if (!grow_array(p, &plan->outputs, plan->output_count, &p->output_capacity, sizeof *plan->outputs) ||
         !check_group(p, group) || !check_shapes(p, group) || !plan_cells(p, group, &size) ||
         !set_shape(p, group, size, &out))
         return false;
@@ -343,7 +344,7 @@ static bool plan_constant(struct planner *p, const struct td_matched_constant *c
                                  .first_piece = plan->piece_count,
                                  .is_constant = true,
                                  .constant = constant->value};
-    if (!grow(p, &plan->outputs, plan->output_count, &p->output_capacity, sizeof *plan->outputs))
+    if (!grow_array(p, &plan->outputs, plan->output_count, &p->output_capacity, sizeof *plan->outputs))
         return false;
     out.name = td_arena_strndup(&plan->arena, td_text_of(constant->out));
     if (out.name == NULL)
@@ -365,7 +366,7 @@ static bool plan_constants(struct planner *p, size_t *next, const struct td_matc
         if (order > 0)
             return true;
         if (order == 0)
-            return refuse(p, before, "its result has the name of a constant");
+            return refuse_tensor(p, before, "its result has the name of a constant");
         if (!plan_constant(p, constant))
             return false;
     }
@@ -415,7 +416,7 @@ static void drop_array(struct planner *p, void *items, size_t capacity, size_t s
 }
 
 /* Moves the arrays of results and pieces into the arena, the results in the order of the file. */
-static bool settle(struct planner *p)
+static bool move_to_arena(struct planner *p)
 {
     struct td_plan *plan = p->plan;
     struct td_plan_output *outputs = td_arena_array(&plan->arena, plan->output_count, sizeof *outputs);
@@ -474,7 +475,7 @@ bool td_plan_from_match(const struct td_plan_match *match, uint64_t tp_size, uin
         return false;
     td_arena_init_budget(&out->arena, TD_PLAN_MAX_MEMORY_BYTES, match->arena.budget);
     bool ok = list_dropped(&p) && plan_groups(&p);
-    ok = settle(&p) && ok;
+    ok = move_to_arena(&p) && ok;
     if (!ok)
         td_plan_fini(out);
     return ok;

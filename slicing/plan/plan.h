@@ -63,7 +63,7 @@ void td_plan_fini(struct td_plan *plan);
  * the match's budget, which must outlive the plan. A plan that could not be made owns nothing. Errors:
  * - TD_FAILED_PRECONDITION, with the tensor's name: the ranks do not divide a size; parts do not make up the dimension;
  *   types or shapes cannot be joined; a slot or an index of a stack is missing or occurs twice; a tensor's result has
- *   the name of a constant; a cut lies within a block of a type; the plan takes more than TD_PLAN_MAX_MEMORY_BYTES.
+ *   the name of a constant; a cut is within a block of a type; the plan takes more than TD_PLAN_MAX_MEMORY_BYTES.
  * - TD_INVALID_ARGUMENT: tp_size is not from 1 to TD_MAX_TP_SIZE, or tp_rank is not below tp_size.
  * - TD_RESOURCE_EXHAUSTED: memory or the budget is short. */
 bool td_plan_from_match(const struct td_plan_match *match, uint64_t tp_size, uint64_t tp_rank, struct td_plan *out,

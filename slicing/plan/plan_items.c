@@ -158,7 +158,7 @@ static bool check_names(const struct td_plan *plan, struct td_error *err)
 }
 
 /* Makes an empty plan with room for `count` results. */
-static bool begin(struct td_plan *plan, size_t count, struct td_budget *budget, struct td_error *err)
+static bool begin_plan(struct td_plan *plan, size_t count, struct td_budget *budget, struct td_error *err)
 {
     *plan = (struct td_plan){.tp_size = 1};
     td_arena_init_budget(&plan->arena, TD_PLAN_MAX_MEMORY_BYTES, budget);
@@ -171,7 +171,7 @@ bool td_plan_from_items(const struct td_plan_item *items, size_t count, const st
                         struct td_budget *budget, struct td_plan *out, struct td_error *err)
 {
     struct item_planner p = {.tensors = tensors, .plan = out, .err = err};
-    bool ok = begin(out, count, budget, err);
+    bool ok = begin_plan(out, count, budget, err);
     for (size_t i = 0; ok && i < count; i++)
         ok = add_item(&p, &items[i]);
     ok = ok && check_names(out, err);
@@ -187,7 +187,7 @@ bool td_plan_from_selection(const struct td_tensor_list *tensors, size_t number,
     struct td_plan_piece piece = {.tensor = (uint32_t)number, .count = 1};
     struct td_plan_output result = {.cell_count = 1, .piece_count = 1};
     const struct td_tensor *tensor = tensors->get(tensors->context, number);
-    bool ok = begin(out, 1, budget, err) && take_selection(&p, tensor, selection, &piece, &result) &&
+    bool ok = begin_plan(out, 1, budget, err) && take_selection(&p, tensor, selection, &piece, &result) &&
               append_result(&p, tensor, tensor->name, &piece, &result);
     if (!ok)
         td_plan_fini(out);

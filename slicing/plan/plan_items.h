@@ -12,7 +12,7 @@ struct td_plan_item {
     const char *slice; /* the part of it, as td_slice_parse reads it; NULL: all */
 };
 
-/* Finds a tensor by its name in a list that is sorted by name, and its number there. Returns NULL when there is none.
+/* Finds a tensor by its name in a list that is sorted by name, and its number there. Returns NULL for an unknown name.
  */
 const struct td_tensor *td_plan_items_find(const struct td_tensor_list *tensors, const char *name, uint32_t *number);
 

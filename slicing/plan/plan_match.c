@@ -55,7 +55,7 @@ uint32_t td_matched_slot(const struct td_matched *matched)
     return matched->rule == NULL ? 0 : matched->rule->slot;
 }
 
-static bool refuse(const struct matching *p, const struct td_matched *m, const char *reason)
+static bool refuse_tensor(const struct matching *p, const struct td_matched *m, const char *reason)
 {
     return td_matched_refuse(m, reason, p->err);
 }
@@ -66,8 +66,8 @@ static bool refuse_memory(const struct matching *p)
 }
 
 /* Sorts. While it runs, the scratch memory of the sort is taken from the budget. */
-static bool sort(struct matching *p, struct td_order *order, size_t count,
-                 int (*compare)(const void *context, size_t a, size_t b), const void *context)
+static bool sort_order(struct matching *p, struct td_order *order, size_t count,
+                       int (*compare)(const void *context, size_t a, size_t b), const void *context)
 {
     struct td_budget *budget = p->match->arena.budget;
     size_t bytes = count * sizeof *order; /* the array itself is counted already */
@@ -124,7 +124,7 @@ static bool find_classes(struct matching *p)
         return refuse_memory(p);
     for (size_t i = 0; i < count; i++)
         order[i] = (struct td_order){.index = i};
-    if (!sort(p, order, count, compare_outs, rules))
+    if (!sort_order(p, order, count, compare_outs, rules))
         return false;
     for (size_t first = 0; first < count;) {
         size_t end = first + 1;
@@ -145,12 +145,12 @@ static bool find_classes(struct matching *p)
 static bool read_index(const struct matching *p, struct td_matched *m, const struct td_captures *captures)
 {
     if (captures->count == 0)
-        return refuse(p, m, "its rule stacks, but has no wildcard");
+        return refuse_tensor(p, m, "its rule stacks, but has no wildcard");
     const char *text = m->tensor->name + captures->at[captures->count - 1].off;
     uint32_t len = captures->at[captures->count - 1].len;
     uint64_t value;
     if (!td_number_read_strict(td_text_n(text, len), 999999999, &value))
-        return refuse(p, m, "its last wildcard is not an index of a stack");
+        return refuse_tensor(p, m, "its last wildcard is not an index of a stack");
     m->index = (uint32_t)value;
     return true;
 }
@@ -160,7 +160,7 @@ static bool refuse_layout(const struct matching *p, const struct td_matched *m, 
 {
     const char *way_on = p->match->rules->way_on;
     if (way_on == NULL)
-        return refuse(p, m, reason);
+        return refuse_tensor(p, m, reason);
     return td_error_set(p->err, TD_FAILED_PRECONDITION, "tensor \"%.160s\": %s; %s", m->tensor->name, reason, way_on);
 }
 
@@ -312,7 +312,7 @@ static bool sort_matches(struct matching *p)
         return refuse_memory(p);
     for (size_t i = 0; i < count; i++)
         order[i] = (struct td_order){.index = i};
-    if (!sort(p, order, count, compare_matches, p->matches))
+    if (!sort_order(p, order, count, compare_matches, p->matches))
         return false;
     td_order_apply(order, count, p->matches, sizeof *p->matches);
     return true;
@@ -364,7 +364,7 @@ static bool settle_constants(struct matching *p)
         all[i] = made->constant;
         order[i] = (struct td_order){.index = i};
     }
-    if (!sort(p, order, count, compare_constants, all))
+    if (!sort_order(p, order, count, compare_constants, all))
         return false;
     td_order_apply(order, count, all, sizeof *all);
     return join_constants(p, all);

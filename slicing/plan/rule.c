@@ -23,7 +23,7 @@ static size_t component_len(const struct matcher *m, size_t at)
     return dot == NULL ? m->name_len - at : (size_t)(dot - (m->name + at));
 }
 
-static bool capture(struct matcher *m, size_t off, size_t len)
+static bool add_capture(struct matcher *m, size_t off, size_t len)
 {
     struct td_captures *c = m->captures;
     if (c->count == TD_RULE_MAX_CAPTURES)
@@ -43,7 +43,7 @@ static bool match_block(struct matcher *m, size_t *p, size_t *n)
         if (m->pattern[*p] == '*') {
             size_t len = component_len(m, *n);
             m->steps += len;
-            if (len == 0 || !capture(m, *n, len))
+            if (len == 0 || !add_capture(m, *n, len))
                 return false;
             *n += len;
         } else if (*n < m->name_len && m->name[*n] == m->pattern[*p]) {
@@ -63,7 +63,7 @@ static bool match_after_any(struct matcher *m, size_t *p, size_t *n)
 {
     size_t begin = *n;
     uint32_t mine = m->captures->count;
-    if (!capture(m, begin, 0))
+    if (!add_capture(m, begin, 0))
         return false;
     if (m->pattern[*p] == '\0') {
         m->captures->at[mine].len = (uint32_t)(m->name_len - begin);

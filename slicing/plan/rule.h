@@ -119,8 +119,8 @@ const struct td_rule *td_rules_next_constant(const struct td_rule_list *rules, s
                                              struct td_captures *captures, uint64_t *steps);
 
 /* Appends the name of the result that the rule makes of a tensor's name, without a NUL: `out` with the captures, which
- * td_rule_match found in `name`, in place of its wildcards. The rule must have an `out`. out->failed tells that memory
- * was short. */
+ * td_rule_match found in `name`, in place of its wildcards. The rule must have an `out`. out->failed is set when memory
+ * is short. */
 void td_rule_write_out(const struct td_rule *rule, const char *name, const struct td_captures *captures,
                        struct td_buffer *out);
 

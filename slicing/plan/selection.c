@@ -28,7 +28,8 @@ struct number {
     uint64_t magnitude; /* 2^64-1 also stands for larger numbers */
 };
 
-/* Takes a number from the front of the text. Returns false, with the text unchanged, when there is none. */
+/* Takes a number from the front of the text. Returns false, with the text unchanged, when it does not begin with a
+ * number. */
 static bool take_number(struct td_text *text, bool may_be_negative, struct number *out)
 {
     struct td_text rest = *text;

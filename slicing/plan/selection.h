@@ -51,7 +51,7 @@ struct td_box {
     struct td_box_level levels[TD_MAX_RANK];
 };
 
-/* Computes the runs of a selection that lies within the shape. Returns false when the shape has more than 2^64-1
+/* Computes the runs of a selection that is within the shape. Returns false when the shape has more than 2^64-1
  * elements, unless the selection is empty. */
 bool td_selection_box(const struct td_selection *selection, const uint64_t *shape, struct td_box *box);
 

@@ -113,7 +113,7 @@ static bool fill_counts(struct splitter *s)
     return true;
 }
 
-static bool prepare(struct splitter *s, uint64_t stored)
+static bool prepare_split(struct splitter *s, uint64_t stored)
 {
     const struct td_rule *rule = s->rule;
     s->groups = at_least_1(rule->groups);
@@ -136,8 +136,8 @@ static bool prepare(struct splitter *s, uint64_t stored)
 }
 
 /* Computes the units [*first, *end) of `count` that this rank gets. */
-static bool deal(const struct splitter *s, const struct td_rule_part *part, uint64_t count, uint64_t *first,
-                 uint64_t *end)
+static bool deal_units(const struct splitter *s, const struct td_rule_part *part, uint64_t count, uint64_t *first,
+                       uint64_t *end)
 {
     uint64_t t = s->tp_size;
     uint64_t r = s->tp_rank;
@@ -163,7 +163,7 @@ static bool deal(const struct splitter *s, const struct td_rule_part *part, uint
 }
 
 /* Appends a piece, which is in elements before packing. */
-static bool append(struct splitter *s, struct td_split_piece piece)
+static bool append_piece(struct splitter *s, struct td_split_piece piece)
 {
     struct td_split *out = s->out;
     if (piece.size == 0 || piece.count == 0)
@@ -204,16 +204,16 @@ static bool append_units(struct splitter *s, uint64_t first, uint64_t end, uint6
     uint64_t tail = end % per;
     uint64_t base = off + from * span + head * unit;
     if (from == to)
-        return append(s, (struct td_split_piece){.start = base, .size = (end - first) * unit, .count = 1});
+        return append_piece(s, (struct td_split_piece){.start = base, .size = (end - first) * unit, .count = 1});
     if (head > 0) {
-        if (!append(s, (struct td_split_piece){.start = base, .size = (per - head) * unit, .count = 1}))
+        if (!append_piece(s, (struct td_split_piece){.start = base, .size = (per - head) * unit, .count = 1}))
             return false;
         from++;
     }
-    if (!append(s, (struct td_split_piece){
-                       .start = off + from * span, .size = per * unit, .count = to - from, .stride = span}))
+    if (!append_piece(s, (struct td_split_piece){
+                             .start = off + from * span, .size = per * unit, .count = to - from, .stride = span}))
         return false;
-    return append(s, (struct td_split_piece){.start = off + to * span, .size = tail * unit, .count = 1});
+    return append_piece(s, (struct td_split_piece){.start = off + to * span, .size = tail * unit, .count = 1});
 }
 
 /* Splits a single part that is padded with zeros. */
@@ -227,15 +227,15 @@ static bool split_padded(struct splitter *s)
     uint64_t more = s->size % to == 0 ? 0 : to - s->size % to;
     if (part->unit == 0 || !td_add_u64(s->size, more, &padded) || padded % part->unit != 0)
         return not_the_dimension(s);
-    if (!deal(s, part, padded / part->unit, &first, &end))
+    if (!deal_units(s, part, padded / part->unit, &first, &end))
         return false;
     first *= part->unit;
     end *= part->unit;
     uint64_t real_first = first < s->size ? first : s->size;
     uint64_t real_end = end < s->size ? end : s->size;
-    return append(s, (struct td_split_piece){.start = real_first, .size = real_end - real_first, .count = 1}) &&
-           append(s,
-                  (struct td_split_piece){.size = (end - first) - (real_end - real_first), .count = 1, .zeros = true});
+    return append_piece(s, (struct td_split_piece){.start = real_first, .size = real_end - real_first, .count = 1}) &&
+           append_piece(
+               s, (struct td_split_piece){.size = (end - first) - (real_end - real_first), .count = 1, .zeros = true});
 }
 
 bool td_split_dimension(const struct td_rule *rule, const char *name, uint64_t size, uint64_t tp_size, uint64_t tp_rank,
@@ -244,7 +244,7 @@ bool td_split_dimension(const struct td_rule *rule, const char *name, uint64_t s
     struct splitter s = {.rule = rule, .name = name, .tp_size = tp_size, .tp_rank = tp_rank, .out = out, .err = err};
     out->count = 0;
     out->size = 0;
-    if (!prepare(&s, size))
+    if (!prepare_split(&s, size))
         return false;
     if (rule->pad_to > 1)
         return split_padded(&s);
@@ -255,7 +255,8 @@ bool td_split_dimension(const struct td_rule *rule, const char *name, uint64_t s
         uint64_t per = part->count / s.groups;
         uint64_t first = 0;
         uint64_t end = 0;
-        if (!deal(&s, part, part->count, &first, &end) || !append_units(&s, first, end, per, span, off, part->unit))
+        if (!deal_units(&s, part, part->count, &first, &end) ||
+            !append_units(&s, first, end, per, span, off, part->unit))
             return false;
         off += per * part->unit;
     }
