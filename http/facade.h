@@ -40,17 +40,17 @@ struct td_facade {
     /* Answers a call whose target is decoded, and applies conditions and ranges to the answer. The call has no snapshot
      * yet: td_call_take_snapshot takes one. */
     void (*answer)(struct td_call *call);
-    /* Appends the body of an error answer to `out`; out->failed tells that memory was short. NULL is not allowed. */
+    /* Appends the body of an error answer to `out`; out->failed is set when memory is short. NULL is not allowed. */
     void (*write_error)(struct td_failure *failure, struct td_buffer *out);
     const char *error_type;        /* the media type of that body */
     enum td_uri_query query;       /* how the query of a target is read */
     const char *etag_end;          /* the end of each entity tag; may be empty, not NULL */
-    const char *field_name;        /* of a header field that every answer has, errors as well; NULL: there is none */
+    const char *field_name;        /* of a header field that every answer has, errors as well; NULL: no such field */
     const char *field_value;       /* of that field */
     const char *request_id_header; /* the field that carries the request's id; NULL: X-Request-Id */
     const char *const
         *write_methods; /* NULL-terminated. Clients send a body with these methods to any target. The server
-                         * reads none of it, and the facade refuses the request. NULL: there are none. */
+                         * reads none of it, and the facade refuses the request. NULL: no such methods. */
     /* The body of a 503 when no connection is free, sent without allocating memory. Not NULL for the facade of a port
      * (td_main_port, td_s3_port); no other facade's is used. */
     const char *busy;

@@ -14,7 +14,7 @@ void td_http_date_format(int64_t seconds, char out[30]);
 
 /* Reads a date in any of three forms: IMF-fixdate, RFC 850 or asctime. Returns false, with *seconds unchanged, when the
  * text has none of these forms or names no day of the calendar. A year of two digits (RFC 850) is in this century, or
- * in the century before when it would lie more than 50 years ahead. */
+ * in the century before when it would be more than 50 years ahead. */
 bool td_http_date_parse(struct td_text text, int64_t *seconds);
 
 #endif

@@ -66,7 +66,7 @@ void td_lru_fini(struct td_lru *lru)
 }
 
 /* Returns the entry with this key, or NULL. Under the lock. */
-static struct entry *find(struct td_lru *lru, const char *key)
+static struct entry *find_entry(struct td_lru *lru, const char *key)
 {
     for (struct td_lru_links *links = lru->ring.older; links != &lru->ring; links = links->older)
         if (strcmp(entry_of(links)->key, key) == 0)
@@ -78,7 +78,7 @@ void *td_lru_get(struct td_lru *lru, const char *key)
 {
     void *value = NULL;
     pthread_mutex_lock(&lru->lock);
-    struct entry *entry = find(lru, key);
+    struct entry *entry = find_entry(lru, key);
     if (entry != NULL) {
         take_out(&entry->links);
         put_first(lru, &entry->links);
@@ -100,7 +100,7 @@ size_t td_lru_find(struct td_lru *lru, bool (*matches)(const void *value, const 
     return count;
 }
 
-/* Drops the oldest idle value. Returns false when there is none. Under the lock. */
+/* Evicts the oldest idle value. Returns false when no value is idle. Under the lock. */
 static bool drop_idle(struct td_lru *lru)
 {
     struct td_lru_links *links = lru->ring.newer;
@@ -144,7 +144,7 @@ bool td_lru_put(struct td_lru *lru, const char *key, void *value, size_t bytes)
     entry->bytes = bytes + own_bytes;
     memcpy(entry->key, key, key_bytes);
     pthread_mutex_lock(&lru->lock);
-    bool is_new = find(lru, key) == NULL;
+    bool is_new = find_entry(lru, key) == NULL;
     if (is_new) {
         entry->value = lru->class->ref(value);
         put_first(lru, &entry->links);

@@ -12,7 +12,7 @@
 const char *td_origin_scheme(const struct td_request *request);
 
 /* Returns the host and port of the request's target in absolute-form, else of its field Host, if they can stand in a
- * URL without escapes; else an empty text. Borrowed. X-Forwarded-Host is not read: caches tell answers apart by Host,
+ * URL without escapes; else an empty text. Borrowed. X-Forwarded-Host is not read: caches distinguish answers by Host,
  * so a forged host would send other clients elsewhere. */
 struct td_text td_origin_host(const struct td_request *request);
 

@@ -20,7 +20,7 @@ static void skip_blanks(struct scanner *s)
         s->p++;
 }
 
-/* Reads 1*DIGIT, clamped to 2^64-1: a longer number lies just as far past the end. */
+/* Reads 1*DIGIT, clamped to 2^64-1: a longer number is just as far past the end. */
 static bool take_number(struct scanner *s, uint64_t *out)
 {
     struct td_text rest = td_text_n(s->p, (size_t)(s->end - s->p));
@@ -252,7 +252,7 @@ void td_range_apply(const struct td_request *request, struct td_response *respon
     case TD_RANGE_UNSATISFIABLE:
         td_response_fail(response, 416, NULL,
                          "no range of \"%.*s\" can be sent: the length is %" PRIu64
-                         " bytes, and at most %d ranges are allowed, of which at most two overlap others",
+                         " bytes, and at most %d ranges are allowed, and at most two of them may overlap others",
                          TD_SHOW(header->value, 100), size, (int)TD_MAX_RANGES);
         response->accept_ranges = true;
         td_response_add_header(response, "Content-Range", "bytes */%" PRIu64, size);

@@ -4,8 +4,8 @@
  * Policy, where the RFC leaves a choice: an unknown unit or a malformed set is ignored (14.2: 200 and the whole);
  * ranges of an empty representation are ignored, unless the response refuses them (refuses_empty_ranges); more than
  * TD_MAX_RANGES ranges, or more than two that overlap, are answered 416 ("an excessive request of small or overlapping
- * ranges", 15.5.17); several ranges of which one is satisfiable are answered as that one; parts come in the order asked
- * for and are never joined. */
+ * ranges", 15.5.17); when one of several ranges is satisfiable, the answer is that range alone; parts come in the order
+ * asked for and are never joined. */
 #ifndef TD_HTTP_RANGE_H
 #define TD_HTTP_RANGE_H
 

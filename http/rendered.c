@@ -1,5 +1,5 @@
 /* The text is the head, the rows and the tail. Offsets of marks and pieces count from the first row. Reading finds the
- * last mark that is not behind the wanted byte and renders pieces from there on; a reader that goes on gets the next
+ * last mark that is not after the wanted byte and renders pieces from there on; a reader that continues gets the next
  * piece without a search. Marks are at least mark_step bytes apart: when there are too many, every second one is
  * dropped and the step doubles. */
 #include "http/rendered.h"
@@ -78,7 +78,7 @@ static bool add_mark(struct index *index, struct mark mark, size_t most_marks)
     return true;
 }
 
-/* Returns the last mark that is not behind the byte. */
+/* Returns the last mark that is not after the byte. */
 static struct mark find_mark(const struct index *index, uint64_t off)
 {
     size_t low = 0;
@@ -97,7 +97,7 @@ static struct mark find_mark(const struct index *index, uint64_t off)
 
 /* Renders the piece that begins at the mark. Returns false, with an empty piece, when memory is short. *last becomes
  * the last row with text, where there is one. */
-static bool render(struct rendered *text, struct mark at, size_t *last)
+static bool render_piece(struct rendered *text, struct mark at, size_t *last)
 {
     struct td_buffer *piece = &text->piece;
     struct mark behind = at;
@@ -148,7 +148,7 @@ static bool measure_rows(struct rendered *text, const struct td_rendered_rows *r
     text->behind = (struct mark){.row = rows->first};
     do {
         struct mark at = text->behind;
-        if (!render(text, at, &end->last_shown) || !add_mark(index, at, rows->most_marks))
+        if (!render_piece(text, at, &end->last_shown) || !add_mark(index, at, rows->most_marks))
             return false;
         if (digest != NULL)
             td_digest_add_content(digest, text->piece.data, text->piece.len);
@@ -166,7 +166,7 @@ static bool measure_rows(struct rendered *text, const struct td_rendered_rows *r
 }
 
 /* Makes the index. digest: NULL, or one to which the whole text is added. */
-static bool measure(struct rendered *text, const struct td_rendered_rows *rows, struct td_digest *digest)
+static bool measure_text(struct rendered *text, const struct td_rendered_rows *rows, struct td_digest *digest)
 {
     struct td_rendered_end end = {0};
     struct index *index = calloc(1, sizeof *index);
@@ -202,7 +202,7 @@ static void destroy(struct td_blob *blob)
 }
 
 /* Renders the piece that holds this byte of the rows. */
-static bool load(struct rendered *text, uint64_t off)
+static bool load_piece(struct rendered *text, uint64_t off)
 {
     size_t last;
     if (text->begin.off <= off && off < text->behind.off)
@@ -210,7 +210,7 @@ static bool load(struct rendered *text, uint64_t off)
     struct mark at = find_mark(text->index, off);
     if (text->behind.off <= off && text->behind.off > at.off)
         at = text->behind;
-    while (render(text, at, &last)) {
+    while (render_piece(text, at, &last)) {
         if (off < text->behind.off)
             return true;
         if (text->behind.off == at.off)
@@ -225,7 +225,7 @@ static bool rows_at(struct rendered *text, uint64_t off, const char **from, uint
 {
     const struct td_buffer *held = &text->kept;
     if (held->len == 0) {
-        if (!load(text, off))
+        if (!load_piece(text, off))
             return false;
         off -= text->begin.off;
         held = &text->piece;
@@ -273,7 +273,7 @@ static bool find_index(struct rendered *text, const struct td_rendered_rows *row
     if (text->index != NULL)
         return true;
     struct td_digest *digest = tag == NULL ? NULL : td_digest_create();
-    bool ok = measure(text, rows, digest);
+    bool ok = measure_text(text, rows, digest);
     if (tag != NULL)
         ok = td_digest_finish(digest, tag) && ok;
     if (ok && cache != NULL)

@@ -26,7 +26,7 @@ struct td_request {
     struct td_text target;          /* the raw request target: path, and query after '?' */
     const struct td_header *headers;
     size_t header_count;
-    struct td_text body; /* the whole body; empty: there is none */
+    struct td_text body; /* the whole body; empty: no body */
     /* Asks for an end when nobody waits for the answer any more. Outlives the answer. NULL: never asks. */
     const struct td_cancel *cancel;
     /* When the request came (td_clock_ns), for answers that wait for a change: see td_response's wait_until_ns. 0: such
@@ -34,7 +34,7 @@ struct td_request {
     uint64_t since_ns;
 };
 
-/* Returns the next header line of this name at or after index *at, and moves *at behind that line; NULL when there is
+/* Returns the next header line of this name at or after index *at, and moves *at past that line; NULL when there is
  * none. Several lines of one name are one list (RFC 9110 section 5.3): set *at to 0 and call until NULL. */
 const struct td_header *td_request_next_header(const struct td_request *request, const char *name, size_t *at);
 

@@ -14,7 +14,7 @@
 static _Atomic uint64_t next_number;
 static pthread_once_t started = PTHREAD_ONCE_INIT;
 
-static void start(void)
+static void seed_number(void)
 {
     uint64_t first;
     if (getrandom(&first, sizeof first, GRND_NONBLOCK) != (ssize_t)sizeof first)
@@ -22,10 +22,10 @@ static void start(void)
     atomic_store(&next_number, first);
 }
 
-static void make(char *id)
+static void make_id(char *id)
 {
     enum { DIGITS = 16 };
-    (void)pthread_once(&started, start);
+    (void)pthread_once(&started, seed_number);
     uint64_t number = td_mix64(atomic_fetch_add_explicit(&next_number, 1, memory_order_relaxed));
     for (size_t i = DIGITS; i > 0; i--, number >>= 4)
         id[i - 1] = "0123456789ABCDEF"[number & 15];
@@ -46,7 +46,7 @@ void td_request_id_choose(const struct td_request *request, char id[TD_REQUEST_I
 {
     const struct td_header *sent = td_request_single_header(request, "X-Request-Id");
     if (sent == NULL || !is_well_formed(sent->value)) {
-        make(id);
+        make_id(id);
         return;
     }
     memcpy(id, sent->value.p, sent->value.len);

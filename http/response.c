@@ -224,7 +224,8 @@ static void write_error(const struct td_facade *facade, struct td_failure *failu
         td_buffer_puts(out, failure->message);
 }
 
-static void fail(struct td_response *response, int status, const char *code, const char *details, const char *message)
+static void write_failure(struct td_response *response, int status, const char *code, const char *details,
+                          const char *message)
 {
     char shown[2048];
     const struct td_facade *facade = response->facade;
@@ -262,7 +263,7 @@ void td_response_fail(struct td_response *response, int status, const char *deta
     va_start(args, format);
     (void)vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    fail(response, status, NULL, details, message);
+    write_failure(response, status, NULL, details, message);
 }
 
 void td_response_set_retry_after(struct td_response *response, unsigned seconds)
@@ -280,7 +281,7 @@ void td_response_fail_as(struct td_response *response, int status, const char *c
     va_start(args, format);
     (void)vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    fail(response, status, code, NULL, message);
+    write_failure(response, status, code, NULL, message);
 }
 
 void td_response_fail_error(struct td_response *response, const struct td_error *err)
@@ -302,14 +303,14 @@ void td_response_fail_error(struct td_response *response, const struct td_error 
     td_response_fail(response, statuses[err->code], NULL, "%s", err->message);
 }
 
-/* Makes the text the body. budget: where its bytes were taken from; NULL: nowhere. */
+/* Makes the text the body. budget: the budget that its bytes were taken from; NULL: none. */
 static void set_json(struct td_response *response, struct td_buffer *text, struct td_budget *budget)
 {
     struct td_error err = TD_ERROR_INIT;
     char tag[TD_TAG_BYTES];
     struct td_blob *blob = NULL;
     size_t len;
-    size_t taken = text->budget == NULL ? text->len : 0; /* the bytes that the buffer does not give back itself */
+    size_t taken = text->budget == NULL ? text->len : 0; /* the bytes that the buffer does not return itself */
     char *data = td_buffer_release(text, &len);
     if (data == NULL) {
         if (budget != NULL)

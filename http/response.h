@@ -77,7 +77,7 @@ struct td_response {
     bool refuses_empty_ranges;       /* answers a range of an empty body with 416 instead of ignoring it */
     bool close;                      /* end the connection after this answer */
     bool changed;                    /* a file changed since the snapshot: a scan should start */
-    bool is_timed;                   /* a header field tells how long the answer took (td_response_add_timing) */
+    bool is_timed;                   /* a header field reports how long the answer took (td_response_add_timing) */
     uint64_t planning_ns; /* the time that planning rank files for the answer took, where it is known; or 0 */
     struct td_response_header headers[TD_RESPONSE_HEADERS];
     size_t header_count;
@@ -111,7 +111,7 @@ void td_response_add_header(struct td_response *response, const char *name, cons
 /* Does the same with a text that is ready. */
 void td_response_add_header_text(struct td_response *response, const char *name, struct td_text value);
 
-/* The answers that td_response_add_timing tells the time of: those that took at least 1 ms. */
+/* td_response_add_timing reports the time of answers that took at least 1 ms. */
 #define TD_TIMED_NS UINT64_C(1000000)
 
 /* Adds Server-Timing (https://www.w3.org/TR/server-timing/), in milliseconds: how long the server took to make the
@@ -130,8 +130,8 @@ void td_response_set_etag(struct td_response *response, const char *text);
 /* Sets the former ETag in the same way. */
 void td_response_set_former_etag(struct td_response *response, const char *text);
 
-/* Sets Last-Modified to a file's mtime (ns since 1970), or to now where that lies in the future: RFC 9110
- * section 8.8.2.1 has no date later than the answer's. */
+/* Sets Last-Modified to a file's mtime (ns since 1970), or to now when the mtime is in the future: RFC 9110 section
+ * 8.8.2.1 has no date later than the answer's. */
 void td_response_set_modified(struct td_response *response, int64_t mtime_ns);
 
 /* Marks the body as a representation of this media type (static): clients may cache it if they revalidate it, and
@@ -163,7 +163,7 @@ void td_response_fail_error(struct td_response *response, const struct td_error 
 void td_response_set_json(struct td_response *response, struct td_buffer *json);
 
 /* Does the same for a JSON buffer whose `len` bytes are taken from the budget, by the buffer itself or by the caller.
- * The bytes are given back when nothing holds the body any more, and also on failure. */
+ * The bytes are returned when the last reference to the body is dropped, and also on failure. */
 void td_response_set_json_from(struct td_response *response, struct td_buffer *json, struct td_budget *budget);
 
 #endif

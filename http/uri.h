@@ -42,7 +42,7 @@ struct td_text td_uri_raw_path(struct td_text target);
  * the field Host (RFC 9112 section 3.2.2). Returns a text whose p is NULL for a target in another form. */
 struct td_text td_uri_authority(struct td_text target);
 
-/* Returns the query of a target before decoding, without its '?'; empty when there is none. Borrowed from the target.
+/* Returns the query of a target before decoding, without its '?'; empty without a query. Borrowed from the target.
  */
 struct td_text td_uri_raw_query(struct td_text target);
 

@@ -39,7 +39,7 @@ static const char *replacement(const unsigned char *p, size_t len, size_t *used)
 
 /* Appends UTF-8 text as character data. Characters that no document can hold, such as most control bytes, become
  * U+FFFD. Line ends and tabs become references, so that parsers keep them. */
-static void escape(struct td_buffer *out, struct td_text text)
+static void escape_text(struct td_buffer *out, struct td_text text)
 {
     const unsigned char *p = (const unsigned char *)text.p;
     size_t plain = 0; /* start of the run not yet written */
@@ -61,7 +61,7 @@ void td_xml_element(struct td_buffer *out, const char *name, struct td_text text
     td_buffer_putc(out, '<');
     td_buffer_puts(out, name);
     td_buffer_putc(out, '>');
-    escape(out, text);
+    escape_text(out, text);
     td_buffer_puts(out, "</");
     td_buffer_puts(out, name);
     td_buffer_putc(out, '>');

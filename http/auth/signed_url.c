@@ -40,7 +40,7 @@ bool td_signed_url_is_meant(struct td_text target)
 }
 
 /* Takes the last parameter off a text of path and query, if it has this name. mark: the place of the '?'. Returns false
- * when it has another, or when nothing is behind the mark. */
+ * when it has another, or when the target ends after the mark. */
 static bool take_last(struct td_text *text, size_t mark, const char *name, struct td_text *value)
 {
     size_t at = text->len;
@@ -73,7 +73,7 @@ bool td_signed_url_parse(struct td_text target, struct td_signed_url *out)
 }
 
 /* Writes the digits that sign the text, which METHOD stands before, and a NUL. */
-static void sign(struct td_text message, const uint8_t key[TD_SHA256_BYTES], char digits[SIGNATURE_CHARS + 1])
+static void sign_message(struct td_text message, const uint8_t key[TD_SHA256_BYTES], char digits[SIGNATURE_CHARS + 1])
 {
     uint8_t sum[TD_SHA256_BYTES];
     td_hmac_sha256(key, TD_SHA256_BYTES, message.p, message.len, sum);
@@ -89,7 +89,7 @@ bool td_signed_url_verify(const struct td_signed_url *url, const uint8_t key[TD_
     td_buffer_append(&message, url->covered.p, url->covered.len);
     bool ok = !message.failed || td_buffer_refuse(&message, err);
     if (ok) {
-        sign(td_buffer_text(&message), key, right);
+        sign_message(td_buffer_text(&message), key, right);
         ok = CRYPTO_memcmp(right, url->digits.p, SIGNATURE_CHARS) == 0;
     }
     td_buffer_fini(&message);
@@ -180,7 +180,7 @@ void td_signed_url_append(struct td_buffer *url, size_t at, int64_t expires_s, s
         td_buffer_append(&message, url->data + at, url->len - at);
     url->failed = url->failed || message.failed;
     if (!url->failed) {
-        sign(td_buffer_text(&message), key, digits);
+        sign_message(td_buffer_text(&message), key, digits);
         td_buffer_puts(url, "&signature=");
         td_buffer_append(url, name.p, name.len);
         td_buffer_puts(url, name.len > 0 ? "." : "");

@@ -1,4 +1,5 @@
-/* Signed URLs: whoever has one may send the GET or HEAD that it names, and nothing else, until it expires.
+/* Signed URLs. A client that has one may send the GET or HEAD that the URL names, and nothing else, until the URL
+ * expires.
  *
  *     /models/org/name/files/config.json?expires=1767225600&signature=ci.0123...cdef
  *
@@ -25,7 +26,7 @@
 /* The most bytes of a path and query to sign: those of the largest --max-header-bytes. */
 enum { TD_SIGNED_URL_PATH_BYTES = 32768 };
 
-/* What a target says of its signature. All texts are borrowed from the target. */
+/* The parts of a target that concern its signature. All texts are borrowed from the target. */
 struct td_signed_url {
     struct td_text bare;    /* path and query without `expires` and `signature` */
     struct td_text covered; /* the bytes that are signed, after "GET\n" */

@@ -56,10 +56,10 @@ const char *td_sigv4_code(enum td_sigv4_fault fault)
 }
 
 /* Always returns false. */
-static bool refuse(struct td_sigv4_refusal *refusal, enum td_sigv4_fault fault, const char *format, ...)
+static bool refuse_signature(struct td_sigv4_refusal *refusal, enum td_sigv4_fault fault, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-static bool refuse(struct td_sigv4_refusal *refusal, enum td_sigv4_fault fault, const char *format, ...)
+static bool refuse_signature(struct td_sigv4_refusal *refusal, enum td_sigv4_fault fault, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -107,10 +107,11 @@ static bool has_header(const struct td_request *request, const char *name)
 
 static bool refuse_version_2(struct td_sigv4_refusal *refusal)
 {
-    return refuse(refusal, TD_SIGV4_INVALID_REQUEST,
-                  "The authorization mechanism you have provided is not supported. Please use " ALGORITHM
-                  " (signature version 4): boto3 with Config(signature_version=\"s3v4\"), aws after aws configure set "
-                  "default.s3.signature_version s3v4");
+    return refuse_signature(
+        refusal, TD_SIGV4_INVALID_REQUEST,
+        "The authorization mechanism you have provided is not supported. Please use " ALGORITHM
+        " (signature version 4): boto3 with Config(signature_version=\"s3v4\"), aws after aws configure set "
+        "default.s3.signature_version s3v4");
 }
 
 /* Decides between the header and the query. Refuses requests with both, with neither, or with a session token. */
@@ -121,17 +122,20 @@ static bool find_place(const struct td_request *request, struct td_sigv4 *out, s
     out->is_presigned = has_parameter(request, "X-Amz-Algorithm") || has_parameter(request, "X-Amz-Credential") ||
                         has_parameter(request, "X-Amz-Signature");
     if (in_header + is_version_2 + out->is_presigned > 1)
-        return refuse(refusal, TD_SIGV4_INVALID_ARGUMENT,
-                      "Only one auth mechanism allowed: the Authorization header or the X-Amz-Signature parameter");
+        return refuse_signature(
+            refusal, TD_SIGV4_INVALID_ARGUMENT,
+            "Only one auth mechanism allowed: the Authorization header or the X-Amz-Signature parameter");
     if (is_version_2)
         return refuse_version_2(refusal);
     if (!in_header && !out->is_presigned)
-        return refuse(refusal, TD_SIGV4_ACCESS_DENIED,
-                      "Access Denied: the request is not signed; give the client a token's access key and secret key");
+        return refuse_signature(
+            refusal, TD_SIGV4_ACCESS_DENIED,
+            "Access Denied: the request is not signed; give the client a token's access key and secret key");
     if (has_header(request, "X-Amz-Security-Token") || has_parameter(request, "X-Amz-Security-Token"))
-        return refuse(refusal, TD_SIGV4_INVALID_TOKEN,
-                      "The provided token is malformed or otherwise invalid: there are no session tokens here "
-                      "(AWS_SESSION_TOKEN)");
+        return refuse_signature(
+            refusal, TD_SIGV4_INVALID_TOKEN,
+            "The provided token is malformed or otherwise invalid: there are no session tokens here "
+            "(AWS_SESSION_TOKEN)");
     return true;
 }
 
@@ -156,19 +160,21 @@ static bool read_credential(struct td_text credential, struct td_sigv4 *out, str
     out->date = take_last(&key);
     out->access_key = key;
     if (key.len == 0)
-        return refuse(refusal, malformed(out),
-                      "Error parsing the credential; it must be \"ACCESS_KEY/DATE/REGION/s3/aws4_request\"");
+        return refuse_signature(refusal, malformed(out),
+                                "Error parsing the credential; it must be \"ACCESS_KEY/DATE/REGION/s3/aws4_request\"");
     if (!td_text_equals(service, "s3"))
-        return refuse(refusal, malformed(out),
-                      "Error parsing the credential; incorrect service \"%.*s\". This endpoint belongs to \"s3\"",
-                      TD_SHOW(service, 32));
+        return refuse_signature(
+            refusal, malformed(out),
+            "Error parsing the credential; incorrect service \"%.*s\". This endpoint belongs to \"s3\"",
+            TD_SHOW(service, 32));
     if (!td_text_equals(terminal, "aws4_request"))
-        return refuse(refusal, malformed(out),
-                      "Error parsing the credential; incorrect terminal \"%.*s\". This endpoint uses \"aws4_request\"",
-                      TD_SHOW(terminal, 32));
+        return refuse_signature(
+            refusal, malformed(out),
+            "Error parsing the credential; incorrect terminal \"%.*s\". This endpoint uses \"aws4_request\"",
+            TD_SHOW(terminal, 32));
     out->scope = td_text_skip(credential, key.len + 1);
     if (out->scope.len > SCOPE_BYTES)
-        return refuse(refusal, malformed(out), "Error parsing the credential; the region is too long");
+        return refuse_signature(refusal, malformed(out), "Error parsing the credential; the region is too long");
     return true;
 }
 
@@ -180,17 +186,19 @@ static bool check_algorithm(struct td_text algorithm, const struct td_sigv4 *out
     if (td_text_equals(algorithm, "AWS") || td_text_begins(algorithm, TD_TEXT("AWS4-")))
         return refuse_version_2(refusal);
     if (td_text_equals_ignore_case(algorithm, "Bearer"))
-        return refuse(refusal, TD_SIGV4_INVALID_ARGUMENT,
-                      "Unsupported Authorization Type: this port is for S3 clients, which need a token's access key "
-                      "and secret key; a token itself, and HF_ENDPOINT, want the main port, that of --listen");
-    return refuse(refusal, out->is_presigned ? TD_SIGV4_BAD_QUERY : TD_SIGV4_INVALID_ARGUMENT,
-                  "Unsupported Authorization Type: S3 clients need a token's access key and secret key, and sign "
-                  "by " ALGORITHM);
+        return refuse_signature(
+            refusal, TD_SIGV4_INVALID_ARGUMENT,
+            "Unsupported Authorization Type: this port is for S3 clients, which need a token's access key "
+            "and secret key; a token itself, and HF_ENDPOINT, want the main port, that of --listen");
+    return refuse_signature(
+        refusal, out->is_presigned ? TD_SIGV4_BAD_QUERY : TD_SIGV4_INVALID_ARGUMENT,
+        "Unsupported Authorization Type: S3 clients need a token's access key and secret key, and sign "
+        "by " ALGORITHM);
 }
 
 /* ---- the header ---------------------------------------------------------------------------------------- */
 
-/* Reads the list "Credential=..., SignedHeaders=..., Signature=...", of which each part must be there once. */
+/* Reads the list "Credential=..., SignedHeaders=..., Signature=...", where each part must occur once. */
 static bool read_components(struct td_text list, struct td_text *credential, struct td_sigv4 *out)
 {
     const struct {
@@ -233,7 +241,8 @@ static bool read_header_time(const struct td_request *request, struct td_sigv4 *
     if (time_s >= 0 && gmtime_r(&time_s, &tm) != NULL &&
         strftime(out->time, sizeof out->time, "%Y%m%dT%H%M%SZ", &tm) == sizeof out->time - 1)
         return true;
-    return refuse(refusal, TD_SIGV4_ACCESS_DENIED, "AWS authentication requires a valid Date or x-amz-date header");
+    return refuse_signature(refusal, TD_SIGV4_ACCESS_DENIED,
+                            "AWS authentication requires a valid Date or x-amz-date header");
 }
 
 static bool read_header(const struct td_request *request, struct td_sigv4 *out, struct td_sigv4_refusal *refusal)
@@ -242,18 +251,18 @@ static bool read_header(const struct td_request *request, struct td_sigv4 *out, 
     const struct td_header *payload = td_request_single_header(request, "X-Amz-Content-SHA256");
     struct td_text credential;
     if (header == NULL)
-        return refuse(refusal, TD_SIGV4_INVALID_ARGUMENT, "There must be one Authorization header");
+        return refuse_signature(refusal, TD_SIGV4_INVALID_ARGUMENT, "There must be one Authorization header");
     struct td_text list = header->value;
     struct td_text algorithm = td_text_take_until(&list, ' ');
     if (!check_algorithm(algorithm, out, refusal))
         return false;
     if (!read_components(list, &credential, out))
-        return refuse(refusal, TD_SIGV4_BAD_HEADER,
-                      "The authorization header is malformed; it must be \"" ALGORITHM
-                      " Credential=..., SignedHeaders=..., Signature=...\"");
+        return refuse_signature(refusal, TD_SIGV4_BAD_HEADER,
+                                "The authorization header is malformed; it must be \"" ALGORITHM
+                                " Credential=..., SignedHeaders=..., Signature=...\"");
     if (payload == NULL)
-        return refuse(refusal, TD_SIGV4_MISSING_HEADER,
-                      "Missing required header for this request: x-amz-content-sha256");
+        return refuse_signature(refusal, TD_SIGV4_MISSING_HEADER,
+                                "Missing required header for this request: x-amz-content-sha256");
     out->payload = payload->value;
     return read_credential(credential, out, refusal) && read_header_time(request, out, refusal);
 }
@@ -280,8 +289,9 @@ static bool read_expires(struct td_text text, uint64_t *expires_s, struct td_sig
 {
     if (td_number_read(text, TD_SIGV4_MOST_EXPIRES_S, expires_s) && *expires_s > 0)
         return true;
-    return refuse(refusal, TD_SIGV4_BAD_QUERY, "X-Amz-Expires must be a number from 1 to %d (a week), in seconds",
-                  TD_SIGV4_MOST_EXPIRES_S);
+    return refuse_signature(refusal, TD_SIGV4_BAD_QUERY,
+                            "X-Amz-Expires must be a number from 1 to %d (a week), in seconds",
+                            TD_SIGV4_MOST_EXPIRES_S);
 }
 
 /* Finds what stands for the body's digest: presigned URLs may name none. */
@@ -304,11 +314,13 @@ static bool read_query(const struct td_request *request, struct td_sigv4 *out, u
         !take_parameter(request, "X-Amz-Expires", out, &expires) ||
         !take_parameter(request, "X-Amz-SignedHeaders", out, &out->signed_headers) ||
         !take_parameter(request, "X-Amz-Signature", out, &out->signature) || !read_query_payload(request, out))
-        return refuse(refusal, TD_SIGV4_BAD_QUERY,
-                      "Query-string authentication version 4 requires the X-Amz-Algorithm, X-Amz-Credential, "
-                      "X-Amz-Signature, X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters, each once");
+        return refuse_signature(
+            refusal, TD_SIGV4_BAD_QUERY,
+            "Query-string authentication version 4 requires the X-Amz-Algorithm, X-Amz-Credential, "
+            "X-Amz-Signature, X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters, each once");
     if (time.len != sizeof out->time - 1)
-        return refuse(refusal, TD_SIGV4_BAD_QUERY, "X-Amz-Date must be in the ISO8601 format \"yyyyMMdd'T'HHmmss'Z'\"");
+        return refuse_signature(refusal, TD_SIGV4_BAD_QUERY,
+                                "X-Amz-Date must be in the ISO8601 format \"yyyyMMdd'T'HHmmss'Z'\"");
     memcpy(out->time, time.p, sizeof out->time - 1);
     out->time[sizeof out->time - 1] = '\0';
     return check_algorithm(algorithm, out, refusal) && read_credential(credential, out, refusal) &&
@@ -339,27 +351,29 @@ static bool check_time(const struct td_sigv4 *signature, uint64_t expires_s, int
 {
     int64_t time_s;
     if (!read_time(signature->time, &time_s))
-        return refuse(refusal, signature->is_presigned ? TD_SIGV4_BAD_QUERY : TD_SIGV4_ACCESS_DENIED,
-                      "X-Amz-Date must be in the ISO8601 format \"yyyyMMdd'T'HHmmss'Z'\"");
+        return refuse_signature(refusal, signature->is_presigned ? TD_SIGV4_BAD_QUERY : TD_SIGV4_ACCESS_DENIED,
+                                "X-Amz-Date must be in the ISO8601 format \"yyyyMMdd'T'HHmmss'Z'\"");
     if (signature->date.len != 8 || memcmp(signature->date.p, signature->time, 8) != 0)
-        return refuse(refusal, malformed(signature),
-                      "Invalid credential date \"%.*s\". This date is not the same as X-Amz-Date: \"%.8s\"",
-                      TD_SHOW(signature->date, 32), signature->time);
+        return refuse_signature(refusal, malformed(signature),
+                                "Invalid credential date \"%.*s\". This date is not the same as X-Amz-Date: \"%.8s\"",
+                                TD_SHOW(signature->date, 32), signature->time);
     if (signature->is_presigned) {
         if (time_s - now_s > TD_SIGV4_SKEW_S)
-            return refuse(refusal, TD_SIGV4_ACCESS_DENIED, "Request is not valid yet: it begins at %s",
-                          signature->time);
+            return refuse_signature(refusal, TD_SIGV4_ACCESS_DENIED, "Request is not valid yet: it begins at %s",
+                                    signature->time);
         if (now_s - time_s > (int64_t)expires_s)
-            return refuse(refusal, TD_SIGV4_ACCESS_DENIED,
-                          "Request has expired: it was valid for %" PRIu64 " s from %s on", expires_s, signature->time);
+            return refuse_signature(refusal, TD_SIGV4_ACCESS_DENIED,
+                                    "Request has expired: it was valid for %" PRIu64 " s from %s on", expires_s,
+                                    signature->time);
         return true;
     }
     if (time_s - now_s > TD_SIGV4_SKEW_S || now_s - time_s > TD_SIGV4_SKEW_S)
-        return refuse(refusal, TD_SIGV4_SKEWED,
-                      "The difference between the request time and the server's time is too large: the request's is "
-                      "%s, %" PRId64 " s %s; the most is %d s",
-                      signature->time, time_s > now_s ? time_s - now_s : now_s - time_s,
-                      time_s > now_s ? "ahead" : "behind", TD_SIGV4_SKEW_S);
+        return refuse_signature(
+            refusal, TD_SIGV4_SKEWED,
+            "The difference between the request time and the server's time is too large: the request's is "
+            "%s, %" PRId64 " s %s; the most is %d s",
+            signature->time, time_s > now_s ? time_s - now_s : now_s - time_s, time_s > now_s ? "ahead" : "behind",
+            TD_SIGV4_SKEW_S);
     return true;
 }
 
@@ -394,18 +408,19 @@ static bool check_signed_headers(const struct td_request *request, const struct 
                                  struct td_sigv4_refusal *refusal)
 {
     if (!is_list_of_headers(signature->signed_headers))
-        return refuse(refusal, malformed(signature),
-                      "SignedHeaders must be names in lower case, sorted and separated by ';'");
+        return refuse_signature(refusal, malformed(signature),
+                                "SignedHeaders must be names in lower case, sorted and separated by ';'");
     if (!is_signed(signature->signed_headers, TD_TEXT("host")))
-        return refuse(refusal, TD_SIGV4_ACCESS_DENIED,
-                      "There were headers present in the request which were not signed: host");
+        return refuse_signature(refusal, TD_SIGV4_ACCESS_DENIED,
+                                "There were headers present in the request which were not signed: host");
     for (size_t i = 0; i < request->header_count; i++) {
         struct td_text name = request->headers[i].name;
         if (!td_text_begins_ignore_case(name, "X-Amz-") || td_text_equals_ignore_case(name, "X-Amz-Cf-Id") ||
             is_signed(signature->signed_headers, name))
             continue;
-        return refuse(refusal, TD_SIGV4_ACCESS_DENIED,
-                      "There were headers present in the request which were not signed: %.*s", TD_SHOW(name, 64));
+        return refuse_signature(refusal, TD_SIGV4_ACCESS_DENIED,
+                                "There were headers present in the request which were not signed: %.*s",
+                                TD_SHOW(name, 64));
     }
     return true;
 }
@@ -416,14 +431,16 @@ static bool check_payload(struct td_text payload, struct td_sigv4_refusal *refus
     if (td_text_equals(payload, UNSIGNED_PAYLOAD) || td_text_equals(payload, EMPTY_SHA256))
         return true;
     if (td_text_begins(payload, TD_TEXT("STREAMING-")))
-        return refuse(refusal, TD_SIGV4_NOT_IMPLEMENTED,
-                      "A header you provided implies functionality that is not implemented: x-amz-content-sha256 of a "
-                      "body in signed chunks; this server is read-only");
+        return refuse_signature(
+            refusal, TD_SIGV4_NOT_IMPLEMENTED,
+            "A header you provided implies functionality that is not implemented: x-amz-content-sha256 of a "
+            "body in signed chunks; this server is read-only");
     if (payload.len == SIGNATURE_CHARS && td_hex_is_lower(payload))
-        return refuse(refusal, TD_SIGV4_BAD_DIGEST,
-                      "The provided 'x-amz-content-sha256' header does not match what was computed: the body is empty");
-    return refuse(refusal, TD_SIGV4_INVALID_ARGUMENT,
-                  "x-amz-content-sha256 must be " UNSIGNED_PAYLOAD " or a valid sha256 value");
+        return refuse_signature(
+            refusal, TD_SIGV4_BAD_DIGEST,
+            "The provided 'x-amz-content-sha256' header does not match what was computed: the body is empty");
+    return refuse_signature(refusal, TD_SIGV4_INVALID_ARGUMENT,
+                            "x-amz-content-sha256 must be " UNSIGNED_PAYLOAD " or a valid sha256 value");
 }
 
 bool td_sigv4_parse(const struct td_request *request, int64_t now_s, struct td_sigv4 *out,
@@ -451,8 +468,8 @@ static void derive_key(const struct td_sigv4 *signature, struct td_text secret_k
 }
 
 /* Writes the signature of a canonical request (tasks 2 and 3), in lower-case hexadecimal digits and a NUL. */
-static void sign(const struct td_sigv4 *signature, struct td_text canonical, struct td_text secret_key,
-                 char text[SIGNATURE_CHARS + 1])
+static void sign_canonical(const struct td_sigv4 *signature, struct td_text canonical, struct td_text secret_key,
+                           char text[SIGNATURE_CHARS + 1])
 {
     char string[sizeof ALGORITHM + sizeof signature->time + SCOPE_BYTES + SIGNATURE_CHARS + 8];
     char digest[SIGNATURE_CHARS + 1];
@@ -478,28 +495,31 @@ bool td_sigv4_verify(const struct td_sigv4 *signature, const struct td_request *
     bool ok = td_sigv4_write_canonical(request, signature->signed_headers, signature->payload, &canonical, &missing);
     bool has_memory = !canonical.failed;
     if (ok && has_memory && secret_key.len <= SECRET_KEY_BYTES)
-        sign(signature, td_buffer_text(&canonical), secret_key, right);
+        sign_canonical(signature, td_buffer_text(&canonical), secret_key, right);
     td_buffer_fini(&canonical);
     if (!has_memory)
-        return refuse(refusal, TD_SIGV4_NO_MEMORY, "out of memory");
+        return refuse_signature(refusal, TD_SIGV4_NO_MEMORY, "out of memory");
     if (!ok && missing.len > 0)
-        return refuse(refusal, TD_SIGV4_MISMATCH,
-                      "The signature covers the header %.*s, which did not arrive; a proxy may have taken it out",
-                      TD_SHOW(missing, 64));
+        return refuse_signature(
+            refusal, TD_SIGV4_MISMATCH,
+            "The signature covers the header %.*s, which did not arrive; a proxy may have taken it out",
+            TD_SHOW(missing, 64));
     if (!ok)
-        return refuse(refusal, TD_SIGV4_INVALID_ARGUMENT, "A signed request has at most %d query parameters",
-                      TD_SIGV4_PARAMETERS);
+        return refuse_signature(refusal, TD_SIGV4_INVALID_ARGUMENT, "A signed request has at most %d query parameters",
+                                TD_SIGV4_PARAMETERS);
     if (right[0] != '\0' && signature->signature.len == SIGNATURE_CHARS &&
         CRYPTO_memcmp(right, signature->signature.p, SIGNATURE_CHARS) == 0)
         return true;
-    return refuse(refusal, TD_SIGV4_MISMATCH,
-                  "The request signature we calculated does not match the signature you provided. Check your key and "
-                  "signing method; a proxy in front must pass path and Host on unchanged");
+    return refuse_signature(
+        refusal, TD_SIGV4_MISMATCH,
+        "The request signature we calculated does not match the signature you provided. Check your key and "
+        "signing method; a proxy in front must pass path and Host on unchanged");
 }
 
 bool td_sigv4_refuse_key(const struct td_sigv4 *signature, struct td_sigv4_refusal *refusal)
 {
-    return refuse(refusal, TD_SIGV4_INVALID_KEY,
-                  "The AWS Access Key Id you provided (%.*s) does not exist in our records, or its token has expired",
-                  TD_SHOW(signature->access_key, 64));
+    return refuse_signature(
+        refusal, TD_SIGV4_INVALID_KEY,
+        "The AWS Access Key Id you provided (%.*s) does not exist in our records, or its token has expired",
+        TD_SHOW(signature->access_key, 64));
 }

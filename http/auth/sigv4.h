@@ -48,8 +48,8 @@ struct td_sigv4_refusal {
     char message[TD_SIGV4_MESSAGE_BYTES]; /* for the client; may hold bytes of the request */
 };
 
-/* What a request says of its signature. The texts are borrowed from the request and from `memory`, so that the struct
- * may not be copied. */
+/* The parts of a request that concern its signature. The texts are borrowed from the request and from `memory`, so that
+ * the struct may not be copied. */
 struct td_sigv4 {
     bool is_presigned;
     struct td_text access_key;

@@ -29,7 +29,7 @@ static void append_encoded(struct td_buffer *out, struct td_text raw, bool is_pa
     }
 }
 
-/* A query parameter within a buffer: its encoded name, and its encoded value right behind. */
+/* A query parameter within a buffer: its encoded name, and its encoded value right after it. */
 struct parameter {
     size_t at, name_len, value_len;
     const char *text; /* set when the buffer is complete */

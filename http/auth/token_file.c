@@ -36,7 +36,7 @@ enum {
 
 /* ---- reading the file ----------------------------------------------------------------------------------- */
 
-/* What a token's text begins with. */
+/* The first characters of every token's text. */
 static const struct td_text token_prefix = {"td_", 3};
 
 bool td_token_file_is_token(struct td_text text)
@@ -71,7 +71,7 @@ static bool check_owner(const struct stat *st, const char *path, struct td_error
     if (mode != 0600 && mode != 0400 && mode != 0640 && mode != 0440)
         return td_error_set(err, TD_PERMISSION_DENIED,
                             "the tokens file \"%.*s\" has mode %04o; 0600, 0400, 0640 or 0440 are allowed, since "
-                            "whoever reads it can sign for every token: chmod 0600 it",
+                            "a program that reads it can sign for every token: chmod 0600 it",
                             TD_SHOW(td_text_of(path), PATH_SHOWN), mode);
     return true;
 }
@@ -85,7 +85,7 @@ static void erase(struct td_buffer *buffer)
 }
 
 /* Makes room for `more` bytes, and leaves no copy of the content in freed memory. */
-static bool reserve(struct td_buffer *buffer, size_t more, struct td_error *err)
+static bool reserve_content(struct td_buffer *buffer, size_t more, struct td_error *err)
 {
     struct td_buffer larger;
     if (buffer->capacity - buffer->len > more) /* one byte may be for a NUL */
@@ -107,7 +107,7 @@ static bool read_content(int fd, const char *path, struct td_buffer *out, struct
 {
     enum { STEP = 64 * 1024 };
     for (;;) {
-        if (!reserve(out, STEP, err))
+        if (!reserve_content(out, STEP, err))
             return false;
         ssize_t n = read(fd, out->data + out->len, STEP);
         if (n < 0 && errno == EINTR)
@@ -143,9 +143,9 @@ static bool read_file(const char *path, struct td_buffer *out, struct stat *st, 
     return ok;
 }
 
-/* Turns a position in the text into a line, and names the file. A mistake in the file is none of the caller's. Returns
- * false. */
-static bool report(const char *path, struct td_text text, const struct td_error *fault, struct td_error *err)
+/* Sets *err to the fault with the file's name and the line of the fault's position. A mistake in the file is not one of
+ * the caller's arguments, so TD_INVALID_ARGUMENT becomes TD_FAILED_PRECONDITION. Returns false. */
+static bool report_fault(const char *path, struct td_text text, const struct td_error *fault, struct td_error *err)
 {
     enum td_code code = fault->code == TD_INVALID_ARGUMENT ? TD_FAILED_PRECONDITION : fault->code;
     size_t line;
@@ -168,7 +168,7 @@ static bool read_set(const char *path, struct td_token_set **out, struct stat *s
     if (ok) {
         ok = td_token_text_parse(td_buffer_text(&content), out, &fault);
         if (!ok)
-            (void)report(path, td_buffer_text(&content), &fault, err);
+            (void)report_fault(path, td_buffer_text(&content), &fault, err);
     }
     erase(&content);
     return ok;
@@ -199,7 +199,7 @@ static bool refuse_path(const char *path, int sys, struct td_error *err)
 }
 
 /* Sets the path and directory of the file to which the caller's path leads. */
-static bool resolve(struct change *change, const char *path, struct td_error *err)
+static bool resolve_path(struct change *change, const char *path, struct td_error *err)
 {
     char copy[PATH_MAX];
     if (strlen(path) >= sizeof change->path)
@@ -262,7 +262,7 @@ static bool change_begin(struct change *change, const char *path, bool create, s
 {
     struct td_error why = TD_ERROR_INIT;
     *change = (struct change){.lock_fd = -1};
-    if (!resolve(change, path, err) || !lock(change, err))
+    if (!resolve_path(change, path, err) || !lock(change, err))
         return false;
     change->exists = read_set(change->path, &change->set, &change->st, &why);
     if (change->exists)
@@ -350,7 +350,7 @@ static bool keep_owner(int fd, const struct change *change)
 }
 
 /* Writes the text to a new file beside the old one, and renames it into place. */
-static bool replace(const struct change *change, struct td_text text, struct td_error *err)
+static bool replace_file(const struct change *change, struct td_text text, struct td_error *err)
 {
     static const char end[] = ".XXXXXX";
     char temporary[PATH_MAX + sizeof end];
@@ -390,7 +390,7 @@ static bool change_write(const struct change *change, const struct td_token *tok
     if (ok && text.len > TD_TOKEN_FILE_BYTES)
         ok = td_error_set(err, TD_FAILED_PRECONDITION, "the tokens file would have more than %d bytes",
                           TD_TOKEN_FILE_BYTES);
-    ok = ok && check_text(td_buffer_text(&text), err) && replace(change, td_buffer_text(&text), err);
+    ok = ok && check_text(td_buffer_text(&text), err) && replace_file(change, td_buffer_text(&text), err);
     erase(&text);
     return ok;
 }

@@ -1,4 +1,4 @@
-/* The tokens file, whose text http/auth/token_text.h describes: reads and changes it. Whoever reads the file can sign
+/* Reads and changes the tokens file. http/auth/token_text.h describes its text. A program that reads the file can sign
  * for every token, so its mode must be 0600, 0400, 0640 or 0440, and its owner the user of this process or root. A
  * token's text is "td_" and 32 random bytes in base64url. Thread-safe. */
 #ifndef TD_HTTP_AUTH_TOKEN_FILE_H
@@ -34,11 +34,11 @@ struct td_new_token {
     int64_t expires_s;         /* seconds since 1970; 0: never */
 };
 
-/* Adds a token to the file, which is made with mode 0600 if there is none. Writes the token's text, which stands
- * nowhere else, to `text`, and sets *out to the new set with one reference. The file is replaced as a whole and keeps
- * its mode and owner; writers on one machine wait for each other, for at most 10 s. Errors, with the file unchanged:
- * those of td_token_file_read, TD_INVALID_ARGUMENT (a name or glob that no token may have), TD_CONFLICT (the name is
- * taken), TD_FAILED_PRECONDITION (the file has TD_TOKENS_MAX tokens), TD_IO. */
+/* Adds a token to the file; creates a missing file with mode 0600. Writes the token's text, which is stored nowhere, to
+ * `text`, and sets *out to the new set with one reference. The file is replaced as a whole and keeps its mode and
+ * owner; writers on one machine wait for each other, for at most 10 s. Errors, with the file unchanged: those of
+ * td_token_file_read, TD_INVALID_ARGUMENT (a name or glob that no token may have), TD_CONFLICT (the name is taken),
+ * TD_FAILED_PRECONDITION (the file has TD_TOKENS_MAX tokens), TD_IO. */
 bool td_token_file_add(const char *path, const struct td_new_token *token, char text[TD_TOKEN_TEXT_BYTES],
                        struct td_token_set **out, struct td_error *err);
 

@@ -30,8 +30,8 @@ enum { LOCAL_ID_MAX = 255 };
 #define URL_LABEL "tensord-url"
 
 /* Writes HMAC-SHA-256(master key, label "\n" name "\n" digest). */
-static void derive(const uint8_t master_key[TD_TOKEN_KEY_BYTES], const char *label, const struct td_token *token,
-                   uint8_t out[TD_SHA256_BYTES])
+static void derive_key(const uint8_t master_key[TD_TOKEN_KEY_BYTES], const char *label, const struct td_token *token,
+                       uint8_t out[TD_SHA256_BYTES])
 {
     char message[32 + TD_TOKEN_NAME_MAX + TD_SHA256_TEXT_BYTES];
     char digest[TD_SHA256_TEXT_BYTES] = "";
@@ -46,7 +46,7 @@ static void make_access_key(const struct td_token_set *set, struct td_token *tok
 {
     static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
     uint8_t bytes[TD_SHA256_BYTES];
-    derive(set->master_key, ACCESS_KEY_LABEL, token, bytes);
+    derive_key(set->master_key, ACCESS_KEY_LABEL, token, bytes);
     memcpy(token->access_key, "TD", 2);
     for (size_t i = 2; i < TD_ACCESS_KEY_BYTES - 1; i++)
         token->access_key[i] = alphabet[bytes[i] & 31];
@@ -105,7 +105,7 @@ static int compare_access_keys(const void *a, const void *b)
     return strcmp((*left)->access_key, (*right)->access_key);
 }
 
-static bool fill(struct td_token_set *set, const struct td_token *tokens, size_t count)
+static bool fill_set(struct td_token_set *set, const struct td_token *tokens, size_t count)
 {
     set->tokens = td_arena_array(&set->arena, count, sizeof *set->tokens);
     set->by_name = td_arena_array(&set->arena, count, sizeof *set->by_name);
@@ -135,7 +135,7 @@ struct td_token_set *td_token_set_create(const uint8_t master_key[TD_TOKEN_KEY_B
     atomic_init(&set->refs, 1);
     memcpy(set->master_key, master_key, sizeof set->master_key);
     td_arena_init(&set->arena, 0);
-    if (fill(set, tokens, count))
+    if (fill_set(set, tokens, count))
         return set;
     (void)td_error_no_memory(err);
     td_token_set_unref(set);
@@ -186,8 +186,8 @@ const struct td_token *td_token_set_find(const struct td_token_set *set, struct 
 }
 
 /* Finds the token whose name, or else whose access key, is `wanted`. */
-static const struct td_token *search(const struct td_token *const *sorted, size_t count, struct td_text wanted,
-                                     bool by_name)
+static const struct td_token *find_in_sorted(const struct td_token *const *sorted, size_t count, struct td_text wanted,
+                                             bool by_name)
 {
     size_t low = 0;
     size_t high = count;
@@ -206,12 +206,12 @@ static const struct td_token *search(const struct td_token *const *sorted, size_
 
 const struct td_token *td_token_set_find_name(const struct td_token_set *set, struct td_text name)
 {
-    return search(set->by_name, set->count, name, true);
+    return find_in_sorted(set->by_name, set->count, name, true);
 }
 
 const struct td_token *td_token_set_find_access_key(const struct td_token_set *set, struct td_text access_key)
 {
-    return search(set->by_access_key, set->count, access_key, false);
+    return find_in_sorted(set->by_access_key, set->count, access_key, false);
 }
 
 bool td_token_name_is_valid(struct td_text name)
@@ -232,7 +232,7 @@ bool td_token_has_expired(const struct td_token *token, int64_t now_s)
 void td_token_s3_secret(const struct td_token_set *set, const struct td_token *token, char out[TD_S3_SECRET_BYTES])
 {
     uint8_t key[TD_SHA256_BYTES];
-    derive(set->master_key, SECRET_LABEL, token, key);
+    derive_key(set->master_key, SECRET_LABEL, token, key);
     td_base64url_write(key, sizeof key, out);
     out[TD_S3_SECRET_BYTES - 1] = '\0';
     OPENSSL_cleanse(key, sizeof key);
@@ -240,7 +240,7 @@ void td_token_s3_secret(const struct td_token_set *set, const struct td_token *t
 
 void td_token_url_key(const struct td_token_set *set, const struct td_token *token, uint8_t out[TD_SHA256_BYTES])
 {
-    derive(set->master_key, URL_LABEL, token, out);
+    derive_key(set->master_key, URL_LABEL, token, out);
 }
 
 static bool matches(const struct td_token *token, struct td_text id)

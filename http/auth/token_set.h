@@ -20,7 +20,7 @@ enum {
     TD_S3_SECRET_BYTES = 44,   /* of a secret key, with its NUL */
 };
 
-/* What a token allows. Nothing asks for TD_RIGHT_WRITE yet. */
+/* The rights of a token. Nothing asks for TD_RIGHT_WRITE yet. */
 enum { TD_RIGHT_READ = 1, TD_RIGHT_WRITE = 2 };
 
 struct td_token {
@@ -54,7 +54,7 @@ const struct td_token *td_token_set_tokens(const struct td_token_set *set);
 const uint8_t *td_token_set_master_key(const struct td_token_set *set);
 
 /* Returns the token with this text, borrowed, or NULL. Compares the SHA-256 with those of all tokens, each as a whole,
- * so the time tells nothing about them. Expired tokens are found, too: the caller asks td_token_has_expired. */
+ * so the time reveals nothing about them. Expired tokens are found, too: the caller asks td_token_has_expired. */
 const struct td_token *td_token_set_find(const struct td_token_set *set, struct td_text secret);
 
 /* Return the token with this name or access key, borrowed, or NULL. Neither is a secret. */
@@ -72,7 +72,7 @@ bool td_token_has_expired(const struct td_token *token, int64_t now_s);
 void td_token_s3_secret(const struct td_token_set *set, const struct td_token *token, char out[TD_S3_SECRET_BYTES]);
 
 /* Writes the key by which the token signs URLs: HMAC-SHA-256(master key, "tensord-url\n" NAME "\n" SHA256). With token
- * NULL, the key of whoever holds the tokens file, who has all rights: NAME and SHA256 are then empty. */
+ * NULL, the key of the holder of the tokens file, who has all rights: NAME and SHA256 are then empty. */
 void td_token_url_key(const struct td_token_set *set, const struct td_token *token, uint8_t out[TD_SHA256_BYTES]);
 
 /* Returns whether the token may see what has this id: a model, or a dataset as "datasets/ID". An id of one segment is

@@ -274,7 +274,7 @@ static bool read_version(const struct reader *r, const cJSON *item)
     return true;
 }
 
-/* What the document holds. */
+/* The content of the document. */
 struct content {
     uint8_t master_key[TD_TOKEN_KEY_BYTES];
     struct td_token *tokens;
