@@ -75,7 +75,7 @@ struct td_catalog {
     struct td_root *root;
     struct td_snapshot *current;
     struct td_snapshot *retired; /* freed by the scanner, because unmapping is slow */
-    bool has_left;               /* mappings are left for the scanner to end, for the same reason */
+    bool has_retired_maps;       /* the scanner must reap mappings, for the same reason */
     bool scan_requested, publish_requested;
     void (*on_publish)(void *context); /* NULL: nobody wants to know */
     void *on_publish_context;
@@ -107,29 +107,29 @@ static void on_retire(void *context, struct td_snapshot *snapshot)
     pthread_mutex_unlock(&catalog->lock);
 }
 
-static void on_left(void *context)
+static void on_retired_map(void *context)
 {
     struct td_catalog *catalog = context;
     pthread_mutex_lock(&catalog->lock);
-    catalog->has_left = true;
+    catalog->has_retired_maps = true;
     pthread_cond_signal(&catalog->wake);
     pthread_mutex_unlock(&catalog->lock);
 }
 
-/* Frees retired snapshots, then ends the mappings that are left, also those of the snapshots' files. */
+/* Frees retired snapshots, then reaps retired mappings, also those of the snapshots' files. */
 static void free_retired(struct td_catalog *catalog)
 {
     pthread_mutex_lock(&catalog->lock);
     struct td_snapshot *list = catalog->retired;
     catalog->retired = NULL;
-    catalog->has_left = false;
+    catalog->has_retired_maps = false;
     pthread_mutex_unlock(&catalog->lock);
     while (list != NULL) {
         struct td_snapshot *next = list->next_retired;
         td_snapshot_free(list);
         list = next;
     }
-    td_mapping_cache_end_left(&catalog->maps);
+    td_mapping_cache_reap(&catalog->maps);
 }
 
 /* Returns whether the model has something to serve: a checkpoint or a rank's part was read, or nothing was refused. */
@@ -495,12 +495,13 @@ static uint64_t next_scan_ns(const struct td_catalog *catalog)
     return due < earliest ? earliest : due;
 }
 
-/* Sleeps until a scan is due. Frees meanwhile what is retired or left. Returns false when the catalog is stopping. */
+/* Sleeps until a scan is due; frees retired snapshots and mappings in between. Returns false when the catalog is
+ * stopping. */
 static bool wait_for_turn(struct td_catalog *catalog)
 {
     pthread_mutex_lock(&catalog->lock);
     while (!atomic_load(&catalog->stop)) {
-        if (catalog->retired != NULL || catalog->has_left) {
+        if (catalog->retired != NULL || catalog->has_retired_maps) {
             pthread_mutex_unlock(&catalog->lock);
             free_retired(catalog);
             pthread_mutex_lock(&catalog->lock);
@@ -644,7 +645,7 @@ bool td_catalog_create(const struct td_catalog_config *config, struct td_catalog
     if (!td_mapping_cache_init(&catalog->maps, config->max_maps, config->lease_signal, config->files_are_immutable,
                                err))
         goto fail_decodes;
-    td_mapping_cache_on_left(&catalog->maps, on_left, catalog);
+    td_mapping_cache_on_retired(&catalog->maps, on_retired_map, catalog);
     if (!create_hasher(catalog, err) || !create_indexer(catalog, err) || !create_watch(catalog, err))
         goto fail_maps;
     int sys = pthread_create(&catalog->scanner, NULL, scanner_main, catalog);

@@ -1,6 +1,6 @@
-/* Tells whether a file is at rest: nobody on this machine has it open for writing, and every later change gives the
- * file another identity. A read lease (fcntl, F_SETLEASE) tells the former without waiting, the change time the
- * latter. */
+/* Checks whether a file is at rest: no process on this machine has it open for writing, and every later change gives
+ * the file another identity. A read lease (fcntl, F_SETLEASE) shows the former without waiting, the change time shows
+ * the latter. */
 #ifndef TD_STORAGE_AT_REST_H
 #define TD_STORAGE_AT_REST_H
 

@@ -23,9 +23,9 @@ struct td_blob;
 struct td_blob_class {
     /* Frees the blob, when the last reference is dropped. */
     void (*destroy)(struct td_blob *blob);
-    /* Copies [off, off+len), which lies within len_bytes, to out. */
+    /* Copies [off, off+len), which is within len_bytes, to out. */
     bool (*read)(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err);
-    /* Copies `count` runs of `len` bytes to out, one behind the other; run i begins at off + i * stride. All runs lie
+    /* Copies `count` runs of `len` bytes to out, one after the other; run i begins at off + i * stride. All runs are
      * within len_bytes. NULL: td_blob_gather calls `read` for each run. */
     bool (*gather)(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride, void *out,
                    struct td_error *err);
@@ -42,7 +42,7 @@ struct td_blob_class {
      * to do. */
     void (*prefetch)(struct td_blob *blob, uint64_t off, uint64_t len);
     /* Returns the descriptor of a file that has the blob's bytes from offset 0 on, for sendfile; it belongs to the
-     * blob. NULL: there is none. */
+     * blob. NULL: no such file. */
     int (*descriptor)(const struct td_blob *blob);
     /* Decodes the beginning of the range, so that damage in the file is found before the answer's first byte is sent;
      * fails as reading would. for_head: the answer has no body, so the blob begins no long work and fails only for
@@ -98,7 +98,7 @@ bool td_blob_is_shared(const struct td_blob *blob);
  * to be generated, as for td_blob_gather and td_blob_prepare. */
 bool td_blob_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err);
 
-/* Copies `count` runs of `len` bytes to out, one behind the other; run i begins at off + i * stride. The caller has
+/* Copies `count` runs of `len` bytes to out, one after the other; run i begins at off + i * stride. The caller has
  * checked them against len_bytes. Errors as td_blob_read. */
 bool td_blob_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride, void *out,
                     struct td_error *err);
@@ -131,7 +131,7 @@ bool td_blob_is_fixed(const struct td_blob *blob);
  * 0), also on failure. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_blob_from_heap(char *data, size_t len, struct td_blob **out, struct td_error *err);
 
-/* Does the same for len bytes that the caller has taken from a budget (borrowed; NULL: none): they are given back when
+/* Does the same for len bytes that the caller has taken from a budget (borrowed; NULL: none): they are returned when
  * the blob is freed, or on failure. */
 bool td_blob_from_budget(char *data, size_t len, struct td_budget *budget, struct td_blob **out, struct td_error *err);
 

@@ -36,7 +36,7 @@ bool td_body_append(struct td_body *body, struct td_blob *blob, uint64_t off, ui
  * TD_RESOURCE_EXHAUSTED. */
 bool td_body_append_heap(struct td_body *body, char *data, size_t len, struct td_error *err);
 
-/* Appends the part [off, off+len) of `body`, which lies within total_bytes, to `out`. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Appends the part [off, off+len) of `body`, which is within total_bytes, to `out`. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_body_cut(const struct td_body *body, uint64_t off, uint64_t len, struct td_body *out, struct td_error *err);
 
 /* A position in a body. All zeros is the first byte. */
@@ -47,11 +47,11 @@ struct td_body_cursor {
 };
 
 /* Sets *blob (borrowed from the body), *off and *len to the next contiguous piece, of at most max_len bytes and within
- * one run, and moves the cursor behind it. At the end sets only *len, to 0. */
+ * one run, and moves the cursor past it. At the end sets only *len, to 0. */
 void td_body_next(const struct td_body *body, struct td_body_cursor *cursor, uint64_t max_len, struct td_blob **blob,
                   uint64_t *off, uint64_t *len);
 
-/* Copies the next len bytes to out and moves the cursor behind them. Errors as td_blob_read; TD_INTERNAL when the body
+/* Copies the next len bytes to out and moves the cursor past them. Errors as td_blob_read; TD_INTERNAL when the body
  * has fewer. The cursor may have moved on failure. */
 bool td_body_read(const struct td_body *body, struct td_body_cursor *cursor, void *out, size_t len,
                   struct td_error *err);
@@ -75,8 +75,8 @@ bool td_body_is_cached(const struct td_body *body);
  * between runs are read too and count towards len. */
 void td_body_prefetch(const struct td_body *body, uint64_t len);
 
-/* Brings all bytes that lie in memory or in mappings into memory, and waits for the disk, so that a system call that
- * sends them does not wait (td_fault_guard_touch). Reports no errors: the system call does. */
+/* Brings all bytes of heap memory and of mappings into physical memory, and waits for the disk, so that a system call
+ * that sends them does not wait (td_fault_guard_touch). Reports no errors: the system call does. */
 void td_body_touch(const struct td_body *body);
 
 /* How many extents of a body, or blocks of a composed blob, are looked at to find the first that can be damaged: a

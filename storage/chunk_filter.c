@@ -15,13 +15,13 @@ struct stage {
     struct td_error *err;
 };
 
-static bool damaged(const struct stage *s, const char *how)
+static bool refuse_damaged(const struct stage *s, const char *how)
 {
     return td_error_set(s->err, TD_FAILED_PRECONDITION, "a chunk is damaged: %s", how);
 }
 
 /* Replaces the bytes, and frees the old ones. */
-static void replace(struct stage *s, uint8_t *bytes, size_t len)
+static void replace_bytes(struct stage *s, uint8_t *bytes, size_t len)
 {
     free(s->bytes);
     s->bytes = bytes;
@@ -29,7 +29,7 @@ static void replace(struct stage *s, uint8_t *bytes, size_t len)
 }
 
 /* Inflates a zlib stream by libdeflate, which is faster than zlib and fits because the whole stream is in memory and
- * its size is known. The stream must inflate to exactly out_len bytes with the right Adler-32. Bytes behind the stream
+ * its size is known. The stream must inflate to exactly out_len bytes with the right Adler-32. Bytes after the stream
  * are ignored, as in libhdf5. */
 static bool undo_deflate(struct stage *s, size_t out_len)
 {
@@ -46,9 +46,9 @@ static bool undo_deflate(struct stage *s, size_t out_len)
     libdeflate_free_decompressor(decompressor);
     if (!ok) {
         free(out);
-        return damaged(s, "its deflated bytes do not unpack to its size");
+        return refuse_damaged(s, "its deflated bytes do not unpack to its size");
     }
-    replace(s, out, out_len);
+    replace_bytes(s, out, out_len);
     return true;
 }
 
@@ -70,7 +70,7 @@ static bool lzf_copy(uint8_t *out, size_t out_len, size_t *done, size_t back, si
     if (back > *done || len > out_len - *done)
         return false;
     for (size_t i = 0; i < len; i++, ++*done) /* the areas may overlap, so byte by byte */
-        // NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): it lies before *done, so it was written
+        // NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): it is before *done, so it was written
         out[*done] = out[*done - back];
     return true;
 }
@@ -108,13 +108,13 @@ static bool undo_lzf(struct stage *s, size_t out_len)
         return td_error_no_memory(s->err);
     if (!lzf_all(s->bytes, s->len, out, out_len)) {
         free(out);
-        return damaged(s, "its lzf bytes do not unpack to its size");
+        return refuse_damaged(s, "its lzf bytes do not unpack to its size");
     }
-    replace(s, out, out_len);
+    replace_bytes(s, out, out_len);
     return true;
 }
 
-/* Undoes shuffle: the filter stores all first bytes of the elements, then all second bytes, and so on. Bytes behind the
+/* Undoes shuffle: the filter stores all first bytes of the elements, then all second bytes, and so on. Bytes after the
  * last whole element stay at the end. */
 static bool undo_shuffle(struct stage *s, uint32_t elem_bytes)
 {
@@ -132,12 +132,12 @@ static bool undo_shuffle(struct stage *s, uint32_t elem_bytes)
     }
     size_t whole = elems * elem_bytes;
     memcpy(out + whole, s->bytes + whole, s->len - whole);
-    replace(s, out, s->len);
+    replace_bytes(s, out, s->len);
     return true;
 }
 
 /* Adds the carries of a 16-bit sum to the sum. */
-static uint32_t fold(uint32_t sum)
+static uint32_t fold_carries(uint32_t sum)
 {
     return (sum & 0xFFFF) + (sum >> 16);
 }
@@ -155,16 +155,16 @@ static uint32_t fletcher32(const uint8_t *p, size_t len)
             a += (uint32_t)p[0] << 8 | p[1];
             b += a;
         }
-        a = fold(a);
-        b = fold(b);
+        a = fold_carries(a);
+        b = fold_carries(b);
     }
     if (len % 2 != 0) {
         a += (uint32_t)*p << 8;
         b += a;
-        a = fold(a);
-        b = fold(b);
+        a = fold_carries(a);
+        b = fold_carries(b);
     }
-    return fold(b) << 16 | fold(a);
+    return fold_carries(b) << 16 | fold_carries(a);
 }
 
 /* Checks the checksum and removes it. Accepts it with the bytes of both halves reversed, too, as libhdf5 does: before
@@ -172,7 +172,7 @@ static uint32_t fletcher32(const uint8_t *p, size_t len)
 static bool undo_fletcher32(struct stage *s)
 {
     if (s->len < FLETCHER_BYTES)
-        return damaged(s, "it is shorter than its checksum");
+        return refuse_damaged(s, "it is shorter than its checksum");
     size_t len = s->len - FLETCHER_BYTES;
     const uint8_t *p = s->bytes + len;
     uint32_t stored = (uint32_t)p[3] << 24 | (uint32_t)p[2] << 16 | (uint32_t)p[1] << 8 | p[0];
@@ -182,7 +182,7 @@ static bool undo_fletcher32(struct stage *s)
     computed = stored;
 #endif
     if (stored != computed && stored != reversed)
-        return damaged(s, "its fletcher32 checksum does not match");
+        return refuse_damaged(s, "its fletcher32 checksum does not match");
     s->len = len;
     return true;
 }
@@ -207,7 +207,7 @@ size_t td_chunk_filter_memory_bytes(size_t chunk_bytes)
     return 2 * (chunk_bytes + (size_t)TD_CODING_FILTERS_MAX * FLETCHER_BYTES) + TD_INFLATE_STATE_BYTES;
 }
 
-static bool undo(struct stage *s, const struct td_coding_filter *filter, size_t out_len)
+static bool undo_filter(struct stage *s, const struct td_coding_filter *filter, size_t out_len)
 {
     switch (filter->kind) {
     case TD_FILTER_SHUFFLE:
@@ -216,7 +216,7 @@ static bool undo(struct stage *s, const struct td_coding_filter *filter, size_t 
         return undo_fletcher32(s);
     default:
         if (out_len == UNKNOWN_LEN)
-            return damaged(s, "it was compressed twice");
+            return refuse_damaged(s, "it was compressed twice");
         return filter->kind == TD_FILTER_DEFLATE ? undo_deflate(s, out_len) : undo_lzf(s, out_len);
     }
 }
@@ -229,10 +229,10 @@ bool td_chunk_unfilter(const struct td_coding_grid *grid, uint32_t skipped_filte
     for (uint32_t i = grid->filter_count; ok && i-- > 0;) {
         if ((skipped_filters >> i & 1) != 0)
             continue;
-        ok = undo(&s, &grid->filters[i], len_before(grid, skipped_filters, i, chunk_bytes));
+        ok = undo_filter(&s, &grid->filters[i], len_before(grid, skipped_filters, i, chunk_bytes));
     }
     if (ok && s.len != chunk_bytes)
-        ok = damaged(&s, "it has another size than its shape");
+        ok = refuse_damaged(&s, "it has another size than its shape");
     if (!ok) {
         free(s.bytes);
         s.bytes = NULL;

@@ -82,9 +82,9 @@ static bool reserve_block(struct td_layout *layout, struct td_error *err)
            td_array_reserve(&layout->ends, &layout->end_capacity, wanted, sizeof *layout->ends, layout->budget, err);
 }
 
-/* Gives back the room behind `count` items of an array. Returns the array, as it was when realloc fails or count is
+/* Frees the unused room after `count` items of an array. Returns the array, unchanged when realloc fails or count is
  * 0. */
-static void *fit(struct td_layout *layout, void *items, size_t count, size_t *capacity, size_t size)
+static void *fit_array(struct td_layout *layout, void *items, size_t count, size_t *capacity, size_t size)
 {
     void *fitted = count == 0 ? NULL : realloc(items, count * size);
     if (fitted == NULL)
@@ -96,9 +96,10 @@ static void *fit(struct td_layout *layout, void *items, size_t count, size_t *ca
 
 void td_layout_fit(struct td_layout *layout)
 {
-    layout->runs = fit(layout, layout->runs, layout->run_count, &layout->run_capacity, sizeof *layout->runs);
-    layout->blocks = fit(layout, layout->blocks, layout->block_count, &layout->block_capacity, sizeof *layout->blocks);
-    layout->ends = fit(layout, layout->ends, layout->block_count, &layout->end_capacity, sizeof *layout->ends);
+    layout->runs = fit_array(layout, layout->runs, layout->run_count, &layout->run_capacity, sizeof *layout->runs);
+    layout->blocks =
+        fit_array(layout, layout->blocks, layout->block_count, &layout->block_capacity, sizeof *layout->blocks);
+    layout->ends = fit_array(layout, layout->ends, layout->block_count, &layout->end_capacity, sizeof *layout->ends);
 }
 
 /* Joins pieces that touch into one, and sets the members that then have no meaning to 0. */
@@ -131,7 +132,7 @@ static bool run_check(const struct td_run *run, uint64_t rounds, uint64_t *bytes
             td_add_u64(run->off, pieces, &end) && td_add_u64(end, steps, &end) && td_add_u64(end, run->len, &end));
 }
 
-/* Turns the rounds of a block of one run into pieces of one round, where all pieces then lie at equal distances. */
+/* Turns the rounds of a block of one run into pieces of one round, where all pieces then have equal distances. */
 static void fold_rounds(struct td_run *run, uint64_t *rounds)
 {
     if (run->source == TD_RUN_ZEROS) {
@@ -457,7 +458,7 @@ static bool append_zeros(struct resolver *resolver, uint64_t len, struct td_erro
            td_body_append(&resolver->out, resolver->zeros, 0, len % ZEROS_BYTES, err);
 }
 
-/* Appends bytes [off, off+len) of the composed blob, all of which are in block i. */
+/* Appends bytes [off, off+len) of the composed blob; all of them are in block i. */
 static bool resolve_block(struct resolver *resolver, struct composed *c, size_t i, uint64_t off, uint64_t len,
                           struct td_error *err)
 {

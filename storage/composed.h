@@ -17,7 +17,7 @@ struct td_run {
     uint64_t step;          /* from one round to the next; 0 when there is one round */
 };
 
-/* A part of the virtual file: `rounds` rounds, each of which is the block's runs one after the other. Examples: a whole
+/* A part of the virtual file: `rounds` rounds; each round is the block's runs one after the other. Examples: a whole
  * tensor is one round of one run of one piece; a row-parallel slice is one round of one run with a piece per row;
  * columns of several tensors side by side are a round per row with a run per tensor. */
 struct td_block {
@@ -53,7 +53,7 @@ void td_layout_unref(struct td_layout *layout);
 bool td_layout_is_shared(const struct td_layout *layout);
 
 /* Appends a block of copies of the runs, in its simplest form: runs of 0 bytes are dropped; pieces that touch become
- * one piece; the rounds of a single run become its pieces where they lie at equal distances; and a block of one piece
+ * one piece; the rounds of a single run become its pieces where they have equal distances; and a block of one piece
  * that continues the last block of one piece makes that longer. Appends nothing when rounds is 0. Call only while
  * nobody else has a reference. Errors (the layout then describes the same bytes as before): TD_INVALID_ARGUMENT when an
  * offset or a size passes 2^64-1, TD_FAILED_PRECONDITION past TD_LAYOUT_MAX_MEMORY_BYTES, TD_RESOURCE_EXHAUSTED, or as
@@ -61,16 +61,16 @@ bool td_layout_is_shared(const struct td_layout *layout);
 bool td_layout_append(struct td_layout *layout, uint64_t rounds, const struct td_run *runs, size_t run_count,
                       struct td_error *err);
 
-/* Gives back the memory that is reserved for more blocks. Call after the last td_layout_append. Does nothing when
- * memory is short. */
+/* Frees the memory that is reserved for more blocks. Call after the last td_layout_append. Does nothing when memory is
+ * short. */
 void td_layout_fit(struct td_layout *layout);
 
 /* Returns how many bytes of memory the layout takes; it has taken the same number from its budget. */
 size_t td_layout_memory_bytes(const struct td_layout *layout);
 
 /* Opens the sources of a layout. `open` sets *blob to source number `source` (one reference for the caller) and *base
- * to the byte of the blob at which the runs' offset 0 lies. It is called from any thread, by one thread at a time, and
- * not again for a source that it has opened. `close` is called once, when the composed blob is freed. */
+ * to the byte of the blob that the runs' offset 0 stands for. It is called from any thread, by one thread at a time,
+ * and not again for a source that it has opened. `close` is called once, when the composed blob is freed. */
 struct td_source_opener {
     void *context;
     bool (*open)(void *context, uint32_t source, struct td_blob **blob, uint64_t *base, struct td_error *err);
@@ -80,11 +80,11 @@ struct td_source_opener {
 /* Makes a generated blob over the layout, with one reference for the caller; takes a reference on the layout. Takes the
  * opener over: on failure, calls its `close`. The blob opens a source when it first needs it, keeps it open, and copies
  * from it. It counts as changed when an opened source does. Any thread may read it if any thread may read the sources.
- * Memory: the blob takes from the layout's budget, and gives back when it is freed, its own size (16 bytes for each
- * number below source_count, and about 100) and the size of the buffer that the sender copies through
+ * Memory: the blob takes from the layout's budget, and returns when it is freed, its own size (16 bytes for each number
+ * below source_count, and about 100) and the size of the buffer that the sender copies through
  * (TD_COMPOSED_WINDOW_BYTES, or total_bytes where that is less). Errors: TD_RESOURCE_EXHAUSTED, or as td_budget_refuse.
- * Reading fails as `open` and the sources do, and with TD_INTERNAL when a run leaves its source. td_blob_prepare
- * looks at the range's first TD_PREPARE_LOOKAHEAD blocks and prepares the first whose source can be damaged. */
+ * Reading fails as `open` and the sources do, and with TD_INTERNAL when a run leaves its source. td_blob_prepare looks
+ * at the range's first TD_PREPARE_LOOKAHEAD blocks and prepares the first whose source can be damaged. */
 bool td_blob_composed(struct td_layout *layout, const struct td_source_opener *opener, struct td_blob **out,
                       struct td_error *err);
 

@@ -1,11 +1,11 @@
-/* A hash table of parts, with two lists of those that nobody uses (plain and costly), each in the order of last use. A
- * part is in the table from the moment that a thread begins to make it, so that other threads find it and wait on
- * `made`. A thread that finds no room, or no maker's place, waits on `room`.
+/* A hash table of parts, with two lists of idle parts (plain and costly), each in the order of last use. A part is in
+ * the table from the moment that a thread begins to make it, so that other threads find it and wait on `made`. A thread
+ * that finds no room, or no maker's place, waits on `room`.
  *
- * Hard: making runs without the lock. The maker's reservation (need_bytes) counts as used meanwhile, and shrinks to the
- * bytes that are kept. A part whose making failed leaves the table while others still wait for it: the last of them
- * frees it (TD_DECODE_GONE). Every wait ends by its time limit, or when the waiter's cancel is asked; the latter is
- * looked at every LOOK_MS without the lock, because the callback takes time. */
+ * Hard: parts are made without the lock. Until a part is made, the maker's reservation (need_bytes) counts as used; it
+ * then shrinks to the bytes that are kept. A part whose making failed leaves the table while others still wait for it:
+ * the last of them frees it (TD_DECODE_GONE). Every wait ends by its time limit, or when the waiter's cancel is asked;
+ * cancel is polled every LOOK_MS without the lock, because the callback takes time. */
 #include "storage/decode_cache.h"
 
 #include "core/clock.h"
@@ -66,7 +66,7 @@ static struct td_decoded_part **slot_of(struct td_decode_cache *cache, const str
     return &cache->slots[(hash >> 32) % TD_DECODE_TABLE_SLOTS];
 }
 
-static struct td_decoded_part *find(struct td_decode_cache *cache, const struct td_decode_key *key)
+static struct td_decoded_part *find_part(struct td_decode_cache *cache, const struct td_decode_key *key)
 {
     struct td_decoded_part *part = *slot_of(cache, key);
     while (part != NULL && !same_key(&part->key, key))
@@ -122,7 +122,7 @@ static void table_add(struct td_decode_cache *cache, struct td_decoded_part *par
 }
 
 /* Counts a user of the part, and a hit for a part with bytes of a tensor. */
-static void use(struct td_decode_cache *cache, struct td_decoded_part *part)
+static void use_part(struct td_decode_cache *cache, struct td_decoded_part *part)
 {
     cache->hits += part->key.part < TD_DECODE_CHECKED;
     if (part->users++ == 0)
@@ -130,7 +130,7 @@ static void use(struct td_decode_cache *cache, struct td_decoded_part *part)
 }
 
 /* Sets the number of bytes that the part takes of the cache's memory. */
-static void hold(struct td_decode_cache *cache, struct td_decoded_part *part, size_t bytes)
+static void set_held_bytes(struct td_decode_cache *cache, struct td_decoded_part *part, size_t bytes)
 {
     cache->used_bytes = cache->used_bytes - part->held_bytes + bytes;
     if (part->is_costly)
@@ -142,7 +142,7 @@ static void hold(struct td_decode_cache *cache, struct td_decoded_part *part, si
 static void let_go(struct td_decode_cache *cache, struct td_decoded_part *part)
 {
     table_remove(cache, part);
-    hold(cache, part, 0);
+    set_held_bytes(cache, part, 0);
     part->state = TD_DECODE_GONE;
     if (part->data != NULL)
         part->destroy(part->data);
@@ -151,9 +151,9 @@ static void let_go(struct td_decode_cache *cache, struct td_decoded_part *part)
         free(part);
 }
 
-/* Returns the list whose oldest part is to be dropped next, or NULL when there is none. Plain parts are dropped before
- * costly ones, from which they are made, unless costly parts take more than half of the memory. spare_costly: never
- * returns the costly list. */
+/* Returns the list whose oldest part is to be evicted next, or NULL when both lists are empty. Plain parts are evicted
+ * before the costly ones that they are made from, unless costly parts take more than half of the memory. spare_costly:
+ * never returns the costly list. */
 static struct td_decode_idle *least_wanted(struct td_decode_cache *cache, bool spare_costly)
 {
     struct td_decode_idle *idle = cache->idle.oldest != NULL ? &cache->idle : NULL;
@@ -162,7 +162,7 @@ static struct td_decode_idle *least_wanted(struct td_decode_cache *cache, bool s
     return idle == NULL || cache->costly_bytes > cache->max_bytes / 2 ? &cache->costly_idle : idle;
 }
 
-/* Drops parts until `bytes` are free. Returns whether they are. */
+/* Evicts parts until `bytes` are free. Returns whether they are. */
 static bool make_room(struct td_decode_cache *cache, size_t bytes, bool spare_costly)
 {
     struct td_decode_idle *idle;
@@ -195,8 +195,9 @@ static struct wait wait_begin(const struct td_decode_cache *cache, const struct 
                          .look_ns = now_ns + LOOK_MS * NS_PER_MS};
 }
 
-/* Waits for the condition until the next look at most, without the lock meanwhile, or asks cancel. Errors:
- * TD_RESOURCE_EXHAUSTED, with the words of `late` once until_ns has passed, or when the request is cancelled. */
+/* Waits for the condition, at most until cancel is to be polled again, or polls cancel. Releases the lock while it
+ * waits or polls. Errors: TD_RESOURCE_EXHAUSTED, with the words of `late` once until_ns has passed, or when the request
+ * is cancelled. */
 static bool wait_some(struct td_decode_cache *cache, pthread_cond_t *condition, uint64_t until_ns, struct wait *wait,
                       const char *late, struct td_error *err)
 {
@@ -263,7 +264,7 @@ static bool find_or_begin(struct td_decode_cache *cache, const struct td_decode_
     struct wait wait = wait_begin(cache, job->cancel);
     size_t bytes = job->need_bytes + TD_DECODE_PART_BYTES;
     for (;;) {
-        struct td_decoded_part *part = find(cache, &job->key);
+        struct td_decoded_part *part = find_part(cache, &job->key);
         *out = NULL;
         if (part != NULL && part->state == TD_DECODE_MAKING) {
             if (!wait_for_part(cache, part, &wait, err))
@@ -273,7 +274,7 @@ static bool find_or_begin(struct td_decode_cache *cache, const struct td_decode_
         if (part != NULL && part->state == TD_DECODE_DAMAGED)
             return tell_damage(cache, part, err);
         if (part != NULL) {
-            use(cache, part);
+            use_part(cache, part);
             *out = part;
             return true;
         }
@@ -281,7 +282,7 @@ static bool find_or_begin(struct td_decode_cache *cache, const struct td_decode_
         if (has_place && make_room(cache, bytes, false)) {
             cache->makers += job->is_long ? 1 : 0;
             cache->misses++;
-            hold(cache, fresh, bytes);
+            set_held_bytes(cache, fresh, bytes);
             table_add(cache, fresh);
             return true;
         }
@@ -304,11 +305,11 @@ static void end_making(struct td_decode_cache *cache, const struct td_decode_job
     if (cache->room_waiters > 0)
         pthread_cond_broadcast(&cache->room);
     part->error = *err;
-    hold(cache, part, 0);
+    set_held_bytes(cache, part, 0);
     if (made || damaged) {
         part->state = made ? TD_DECODE_READY : TD_DECODE_DAMAGED;
         part->is_costly = job->is_long || damaged;
-        hold(cache, part, kept_bytes + TD_DECODE_PART_BYTES);
+        set_held_bytes(cache, part, kept_bytes + TD_DECODE_PART_BYTES);
         if (damaged) {
             part->users = 0;
             idle_add(cache, part);
@@ -356,11 +357,11 @@ bool td_decode_cache_get(struct td_decode_cache *cache, const struct td_decode_j
 struct td_decoded_part *td_decode_cache_find(struct td_decode_cache *cache, const struct td_decode_key *key)
 {
     pthread_mutex_lock(&cache->lock);
-    struct td_decoded_part *part = find(cache, key);
+    struct td_decoded_part *part = find_part(cache, key);
     if (part != NULL && part->state != TD_DECODE_READY)
         part = NULL;
     if (part != NULL)
-        use(cache, part);
+        use_part(cache, part);
     pthread_mutex_unlock(&cache->lock);
     return part;
 }
@@ -368,7 +369,7 @@ struct td_decoded_part *td_decode_cache_find(struct td_decode_cache *cache, cons
 bool td_decode_cache_is_damaged(struct td_decode_cache *cache, const struct td_decode_key *key, struct td_error *err)
 {
     pthread_mutex_lock(&cache->lock);
-    struct td_decoded_part *part = find(cache, key);
+    struct td_decoded_part *part = find_part(cache, key);
     bool damaged = part != NULL && part->state == TD_DECODE_DAMAGED;
     if (damaged)
         (void)tell_damage(cache, part, err);
@@ -401,9 +402,9 @@ void td_decode_cache_offer(struct td_decode_cache *cache, const struct td_decode
     part->state = TD_DECODE_READY;
     size_t bytes = len + TD_DECODE_PART_BYTES;
     pthread_mutex_lock(&cache->lock);
-    bool kept = find(cache, key) == NULL && make_room(cache, bytes, true);
+    bool kept = find_part(cache, key) == NULL && make_room(cache, bytes, true);
     if (kept) {
-        hold(cache, part, bytes);
+        set_held_bytes(cache, part, bytes);
         table_add(cache, part);
         idle_add(cache, part);
     }

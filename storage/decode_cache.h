@@ -1,7 +1,7 @@
 /* The decode cache: recently decoded parts of tensors, in a bounded memory that all decoded tensors share. The first
- * thread that needs a part makes it; threads that need it meanwhile wait for it. A part stays until other parts need
- * the memory. Damage that is found while a part is made is kept like a part, so nobody decodes the same damaged bytes
- * again. A reader releases a part after each read, so slow readers hold no memory. Thread-safe. */
+ * thread that needs a part makes it; other threads that need the part wait until it is made. A part stays until other
+ * parts need the memory. Damage that is found while a part is made is kept like a part, so nobody decodes the same
+ * damaged bytes again. A reader releases a part after each read, so slow readers hold no memory. Thread-safe. */
 #ifndef TD_STORAGE_DECODE_CACHE_H
 #define TD_STORAGE_DECODE_CACHE_H
 
@@ -80,8 +80,9 @@ struct td_decode_cache {
 };
 
 /* Makes a part: sets part->data, ->len and ->destroy, and *kept_bytes to the bytes of memory that the part keeps. May
- * use the job's need_bytes meanwhile; *kept_bytes is at most that. Called without the cache's lock. Fails with
- * TD_FAILED_PRECONDITION when the stored bytes are damaged: the cache keeps this error and does not call again. */
+ * use the job's need_bytes of memory until it returns; *kept_bytes is at most that. Called without the cache's lock.
+ * Fails with TD_FAILED_PRECONDITION when the stored bytes are damaged: the cache keeps this error and does not call
+ * again. */
 typedef bool td_decode_maker(void *context, struct td_decoded_part *part, size_t *kept_bytes, struct td_error *err);
 
 /* How to make a part. Everything is borrowed. */
@@ -103,9 +104,10 @@ void td_decode_cache_fini(struct td_decode_cache *cache);
 
 /* Sets *out to the part with the job's key; makes the part by the job unless the cache has it. Waits while another
  * thread makes the part, for memory and for a maker's place, each for a bounded time (wait_ms, made_ms) and until
- * job->cancel is asked; makes nothing when it is asked already. The caller must use no other part meanwhile, and
- * releases this one soon. Errors: TD_RESOURCE_EXHAUSTED when a wait ended or memory is short, TD_FAILED_PRECONDITION
- * when the job needs more than max_bytes or the bytes are known to be damaged, and the maker's. */
+ * job->cancel is asked; makes nothing when cancel has been asked before. The caller must hold no other part during the
+ * call, and releases this one soon. Errors: TD_RESOURCE_EXHAUSTED when a wait ended or memory is short,
+ * TD_FAILED_PRECONDITION when the job needs more than max_bytes or the bytes are known to be damaged, and the
+ * maker's. */
 bool td_decode_cache_get(struct td_decode_cache *cache, const struct td_decode_job *job, struct td_decoded_part **out,
                          struct td_error *err);
 

@@ -1,8 +1,8 @@
 /* Decoded blobs: generated blobs over compressed or chunked tensors, whose bytes are those that a coding
  * (core/coding.h) describes. A deflate stream (decoded_stream.h) has no index; so the first read inflates all of it,
- * which checks the whole stream and notes up to 255 places at which later reads can begin. Chunks of an array
- * (decoded_chunks.h) are unpacked one by one. The decode cache (decode_cache.h), which all tensors share, keeps what
- * was unpacked, so a range costs about the parts that it lies in. */
+ * which checks the whole stream and records up to 255 places at which later reads can begin. Chunks of an array
+ * (decoded_chunks.h) are unpacked one by one. The decode cache (decode_cache.h), which all tensors share, keeps the
+ * unpacked parts, so a range costs about the parts that it touches. */
 #ifndef TD_STORAGE_DECODED_H
 #define TD_STORAGE_DECODED_H
 

@@ -47,7 +47,7 @@ static uint64_t chunks_along(const struct array *a, uint32_t dim)
     return (a->shape[dim] - 1) / a->chunk_shape[dim] + 1;
 }
 
-/* Returns the row with this number and the rows behind it that lie in the same chunks. */
+/* Returns the row with this number and the rows after it that are in the same chunks. */
 static struct rows find_rows(const struct array *a, uint64_t row)
 {
     struct rows rows = {.count = 1};

@@ -1,15 +1,15 @@
 /* Deflate streams. The only way to a byte of a stream is to inflate everything before it. So the stream is inflated
- * once from end to end, which also checks the size and the CRC, and its parts are offered to the cache. Meanwhile
+ * once from end to end, which also checks the size and the CRC, and its parts are offered to the cache. On the way
  * zlib's state is copied at the beginning of each part (the index); afterwards any part can be inflated alone, from its
  * state on.
  *
  * A stream that fits into a share of the cache is first inflated in one go by libdeflate, in half of zlib's time. That
- * leaves no states, so zlib inflates the stream again when the cache has dropped a part. zlib also decides about
+ * leaves no states, so zlib inflates the stream again when the cache has evicted a part. zlib also decides about
  * damage.
  *
- * Hard: whoever makes a part holds memory of the cache already and must not wait for more. So the index is made before
- * the part, and only looked up while the part is made; when it was dropped in between, both are tried again
- * (get_part). */
+ * Hard: a thread that makes a part holds memory of the cache already and must not wait for more. So the index is made
+ * before the part, and only looked up while the part is made; when the index was evicted in between, both are tried
+ * again (get_part). */
 #include "storage/decoded_stream.h"
 
 #include "core/inflate_memory.h"
@@ -60,13 +60,13 @@ static size_t len_of_part(const struct td_coding *coding, uint64_t part)
     return (size_t)(left < part_bytes(coding) ? left : part_bytes(coding));
 }
 
-static bool damaged(const struct reader *r, const char *how)
+static bool refuse_damaged(const struct reader *r, const char *how)
 {
     return td_error_set(r->err, TD_FAILED_PRECONDITION, "its deflated bytes %s", how);
 }
 
-/* Gives zlib the next stored bytes: none when all are read. */
-static bool refill(struct reader *r)
+/* Passes the next stored bytes to zlib; no bytes when all are read. */
+static bool refill_input(struct reader *r)
 {
     uint64_t left = r->d->coding->stored_bytes - r->at.read_bytes;
     size_t len = left < sizeof r->in ? (size_t)left : sizeof r->in;
@@ -85,18 +85,18 @@ static bool inflate_some(struct reader *r, uint8_t *out, size_t len)
     stream->next_out = out;
     stream->avail_out = (uInt)len;
     while (stream->avail_out > 0 && !r->ended) {
-        if (stream->avail_in == 0 && !refill(r))
+        if (stream->avail_in == 0 && !refill_input(r))
             return false;
         int status = inflate(stream, Z_NO_FLUSH);
         if (status == Z_MEM_ERROR)
             return td_error_no_memory(r->err);
         if (status == Z_BUF_ERROR)
-            return damaged(r, "end too early");
+            return refuse_damaged(r, "end too early");
         if (status != Z_OK && status != Z_STREAM_END)
-            return damaged(r, "are damaged");
+            return refuse_damaged(r, "are damaged");
         r->ended = status == Z_STREAM_END;
     }
-    return stream->avail_out == 0 || damaged(r, "unpack to fewer than the directory says");
+    return stream->avail_out == 0 || refuse_damaged(r, "unpack to fewer than the directory says");
 }
 
 /* Checks that the stream ends here, and with the last stored byte. */
@@ -105,19 +105,19 @@ static bool inflate_end(struct reader *r)
     uint8_t more;
     z_stream *stream = &r->at.stream;
     while (!r->ended) {
-        if (stream->avail_in == 0 && !refill(r))
+        if (stream->avail_in == 0 && !refill_input(r))
             return false;
         stream->next_out = &more;
         stream->avail_out = 1;
         int status = inflate(stream, Z_NO_FLUSH);
         if (stream->avail_out == 0)
-            return damaged(r, "unpack to more than the directory says");
+            return refuse_damaged(r, "unpack to more than the directory says");
         if (status != Z_OK && status != Z_STREAM_END)
-            return damaged(r, "have no end");
+            return refuse_damaged(r, "have no end");
         r->ended = status == Z_STREAM_END;
     }
     return (stream->avail_in == 0 && r->at.read_bytes == r->d->coding->stored_bytes) ||
-           damaged(r, "end before the stored bytes do");
+           refuse_damaged(r, "end before the stored bytes do");
 }
 
 static struct reader *reader_create(const struct td_decoding *d, struct td_error *err)
@@ -199,7 +199,7 @@ static bool fill_index(struct reader *r, const struct td_decoded_part *out, stru
     crc = coding->crc32;
 #endif
     return coding->crc32 == 0 || (uint32_t)crc == coding->crc32 ||
-           damaged(r, "do not have the CRC that the directory says");
+           refuse_damaged(r, "do not have the CRC that the directory says");
 }
 
 static size_t parts_of(const struct td_coding *coding)

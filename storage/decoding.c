@@ -5,7 +5,7 @@
 bool td_decoding_stored(const struct td_decoding *d, uint64_t off, void *out, size_t len, struct td_error *err)
 {
     if (!td_add_u64(off, d->coding->base, &off) || !td_range_within(off, len, d->source->len_bytes))
-        return td_error_set(err, TD_FAILED_PRECONDITION, "stored bytes lie outside of the file");
+        return td_error_set(err, TD_FAILED_PRECONDITION, "stored bytes are outside of the file");
     return td_blob_read(d->source, off, out, len, err);
 }
 

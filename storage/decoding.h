@@ -17,8 +17,8 @@ struct td_decoding {
     struct td_decode_key key;       /* `part` is not set */
 };
 
-/* Copies len stored bytes of the file, at the coding's base plus off, to out. Errors: TD_FAILED_PRECONDITION when they
- * lie outside the file, else as td_blob_read. */
+/* Copies len stored bytes of the file, at the coding's base plus off, to out. Errors: TD_FAILED_PRECONDITION when the
+ * bytes are outside the file, else as td_blob_read. */
 bool td_decoding_stored(const struct td_decoding *d, uint64_t off, void *out, size_t len, struct td_error *err);
 
 /* Gets a part from the cache: calls td_decode_cache_get with a copy of the job in which key and cancel are set. Damage

@@ -30,7 +30,7 @@ bool td_disk_tree_visit(const char *path, bool (*visit)(void *context, const FTS
             ok = visit(context, item);
         }
     }
-    ok = ok && errno == 0; /* fts_read tells an error from the end by it */
+    ok = ok && errno == 0; /* fts_read sets errno on an error, not at the end */
     int sys = errno;
     if (tree != NULL)
         (void)fts_close(tree);

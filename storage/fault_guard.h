@@ -14,7 +14,7 @@ bool td_fault_guard_install(void);
 /* Copies len bytes to out. Returns false when `from` cannot be read; out is then partly written. */
 bool td_fault_guard_copy(void *out, const void *from, size_t len);
 
-/* Copies `count` runs of `len` bytes to out, one behind the other; run i begins at from + i * stride. Returns false as
+/* Copies `count` runs of `len` bytes to out, one after the other; run i begins at from + i * stride. Returns false as
  * td_fault_guard_copy does. */
 bool td_fault_guard_gather(void *out, const void *from, size_t len, size_t count, size_t stride);
 

@@ -6,9 +6,9 @@
  * the bytes are pinned, before an answer's last byte (mapping_unchanged). The order matters: take the lease or the
  * watch first, then look at the identity, since a write between a look and the lease would be missed.
  *
- * Nothing is unmapped or closed under the cache's lock: to unmap 10 GB that were read takes 0.1 s, and to close a file
- * that was unlinked meanwhile, which frees its blocks, seconds. Any thread may drop the last reference, also one that
- * serves many connections; so large mappings are left for td_mapping_cache_end_left. */
+ * Nothing is unmapped or closed under the cache's lock: to unmap 10 GB that were read takes 0.1 s. To close a file that
+ * has been unlinked frees its blocks, which takes seconds. Any thread may drop the last reference, also one that serves
+ * many connections; so large mappings are retired, and unmapped by td_mapping_cache_reap. */
 #include "storage/file_source.h"
 
 #include "core/clock.h"
@@ -33,28 +33,28 @@ enum { CACHESTAT = 451 };
 
 struct td_mapping {
     struct td_blob blob; /* first: a mapping is a blob */
-    int fd;              /* kept open, so that fstat tells of changes without a path walk */
+    int fd;              /* kept open, so that fstat reports changes without a path walk */
     struct td_file_id id;
     struct td_mapping_cache *cache;
     bool is_local;        /* on a local file system, where a look at the file's times does not wait */
     bool immutable;       /* nobody can write to the file */
-    bool hides_residence; /* the kernel does not tell this user which pages are in memory */
+    bool hides_residence; /* the kernel does not report to this user which pages are in memory */
     bool leased;
     _Atomic bool broken;         /* the lease is being given up, so the bytes are no longer pinned */
     _Atomic uint64_t looked_ns;  /* when the file was last looked at, by coarse_clock_ns */
-    bool ended;                  /* the lease was given back; used by the thread that breaks leases */
+    bool ended;                  /* the lease was released; used by the thread that breaks leases */
     uint64_t visit;              /* the last call of td_mapping_cache_break_leases that saw the mapping */
     uint64_t broken_ns;          /* when such a call found that a process waits for the lease; 0: not yet */
-    struct td_write_watch watch; /* on where there is no lease */
+    struct td_write_watch watch; /* active without a lease */
     struct td_mapping *next_leased, *previous_leased;
-    struct td_mapping *next_left; /* in the list of mappings without references */
+    struct td_mapping *next_retired; /* in the list of retired mappings */
 };
 
 /* Shorter files are unmapped and closed where the last reference is dropped: that takes less than 0.4 ms. */
-enum { LEFT_BYTES = 1024 * 1024 };
+enum { RETIRED_BYTES = 1024 * 1024 };
 
-/* As many mappings may be left before a thread that maps a further file ends them. */
-enum { MOST_LEFT = 64 };
+/* The most retired mappings before a thread that maps a further file reaps them. */
+enum { MOST_RETIRED = 64 };
 
 static struct td_mapping *mapping_of(struct td_blob *blob)
 {
@@ -102,17 +102,17 @@ static void mapping_end(struct td_mapping *mapping)
     free(mapping);
 }
 
-static void mapping_leave(struct td_mapping *mapping)
+static void mapping_retire(struct td_mapping *mapping)
 {
     struct td_mapping_cache *cache = mapping->cache;
     if (mapping->leased)
         (void)fcntl(mapping->fd, F_SETLEASE, F_UNLCK); /* writers do not wait for the end of the mapping */
     pthread_mutex_lock(&cache->lock);
-    mapping->next_left = cache->left;
-    cache->left = mapping;
-    cache->left_count++;
+    mapping->next_retired = cache->retired;
+    cache->retired = mapping;
+    cache->retired_count++;
     pthread_mutex_unlock(&cache->lock);
-    cache->on_left(cache->on_left_context);
+    cache->on_retired(cache->on_retired_context);
 }
 
 static void mapping_destroy(struct td_blob *blob)
@@ -120,30 +120,30 @@ static void mapping_destroy(struct td_blob *blob)
     struct td_mapping *mapping = mapping_of(blob);
     lease_forget(mapping); /* the lease ends with the descriptor at the latest */
     td_write_watch_end(&mapping->cache->watcher, &mapping->watch);
-    if (blob->len_bytes < LEFT_BYTES || mapping->cache->on_left == NULL)
+    if (blob->len_bytes < RETIRED_BYTES || mapping->cache->on_retired == NULL)
         mapping_end(mapping);
     else
-        mapping_leave(mapping);
+        mapping_retire(mapping);
 }
 
-void td_mapping_cache_end_left(struct td_mapping_cache *cache)
+void td_mapping_cache_reap(struct td_mapping_cache *cache)
 {
     pthread_mutex_lock(&cache->lock);
-    struct td_mapping *list = cache->left;
-    cache->left = NULL;
-    cache->left_count = 0;
+    struct td_mapping *list = cache->retired;
+    cache->retired = NULL;
+    cache->retired_count = 0;
     pthread_mutex_unlock(&cache->lock);
     while (list != NULL) {
-        struct td_mapping *next = list->next_left;
+        struct td_mapping *next = list->next_retired;
         mapping_end(list);
         list = next;
     }
 }
 
-void td_mapping_cache_on_left(struct td_mapping_cache *cache, void (*on_left)(void *context), void *context)
+void td_mapping_cache_on_retired(struct td_mapping_cache *cache, void (*on_retired)(void *context), void *context)
 {
-    cache->on_left_context = context;
-    cache->on_left = on_left;
+    cache->on_retired_context = context;
+    cache->on_retired = on_retired;
 }
 
 /* Reads all of [off, off+len) from the descriptor. */
@@ -168,7 +168,7 @@ static uint64_t coarse_clock_ns(void)
 /* Shorter reads are copied from the mapping without a look at what is in memory. */
 enum { LONG_BYTES = 32 * 1024 };
 
-/* Returns the first page of [off, off+len), which lies within the mapping, and adds the bytes before off to *len. */
+/* Returns the first page of [off, off+len), which is within the mapping, and adds the bytes before off to *len. */
 static void *page_range(const struct td_blob *blob, uint64_t off, uint64_t *len)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -178,7 +178,7 @@ static void *page_range(const struct td_blob *blob, uint64_t off, uint64_t *len)
 }
 
 /* Reads all of [off, off+len) without waiting for the disk. Returns false when some of it is not in memory, or when the
- * file system cannot tell. */
+ * file system cannot report that. */
 static bool read_at_once(int fd, uint64_t off, void *out, size_t len)
 {
     struct iovec to = {.iov_base = out, .iov_len = len};
@@ -236,8 +236,9 @@ static bool pages_are_in_memory(struct td_blob *blob, uint64_t off, uint64_t len
     return true;
 }
 
-/* Returns whether every page of the range is in memory, as far as the kernel tells this user. A page is also counted
- * while the kernel still reads it; pages are read in order, so the last byte of the range tells. */
+/* Returns whether every page of the range is in memory, as far as the kernel reports that to this user. A page also
+ * counts while the kernel still reads it; pages are read in order, so reading the last byte of the range without a wait
+ * shows that all have been read. */
 static bool mapping_resident(struct td_blob *blob, uint64_t off, uint64_t len)
 {
     const struct td_mapping *mapping = mapping_of(blob);
@@ -269,7 +270,7 @@ static bool is_for_descriptor(struct td_blob *blob, uint64_t off, uint64_t len)
     return len >= LONG_BYTES && !mapping_resident(blob, off, len);
 }
 
-static bool fault(struct td_error *err)
+static bool refuse_shrunk(struct td_error *err)
 {
     return td_error_set(err, TD_UNAVAILABLE, "the file shrank or cannot be read any more");
 }
@@ -280,7 +281,7 @@ static bool mapping_read(struct td_blob *blob, uint64_t off, void *out, size_t l
         return copy_at_once(blob, off, out, len) || td_may_wait(err);
     if (is_for_descriptor(blob, off, len))
         return read_fully(mapping_of(blob)->fd, off, out, len, err);
-    return td_fault_guard_copy(out, blob->bytes + off, len) || fault(err);
+    return td_fault_guard_copy(out, blob->bytes + off, len) || refuse_shrunk(err);
 }
 
 static bool mapping_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride, void *out,
@@ -291,7 +292,8 @@ static bool mapping_gather(struct td_blob *blob, uint64_t off, uint64_t len, uin
     if (count > AT_ONCE_RUNS && td_waiting_is_forbidden())
         return td_may_wait(err);
     if (len < LONG_BYTES && !td_waiting_is_forbidden())
-        return td_fault_guard_gather(out, blob->bytes + off, (size_t)len, (size_t)count, (size_t)stride) || fault(err);
+        return td_fault_guard_gather(out, blob->bytes + off, (size_t)len, (size_t)count, (size_t)stride) ||
+               refuse_shrunk(err);
     for (uint64_t i = 0; i < count; i++, to += len)
         if (!mapping_read(blob, off + i * stride, to, (size_t)len, err))
             return false;
@@ -368,14 +370,15 @@ static const struct td_blob_class mapping_class = {.destroy = mapping_destroy,
                                                    .prefetch = mapping_prefetch,
                                                    .descriptor = mapping_descriptor};
 
-/* Records that the file has changed. Returns false. */
-static bool changed(const char *path, struct td_error *err)
+/* Sets the error for a file that has changed. Returns false. */
+static bool refuse_changed(const char *path, struct td_error *err)
 {
     return td_error_set(err, TD_UNAVAILABLE, "\"%s\" changed since it was indexed; it is being read again", path);
 }
 
-/* Returns whether mincore(2) tells this user nothing, and takes every page for one in memory: it tells the owner, and
- * who may write to the file. To ask may wait for the file system, and so is done when the mapping is made. */
+/* Returns whether mincore(2) hides residence from this user, and reports every page as in memory: only the owner, and
+ * users who may write to the file, get the truth. This check may wait for the file system, so call it when the mapping
+ * is made. */
 static bool hides_residence(int fd)
 {
     char path[40];
@@ -384,14 +387,14 @@ static bool hides_residence(int fd)
     return fstat(fd, &st) != 0 || (st.st_uid != geteuid() && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0);
 }
 
-/* Ends the mappings that are left, if there are many. */
-static void limit_left(struct td_mapping_cache *cache)
+/* Reaps the retired mappings if there are many. */
+static void limit_retired(struct td_mapping_cache *cache)
 {
     pthread_mutex_lock(&cache->lock);
-    bool are_many = cache->left_count >= MOST_LEFT;
+    bool are_many = cache->retired_count >= MOST_RETIRED;
     pthread_mutex_unlock(&cache->lock);
     if (are_many)
-        td_mapping_cache_end_left(cache);
+        td_mapping_cache_reap(cache);
 }
 
 /* Opens, checks and maps the file, then takes the lease or the watch and checks the file again. */
@@ -403,16 +406,16 @@ static bool mapping_create(struct td_mapping_cache *cache, const struct td_root 
     struct td_error why = TD_ERROR_INIT;
     if (!td_may_wait(err))
         return false;
-    limit_left(cache);
+    limit_retired(cache);
     if (!td_root_open_file(root, source->path, &fd, &id, &why)) {
         bool no_right = why.code == TD_PERMISSION_DENIED && (why.sys == EACCES || why.sys == EPERM);
         if (why.code == TD_RESOURCE_EXHAUSTED || why.code == TD_IO || no_right)
             return td_error_set(err, why.code, "%s", why.message);
-        return changed(source->path, err);
+        return refuse_changed(source->path, err);
     }
     struct td_mapping *mapping = NULL;
     if (!td_file_id_equal(&id, &source->id)) {
-        (void)changed(source->path, err);
+        (void)refuse_changed(source->path, err);
         goto fail;
     }
     mapping = calloc(1, sizeof *mapping);
@@ -447,7 +450,7 @@ static bool mapping_create(struct td_mapping_cache *cache, const struct td_root 
     /* A write between fstat in td_root_open_file and the lease or the watch would be missed: look again. */
     if (guarded && !td_file_id_is(fd, &id)) {
         td_blob_unref(&mapping->blob); /* not free: td_mapping_cache_break_leases may have a reference */
-        return changed(source->path, err);
+        return refuse_changed(source->path, err);
     }
     *out = mapping;
     return true;
@@ -521,7 +524,7 @@ void td_mapping_cache_fini(struct td_mapping_cache *cache)
 {
     while (cache->newest != NULL)
         mapping_unref(cache_remove(cache, cache->newest));
-    td_mapping_cache_end_left(cache);
+    td_mapping_cache_reap(cache);
     td_write_watcher_fini(&cache->watcher);
     (void)pthread_mutex_destroy(&cache->lock);
 }
@@ -597,16 +600,17 @@ bool td_mapping_cache_break_leases(struct td_mapping_cache *cache, td_lease_cut 
     return all_ended;
 }
 
-/* Drops the least recently used mapping, and ends all without references. Returns false when there were none. */
+/* Evicts the least recently used mapping, and reaps the retired mappings. Returns false when there was nothing to evict
+ * or reap. */
 static bool evict_oldest(struct td_mapping_cache *cache)
 {
     pthread_mutex_lock(&cache->lock);
-    bool some_left = cache->left != NULL;
+    bool some_retired = cache->retired != NULL;
     struct td_mapping *evicted = cache->oldest == NULL ? NULL : cache_remove(cache, cache->oldest);
     pthread_mutex_unlock(&cache->lock);
     mapping_unref(evicted);
-    td_mapping_cache_end_left(cache);
-    return evicted != NULL || some_left;
+    td_mapping_cache_reap(cache);
+    return evicted != NULL || some_retired;
 }
 
 /* Returns the source's mapping with a reference for the caller, or NULL. Marks it as used last. */
@@ -696,7 +700,7 @@ bool td_file_source_map(struct td_mapping_cache *cache, const struct td_root *ro
     if (!is_current(mapping, &source->id, look)) {
         mapping_unref(mapping);
         td_file_source_forget(cache, source);
-        return changed(source->path, err);
+        return refuse_changed(source->path, err);
     }
     *out = &mapping->blob;
     return true;

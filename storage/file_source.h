@@ -35,10 +35,10 @@ struct td_mapping_cache {
     uint64_t visits;                 /* number of calls of td_mapping_cache_break_leases */
     _Atomic uint64_t trusted_ns;     /* leases count as held until this time of a coarse monotonic clock */
     struct td_write_watcher watcher; /* of mappings without a lease */
-    struct td_mapping *left;         /* large ones without references, which are still to be unmapped and closed */
-    size_t left_count;
-    void (*on_left)(void *context); /* NULL: mappings end where their last reference is dropped */
-    void *on_left_context;
+    struct td_mapping *retired;      /* large ones without references, still to be unmapped and closed */
+    size_t retired_count;
+    void (*on_retired)(void *context); /* NULL: mappings are unmapped where their last reference is dropped */
+    void *on_retired_context;
 };
 
 /* Initialises an empty cache. lease_signal other than 0: each mapping tries to take a read lease on its file (fcntl
@@ -55,13 +55,14 @@ bool td_mapping_cache_init(struct td_mapping_cache *cache, size_t capacity, int 
 /* Drops all mappings. Call when no source is used any more and all blobs are gone. */
 void td_mapping_cache_fini(struct td_mapping_cache *cache);
 
-/* Has large mappings outlive their last reference: to unmap and close one may take long, and any thread may drop the
- * last reference. on_left is called by that thread, and has another thread call td_mapping_cache_end_left soon. Threads
- * that map files call it too, when many mappings are left. Call before the first file is mapped. */
-void td_mapping_cache_on_left(struct td_mapping_cache *cache, void (*on_left)(void *context), void *context);
+/* Defers unmapping and closing of large files to another thread, since it can take 0.1 s or more and any thread may
+ * drop the last reference. The thread that drops it calls on_retired, which has another thread call
+ * td_mapping_cache_reap soon. Threads that map files call td_mapping_cache_reap too, when many mappings are retired.
+ * Call this before the first file is mapped. */
+void td_mapping_cache_on_retired(struct td_mapping_cache *cache, void (*on_retired)(void *context), void *context);
 
-/* Unmaps and closes the mappings that are left. For a thread that may wait. */
-void td_mapping_cache_end_left(struct td_mapping_cache *cache);
+/* Unmaps and closes the retired mappings. For a thread that may wait. */
+void td_mapping_cache_reap(struct td_mapping_cache *cache);
 
 /* Figures for metrics: files that are mapped and cached; mappings, cached or only in use, under a lease; and mappings
  * under a write watch that has heard of no write. */

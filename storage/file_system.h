@@ -1,4 +1,4 @@
-/* Tells whether anybody can write to an open file unnoticed, and whether anybody has the file open for writing.
+/* Checks whether anybody can write to an open file unnoticed, and whether anybody has the file open for writing.
  * Thread-safe. */
 #ifndef TD_STORAGE_FILE_SYSTEM_H
 #define TD_STORAGE_FILE_SYSTEM_H

@@ -51,7 +51,7 @@ static uint64_t readable(const struct incoming *in)
     return in->arrived < open ? in->arrived : open;
 }
 
-/* For how long a reader waits before it asks again whether its client has left. */
+/* The time between a waiting reader's checks whether its client has gone. */
 static const uint64_t look_ns = UINT64_C(100000000);
 
 /* Waits until `end` bytes may be read, and at most until the writer has failed, until_ns (0: until nothing has arrived
@@ -93,7 +93,7 @@ static bool read_arrived(struct incoming *in, uint64_t off, void *out, size_t le
         (void)td_error_copy(err, &in->error);
     else if (!ok)
         (void)td_error_set(err, TD_UNAVAILABLE,
-                           "the client has left, or nothing of the file has arrived for %" PRIu64 " s",
+                           "the client has gone, or nothing of the file has arrived for %" PRIu64 " s",
                            in->stall_ns / 1000000000);
     in->has_given = in->has_given || (ok && !in->is_finished);
     int fd = in->fd;
@@ -262,7 +262,8 @@ static struct answered *answered_of(struct td_blob *blob)
     return (struct answered *)(void *)blob;
 }
 
-/* The blob behind it gives its last byte out only when all bytes are right. */
+/* Reads bytes that have arrived. When is_held, waits for the last byte first, which arrives only when all bytes are
+ * right. */
 static bool answered_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
 {
     const struct answered *answered = answered_of(blob);

@@ -1,7 +1,7 @@
 /* Incoming blobs: the bytes of a file that another thread is writing from its front, such as one that is being fetched
- * from another server. A read waits until its bytes are there. The last TD_INCOMING_HELD_BYTES are given out only after
- * the writer has finished, which it does when it has checked the whole file. So whoever reads a blob to its end has
- * read bytes that were checked, and a file that turns out to be wrong is never read to its end. An answer that has only
+ * from another server. A read waits until its bytes are there. The last TD_INCOMING_HELD_BYTES can be read only after
+ * the writer has finished, which it does when it has verified the whole file. So a reader that gets to the end of a
+ * blob has read verified bytes, and a file that turns out to be wrong is never read to its end. An answer that has only
  * a part of the file holds its own end back in the same way (td_incoming_hold_end).
  *
  * One thread writes (attach, advance, finish, fail); any number of threads read at the same time. */
@@ -29,8 +29,8 @@ enum { TD_INCOMING_HELD_BYTES = 1024 * 1024 };
  * pointer, and the answer is then an error. */
 enum { TD_INCOMING_SMALL_BYTES = 1024 };
 
-/* Makes a blob of len_bytes bytes (0: of an empty file), none of which has arrived, with one reference for the caller.
- * has_sha256: readers are told the file's SHA-256 before it has arrived. A read that waits fails when nothing has
+/* Makes a blob of len_bytes bytes (0: of an empty file) with one reference for the caller. No byte has arrived yet.
+ * has_sha256: readers learn the file's SHA-256 before the file has arrived. A read that waits fails when nothing has
  * arrived for stall_ns, although the writer has not failed. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_incoming_create(uint64_t len_bytes, bool has_sha256, uint64_t stall_ns, struct td_blob **out,
                         struct td_error *err);
@@ -69,8 +69,8 @@ enum td_incoming_worth {
 enum td_incoming_worth td_incoming_worth_of(const struct td_body *body);
 
 /* Has the answer wait for the check before it ends: reads of the last TD_INCOMING_HELD_BYTES of the body, as far as
- * they are of incoming blobs, wait until the writer has finished. A shorter body waits as a whole, and so does one with
- * several parts of files, each of which a client may take for itself. All reads end as after td_incoming_end_with. On
+ * they are of incoming blobs, wait until the writer has finished. A shorter body waits as a whole. So does a body with
+ * several parts of files, since a client may use each part by itself. All reads end as after td_incoming_end_with. On
  * failure the body is as it was. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_incoming_hold_end(struct td_body *body, const struct td_cancel *cancel, struct td_error *err);
 

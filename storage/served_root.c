@@ -2,7 +2,7 @@
  *
  * Hard: RESOLVE_BENEATH also refuses absolute symlinks that point back into the root, which Hugging Face caches and
  * copied trees have. open_inside rewrites such a path, one symlink at a time, to a path relative to the root and tries
- * again. The rewriting decides nothing: the kernel judges every rewritten path anew, so a race can only make an open
+ * again. The rewriting decides nothing: the kernel checks every rewritten path again, so a race can only make an open
  * fail. */
 #include "storage/served_root.h"
 
@@ -21,8 +21,8 @@ enum {
     ROOT_MAX_TRIES = 64,    /* of one open, when the kernel asks to repeat it */
 };
 
-/* Returns nanoseconds since 1970. A time that does not fit into 64 bits wraps around, which still tells two times
- * apart. */
+/* Returns nanoseconds since 1970. A time that does not fit into 64 bits wraps around, so that two times still
+ * differ. */
 static int64_t nanoseconds_of(const struct timespec *time)
 {
     return (int64_t)((uint64_t)time->tv_sec * UINT64_C(1000000000) + (uint64_t)time->tv_nsec);
@@ -60,7 +60,8 @@ static int open_beneath(int dir_fd, const char *path, uint64_t flags)
 {
     struct open_how how = {.flags = flags | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
     long fd = -1;
-    /* EAGAIN: a rename raced with the resolution of "..". The number of tries is bounded, because renames may go on. */
+    /* EAGAIN: a rename raced with the resolution of "..". The number of tries is bounded, because renames may
+     * continue. */
     for (int tries = 0; tries < ROOT_MAX_TRIES; tries++) {
         fd = syscall(SYS_openat2, dir_fd, path, &how, sizeof how);
         if (fd >= 0 || (errno != EINTR && errno != EAGAIN))

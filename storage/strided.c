@@ -31,9 +31,9 @@ static bool strided_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bo
     return td_blob_prepare(s->over.source, s->over.off, 1, for_head, err);
 }
 
-/* Returns the offset of unit number `unit` in the source. Sets *in_row to the number of units from there on that lie at
+/* Returns the offset of unit number `unit` in the source. Sets *in_row to the number of units from there on that have
  * equal distances, and *stride_bytes to the distance (0 when there are no dimensions). */
-static uint64_t locate(const struct strided *s, uint64_t unit, uint64_t *in_row, uint64_t *stride_bytes)
+static uint64_t locate_unit(const struct strided *s, uint64_t unit, uint64_t *in_row, uint64_t *stride_bytes)
 {
     uint64_t at = s->over.off;
     *in_row = 1;
@@ -58,7 +58,7 @@ static bool strided_read(struct td_blob *blob, uint64_t off, void *out, size_t l
         uint64_t in_row;
         uint64_t stride_bytes;
         uint64_t within = off % s->unit_bytes;
-        uint64_t at = locate(s, off / s->unit_bytes, &in_row, &stride_bytes);
+        uint64_t at = locate_unit(s, off / s->unit_bytes, &in_row, &stride_bytes);
         uint64_t whole = len / s->unit_bytes < in_row ? len / s->unit_bytes : in_row;
         uint64_t taken;
         bool ok;
@@ -84,7 +84,8 @@ static const struct td_blob_class strided_class = {.destroy = td_blob_over_destr
                                                    .prepare = strided_prepare};
 
 /* Leaves out dimensions of size 1, and joins a dimension with its inner neighbour where they are one progression. */
-static void fold(struct strided *s, uint32_t elem_bytes, uint32_t rank, const uint64_t *shape, const uint64_t *strides)
+static void fold_dims(struct strided *s, uint32_t elem_bytes, uint32_t rank, const uint64_t *shape,
+                      const uint64_t *strides)
 {
     s->unit_bytes = elem_bytes;
     for (uint32_t i = 0; i < rank; i++) {
@@ -103,10 +104,10 @@ static void fold(struct strided *s, uint32_t elem_bytes, uint32_t rank, const ui
         s->unit_bytes *= s->dims[--s->rank].size;
 }
 
-/* Sets *bytes to the bytes of all elements, and *extent to the distance from the first byte to behind the last byte in
- * the source. Returns false when a number overflows. */
-static bool measure(uint32_t elem_bytes, uint32_t rank, const uint64_t *shape, const uint64_t *strides, uint64_t *bytes,
-                    uint64_t *extent)
+/* Sets *bytes to the bytes of all elements, and *extent to the distance from the first byte to the end of the last byte
+ * in the source. Returns false when a number overflows. */
+static bool measure_strided(uint32_t elem_bytes, uint32_t rank, const uint64_t *shape, const uint64_t *strides,
+                            uint64_t *bytes, uint64_t *extent)
 {
     bool fits = true;
     *bytes = elem_bytes;
@@ -129,7 +130,8 @@ bool td_blob_strided(struct td_blob *source, uint64_t off, uint32_t elem_bytes, 
 {
     uint64_t bytes;
     uint64_t extent;
-    if (rank > TD_STRIDED_MAX_RANK || elem_bytes == 0 || !measure(elem_bytes, rank, shape, strides, &bytes, &extent) ||
+    if (rank > TD_STRIDED_MAX_RANK || elem_bytes == 0 ||
+        !measure_strided(elem_bytes, rank, shape, strides, &bytes, &extent) ||
         (bytes > 0 && !td_range_within(off, extent, source->len_bytes)))
         return td_error_set(err, TD_INTERNAL, "an array leaves its file");
     struct strided *s = calloc(1, sizeof *s + rank * sizeof *s->dims);
@@ -137,7 +139,7 @@ bool td_blob_strided(struct td_blob *source, uint64_t off, uint32_t elem_bytes, 
         return td_error_no_memory(err);
     td_blob_over_init(&s->over, &strided_class, bytes, source, off);
     if (bytes > 0)
-        fold(s, elem_bytes, rank, shape, strides);
+        fold_dims(s, elem_bytes, rank, shape, strides);
     *out = &s->over.blob;
     return true;
 }

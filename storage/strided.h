@@ -11,7 +11,7 @@ enum { TD_STRIDED_MAX_RANK = 64 };
  * index fastest. Element (i0, ..., ik) is at byte off + (i0 * strides[0] + ... + ik * strides[k]) * elem_bytes of
  * `source`. Strides are in elements; stride 0 repeats an element. The blob takes a reference on `source`, counts as
  * changed when `source` does, and any thread may read it if any thread may read `source`. Errors: TD_INTERNAL when rank
- * is above TD_STRIDED_MAX_RANK, an element would lie outside `source` or the size overflows; TD_RESOURCE_EXHAUSTED. */
+ * is above TD_STRIDED_MAX_RANK, an element would be outside `source` or the size overflows; TD_RESOURCE_EXHAUSTED. */
 bool td_blob_strided(struct td_blob *source, uint64_t off, uint32_t elem_bytes, uint32_t rank, const uint64_t *shape,
                      const uint64_t *strides, struct td_blob **out, struct td_error *err);
 

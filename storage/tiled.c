@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where the box of a cell lies. */
+/* The place of a cell's box. */
 struct cell {
     uint64_t off;
     uint32_t part; /* index into the grid's parts */
@@ -143,7 +143,8 @@ static bool fill_lines(struct td_grid *grid, const struct td_tile *tiles, size_t
     return cells == count || misfit(err);
 }
 
-/* Sets *cell to the cell that this box fills exactly, and *bytes to its size. Returns false when there is none. */
+/* Sets *cell to the cell that this box fills exactly, and *bytes to its size. Returns false when the box fills no cell
+ * exactly. */
 static bool cell_of(const struct td_grid *grid, const struct td_tile *tile, size_t *cell, uint64_t *bytes)
 {
     *cell = 0;
@@ -193,7 +194,7 @@ static bool fill_cells(struct td_grid *grid, const struct td_tile *tiles, size_t
 }
 
 /* Fills in the shape and the size of the array. */
-static bool measure(struct td_grid *grid, const uint64_t *shape, struct td_error *err)
+static bool measure_array(struct td_grid *grid, const uint64_t *shape, struct td_error *err)
 {
     grid->len_bytes = grid->elem_bytes;
     for (uint32_t i = 0; i < grid->rank; i++) {
@@ -232,7 +233,7 @@ bool td_grid_create(const struct td_tile *tiles, size_t count, uint32_t elem_byt
     bool ok = (grid != NULL && scratch != NULL) || td_error_no_memory(err);
     if (ok) {
         fill_parts(grid, tiles, count);
-        ok = measure(grid, shape, err) && fill_lines(grid, tiles, count, scratch, err) &&
+        ok = measure_array(grid, shape, err) && fill_lines(grid, tiles, count, scratch, err) &&
              fill_cells(grid, tiles, count, err);
     }
     free(scratch);
@@ -270,7 +271,7 @@ static bool tiled_unchanged(struct td_blob *blob)
 
 /* Returns the cell of element number `elem`. Sets *off to the element's byte in the cell's part, and *run to the number
  * of elements from there on that are contiguous both in the part and in the array. */
-static const struct cell *locate(const struct td_grid *grid, uint64_t elem, uint64_t *off, uint64_t *run)
+static const struct cell *locate_cell(const struct td_grid *grid, uint64_t elem, uint64_t *off, uint64_t *run)
 {
     uint64_t tile_step = 1;
     uint64_t at = 0;
@@ -305,7 +306,7 @@ static bool tiled_read(struct td_blob *blob, uint64_t off, void *out, size_t len
         uint64_t within = off % grid->elem_bytes;
         uint64_t at;
         uint64_t run;
-        const struct cell *cell = locate(grid, off / grid->elem_bytes, &at, &run);
+        const struct cell *cell = locate_cell(grid, off / grid->elem_bytes, &at, &run);
         uint64_t left = run * grid->elem_bytes - within;
         size_t n = left < len ? (size_t)left : len;
         if (!td_blob_read(t->sources[cell->part], at + within, to, n, err))

@@ -1,5 +1,5 @@
 /* Tiled blobs: arrays stored in pieces, as in distributed checkpoints. The pieces are the boxes of a grid; each is
- * row-major at a place of its own. A td_grid says where each box lies: data alone, checked once, then shared. A
+ * row-major at a place of its own. A td_grid holds the place of each box: data alone, checked once, then shared. A
  * generated blob over a grid and its files assembles the array. */
 #ifndef TD_STORAGE_TILED_H
 #define TD_STORAGE_TILED_H
@@ -10,12 +10,12 @@ enum { TD_TILED_MAX_RANK = 64 };
 
 /* One box: in each dimension i, the elements from starts[i] to starts[i] + sizes[i], exclusive. */
 struct td_tile {
-    uint32_t part;                  /* the caller's number of the file that the box lies in */
+    uint32_t part;                  /* the caller's number of the file that holds the box */
     uint64_t off;                   /* of its first element in that file, in bytes */
     const uint64_t *starts, *sizes; /* NULL when rank is 0 */
 };
 
-/* Where the boxes lie. Immutable: any thread may use a grid. */
+/* The places of the boxes. Immutable: any thread may use a grid. */
 struct td_grid;
 
 /* Makes a grid from `count` boxes in any order, with one reference for the caller; copies what it needs. The boxes must
@@ -34,8 +34,8 @@ void td_grid_unref(struct td_grid *grid);
 /* Returns the most memory that a grid of `count` boxes takes. */
 uint64_t td_grid_memory_bytes(uint32_t count, uint32_t rank);
 
-/* Returns the numbers of the files that the boxes lie in (td_tile.part), each once, in ascending order, and sets
- * *count. Borrowed from the grid. */
+/* Returns the numbers of the files that hold the boxes (td_tile.part), each once, in ascending order, and sets *count.
+ * Borrowed from the grid. */
 const uint32_t *td_grid_parts(const struct td_grid *grid, size_t *count);
 
 /* Makes a blob of the whole array, product(shape) * elem_bytes bytes in row-major order, with one reference for the

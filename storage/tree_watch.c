@@ -1,7 +1,7 @@
-/* Plan: the kernel has one watch per directory inode. `records` has what is known of each, sorted by the kernel's
- * number, which increases, so adding is appending. Events are read and handled under the lock, so whoever has read all
- * of them (hear) knows all that happened before. For a new directory the thread sets a watch at once, and for those in
- * it, since the scan that follows may come too late for a rename into it.
+/* Plan: the kernel has one watch per directory inode. `records` has a record of each, sorted by the kernel's number,
+ * which increases, so adding is appending. Events are read and handled under the lock, so a thread that has read all of
+ * them (hear_events) knows all that happened before. For a new directory the thread sets a watch at once, and for those
+ * in it, since the scan that follows may come too late for a rename into it.
  *
  * Hard: (1) paths are out of date when a directory has moved and no walk has come by since. They are used only to find
  * new directories to watch: a wrong one costs a watch until the next walk. Arrivals are known by the directory's inode.
@@ -146,7 +146,7 @@ static void set_path(struct record *record, const char *path)
     record->path = copy;
 }
 
-/* Sets *ns to the time at which the file was made. Returns false when the file system does not tell. */
+/* Sets *ns to the time at which the file was created. Returns false when the file system does not record it. */
 static bool birth_of(int fd, const char *name, struct statx *st, int64_t *ns)
 {
     int flags = AT_SYMLINK_NOFOLLOW | (name[0] == '\0' ? AT_EMPTY_PATH : 0);
@@ -203,7 +203,7 @@ static struct record *watch_directory(struct td_tree_watch *watch, const char *p
 
 /* ---- events -------------------------------------------------------------------------------------------- */
 
-/* The kinds of changes that readings of events told of. */
+/* The kinds of changes that events have reported. */
 struct heard {
     bool names, writes;
 };
@@ -234,8 +234,8 @@ static void lose_events(struct td_tree_watch *watch, struct heard *heard)
 }
 
 /* Under the lock. */
-static void handle(struct td_tree_watch *watch, const struct inotify_event *event, const char *name,
-                   struct heard *heard)
+static void handle_event(struct td_tree_watch *watch, const struct inotify_event *event, const char *name,
+                         struct heard *heard)
 {
     struct record *record = find_record(watch, event->wd);
     if ((event->mask & IN_Q_OVERFLOW) != 0) {
@@ -273,7 +273,8 @@ static void read_events(struct td_tree_watch *watch, struct heard *heard)
         struct inotify_event event;
         for (size_t at = 0; n > 0 && at < (size_t)n; at += sizeof event + event.len) {
             memcpy(&event, events + at, sizeof event);
-            handle(watch, &event, event.len > 0 ? events + at + sizeof event : "", heard); /* the name has a NUL */
+            handle_event(watch, &event, event.len > 0 ? events + at + sizeof event : "",
+                         heard); /* the name has a NUL */
         }
         if (n < 0 && errno != EINTR)
             break;
@@ -328,7 +329,7 @@ static void watch_new(struct td_tree_watch *watch, const struct td_root *root, c
         (void)close(fd);
 }
 
-/* Watches the directories that events told of, and those in them, up to PENDING_MAX. */
+/* Watches the directories that events reported, and those in them, up to PENDING_MAX. */
 static void watch_pending(struct td_tree_watch *watch)
 {
     for (int done = 0; done < PENDING_MAX; done++) {
@@ -346,7 +347,7 @@ static void watch_pending(struct td_tree_watch *watch)
 }
 
 /* Reads and handles all events. Returns whether there were writes and nothing else. */
-static bool hear(struct td_tree_watch *watch)
+static bool hear_events(struct td_tree_watch *watch)
 {
     struct heard heard = {0};
     pthread_mutex_lock(&watch->lock);
@@ -366,7 +367,7 @@ static void *thread_main(void *argument)
     struct pollfd ends[] = {{.fd = watch->stop, .events = POLLIN}, {.fd = watch->fd, .events = POLLIN}};
     while (ends[0].revents == 0) {
         int ready = poll(ends, 2, -1);
-        if (ready > 0 && ends[0].revents == 0 && hear(watch))
+        if (ready > 0 && ends[0].revents == 0 && hear_events(watch))
             (void)poll(ends, 1, WRITES_NAP_MS);
     }
     return NULL;
@@ -515,7 +516,7 @@ bool td_tree_watch_arrived(struct td_tree_watch *watch, const struct td_watched 
     const struct td_arrival_key key = {.device = directory->device, .inode = directory->inode, .name = name};
     bool found = find_arrival(watch, &key, until_ns);
     if (found) {
-        (void)hear(watch);
+        (void)hear_events(watch);
         found = find_arrival(watch, &key, until_ns);
     } else if (is_older(directory, fd, name, st)) {
         found = true;

@@ -1,15 +1,16 @@
-/* Tree watch: tells by inotify that something changed in directories that a walk visits, and which files and
- * directories were renamed into one of them. A thread hears the events. Thread-safe.
+/* Tree watch: reports by inotify that something changed in directories that a walk visits, and which files and
+ * directories were renamed into one of them. A thread reads the events. Thread-safe.
  *
- * A walk tells the watch of each directory before it lists it, so no change is missed: what happens after the visit is
- * an event, what happened before it is listed. Directories that a complete walk no longer visits lose their watch.
+ * A walk registers each directory with the watch before it lists the directory, so no change is missed: a change after
+ * the visit is an event, and the listing shows earlier changes. Directories that a complete walk no longer visits lose
+ * their watch.
  *
  * An arrival is an item that came into its directory by a rename and was not written to since. A rename that happened
  * just before the directory itself was watched has no event. In a directory that was made less than 10 s before, an
  * item with one name that is older than the directory is an arrival, too: only a rename brings such an item there. In a
- * directory that was renamed, a write is not told from one before the rename if it comes within a tick of the file
- * system's clock (10 ms at most) or, when a name in the directory changes as well, before the event is read. On file
- * systems with writers elsewhere (td_sees_every_writer) changes are told, but nothing is an arrival.
+ * directory that was renamed, a write cannot be distinguished from one before the rename if it comes within a tick of
+ * the file system's clock (10 ms at most) or, when a name in the directory changes as well, before the event is read.
+ * On file systems with writers elsewhere (td_sees_every_writer) changes are reported, but nothing is an arrival.
  *
  * Every function takes NULL for no watch: nothing is watched then, and nothing is an arrival. */
 #ifndef TD_STORAGE_TREE_WATCH_H

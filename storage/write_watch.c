@@ -72,7 +72,7 @@ static void mark_all_written(struct td_write_watcher *watcher)
 }
 
 /* Reads and handles the events that the kernel has queued. */
-static void hear(struct td_write_watcher *watcher)
+static void read_events(struct td_write_watcher *watcher)
 {
     char events[4096];
     ssize_t n;
@@ -97,7 +97,7 @@ bool td_write_watch_begin(struct td_write_watcher *watcher, struct td_write_watc
         return false;
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     pthread_mutex_lock(&watcher->lock);
-    hear(watcher); /* events from before do not count for this watch */
+    read_events(watcher); /* events from before do not count for this watch */
     int number = inotify_add_watch(watcher->fd, path, WRITES);
     if (number >= 0) {
         struct td_write_watch **bucket = bucket_of(watcher, number);
@@ -142,7 +142,7 @@ bool td_write_watch_is_quiet(struct td_write_watcher *watcher, struct td_write_w
     if (!watch->on)
         return false;
     pthread_mutex_lock(&watcher->lock);
-    hear(watcher);
+    read_events(watcher);
     bool quiet = !watch->written;
     pthread_mutex_unlock(&watcher->lock);
     return quiet;

@@ -1,7 +1,7 @@
-/* Write watches: tell, by inotify, whether anybody may have written to an open file since the watch began. The times of
- * a file do not tell that: its ctime changes with every write, but also when the file is linked, renamed, unlinked or
- * given other permissions; its mtime changes with writes alone, but can be set back. A watch hears of every write,
- * truncation and clone, and of every close of a descriptor that was open for writing. It does not hear of
+/* Write watches: find out, by inotify, whether anybody may have written to an open file since the watch began. The
+ * times of a file do not show that: its ctime changes with every write, but also when the file is linked, renamed,
+ * unlinked or given other permissions; its mtime changes with writes alone, but can be set back. A watch sees every
+ * write, truncation and clone, and every close of a descriptor that was open for writing. It does not see
  *   - stores into a shared mapping, until that mapping and its descriptor are closed;
  *   - writes by Linux AIO (io_submit), until their descriptor is closed;
  *   - writes on other hosts: files of network file systems and of FUSE are therefore not watched.
@@ -52,7 +52,7 @@ bool td_write_watch_begin(struct td_write_watcher *watcher, struct td_write_watc
 void td_write_watch_end(struct td_write_watcher *watcher, struct td_write_watch *watch);
 
 /* Returns whether the watch was begun and nobody has written to the file since. A write counts when its system call has
- * returned; during the call the file's mtime tells of it. */
+ * returned; during the call the file's mtime shows it. */
 bool td_write_watch_is_quiet(struct td_write_watcher *watcher, struct td_write_watch *watch);
 
 #endif

@@ -183,7 +183,7 @@ static void keep_reason(struct td_fetch_answer *answer, struct td_json *json)
     copy_message(answer, td_text_n(text, len));
 }
 
-/* Moves the reader behind a key of the object that has begun, to its value. Returns false when there is no such key. */
+/* Moves the reader past a key of the object that has begun, to its value. Returns false when there is no such key. */
 static bool find_key(struct td_json *json, const char *key)
 {
     while (td_json_next(json) == TD_JSON_KEY) {

@@ -97,7 +97,7 @@ void td_fetch_client_destroy(struct td_fetch_client *client);
  * than a token. */
 bool td_fetch_token_read(const char *path, char **token, struct td_error *err);
 
-/* Copies a token, which the caller frees with td_fetch_token_free, without one line end behind it. `source` names where
+/* Copies a token, which the caller frees with td_fetch_token_free, without one line end after it. `source` names where
  * it stands. Errors: TD_INVALID_ARGUMENT for what can be no token, TD_RESOURCE_EXHAUSTED. */
 bool td_fetch_token_take(const char *text, const char *source, char **token, struct td_error *err);
 void td_fetch_token_free(char *token);

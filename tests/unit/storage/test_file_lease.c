@@ -173,31 +173,31 @@ static void a_lease_is_trusted_for_a_while(void **state)
     close_place(&place);
 }
 
-static void note_left(void *context)
+static void note_retired(void *context)
 {
     *(bool *)context = true;
 }
 
 /* A large mapping outlives its last reference for a while, but its lease does not: nobody would give that up. */
-static void writer_does_not_wait_for_a_mapping_that_is_left(void **state)
+static void writer_does_not_wait_for_a_retired_mapping(void **state)
 {
     (void)state;
     enum { LARGE_BYTES = 2 * 1024 * 1024 };
     struct place place;
     char path[TREE_PATH_BYTES];
-    bool left = false;
+    bool retired = false;
     open_place(&place, 1, 8, lease_signal());
     write_file(&place, 0, LARGE_BYTES, 0);
     look(&place, 0);
     tree_at(&place.tree, place.names[0], path);
-    td_mapping_cache_on_left(&place.cache, note_left, &left);
+    td_mapping_cache_on_retired(&place.cache, note_retired, &retired);
     bool leases = grants_leases(&place);
     struct td_blob *blob = map(&place, 0);
     assert_int_equal(leased_count(&place), leases ? 1 : 0);
     td_file_source_forget(&place.cache, &place.sources[0]);
-    assert_false(left);
+    assert_false(retired);
     td_blob_unref(blob);
-    assert_true(left);
+    assert_true(retired);
     assert_int_equal(leased_count(&place), 0);
     int fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC); /* fails where others would wait */
     assert_true(fd >= 0);
@@ -519,7 +519,7 @@ int main(void)
         cmocka_unit_test(only_writers_break_leases),
         cmocka_unit_test(many_leases_break_at_once),
         cmocka_unit_test(threads_share_the_cache),
-        cmocka_unit_test(writer_does_not_wait_for_a_mapping_that_is_left),
+        cmocka_unit_test(writer_does_not_wait_for_a_retired_mapping),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

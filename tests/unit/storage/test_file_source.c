@@ -431,7 +431,7 @@ static void descriptors_are_inputs(void **state)
 
 enum { LARGE_BYTES = 2 * 1024 * 1024 };
 
-static void count_left(void *context)
+static void count_retired(void *context)
 {
     size_t *count = context;
     ++*count;
@@ -452,13 +452,13 @@ static size_t open_descriptors(void)
     return count;
 }
 
-/* Opens a place whose first file is large. Mappings are left, and counted in *left. */
-static void open_place_that_leaves(struct place *place, size_t files, size_t *left)
+/* Opens a place whose first file is large. Mappings are retired, and counted in *retired. */
+static void open_place_that_retires(struct place *place, size_t files, size_t *retired)
 {
     open_place(place, files, 8, 0);
     write_file(place, 0, LARGE_BYTES, 0);
     look(place, 0);
-    td_mapping_cache_on_left(&place->cache, count_left, left);
+    td_mapping_cache_on_retired(&place->cache, count_retired, retired);
 }
 
 /* To unmap a large file, and to close one that was unlinked meanwhile, takes long. The thread that drops the last
@@ -467,8 +467,8 @@ static void large_mappings_are_ended_by_another_thread(void **state)
 {
     (void)state;
     struct place place;
-    size_t left = 0;
-    open_place_that_leaves(&place, 2, &left);
+    size_t retired = 0;
+    open_place_that_retires(&place, 2, &retired);
     size_t before = open_descriptors();
     struct td_blob *large = map(&place, 0);
     struct td_blob *small = map(&place, 1);
@@ -477,33 +477,33 @@ static void large_mappings_are_ended_by_another_thread(void **state)
     td_file_source_forget(&place.cache, &place.sources[0]);
     td_file_source_forget(&place.cache, &place.sources[1]);
     td_blob_unref(small);
-    assert_true(left == 0 && !is_page_mapped(small_bytes) && is_page_mapped(large_bytes));
+    assert_true(retired == 0 && !is_page_mapped(small_bytes) && is_page_mapped(large_bytes));
     td_blob_unref(large);
-    assert_true(left == 1 && is_page_mapped(large_bytes));
+    assert_true(retired == 1 && is_page_mapped(large_bytes));
     assert_int_equal(open_descriptors(), before + 1);
-    td_mapping_cache_end_left(&place.cache);
-    assert_true(left == 1 && !is_page_mapped(large_bytes));
+    td_mapping_cache_reap(&place.cache);
+    assert_true(retired == 1 && !is_page_mapped(large_bytes));
     assert_int_equal(open_descriptors(), before);
     td_blob_unref(map(&place, 0)); /* the cache drops the last reference */
     close_place(&place);
-    assert_int_equal(left, 2);
+    assert_int_equal(retired, 2);
 }
 
 /* Threads that map files do not leave ever more mappings to a thread that has no time. */
-static void few_mappings_are_left(void **state)
+static void few_mappings_are_retired(void **state)
 {
     (void)state;
     enum { USES = 200, MOST = 64 };
     struct place place;
-    size_t left = 0;
-    open_place_that_leaves(&place, 1, &left);
+    size_t retired = 0;
+    open_place_that_retires(&place, 1, &retired);
     size_t before = open_descriptors();
     for (int i = 0; i < USES; i++) {
         td_blob_unref(map(&place, 0));
         td_file_source_forget(&place.cache, &place.sources[0]);
         assert_true(open_descriptors() <= before + MOST);
     }
-    assert_int_equal(left, USES);
+    assert_int_equal(retired, USES);
     close_place(&place);
     assert_true(open_descriptors() <= before);
 }
@@ -645,7 +645,7 @@ int main(void)
         cmocka_unit_test(descriptors_are_taken_from_the_oldest),
         cmocka_unit_test(descriptors_are_inputs),
         cmocka_unit_test(large_mappings_are_ended_by_another_thread),
-        cmocka_unit_test(few_mappings_are_left),
+        cmocka_unit_test(few_mappings_are_retired),
         cmocka_unit_test(files_elsewhere_are_looked_at_by_threads_that_may_wait),
         cmocka_unit_test(a_sample_tells_what_is_in_memory),
         cmocka_unit_test(every_page_of_a_range_is_in_memory),
