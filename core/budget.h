@@ -49,7 +49,7 @@ struct td_budget *td_shared_budget_of(struct td_shared_budget *budget, uint64_t 
 bool td_budget_take(struct td_budget *budget, size_t bytes);
 
 /* Takes `bytes` as td_budget_take does, but counts `replaced` of the bytes that are taken as free, because their owners
- * will return them soon. So more than max_bytes may be taken for a while; until then td_budget_take refuses everything.
+ * will return them soon. Until they do, more than max_bytes may be taken, and td_budget_take refuses everything.
  * budget NULL: returns true. */
 bool td_budget_take_replacing(struct td_budget *budget, size_t bytes, size_t replaced);
 

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Returns the position of the delimiter or line end behind the field that begins at `at`, or len. */
+/* Returns the position of the delimiter or line end after the field that begins at `at`, or len. */
 static inline size_t csv_oracle_field(const char *text, size_t len, size_t at, char delimiter)
 {
     bool is_open = at < len && text[at] == '"';

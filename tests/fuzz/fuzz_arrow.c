@@ -15,7 +15,7 @@ struct stream {
     struct td_row_index index;
 };
 
-/* Joins the pieces of an answer, which lie in the file and in the memory. */
+/* Joins the pieces of an answer, which are in the file and in the memory. */
 static uint8_t *join(const struct td_arrow_answer *answer, const uint8_t *file, size_t size)
 {
     uint8_t *bytes = malloc((size_t)answer->bytes + 1);

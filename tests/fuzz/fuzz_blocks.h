@@ -1,4 +1,4 @@
-/* What fuzz targets for formats whose rows lie in blocks share. */
+/* Checks that the fuzz targets of formats with blocks of rows share. */
 #ifndef TD_TESTS_FUZZ_FUZZ_BLOCKS_H
 #define TD_TESTS_FUZZ_FUZZ_BLOCKS_H
 

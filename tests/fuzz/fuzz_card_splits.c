@@ -14,7 +14,7 @@ struct oracle {
     bool failed[LONGEST + 1][LONGEST + 1];
 };
 
-/* Returns the position behind the set that begins at p, or 0 when there is no ']' that ends it. */
+/* Returns the position after the set that begins at p, or 0 when there is no ']' that ends it. */
 static size_t set_end(const struct oracle *o, size_t p)
 {
     size_t at = p + 1;
@@ -41,7 +41,7 @@ static bool holds(const struct oracle *o, size_t p, size_t end, char c)
 }
 
 /* Returns whether the rest of the pattern matches the rest of the path. The depth is at most the sum of both lengths,
- * since each call goes on in one of them. */
+ * since each call advances in one of them. */
 static bool matches(struct oracle *o, size_t p, size_t s)
 {
     if (p == o->pattern_len)

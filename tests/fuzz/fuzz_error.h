@@ -18,7 +18,7 @@ static inline void fuzz_check_message(const struct td_error *err)
         FUZZ_CHECK((uint8_t)err->message[i] >= 0x20);
 }
 
-/* Does the same; the position must lie within an input of `size` bytes. */
+/* Does the same; the position must be within an input of `size` bytes. */
 static inline void fuzz_check_refusal(const struct td_error *err, uint64_t size)
 {
     fuzz_check_message(err);

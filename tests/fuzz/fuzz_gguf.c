@@ -1,4 +1,4 @@
-/* The input is a file. It is parsed; parsed again with little memory; and parsed again behind a right header (two
+/* The input is a file. It is parsed; parsed again with little memory; and parsed again after a right header (two
  * tensors, three pairs), so that mutations reach pairs and infos without passing the counts first. */
 #include "parser/gguf.h"
 

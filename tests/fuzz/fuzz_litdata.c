@@ -5,7 +5,7 @@
 #include "tests/fuzz/fuzz_rows.h"
 #include "tests/fuzz/offset_oracle.h"
 
-/* Returns whether what lies behind the rows is nothing, or ends as an Arrow file's footer does. */
+/* Returns whether the rows are followed by nothing, or by bytes that end as an Arrow file's footer does. */
 static bool is_right_behind(const uint8_t *data, size_t size, size_t end)
 {
     size_t behind = size - end;

@@ -11,7 +11,7 @@ typedef unsigned __int128 fuzz_u128;
 
 /* ---- what was found ------------------------------------------------------------------------------------- */
 
-/* Checks that a name is UTF-8 without a NUL and sorts behind the name before it (NULL for the first). */
+/* Checks that a name is UTF-8 without a NUL and sorts after the name before it (NULL for the first). */
 static inline void fuzz_check_name(const char *name, size_t len, const char *before, size_t before_len)
 {
     FUZZ_CHECK(strlen(name) == len && td_utf8_valid(name, len));
@@ -52,7 +52,7 @@ static inline void fuzz_check_coding(const struct td_manifest *m, const struct t
     FUZZ_CHECK(t->coding == NULL || (coding == t->coding && coding->number < m->coding_count));
 }
 
-/* Checks that the size follows from shape and type, and that all bytes that can be served lie in [begin, size) of the
+/* Checks that the size follows from shape and type, and that all bytes that can be served are in [begin, size) of the
  * file, or within the decoded bytes of the coding. */
 static inline void fuzz_check_bytes(const struct td_tensor *t, uint64_t begin, uint64_t size)
 {

@@ -1,4 +1,4 @@
-/* Whole files. The row groups lie in the file, and the columns are JSON. */
+/* Whole files. The row groups are in the file, and the columns are JSON. */
 #include "parser/rows/parquet.h"
 #include "tests/fuzz/fuzz_blocks.h"
 

@@ -1,6 +1,6 @@
-/* The input is a pickle. An accepted pickle must be a sound graph: every reference lies within the values, tuples refer
- * to earlier values only, texts lie within the bytes, and keys of maps are unique and can be found. The verdict must
- * not depend on the bytes behind the pickle, nor on the bound on memory, unless memory runs out. */
+/* The input is a pickle. An accepted pickle must be a sound graph: every reference is within the values, tuples refer
+ * to earlier values only, texts are within the bytes, and keys of maps are unique and can be found. The verdict must
+ * not depend on the bytes after the pickle, nor on the bound on memory, unless memory runs out. */
 #include "parser/pickle/pickle.h"
 
 #include "core/utf8.h"

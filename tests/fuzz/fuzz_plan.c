@@ -299,7 +299,7 @@ static void check_ranks(const struct td_plan_spec *spec, struct td_text config)
 
 /* ---- boxes ---- */
 
-/* Checks that the file has the bytes of all boxes, as each is by itself, and that each run lies in its tensor. */
+/* Checks that the file has the bytes of all boxes, as each is by itself, and that each run is in its tensor. */
 static void check_boxes(const struct td_plan_items *boxes)
 {
     struct td_rank_file *file = NULL;

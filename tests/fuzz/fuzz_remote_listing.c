@@ -12,7 +12,7 @@ static void check_path(const char *path)
     size_t len = strlen(path);
     FUZZ_CHECK(len > 0 && len <= TD_REMOTE_MAX_PATH_BYTES && path[0] != '/' && path[len - 1] != '/');
     FUZZ_CHECK(td_utf8_valid(path, len) && strstr(path, "//") == NULL);
-    char buffer[TD_REMOTE_MAX_PATH_BYTES + 32] = "................"; /* may be looked at behind a short name */
+    char buffer[TD_REMOTE_MAX_PATH_BYTES + 32] = "................"; /* may be looked at after a short name */
     char *framed = buffer + 16;
     (void)snprintf(framed, sizeof buffer - 16, "/%s/", path);
     FUZZ_CHECK(strstr(framed, "/./") == NULL && strstr(framed, "/../") == NULL);

@@ -335,7 +335,7 @@ static void check_rows(const struct td_response *response, const char *body)
     FUZZ_CHECK(td_load_le64(bytes + 8) == 0 && td_load_le64(bytes + 8 + 8 * count) == len - 8 * (count + 2));
 }
 
-/* Takes the rest of the input, behind an empty line, as the body of a POST. */
+/* Takes the rest of the input, after an empty line, as the body of a POST. */
 static void take_body(struct td_request *request, const uint8_t *data, size_t size)
 {
     static const char blank[] = "\n\n";

@@ -1,5 +1,5 @@
-/* Checks that every index of rows must pass, whatever the format: that the verdict agrees with the error, that rows lie
- * in the file, ascend and do not overlap, and that the index says the same when it was written and read again. */
+/* Checks that every index of rows must pass, whatever the format: that the verdict agrees with the error, that rows are
+ * in the file, ascend and do not overlap, and that the index is the same after it was written and read again. */
 #ifndef TD_TESTS_FUZZ_FUZZ_ROWS_H
 #define TD_TESTS_FUZZ_FUZZ_ROWS_H
 

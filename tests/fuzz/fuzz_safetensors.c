@@ -26,7 +26,7 @@ static bool counted_read(const void *context, uint64_t off, void *out, size_t le
     return true;
 }
 
-/* Multiplies the dimensions in their order, as the reference does, so a 0 behind too many elements does not help. */
+/* Multiplies the dimensions in their order, as the reference does, so a 0 after too many elements does not help. */
 static void check_shape(const struct td_tensor *t)
 {
     fuzz_u128 elems = 1;

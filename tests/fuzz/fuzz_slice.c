@@ -47,7 +47,7 @@ static uint64_t any_number(struct stream *in)
     return large;
 }
 
-/* The sources. Source i is tensor i behind `i` other bytes. */
+/* The sources. Source i is tensor i after `i` other bytes. */
 struct world {
     struct td_tensor tensors[MOST_TENSORS];
     uint64_t shapes[MOST_TENSORS][TD_MAX_RANK];
@@ -274,7 +274,7 @@ static void check_selection(const struct td_dtype *dtype, uint32_t rank, const u
     td_layout_unref(layout);
 }
 
-/* Parses a text for any shape. The selection must lie within the shape. */
+/* Parses a text for any shape. The selection must be within the shape. */
 static void fuzz_text(struct stream *in, bool slice)
 {
     uint64_t shape[TD_MAX_RANK];
@@ -326,7 +326,7 @@ static void fuzz_box(struct stream *in)
     check_selection(dtype, rank, shape, &selection, in);
 }
 
-/* Returns a piece that lies within its source. */
+/* Returns a piece that is within its source. */
 static struct td_plan_piece pick_piece(struct stream *in, uint32_t axis)
 {
     struct td_plan_piece piece = {.tensor = TD_PIECE_ZEROS, .count = 1};

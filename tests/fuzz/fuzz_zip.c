@@ -49,7 +49,7 @@ static bool is_record(const uint8_t *data, size_t size, size_t at)
     return false;
 }
 
-/* Returns the length of the descriptor at `at`, or 0 when the bytes behind it do not tell. */
+/* Returns the length of the descriptor at `at`, or 0 when the bytes after it do not show its length. */
 static size_t descriptor_len(const uint8_t *data, size_t size, size_t at)
 {
     size_t found = 0;
@@ -83,7 +83,7 @@ static void walk(const struct td_zip *zip, const uint8_t *data, size_t size)
         } else {
             FUZZ_CHECK(header[30 + name_len - 1] == '/');
             if (td_load_le16(header + 8) != 0)
-                return; /* only the directory tells how long an empty deflated stream is */
+                return; /* only the directory has the length of an empty deflated stream */
         }
         if ((header[6] & 8) != 0) {
             size_t len = descriptor_len(data, size, at);

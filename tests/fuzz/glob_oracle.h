@@ -38,7 +38,7 @@ static inline bool glob_oracle_points(const char *text, size_t len, struct glob_
     return true;
 }
 
-/* Returns the index of the ']' of the set that begins at `at`, or 0 when there is none. */
+/* Returns the index of the ']' of the set that begins at `at`, or 0 when the set has no end. */
 static inline size_t glob_oracle_set_end(const struct glob_points *p, size_t at)
 {
     size_t i = at + 1;

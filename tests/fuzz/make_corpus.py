@@ -642,7 +642,7 @@ def torch_zip(members, gap=0):
 
 
 class Pipe(io.RawIOBase):
-    """What cannot seek: zipfile then writes descriptors."""
+    """A stream that cannot seek: zipfile then writes descriptors."""
     data = b""
 
     def writable(self):
@@ -1098,7 +1098,8 @@ def card_splits_seeds():
 
 
 def content_wire_seeds():
-    """What the parser's process sends (catalog/sandbox): a byte for the kind of the file, its size in two bytes, an
+    """Returns messages of the parser's process (catalog/sandbox): a byte for the kind of the file, its size in two
+    bytes, an
     error, and the content."""
     u32, u64 = struct.Struct("<I").pack, struct.Struct("<Q").pack
 

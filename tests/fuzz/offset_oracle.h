@@ -19,8 +19,8 @@ static inline void offset_oracle_put(uint8_t *p, size_t value)
         p[i] = (uint8_t)(value >> 8 * i);
 }
 
-/* Returns whether the table and the offsets at its ends lie in the file, and where the rows end. `has_gap`: something
- * may lie between the table and the rows. */
+/* Returns whether the table and its first and last offset are in the file, and sets *rows_end. `has_gap`: bytes may be
+ * between the table and the rows. */
 static inline bool offset_oracle_fits(const uint8_t *data, size_t size, bool has_gap, size_t *rows_end)
 {
     if (size < 8 || offset_oracle_u32(data) > (size - 8) / 4)
@@ -47,7 +47,7 @@ static inline void offset_oracle_check(const uint8_t *data, size_t size, const s
     }
 }
 
-/* Returns a file in new memory whose table is right, or NULL: data[0] is the number of rows, the bytes behind it are
+/* Returns a file in new memory whose table is right, or NULL: data[0] is the number of rows, the bytes after it are
  * their sizes, and the rest follows the table: with `config` its first byte says how much of it precedes the rows. What
  * is left follows the last row. */
 static inline uint8_t *offset_oracle_make(const uint8_t *data, size_t size, bool config, size_t *len)

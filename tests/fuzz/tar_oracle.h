@@ -1,5 +1,5 @@
-/* What must hold of the rows of a tar archive that was accepted, read again from each row alone: a row is an archive
- * whose headers follow each other without a gap, and whose first and last members that belong to samples have one key.
+/* Checks the rows of a tar archive that was accepted, each read again by itself: a row is an archive whose headers
+ * follow each other without a gap, and whose first and last members that belong to samples have one key.
  */
 #ifndef TD_TESTS_FUZZ_TAR_ORACLE_H
 #define TD_TESTS_FUZZ_TAR_ORACLE_H
@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Returns the size in a header: octal, or binary behind 0x80. */
+/* Returns the size in a header: octal, or binary after 0x80. */
 static inline uint64_t tar_oracle_size(const uint8_t *header)
 {
     uint64_t size = 0;

@@ -35,7 +35,7 @@ SANITIZER_MARKS = (
 
 
 def tensord_binary():
-    """Return the binary under test: $TENSORD, else build-asan/tensord, else build/tensord. Fail if there is none."""
+    """Return the binary under test: $TENSORD, else build-asan/tensord, else build/tensord. Fail without one."""
     env = os.environ.get("TENSORD")
     if env:
         path = Path(env) if os.path.isabs(env) else (REPO / env if (REPO / env).exists() else Path(env).resolve())
@@ -794,7 +794,7 @@ def as_nobody(place):
 
 class SplicingRelay:
     """A relay that passes connections on by splice(2), as Go's io.Copy between connections and HAProxy's `option
-    splice-response` do: references to the pages leave its receive queue, and lie in its send queue."""
+    splice-response` do: references to the pages leave its receive queue and wait in its send queue."""
 
     def __init__(self, port, host="127.0.0.1", sndbuf=8 << 20):
         self.to, self.sndbuf = (host, port), sndbuf

@@ -5,10 +5,10 @@ it belongs to. Seeded writers publish generations: by rename, in place with writ
 and rewriting, by unlinking and creating; some put the mtime back afterwards, so that all generations of a file have one
 mtime and one size; and some change only metadata (mode, links, a copy renamed over the file), which changes the ctime
 as a write does. Clients record their requests and the answers; some read in small pieces with pauses, some begin to
-read when the answer has lain in their socket for up to six seconds; some of these have shut down their sending side,
+read when the answer has been in their socket for up to six seconds; some of these have shut down their sending side,
 some are bound to an interface, some ask through a relay that moves references to pages (splice). Connections begin with
-short requests and with long ones, which the server gives to shared threads and to own ones, and go on with both. Then
-the history is checked:
+short requests, which the server gives to shared threads, or with long ones, which get threads of their own, and
+continue with both. Then the history is checked:
 
   I1  a complete 200 or 206 holds one generation only (a broken connection is allowed to writers in place, to nobody
       else)
@@ -458,7 +458,7 @@ Record = collections.namedtuple("Record",
 
 class Client(threading.Thread):
     """Sends random requests and keeps the records.
-    kind: fast, slow (pauses inside bodies), late (reads only when the answer has lain in its socket for a while), half
+    kind: fast, slow (pauses inside bodies), late (reads only when the answer has been in its socket for a while), half
     (late, and shuts down its sending side before), bound (late, and bound to the loopback interface), relayed (late,
     through the relay), or keen (manifests, HEAD, validators).
     namespace: the network namespace to connect from, if not the server's. is_referred: the server may send by
@@ -563,7 +563,7 @@ class Client(threading.Thread):
         rng = self.rng
         f = rng.choice(self.files if self.kind != "slow" else [x for x in self.files if x.nbytes >= 1 << 20])
         waits = self.is_late and rng.random() < 0.5
-        if waits and rng.random() < 0.7:  # for what may change while it lies unread
+        if waits and rng.random() < 0.7:  # for files that may change while the answer is unread
             f = rng.choice([x for x in self.files if x.how in IN_PLACE])
         if rng.random() < (0.25 if self.kind == "keen" else 0.03):
             return self.manifest(f)
@@ -725,8 +725,8 @@ def in_stall(f, r):
 
 
 def late_writers(f, r):
-    """Return the generations whose writers got the file, in place, when the answer had lain unread for longer than the
-    grace, and before it was read; of an answer through a relay, while it may have lain in the relay's queues."""
+    """Return the generations whose writers got the file, in place, when the answer had been unread for longer than the
+    grace, and before it was read; of an answer through a relay, while it may have been in the relay's queues."""
     if r.is_relayed:
         return frozenset(gen for gen, at in f.opened.items() if r.t0 <= at <= r.t1)
     if r.whole_since is None:
@@ -739,8 +739,8 @@ def changed_as_named(f, r, own):
     is if the answer was long enough to be sent by reference under a lease, to a client in another network namespace or
     to a relay that splices; if the client saw it whole in its own socket before it read the end, or the relay had it;
     if every byte is that of its own generation, or of one whose writer, in place, opened the file when the answer had
-    lain in the client's socket for at least the grace, or while the relay had it. A writer that got the file earlier is
-    the server's fault. own: the generations that the tag stands for, or None if no other answer tells."""
+    been in the client's socket for at least the grace, or while the relay had it. A writer that got the file earlier is
+    the server's fault. own: the generations that the tag stands for, or None if no other answer shows them."""
     late = late_writers(f, r)
     own = own or frozenset([min(r.mixture, default=0)])
     return bool(r.mixture) and r.mixture - own <= late and all(max(own) < gen for gen in r.mixture - own)
@@ -812,7 +812,7 @@ def check(files, records, began, left_open=None):
             if r.gens and own and own & r.gens:
                 unproved.remove(id(r))
             elif changed_as_named(f, r, own):
-                left_open.extend([r] if own or not r.gens else [])      # else nobody can tell
+                left_open.extend([r] if own or not r.gens else [])      # else nobody can know
             elif not r.gens:
                 report("I1: a complete answer is not one generation", r, f)
             elif own:
@@ -903,7 +903,7 @@ def run(seconds, seed, clients=16, out=print, options=(), another_user=False, na
         halt_writers.set()
         for t in writers:
             t.join()
-        time.sleep(BOUND + 0.5)                               # readers go on, so that the last generations must show
+        time.sleep(BOUND + 0.5)                               # readers continue, so that the last generations must show
         halt_clients.set()
         for t in readers:
             t.join(60)
@@ -949,7 +949,7 @@ def run(seconds, seed, clients=16, out=print, options=(), another_user=False, na
                 f"overwritten in place while it had them: {len(left_open)}")
         if namespace:
             waited = [r.t1 - r.whole_since for r in records if r.whole_since is not None]
-            out(f"answers that may be sent by reference and lay whole in their client's socket {len(waited)}, "
+            out(f"answers that may be sent by reference and were whole in their client's socket {len(waited)}, "
                 f"{sum(w > GRACE for w in waited)} of them for longer than the grace; named as open, "
                 f"overwritten in place after it: {len(left_open)}, read "
                 f"{sorted(round(r.t1 - r.whole_since, 2) for r in left_open)} s after they had come")

@@ -1,5 +1,6 @@
 """A server with the part of the Hugging Face Hub's interface that fetching uses, in shapes recorded from the Hub. Tests
-control what it sends: a gate holds the large file up, and it can lie, redirect and die. It counts what it has sent."""
+control what it sends: a gate holds the large file up, and the server can send wrong bytes, redirect and die. It counts
+what it has sent."""
 import hashlib
 import json
 import re

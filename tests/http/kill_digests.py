@@ -2,7 +2,7 @@
 
 After each kill every record of the log's good part must have the right digest of the file with that identity, and the
 next start must succeed. Files change before each start. Now and then the log is filled with digests of files that do
-not exist, so that the server writes it anew. At the end a server runs undisturbed, and everything is compared again. By
+not exist, so that the server rewrites it. At the end a server runs undisturbed, and everything is compared again. By
 hand:
 
     python tests/http/kill_digests.py --runs 1000 --seed 7

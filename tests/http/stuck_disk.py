@@ -67,7 +67,7 @@ class Disk:
         try:
             os.write(self.fd, struct.pack("<IiQ", 16 + len(data), -error, unique) + data)
         except OSError:
-            pass  # interrupted meanwhile
+            pass  # the request was interrupted
 
     def read(self, unique, node, body):
         _, offset, size = struct.unpack_from("<QQI", body)

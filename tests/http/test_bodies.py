@@ -151,7 +151,7 @@ def test_all_together_are_bounded(srv):
 
 # shows: security.md client-bodies
 def test_what_is_refused_takes_no_memory(srv):
-    """An address that goes on sending beyond its half leaves the other half to the others."""
+    """An address that sends more than its half leaves the other half to the others."""
     with contextlib.ExitStack() as stack:
         for _ in range(9):
             c = stack.enter_context(contextlib.closing(srv.conn(source="127.0.0.2")))

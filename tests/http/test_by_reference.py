@@ -135,11 +135,11 @@ def test_a_writer_waits_until_the_answer_is_read(root, start, unread_answer):
         assert r.status == 200 and r.body.endswith(want)
         writer.join(10)
         assert 1.4 < writer.waited < 10
-    s.wait_for(lambda: s.get(URL).status in (200, 503), "the server goes on")
+    s.wait_for(lambda: s.get(URL).status in (200, 503), "the server continues")
 
 
 def test_a_writer_does_not_wait_for_what_was_read(root, start, unread_answer):
-    """Neither on an idle connection, nor on one that went on to another file, nor on one that the client closed."""
+    """Neither on an idle connection, nor on one that continued with another file, nor on one that the client closed."""
     s = start(root)
     with contextlib.ExitStack() as stack:
         idle, further, closed = (unread_answer(stack, s) for _ in range(3))
@@ -172,7 +172,7 @@ def test_a_client_that_pipelines_proves_nothing_by_its_next_request(root, start,
 
 # shows: security.md file-unread-answer
 def test_the_lease_outlives_the_connection(root, start, unread_answer):
-    """The server ends the idle connection while its last answer lies unread."""
+    """The server ends the idle connection while its last answer is unread."""
     want = data_of(root)
     s = start(root, "--idle-timeout", 1)
     with contextlib.ExitStack() as stack:

@@ -43,7 +43,8 @@ def path_of(root, name):
 @leases
 # shows: security.md file-truncated
 def test_truncated_in_the_middle_of_a_transfer(root, start, leases, keep):
-    """The transfer breaks. A transfer of another file that began before ends well, and the server goes on. Under a
+    """The transfer breaks. A transfer of another file that began before ends well, and the server continues to serve.
+    Under a
     lease the broken one was sent by reference: its last bytes, which a client drops, may be those of the cut file."""
     t = model(root, "cut", BYTES)
     other = model(root, "other", BYTES, "2")
@@ -56,7 +57,7 @@ def test_truncated_in_the_middle_of_a_transfer(root, start, leases, keep):
     assert not whole, f"a complete answer of {len(got)} bytes from a file cut to {keep}"
     right = same_prefix(got, t.data)
     torn = [i for i in range(right, len(got)) if got[i] not in (t.data[i], 0)] if leases == "on" else got[right:]
-    assert not torn, f"{len(got)} bytes came of which only {right} are the file's " \
+    assert not torn, f"{len(got)} bytes came, and only {right} of them are the file's " \
                      f"(zeros of a torn mapping?): {got[right:right + 32]!r}"
     whole, got = bystander.finish()
     assert whole and got == other.data, f"the other transfer: whole {whole}, {len(got)} bytes"
@@ -536,7 +537,7 @@ def test_future_mtime_is_still_served(root, start):
     when = time.time() + 86400
     os.utime(path_of(root, "future"), (when, when))
     s = start(root)
-    s.wait_for(lambda: s.get("/models/future/tensors/w").status == 200, "a file whose mtime lies in the future",
+    s.wait_for(lambda: s.get("/models/future/tensors/w").status == 200, "a file whose mtime is in the future",
                timeout=6)
     assert s.get("/models/future/tensors/w").body == t.data
 
@@ -563,7 +564,7 @@ def test_swapped_for_a_directory_fifo_or_link(root, start, tmp_path):
             began = time.monotonic()
             r = s.get(target)
             assert time.monotonic() - began < 2, target
-            assert secret not in r.body, f"{target} serves what lies outside the root"
+            assert secret not in r.body, f"{target} serves a file outside the root"
             assert r.status in (200, 404, 503), r
     s.hup()
     for n in names:
@@ -572,7 +573,7 @@ def test_swapped_for_a_directory_fifo_or_link(root, start, tmp_path):
 
 # shows: security.md file-root-vanishes
 def test_root_made_empty_and_back(root, start):
-    """The server goes on. When the root is filled again, it is served with the right bytes."""
+    """The server continues to run. When the root is filled again, it is served with the right bytes."""
     t = model(root, "m", BYTES // 8)
     s = start(root)
     tr = Transfer(s, "/models/m/tensors/w", rcvbuf=4096)

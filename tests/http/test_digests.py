@@ -148,7 +148,7 @@ def test_copies_have_equal_etags(root, tmp_path, start):
 
 
 def test_equal_models_have_equal_tags_of_descriptions(root, tmp_path, start):
-    """Once their files are hashed, whatever their times; also datasets. What else is told makes another tag."""
+    """Once their files are hashed, whatever their times; also datasets. Any other difference makes another tag."""
     (root / "datasets/rows").mkdir(parents=True)
     (root / "datasets/rows/train.jsonl").write_text('{"n": 1}\n')
     age(root)

@@ -125,7 +125,7 @@ def test_routes_are_those_of_the_server():
     assert len(routes) > 20 and sorted(documented) == sorted(routes)
 
 
-# What the C library, libcurl and OpenSSL say inside of our messages, and values that stand for any.
+# Texts of the C library, libcurl and OpenSSL inside of our messages, and values that stand for any.
 FOREIGN = ["Permission denied", "Address already in use", "Too many open files", "Cannot allocate memory",
            "SSL certificate problem", "certificate verify failed: unable to get local issuer certificate",
            "Read-only file system", "root missing", "too few models"]
@@ -294,7 +294,7 @@ def test_version_and_commit(srv):
     told = re.search(r"\(commit (\S+)\)$", out.splitlines()[0])[1]
     assert labels == {"version": version, "commit": told} and srv.get("/version").json()["commit"] == told
     head = subprocess.run(["git", "-C", REPO, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
-    if head.returncode == 0:    # in a checkout; it may have gone on since the build
+    if head.returncode == 0:    # in a checkout; it may have new commits since the build
         assert re.fullmatch(r"[0-9a-f]{12}(-dirty)?", told), told
 
 

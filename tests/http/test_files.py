@@ -727,7 +727,7 @@ def test_damaged_metadata_is_listed(start, tmp_path):
             assert f'model "{name}": {file}: damaged' in s.stderr()
     assert "(at byte " in s.json("/models/cut")["errors"][0]["message"]
     assert "(line " in s.json("/models/card-open")["errors"][0]["message"]
-    assert s.json("/api/models/local/cut")["config"]["model_type"] == "bert", "what stands before the fault is told"
+    assert s.json("/api/models/local/cut")["config"]["model_type"] == "bert", "the text before the fault is read"
     assert [e["file"] for e in s.json("/models/described")["errors"]] == ["config.json"]
     assert s.get("/readyz").status == 200, "it is not taken for a model whose files were all refused"
     import subprocess

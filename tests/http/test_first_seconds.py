@@ -175,8 +175,8 @@ def test_a_first_scan_that_takes_long(tmp_path, start):
 
 
 def test_too_few_models(tmp_path, start):
-    """A volume that was forgotten: a name that is not there is 503 until --require-models was met once. Lists tell what
-    is there."""
+    """A volume that was forgotten: a missing name is 503 until --require-models was met once. Lists show the models
+    that are there."""
     root = tmp_path / "root"
     root.mkdir()
     with start(root, "--require-models", "2", ready=False) as s:

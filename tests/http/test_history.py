@@ -146,7 +146,7 @@ def test_what_is_named_as_open_is_counted(gens, mixture, way):
 
 
 @pytest.mark.parametrize("name, gens, mixture, other", [
-    ("I1", (), (0, 1), {"whole_since": None}),                  # it was not seen to lie in its client's socket
+    ("I1", (), (0, 1), {"whole_since": None}),                  # it was not seen in its client's socket
     ("I1", (), (0, 1), {"whole_since": OPENED - 1.9}),          # the writer got the file within the grace
     ("I1", (), (0, 1), {"t1": OPENED - 0.01}),                  # the writer got the file after the answer was read
     ("I1", (), (), {}),                                         # bytes of no generation

@@ -377,7 +377,7 @@ def test_many_wait_at_once(tmp_path, start):
 
 # shows: security.md client-commits
 def test_a_commit_is_gone_when_the_files_are(tmp_path, start):
-    """Clients go on with the commit that they were given; they would take newer bytes under it for the old ones."""
+    """Clients continue with the commit that they got; they would take newer bytes under it for the old ones."""
     root = tmp_path / "root"
     write(root / "ns/m/config.json", b"{}")
     write_by_hand(root / "ns/m/model.safetensors", [tensor("w", "F32", (4,))])

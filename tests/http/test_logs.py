@@ -9,7 +9,7 @@ from harness import Server, age, tensor, write_by_hand
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 OURS = re.compile("[0-9A-F]{16}")
-# What a client may put into a field or a target, or try to.
+# Values that a client may put into a field or a target, or try to.
 HOSTILE = ['x" y="z', "\\", '\\"', "\\u0000", "}{", "caf\u00e9".encode(), b"\xff\xfe", b"\xc3", b"\xed\xa0\x80", "\t",
            b"\xe2\x80\xa8\xe2\x80\xae", "%00%0a", "x" * 3000, "\\" * 3000, b"\xff" * 3000]
 
@@ -164,7 +164,7 @@ def test_a_start_that_fails_is_an_object_too(tmp_path):
 
 # shows: security.md log-secrets
 def test_logs_do_not_show_secrets(start, root):
-    """Who reads the log must not be able to use a URL that was signed, here or by a client of S3, or a token that
+    """A reader of the log must not be able to use a URL that was signed, here or by a client of S3, or a token that
     somebody put into a URL."""
     s = start(root, "--s3-listen", "127.0.0.1:0")
     main, s3 = s.port, int(re.search(r"S3 clients on http://127\.0\.0\.1:(\d+)", s.stderr())[1])

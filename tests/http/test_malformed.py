@@ -238,8 +238,7 @@ MALFORMED = {
     "one byte": ("9112 9.5", b"G"),
 }
 
-# Requests that are refused but whose end is certain:
-# the connection may go on, and what follows is a new request.
+# Requests that are refused but whose end is certain: the connection may continue, and the next bytes are a new request.
 WELL_FRAMED = {
     "lower-case method",
     "mixed-case method",

@@ -404,7 +404,7 @@ def test_no_host_path_in_any_error(srv, tree):
     for target in ("/models/nope", "/models/plain/files/../../x", "/models/plain/files/nope", "/models?x=1",
                    "/models/plain/tensors/nope", "/nope"):
         body = srv.get(target).body.decode("utf-8", "replace")
-        assert str(tree.root) not in body and str(tree.root.parent) not in body, f"{target} tells a host path: {body}"
+        assert str(tree.root) not in body and str(tree.root.parent) not in body, f"{target} shows a host path: {body}"
 
 
 def test_listings_have_validators_and_no_cache(srv):

@@ -12,7 +12,7 @@ from harness import REPO, Server, age, tensor, write_by_hand
 RULES = REPO / "docs/monitoring/tensord-alerts.yml"
 DASHBOARD = json.loads((REPO / "docs/monitoring/tensord-dashboard.json").read_text())
 NAME = re.compile(r"\btensord_\w+")
-# What Prometheus adds to each sample, and the recording side of a histogram.
+# Labels that Prometheus adds to each sample.
 SCRAPED = {"job", "instance"}
 
 

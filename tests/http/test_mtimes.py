@@ -1,4 +1,4 @@
-"""Files whose mtime lies in the future, past what 64 bits of nanoseconds hold, or before 1970."""
+"""Files with an mtime in the future, past what 64 bits of nanoseconds hold, or before 1970."""
 import os
 import tempfile
 import time
@@ -56,7 +56,7 @@ def test_last_modified_is_not_after_date(srv, face, name, method):
 @pytest.mark.parametrize("path", ["/models/{}", "/models/{}/files/", "/models/{}/shards/fsdp/tp1/rank-0.safetensors",
                                   "/{}", "/"])
 def test_what_has_no_date(srv, path):
-    """An answer from several files, an HTML page too, has no date; only its entity tag tells versions apart."""
+    """An answer from several files, an HTML page too, has no date; only its entity tag distinguishes versions."""
     for name in TIMES:
         r = srv.get(path.format(name), [("Accept", "text/html")])
         assert r.status == 200 and r.get("Last-Modified") is None, r

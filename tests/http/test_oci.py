@@ -103,7 +103,7 @@ def s(root):
     s.stop()
 
 
-# What is in the registry, by name, with the folder on disk.
+# The repositories of the registry, by name, with the folder on disk.
 FOLDERS = {"demo": "demo", "g/shards": "G/Shards", "g/tiny-gguf": "G/Tiny-GGUF", "org/model_a": "org/model_a",
            "org/pointer": "org/pointer", "v2/named": "v2/named",
            "org/model_a-" + hashlib.sha256(b"Org/Model_A").hexdigest()[:8]: "Org/Model_A",
@@ -412,7 +412,7 @@ def test_paths_of_the_hub_stay(s):
 # ------------------------------------------------------------------------------------------------ Ollama and llama.cpp
 
 def ollama_pull(s, name, tag):
-    """What `ollama pull` asks, by server/images.go (pullModelManifest, GetModel) and server/download.go
+    """Sends the requests of `ollama pull`, by server/images.go (pullModelManifest, GetModel) and server/download.go
     (blobDownload.Prepare and run, downloadChunk) of ollama 0.12: the manifest, then for each layer and the
     configuration HEAD for the length, GET for the address, and GET of ranges there. Versions before took the address
     from Location, and failed without one."""
@@ -453,7 +453,8 @@ def test_ollama(s, root, tag, file):
 
 
 def test_llama_cpp(s, root):
-    """What `llama-server -hf` asks, by common_get_hf_file of llama.cpp (common/arg.cpp of b5000, common/download.cpp of
+    """Sends the requests of `llama-server -hf`, by common_get_hf_file of llama.cpp (common/arg.cpp of b5000,
+    common/download.cpp of
     b7000): the manifest with its own User-Agent, and then the file from the Hub's path of its name."""
     agent = [("User-Agent", "llama-cpp/b7000-1a2b3c4"), ("Accept", "application/json")]
     for id, tag, file, projector in [("G/Tiny-GGUF", "latest", "tiny-Q4_K_M.gguf", "mmproj-F16.gguf"),
@@ -470,7 +471,7 @@ def test_llama_cpp(s, root):
 
 
 def test_files_in_shards_come_last(tmp_path):
-    """Ollama takes single files alone, llama.cpp also shards, and nobody sets of which a shard is missing."""
+    """Ollama takes single files alone, llama.cpp also shards, and neither a set that lacks a shard."""
     root = tmp_path / "root"
     shard = "{}-0000{}-of-00002.gguf".format
     for file in ("m.gguf", shard("m", 1)):                                       # beside a set that is incomplete
@@ -512,7 +513,7 @@ def test_equal_files_give_equal_bytes(s, root, tmp_path):
         with Server(tmp_path / "copy", rescan="0") as other:
             assert whole(other) == known
     digest = digest_of(known["demo", "main"])
-    with Server(tmp_path / "copy", rescan="0") as other:            # a client that goes on after a restart, by digest
+    with Server(tmp_path / "copy", rescan="0") as other:            # a client that resumes after a restart, by digest
         assert manifest_of(other, "demo", digest)[0].body == known["demo", "main"]
         config = json.loads(known["demo", "main"])["config"]["digest"]
         assert digest_of(other.get(f"/v2/demo/blobs/{config}").body) == config
@@ -521,7 +522,7 @@ def test_equal_files_give_equal_bytes(s, root, tmp_path):
 # shows: security.md oci-large-repositories
 def test_digests_are_hashed_on_request(tmp_path):
     """A fresh server with files whose hashing takes minutes: small files are hashed first on request. A request for a
-    manifest with a large one waits, here until the server drains, and is then told how far hashing is, and to try
+    manifest with a large one waits, here until the server drains; the answer then says how far hashing is, and to try
     again."""
     write_by_hand(tmp_path / "root/small/model.safetensors", [tensor("w", "U8", (1000,))])
     write_by_hand(tmp_path / "root/large/model.safetensors", [tensor("w", "U8", (1000,))])
@@ -546,7 +547,7 @@ def test_digests_are_hashed_on_request(tmp_path):
 
 
 def test_a_digest_is_found_while_hashing_goes_on(tmp_path):
-    """A client goes on, by digest, right after a restart: the file is hashed first, and the manifest made of it."""
+    """A client resumes, by digest, right after a restart: the file is hashed first, and the manifest made of it."""
     write_by_hand(tmp_path / "root/m/model.safetensors", [tensor("w", "U8", (1000,))])
     with open(tmp_path / "root/m/large.bin", "wb") as f:
         f.truncate(300 << 20)
@@ -665,7 +666,8 @@ def test_a_refusal_tells_a_person_what_to_do(guarded):
 
 
 def test_signed_urls(root, tmp_path):
-    """A signature stands for the token, here as at the other paths; one that is wrong is told from a missing token."""
+    """A signature stands for the token, here as at the other paths; a wrong signature and a missing token have
+    different errors."""
     tokens = TokensFile(tmp_path / "tokens.json").add("some", ["demo"])
     with Server(root, "--tokens", tokens, rescan="0") as s:
         r = s.get(tokens.sign("/v2/demo/manifests/main", "some"))
@@ -701,7 +703,7 @@ def test_hidden_is_like_absent(guarded):
 
 # shows: security.md oci-tokens
 def test_parts_of_a_repository_stay_hidden(guarded):
-    """The model inside another one of a cache, whose commit is the same for both tokens, whoever asks first."""
+    """The model inside another one of a cache, whose commit is the same for both tokens, whichever asks first."""
     s, made = guarded
     for order in (("inner", "some"), ("some", "inner")):
         for kind in order:

@@ -1,5 +1,5 @@
-"""What the OCI distribution specification 1.1.1 asks of a registry that is pulled from: each test names the section of
-spec.md whose sentences it checks. The conformance suite itself is not in Debian, and its sources need a newer Go; its
+"""The OCI distribution specification 1.1.1 for a registry that is pulled from: each test names the section of spec.md
+that it checks. The conformance suite itself is not in Debian, and its sources need a newer Go; its
 expectations of pulling and of discovery are among these."""
 import hashlib
 import json
@@ -219,8 +219,8 @@ def test_a_digest_that_is_none(srv, digest):
 
 
 def test_listing_referrers(srv, tags):
-    """Section "Listing Referrers": an empty index of its own type, also for a digest that is not there; 400 for one
-    that is none."""
+    """Section "Listing Referrers": an empty index of its own type, also for an unknown digest; 400 for a text that is
+    not a digest."""
     for digest in (digest_of(manifest(srv, "main").body), NOT_THERE):
         for query in ("", "?artifactType=application/vnd.example.sbom.v1"):
             r = srv.get(f"{REPO}/referrers/{digest}{query}")

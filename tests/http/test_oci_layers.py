@@ -408,7 +408,7 @@ def test_a_damaged_log_is_only_a_cache(root, tmp_path, start):
 
 
 def test_a_log_that_is_not_ours_is_refused(root, tmp_path):
-    """Whoever can write to the log decides what layers hash to."""
+    """A user who can write to the log decides what layers hash to."""
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
     (state / "virtual-digests").symlink_to("/etc/passwd")
@@ -491,7 +491,7 @@ def write_sparse(path, nbytes, rows):
 # shows: security.md oci-open-files oci-many-hashes
 def test_one_client_does_not_take_all_places(tmp_path):
     """A client asks for all 64 ranks of a model whose hashing takes long: 32 wait, the others are 503 at once. The
-    ranks of another model are hashed meanwhile, also for the same client."""
+    ranks of another model are hashed at the same time, also for the same client."""
     root, answers = tmp_path / "root", []
     write_sparse(root / "large" / "model.safetensors", 1 << 40, 1 << 20)
     write_sparse(root / "small" / "model.safetensors", 4096, 64)
@@ -512,7 +512,7 @@ def test_one_client_does_not_take_all_places(tmp_path):
 
 # shows: security.md oci-hash-changes
 def test_a_file_that_changes_in_the_middle(endless, start):
-    """Who waits learns of it at once, and no digest is kept. The same after a kill in the middle."""
+    """A waiting client gets an error at once, and no digest is kept. The same after a kill in the middle."""
     root, state, large = endless
     s = Server(root, "--state-dir", state, hash_threads=1)
     s.wait_hashed()
@@ -562,7 +562,7 @@ def test_layers_that_wait_hold_no_files_open(endless, start):
     before = len(s.fds())
     threads.append(ask_in_thread(s, "org/many/manifests/image", answers))
     s.wait_for(lambda: s.gauge("tensord_http_requests_in_flight") >= 3, "both wait")
-    time.sleep(1)                                       # the requests go on waiting, with all layers in the queue
+    time.sleep(1)                                       # the requests still wait, with all layers in the queue
     assert not answers and len(s.fds()) < before + 50
     s.term()
     for thread in threads:

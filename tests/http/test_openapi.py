@@ -36,7 +36,7 @@ BODIES = {"/models/{id}/tensors:read": {"tensors": [{"name": "model.norm.weight"
           "/rescan": {}, "/sign": {"path": "/models", "expires_in": 60}}
 # Paths that need a server with tokens; test_signing asks for them.
 NEEDS_TOKENS = {"/sign"}
-# What GET has to send to get a page where there is nothing else.
+# Fields that GET has to send to get a page from a path that has only a page.
 FIELDS = {"/": {"Accept": "text/html"}}
 ETAG = re.compile(r'^"[!#-~]+"$')
 # Statuses that the tests below cannot cause on every path.

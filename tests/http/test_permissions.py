@@ -33,7 +33,7 @@ def test_another_user(place):
 
 
 def test_a_state_directory_that_cannot_be_written(place):
-    """The server reads the directory, goes on serving, and logs what docs/files.md explains."""
+    """The server reads the directory, continues to serve, and logs what docs/files.md explains."""
     write_by_hand(place / "root/m/model.safetensors", [tensor("a", "F32", [4])])
     state = place / "state"
     state.mkdir()
@@ -80,7 +80,7 @@ def test_what_cannot_be_read_is_named_once(place, command):
 
 
 def test_a_directory_that_can_no_longer_be_listed(place):
-    """The server goes on with the last good state. The log, /readyz and /metrics say what is wrong; the log says so
+    """The server keeps the last good state. The log, /readyz and /metrics say what is wrong; the log says so
     once, not with every scan."""
     root = place / "root"
     (root / "m").mkdir(parents=True)
@@ -112,7 +112,7 @@ def test_a_directory_that_can_no_longer_be_listed(place):
 
 
 def test_the_slow_way_is_told_once_with_its_remedy(place):
-    """A server that may not take leases, and one that is told not to."""
+    """A server that may not take leases, and one that must not by an option."""
     told = "every answer is copied and checked, the slow way"
     write_by_hand(place / "root/m/model.safetensors", [tensor("w", "F32", [4])])
     for options, wanted in [([], 1), (["--files", "immutable"], 0), (["--leases", "off"], 0)]:

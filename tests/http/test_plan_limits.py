@@ -39,4 +39,4 @@ def test_past_the_limits(start, root):
     check_error(post(server, whole, tp_size=4096), 422, f"{TENSORS} tensors for 4096 ranks", "4000000")
     check_error(post(server, [{"match": f"**.b{i}.**"} for i in range(10000)], model="deep"), 422,
                 "10000 rules for 1000 tensors take too long to match", "use fewer rules")
-    assert post(server, whole).status in (200, 201), "and it goes on"
+    assert post(server, whole).status in (200, 201), "and the server answers again"

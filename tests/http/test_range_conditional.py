@@ -61,7 +61,7 @@ def unsat(res):
 
 
 def parts(*spans):
-    """Several ranges: exactly these parts when they lie far apart, else any coalescing of them."""
+    """Several ranges: exactly these parts when they are far apart, else any coalescing of them."""
     def make(res):
         return ("parts", [tuple(f(res.n) if callable(f) else f for f in s) for s in spans])
     return make

@@ -121,8 +121,8 @@ def test_slow_readers_of_different_ranks_stay_within_the_budget(either, suffix):
             assert srv.get(path(0), [("Range", "bytes=0-7")]).status == 206
     srv.wait_for(lambda: srv.get(path(RANKS - 1, suffix)).status == 200, "room for another rank", timeout=60)
     srv.wait_for(lambda: live(srv) <= CACHE, "only the cache is left")
-    # and it has left the process, except what malloc keeps for later connections
-    srv.wait_for(lambda: srv.anon_bytes() - base < CACHE + (128 << 20), "freed memory is given back")
+    # and the process has returned the memory, except what malloc keeps for later connections
+    srv.wait_for(lambda: srv.anon_bytes() - base < CACHE + (128 << 20), "freed memory is returned")
 
 
 # shows: security.md client-rank-files
@@ -211,8 +211,8 @@ def answers(srv):
 
 @contextlib.contextmanager
 def two_hundred_readers(srv, kind, model):
-    """Readers of different files, who ask again when they are told to: how many of them hold an answer, while the
-    connections of all are open. Then they go, and so must what they held."""
+    """Counts the readers of different files that hold an answer while the connections of all are open; readers retry
+    when the answer says so. Then all readers close, and their memory must be freed."""
     with contextlib.ExitStack() as stack:
         comers = ((i, stack.enter_context(contextlib.closing(Conn(srv.port, timeout=120, rcvbuf=4096))))
                   for i in range(SLOW))

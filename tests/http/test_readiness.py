@@ -95,7 +95,7 @@ def test_each_change_of_readiness_is_one_line_of_the_log(tmp_path):
         assert readiness(s)[0] == 503
         (root / "a/more.txt").write_text("x")
         age(root)
-        s.wait_for(lambda: s.get("/models/a/files/more.txt").status == 200, "a change that is none of readiness")
+        s.wait_for(lambda: s.get("/models/a/files/more.txt").status == 200, "a change that does not concern readiness")
         publish(root, "b")
         s.wait_for(lambda: changes(s) == [ready, lost + "(too few models)", ready], "both are there")
         assert readiness(s)[0] == 200

@@ -216,8 +216,8 @@ def test_a_file_of_full_length_that_is_being_filled(root, how):
 
 
 def test_a_file_that_was_left_half_written(root):
-    """Nobody has the file open, but it does not parse. It waits, because its writer may go on; then it is listed with
-    the reason."""
+    """Nobody has the file open, but it does not parse. It waits, because its writer may continue; then it is listed
+    with the reason."""
     data = safetensors_bytes([tensor("w", "F32", [20000])])
     with Server(root, settle="3", rescan="0", ready=False) as s:
         (root / "m.safetensors").write_bytes(data[:len(data) // 2])

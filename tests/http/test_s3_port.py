@@ -154,7 +154,7 @@ def test_ranges_and_conditions(s3):
 
 
 def test_a_tag_from_before_a_file_was_hashed_goes_on(root):
-    """A download that began with the tag goes on; and no client takes the tag for an MD5."""
+    """A download that began with the tag continues; and no client takes the tag for an MD5."""
     objects = {"/local/alone/big.dat": "alone/big.dat",
                "/org/model/shards/fsdp/tp2/model-rank-1-part-0.safetensors": "model/shards/fsdp/tp2/model-rank-1"}
     with Server(root, "--s3-listen", "127.0.0.1:0", hash_threads=0) as s:
@@ -285,7 +285,7 @@ def test_each_port_answers_its_own(s3, srv):
 
 
 def test_each_port_names_the_other(s3, srv, root):
-    """A request on the wrong port is told which port is right."""
+    """The error for a request on the wrong port names the right one."""
     for path, code in (("/healthz", "NoSuchBucket"), ("/models", "NoSuchBucket"),
                        ("/api/models/org/model", "NoSuchBucket"), ("/models/org/model/tensors/a", "NoSuchBucket"),
                        ("/org/model/resolve/main/config.json", "NoSuchKey")):

@@ -84,7 +84,7 @@ def ask_absolute(s3, authority, host, target, headers):
 
 @pytest.mark.parametrize("presigned", [False, True])
 def test_the_authority_of_an_absolute_target_is_the_host_that_is_signed(s3, sign, presigned):
-    """It replaces the field Host: a signature for one host is none for a target at another one."""
+    """It replaces the field Host: a signature for one host is not valid for a target at another host."""
     target, headers = sign("/org/open/notes.bin", "part", presigned=presigned)
     here = headers.get("Host") or headers["host"]
     for authority, host, status in ((here, here, 200), (here, "other.example", 200), (f"user@{here}", here, 400),

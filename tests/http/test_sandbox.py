@@ -13,14 +13,14 @@ import pytest
 from harness import Server, age, is_sanitized, release_binary, tensor, tensord_binary, write_by_hand
 
 CALL = r"the parser made a system call that it may not make and was stopped \(signal 31\)"
-# What the parser does: what its owner is told.
+# The parser's misdeed, and the reason that the file's owner gets.
 HOSTILE = {
     "crash": r"the parser crashed \(signal 11, Segmentation fault\)",
     "abort": r"the parser crashed \(signal 6, Aborted\)",
     "leave": r"the parser ended by itself \(exit code 7\)",
     "spin": r"the parser needed more than 1 s and was stopped \(--parse-timeout\)",
     "eat": r"the parser stopped: out of memory; its process may take 134217728 bytes of memory \(--parse-memory\)",
-    "lie": r"the parser's process gave an answer that cannot be right",
+    "lie": r"the parser's process gave an answer that cannot be right",  # words: quoted
     "socket": CALL, "open": CALL, "stat": CALL, "exec": CALL, "fork": CALL, "ptrace": CALL, "kill": CALL,
     "mapcode": CALL, "makecode": CALL, "share": CALL,
 }
@@ -57,7 +57,8 @@ def status_of(pid):
 
 # shows: security.md content-parser-attacks
 def test_a_hostile_file_costs_itself_and_nothing_else(start, tmp_path):
-    """Each parser that crashes, spins, eats memory, lies or calls what it may not: its file is refused with a reason
+    """Each parser that crashes, spins, eats memory, sends a wrong answer or makes a forbidden call: its file is refused
+    with a reason
     that its owner understands, its neighbours are listed, no scan tries it again, and standard error has log lines
     alone."""
     for word in HOSTILE:

@@ -21,7 +21,7 @@ class Script:
                                          env={**os.environ, **env})
 
     def wait_for(self, path, pattern):
-        deadline = time.monotonic() + 500        # a whole build, where there is none yet
+        deadline = time.monotonic() + 500        # a whole build, where nothing is built yet
         while not (found := re.search(pattern, path.read_text(), re.MULTILINE)):
             assert self.proc.poll() is None and time.monotonic() < deadline, self.out.read_text() + self.err.read_text()
             time.sleep(0.1)

@@ -276,7 +276,7 @@ def test_the_command_needs_a_good_file(own_tokens, tmp_path):
 # --------------------------------------------------------------------------------------------- POST /sign
 
 def test_what_loopback_may_have_is_signed_too(srv, tokens):
-    """Without credentials these are free from loopback; with a signature its parameters are none of theirs."""
+    """Without credentials these are free from loopback; with a signature, its parameters do not count as theirs."""
     for path in ("/metrics", "/openapi.json"):
         r = srv.get(srv.post("/sign", {"path": path, "expires_in": 60}, tokens.bearer("part")).json()["path"])
         assert r.status == 200 and r.body, r

@@ -283,7 +283,7 @@ def test_stopped_readers_are_cleared_by_send_timeout(root, start):
                f"100 stopped readers gone (sockets {base_sockets}, threads {base_threads})", timeout=3 * 1.2 + 4)
     for c in conns:
         c.close()
-    # --send-timeout does not cut a reader that is slow but goes on.
+    # --send-timeout does not cut a reader that is slow but reads on.
     with s.conn(rcvbuf=1 << 19) as c:              # well above loopback's MSS, or TCP itself stalls
         c.send(b"GET " + BIG.encode() + b" HTTP/1.1\r\nHost: x\r\n\r\n")
         head = c.read_head()
@@ -403,7 +403,7 @@ def test_connections_beyond_the_cap(root, start):
     assert any(
         v > 0 for n, _, v in s.metrics()[2]
         if re.search(r"(refus|reject|limit|overflow)", n) and n.endswith("_total")), \
-        "no counter tells of refused connections"
+        "no counter counts refused connections"
 
 
 # shows: security.md client-floods
@@ -508,7 +508,7 @@ def test_zz_min_rate_cuts(min_rate_verdict):
     """A reader below --min-rate over 30 s is cut, one above it is not. (The readers were started first in this
     module.)"""
     s, result, threads, gone, began = min_rate_verdict
-    # The slow reader may go on reading what its own kernel has: check the server's side.
+    # The slow reader may still read what its own kernel has: check the server's side.
     s.wait_for(lambda: "cut=slow" in s.log() or "100 B/s" in result, "the reader at 100 B/s cut",
                timeout=max(1, began + 60 - time.monotonic()))
     if time.monotonic() - began < 40:

@@ -174,7 +174,7 @@ def test_a_client_without_tls_is_told(tls_srv):
 
 
 def hello():
-    """Returns the first bytes of a client, most of which are random."""
+    """Returns the first bytes of a client; most of them are random."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
     with contextlib.suppress(ssl.SSLWantReadError):
@@ -373,7 +373,7 @@ def test_sighup_reads_the_certificate_again(served, tmp_path, ca, pair, start):
 
 # shows: security.md tls-bad-pair
 def test_changed_files_are_noticed(served, tmp_path, ca, pair, start):
-    """As Kubernetes changes a mounted Secret: by a symlink of a directory. A fault is told once."""
+    """As Kubernetes changes a mounted Secret: by a symlink of a directory. A fault is reported once."""
     second = ca.sign("second-of-secret")
     for name, of in (("..1", pair), ("..2", second)):
         (tmp_path / name).mkdir()

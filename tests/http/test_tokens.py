@@ -17,7 +17,7 @@ from harness import REPO, Server, check_error, enc, pattern, tensor, write_by_ha
 
 # Names of hidden things, and of things that never existed, of the same length.
 HIDDEN, ABSENT = "hidden", "absent"
-# What an answer has by chance or by time.
+# Fields of an answer that differ by chance or by time.
 VARYING = {"date", "x-request-id", "x-amz-request-id", "server-timing"}
 MAKE_TOKEN = [harness.tensord_binary(), "token"]
 
@@ -144,7 +144,7 @@ def test_no_body_is_read_for_nobody(world, path):
 
 # shows: security.md token-bodies
 def test_bodies_of_nobody_take_no_memory(world):
-    """What a client without a token sends, all but the end of twelve bodies of the longest kind, holds up nobody."""
+    """A client without a token sends all but the end of twelve bodies of the longest kind, and holds up nobody."""
     before = world.s.anon_bytes()
     with contextlib.ExitStack() as stack:
         for _ in range(12):
@@ -390,7 +390,7 @@ def test_plans_belong_to_their_model(world):
     for path in (f"/models/org/seen/plans/{id}", f"/models/org/seen/plans/{id}/rank-0.safetensors"):
         assert world.s.get(path, bearer(world.some)).status == 404
     made = world.s.post("/models/org/seen/plans", plan, bearer(world.some))
-    assert made.status == 201, made                 # not 200: nobody has told of the other one
+    assert made.status == 201, made                 # not 200: the other plan is not disclosed
     assert world.s.get(f"/models/org/seen/plans/{id}", bearer(world.some)).status == 200
 
 

@@ -60,7 +60,7 @@ def by_reference(s):
 
 
 def begins(c):
-    """Return whether some of an answer lies unread at the client."""
+    """Return whether some of an answer is unread at the client."""
     return struct.unpack("i", fcntl.ioctl(c.sock, termios.FIONREAD, bytes(4)))[0] > 0
 
 
@@ -83,7 +83,7 @@ def connected(s, rcvbuf=1 << 20):
 @pytest.mark.parametrize("nbytes, rcvbuf", [(NBYTES, 1 << 20), (LONG, 1 << 15)], ids=["arrived", "on-its-way"])
 # shows: security.md file-odd-clients
 def test_the_end_of_a_client_proves_nothing(root, start, nbytes, rcvbuf, first):
-    """The client shuts down its sending side (nc -N, socat, Go's CloseWrite) and goes on to read."""
+    """The client shuts down its sending side (nc -N, socat, Go's CloseWrite) and still reads."""
     f = File(root, nbytes)
     s = start(root)
     with connected(s, rcvbuf) as c:
@@ -243,7 +243,7 @@ def test_the_immutable_attribute_may_go_while_an_answer_is_unread(root, start):
             f.overwrite_soon()
             assert f.waited is None, "the writer did not wait for the reader"
             assert c.read_response().body == f.data
-    s.wait_for(lambda: f.waited is not None, "the writer goes on")
+    s.wait_for(lambda: f.waited is not None, "the writer continues")
 
 
 @pytest.mark.parametrize("leases", ["on", "off"])

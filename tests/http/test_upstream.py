@@ -181,7 +181,7 @@ def answers_of(server, name):
 @pytest.mark.parametrize("is_tensord", [False, True])
 @pytest.mark.parametrize("name", [*(f"org/{kind}" for kind in ARRIVING), "parts"])
 def test_a_model_on_its_way_answers_as_it_will_when_it_is_here(hubs, cache, start, tmp_path, name, is_tensord):
-    """What is a model, a model in a directory of another, or none is told by the names of the files."""
+    """The names of the files decide whether a path is a model, a model in a directory of another, or no model."""
     files, waits = ARRIVING[name.removeprefix("org/")]
     hub = hubs({name: SLOW | files})
     hub.is_tensord = is_tensord
@@ -333,7 +333,7 @@ def test_files_that_are_wanted_come_before_others(hubs, cache):
     server = cache(hub.url)
     assert server.get("/models/org/m").status == 200
     server.wait_for(lambda: hub.count("/resolve/") == 4, "4 files are fetched unasked")
-    for begun, i in enumerate((9, 8, 7), 5):    # the thread that has found one goes on with it, and another one looks
+    for begun, i in enumerate((9, 8, 7), 5):    # the thread that found a request works on it, and another one polls
         r = server.get(f"/org/m/resolve/main/part-{i}.bin", [("Range", "bytes=0-99"), CHECKS])
         assert (r.status, r.body) == (206, pattern(100, f"part-{i}"))
         assert hub.count("/resolve/") == begun
@@ -514,7 +514,7 @@ def test_a_url_with_a_path_too_much_is_told(hubs, cache):
     server = cache(hub.url + "/models")
     assert server.get("/models/org/m").status == 404
     words = f'upstream: "org/m" is not fetched: {hub.url}/models, .*404.*perhaps without "/models"'
-    server.wait_for(lambda: re.search(words, server.stderr()), "the log tells of the path")
+    server.wait_for(lambda: re.search(words, server.stderr()), "the log names the path")
 
 
 @pytest.mark.parametrize("down_first", [True, False])

@@ -1,4 +1,5 @@
-"""Pull-through when somebody lies, asks for too much, or is in the way: upstreams, clients, names and files."""
+"""Pull-through when somebody sends wrong bytes, asks for too much, or is in the way: upstreams, clients, names and
+files."""
 import contextlib
 import hashlib
 import os
@@ -20,7 +21,8 @@ RANGES = {"short": "bytes=4000000-4000099", "long": f"bytes=1000000-{4 * MIB}", 
 
 # shows: security.md upstream-wrong-digest
 def test_no_part_is_complete_before_its_file_is_checked(hubs, cache):
-    """The upstream lies in the middle of a file. Whoever was cut off may not go on with the tag that he has."""
+    """The upstream sends a wrong byte in the middle of a file. A client that was cut off must not resume with its
+    tag."""
     files = model()
     content = files["model.safetensors"]
     hub = hubs({"org/m": files})
@@ -54,7 +56,7 @@ def test_no_part_is_complete_before_its_file_is_checked(hubs, cache):
         assert (r.status, r.etag, r.body) == (200, etag, content), name
     r = server.get("/org/m/resolve/main/config.json", [("Range", "bytes=1-2"), ("If-Range", server.head(
         "/org/m/resolve/main/config.json").etag)])
-    assert (r.status, r.body) == (206, CONFIG[1:3])     # of which no wrong byte was sent
+    assert (r.status, r.body) == (206, CONFIG[1:3])     # no wrong byte of this file was sent
 
 
 # shows: security.md upstream-wrong-digest
@@ -98,7 +100,7 @@ def test_nobody_goes_on_after_a_fetch_that_failed_of_something_else(hubs, cache)
     assert r.status == 412 and b"get the whole file" in r.body
     r = server.get(target, [("If-Match", head.etag)])
     assert (r.status, r.body) == (200, content)
-    for fields in ([rest], [rest, ("If-Match", "*")]):  # who names no entity tag does not go on with one
+    for fields in ([rest], [rest, ("If-Match", "*")]):  # a client that names no entity tag does not resume with one
         r = server.get(target, fields)
         assert (r.status, r.body) == (206, content[at + 1:])
 
@@ -194,14 +196,14 @@ def test_a_dead_server_and_its_twin(hubs, cache):
     assert count(server, "failures_total") == 0
 
 
-@pytest.mark.parametrize("lie", ["bytes", "digest"])
+@pytest.mark.parametrize("fault", ["bytes", "digest"])
 # shows: security.md upstream-wrong-server
-def test_another_server_takes_over_from_one_that_lies(hubs, cache, lie):
+def test_another_server_takes_over_from_one_that_lies(hubs, cache, fault):
     """It sends other bytes than it lists, or lists another digest than that of the bytes."""
     files = model()
     content = files["model.safetensors"]
     liar, hub = hubs({"org/m": files}), hubs({"org/m": files})
-    if lie == "bytes":
+    if fault == "bytes":
         liar.lie["model.safetensors"] = b"\0" * len(content)
     else:
         liar.wrong_sha.add("model.safetensors")
@@ -331,7 +333,7 @@ def held(server, name):
 
 
 def test_files_that_no_scan_finds_are_left_out(hubs, cache):
-    """So the model has one commit, before and after it is published, and a client that has asked for it goes on."""
+    """So the model has one commit, before and after it is published, and a client that has asked for it continues."""
     files = model()
     hub = hubs({"org/m": files | HIDDEN, "org/hidden": HIDDEN})
     hub.open_gate(MIB)

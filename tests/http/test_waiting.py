@@ -235,7 +235,7 @@ def test_at_most_max_waiters(serve, workers):
 
 
 def test_a_client_that_sends_nothing_more_does_not_wait(serve):
-    """TCP does not tell a client that has closed its sending side from one that is gone; it gets the answer of a
+    """TCP does not distinguish a client that has closed its sending side from one that is gone; it gets the answer of a
     timeout."""
     with serve() as s:
         tag = tag_of(s)
@@ -305,7 +305,7 @@ def test_a_second_signal_does_not_wait_for_waiters(serve):
 
 
 def test_waiting_is_not_slowness(serve):
-    """The log tells the time of waiting apart from `seconds`, which the histogram counts; in_flight leaves it out."""
+    """The log shows the time of waiting apart from `seconds`, which the histogram counts; in_flight leaves it out."""
     with serve() as s:
         tag = tag_of(s)
         waiters = [Waiter(s, target(tag, timeout=2)), Waiter(s, target(tag, timeout=2), split=True)]

@@ -166,7 +166,7 @@ def test_a_client_that_has_closed_its_side_is_answered_and_closed(root, start):
 
 @contextlib.contextmanager
 def released(hold):
-    """Let the disk go on at the end, also of a test that fails: the server cannot be stopped before."""
+    """Let the disk continue at the end, also of a test that fails: the server cannot be stopped before."""
     try:
         yield
     finally:
@@ -332,8 +332,8 @@ def no_further_thread(srv):
 
 
 def test_what_would_wait_is_refused_when_no_thread_becomes_free(stuck, place, start):
-    """All threads for jobs wait for the disk, and no further one can be started: what would wait is answered 503 at
-    once, until the disk goes on. What came before waits."""
+    """All threads for jobs wait for the disk, and no further one can be started: a request that would wait is answered
+    503 at once, until the disk continues. Earlier requests wait."""
     source, mount_point, hold = stuck
     with start(mount_point, "--workers", "1", binary=as_nobody(place)) as srv, released(hold), \
             contextlib.ExitStack() as stack:

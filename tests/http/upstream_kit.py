@@ -1,4 +1,4 @@
-"""What tests of pull-through share: models, upstreams, and servers that pull from them."""
+"""The models, upstreams, and servers that pull from them, that the tests of pull-through share."""
 import re
 import socket
 import subprocess
@@ -23,7 +23,7 @@ def model(salt="w", nbytes=6 * MIB):
     return {"config.json": CONFIG, "README.md": b"# hello\n", "model.safetensors": weights(nbytes, salt)}
 
 
-# What no scan finds, so what no server shows: a repository of the Hub has the first one as a rule.
+# Files that no scan finds, so that no server shows them: a repository of the Hub has the first one as a rule.
 HIDDEN = {".gitattributes": b"*.safetensors filter=lfs\n", ".cache/x": b"x", "d/.e/f.txt": b"f", "a.tmp": b"a",
           "b.incomplete": b"b"}
 

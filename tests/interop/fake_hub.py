@@ -56,7 +56,7 @@ class Handler(BaseHTTPRequestHandler):
     def send_file(self, data, etag, ranges=True, total=None, length=None, cut=None, pace=None, status=None,
                   gate=None):
         """Answer the file or the asked part of it. cut: end the connection after so many bytes; pace: bytes per
-        second; total, length: lies about the file's size and the answer's; gate: an event that bytes after the
+        second; total, length: false sizes of the file and of the answer; gate: an event that bytes after the
         first MiB wait for."""
         asked = self.wanted(len(data)) if ranges else None
         first, end = asked or (0, len(data))
@@ -94,7 +94,8 @@ class Server6(Server):
 
 
 class FakeHub:
-    """files: path -> bytes. digests: "lfs", "git" or None, what the tree tells. A test replaces `file`, `api` or
+    """files: path -> bytes. digests: "lfs", "git" or None, the kind that the tree lists. A test replaces `file`, `api`
+    or
     `tree`."""
 
     def __init__(self, files, digests="lfs", host="127.0.0.1", tls=None, port=0):

@@ -1,4 +1,4 @@
-"""What the tests of `tensord pull` share: running the command, and looking at what it has left."""
+"""The tools that the tests of `tensord pull` share: to run the command, and to look at its files."""
 import contextlib
 import json
 import os
@@ -39,7 +39,7 @@ def pull(url, *args, code=0, timeout=60, **kw):
 
 
 def tree_of(directory):
-    """Return path -> bytes of all files, hidden ones too, without those that a pull at work removes meanwhile."""
+    """Return path -> bytes of all files, hidden ones too, without those that a running pull removes during the call."""
     root, found = Path(directory), {}
     for path in root.rglob("*") if root.is_dir() else []:
         with contextlib.suppress(FileNotFoundError):

@@ -15,7 +15,7 @@ sys.path.append(str(REPO / "bench"))
 import simulate_fanout as sim  # noqa: E402
 
 RANKS, MBIT = 8, 500
-NODE_MBIT = 250  # of the link, and within the node: a round takes 3 s, of which either is half
+NODE_MBIT = 250  # of the link, and within the node: a round takes 3 s, half of it in each
 
 
 def bench_fanout(mbit, *options):
@@ -94,7 +94,7 @@ def near(*values):
 
 
 def test_a_narrow_link_leaves_the_rest_of_a_wide_one_to_others():
-    """10 bytes/s for both, of which one gets no more than 2: 8 are left to the other."""
+    """10 bytes/s for both. One gets no more than 2: 8 remain for the other."""
     groups = [sim.Group(1, 20, {"wide": 1, "narrow": 1}), sim.Group(1, 80, {"wide": 1})]
     assert run(groups, {"wide": 10, "narrow": 2}) == near(10, 10)
     assert max(groups[0].held_by, key=groups[0].held_by.get) == "narrow" and list(groups[1].held_by) == ["wide"]

@@ -240,7 +240,7 @@ def add_typed(f, name, made, array):
 
 
 def test_bit_fields_are_unsigned_integers(tmp_path):
-    """As h5py reads them; those of which some bits are not used have a reason, and h5py cannot read them."""
+    """As h5py reads them; bit fields with unused bits have a reason, and h5py cannot read them."""
     path = tmp_path / "bits.h5"
     with h5py.File(path, "w") as f:
         for bits in (8, 16, 32, 64):

@@ -23,7 +23,7 @@ def slow(tmp_path_factory):
                           for i in range(n)) + "}"
     first = root / "0.safetensors"
     first.write_bytes(len(text).to_bytes(8, "little") + text.encode() + bytes(n))
-    for k in range(1, 12):  # links are files of their own, each of which is read
+    for k in range(1, 12):  # links are files of their own, and each is read
         os.link(first, root / f"{k}.safetensors")
     return root
 

@@ -120,7 +120,7 @@ def test_tags_and_ranges(serve):
 
 
 def test_values_of_different_types(serve):
-    """What no column of one type holds is Json; the rows are as they lie, with all digits and spellings."""
+    """Values that no column of one type holds are Json; the rows are as stored, with all digits and spellings."""
     lines = ['{"a": 1, "b": [1, "x"], "c": {"x": 1}, "d": [[1], {"y": 2}], "e": 1e400, "f": 18446744073709551615}',
              '{"a": "1", "b": [null], "c": [], "d": [], "e": 0.10, "g\\u0020\\"": null, "f": 1}',
              '  {"a": null, "b": [], "c": null, "new": {"k": [[]]}, "a ": {}}  ']

@@ -63,7 +63,7 @@ def test_compressed_weights_are_refused(tmp_path):
 
 
 def test_weights_in_shards(serve):
-    """save_weights writes model.weights.json and shards of which none has all weights of a layer."""
+    """save_weights writes model.weights.json and shards; no shard has all weights of a layer."""
     folder = serve.root / "m"
     folder.mkdir()
     model = keras.Sequential([keras.Input((64,)), *(keras.layers.Dense(64) for _ in range(6))])

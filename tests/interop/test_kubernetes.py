@@ -444,7 +444,7 @@ def test_the_volume_of_the_readme_is_that_of_the_claim():
 
 
 def test_the_kustomizations_of_the_readme_are_right():
-    """The last but one has a cache that asks its servers by TLS with a token, all of which it finds mounted; the last
+    """The last but one has a cache that asks its servers by TLS with a token, and finds all of them mounted; the last
     one ranks that ask by TLS."""
     *_, objects, of_ranks = (built_of(example) for example in examples("Kustomization"))
     (_, rank_pod), = pods(of_ranks)

@@ -220,7 +220,7 @@ def test_external_data_that_come_later_or_change(serve):
 
 
 def test_a_model_directly_in_the_served_directory(serve):
-    """Its data lie beside it; looked at by itself, they are in another file."""
+    """Its data are in the file beside it; by itself, the model's tensors are in another file."""
     onnx.save(big_model(), serve.root / "bert.onnx", save_as_external_data=True, location="bert.onnx.data")
     kept = {t.name: t for t in big_model().graph.initializer}
     server = serve()
@@ -331,7 +331,8 @@ def accepts(check, *arguments):
 
 @pytest.mark.parametrize("kind", KINDS, ids=IDS)
 def test_typed_data_of_another_number_or_field(tmp_path, kind):
-    """What the checker or to_array refuses is refused. Types below a byte are the exception: the checker counts four
+    """Data that the checker or to_array refuses are refused. Types below a byte are the exception: the checker counts
+    four
     bytes in each number, to_array one, and to_array leaves out what is too much; tensord refuses less than the checker
     needs and more than to_array uses."""
     for shape, field, count, tensor in typed_cases(kind):
@@ -351,8 +352,10 @@ SPELLINGS = (None, "0", "00", "16", "016", "+16", " 16 ", "1_6", "\t16\n", "-0",
 
 
 def test_spellings_of_external_offset_and_length(serve):
-    """What to_array reads is served, byte for byte. Without a length, or with length 0, the bytes are those that shape
-    and type imply, as in ONNX Runtime; to_array wants the file to end there, or none. All else has a reason."""
+    """Values that to_array reads are served, byte for byte. Without a length, or with length 0, the bytes are those
+    that shape
+    and type imply, as in ONNX Runtime; to_array wants the file to end there, or an empty file. All else has a
+    reason."""
     want = {}
     data = bytes(range(100, 148))
     for offset, length in [(offset, length) for offset in SPELLINGS for length in SPELLINGS

@@ -107,7 +107,7 @@ class Keys(pe.KmsClient):
 @pytest.mark.parametrize("plaintext", [True, False], ids=["plain footer", "encrypted footer"])
 @pytest.mark.parametrize("columns", [["i"], ["s"], ["i", "s", "f"]], ids=",".join)
 def test_encrypted_columns_are_refused(tmp_path, plaintext, columns):
-    """A plain footer tells columns, row groups and places, but the pages of encrypted columns are for key holders."""
+    """A plain footer shows columns, row groups and places, but the pages of encrypted columns are for key holders."""
     path, factory, connection = tmp_path / "t.parquet", pe.CryptoFactory(lambda _: Keys()), pe.KmsConnectionConfig()
     config = pe.EncryptionConfiguration(footer_key="f", column_keys={"c": columns}, plaintext_footer=plaintext)
     written = table().select(["i", "s", "f"])

@@ -12,7 +12,7 @@ from upstream_kit import free_port
 
 FULL = torch.arange(48.0).reshape(8, 6)
 
-# Names of the files of two ranks. The first is never the whole where the second lies beside it.
+# Names of the files of two ranks. The first is never the whole where the second is beside it.
 SETS = {
     "meta": ["consolidated.00.pth", "consolidated.01.pth"],
     "meta-pt": ["consolidated.00.pt", "consolidated.01.pt"],

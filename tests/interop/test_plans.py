@@ -764,7 +764,8 @@ def test_config_that_cannot_be_read_is_refused(tmp_path, config, word):
 # ---- nano-vllm ----
 
 class NanoVllm:
-    """What nano-vllm's Qwen3 and its loader do with a checkpoint on one rank, written from their meaning. Any exception
+    """Does with a checkpoint what nano-vllm's Qwen3 and its loader do on one rank, written from their meaning. Any
+    exception
     counts as a refusal, because it ends nano-vllm."""
 
     PACKED = {

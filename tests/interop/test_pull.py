@@ -1,4 +1,4 @@
-"""`tensord pull` against tensord, against servers that fail or lie, and through kills and full disks."""
+"""`tensord pull` against tensord, against servers that fail or send wrong answers, and through kills and full disks."""
 import hashlib
 import json
 import os
@@ -91,7 +91,7 @@ def test_a_rank_of_a_model_with_exports(model, tmp_path):
 
 
 def test_a_rank_file_is_verified_once_its_digest_is_known(model, tmp_path):
-    """The list tells it when the registry has found it out."""
+    """The list has the digest once the registry has computed it."""
     server = model()
     rank = ("--engine", "fsdp", "--tp", 2, "--rank", 1)
 
@@ -138,7 +138,7 @@ def siblings(server):
 # shows: security.md pull-appears-complete
 def test_a_new_directory_appears_complete(tmp_path):
     """A server of the directory above lists the model with all files, or not at all, while its files arrive one by
-    one; a pull that was killed goes on in the same place."""
+    one; a pull that was killed resumes in the same place."""
     files = {"config.json": b"{}", **{f"{i}.txt": big(60_000, seed=i) for i in range(40)}}
     late, killed = sorted(files)[20:], threading.Event()
     (tmp_path / "copy").mkdir()
@@ -224,11 +224,11 @@ def test_what_is_missing_is_told(model, tmp_path):
     assert 'without "/models"' in err
 
 
-# --------------------------------------------------------------------------------- servers that fail or lie
+# --------------------------------------------------------------------------------- servers that fail or deceive
 
 # shows: security.md pull-wrong-content
 def test_a_hub_with_git_names(tmp_path):
-    """Of files that are not in LFS the Hub tells Git's names, which are checked."""
+    """For files that are not in LFS the Hub lists Git's names, which are checked."""
     with FakeHub({"a.txt": b"text", "model.safetensors": big(MIB)}, digests="git") as hub:
         report, _ = check(hub, tmp_path / "out")
         assert report["verified"] and report["commit"] == COMMIT
@@ -290,13 +290,13 @@ def test_answers_that_bring_nothing(hub, tmp_path):
     assert 1 < time.monotonic() - begin < 15 and hub.count("config.json") >= 3
 
 
-@pytest.mark.parametrize("lie", [{"total": 99}, {"total": 1 << 40}, {"length": 99}, {"length": 10 * MIB * 9},
-                                 {"status": 204}, {"ranges": False, "length": 5}])
+@pytest.mark.parametrize("claim", [{"total": 99}, {"total": 1 << 40}, {"length": 99}, {"length": 10 * MIB * 9},
+                                   {"status": 204}, {"ranges": False, "length": 5}])
 # shows: security.md pull-lengths
-def test_lies_about_length(hub, tmp_path, lie):
-    hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), **lie)
+def test_lies_about_length(hub, tmp_path, claim):
+    hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), **claim)
     fails(hub, tmp_path / "out")
-    with FakeHub(hub.files) as good:            # the others go on
+    with FakeHub(hub.files) as good:            # other servers are not affected
         check(hub, tmp_path / "out", good.url)
 
 
@@ -349,7 +349,7 @@ def test_neither_digest_nor_tag(hub, tmp_path):
 
 # shows: security.md pull-file-changes
 def test_file_changes_in_between(hub, tmp_path):
-    """Without a digest the file begins anew, and is the new one."""
+    """Without a digest the file starts over, and is the new one."""
     new, served = big(seed=2), []
     hub.digests = None
 
@@ -453,7 +453,7 @@ def test_digests_that_become_known_in_between(hub, tmp_path):
 
 
 def test_digests_that_a_list_tells_after_a_failure(hub, tmp_path):
-    """The part of a file that is here is gone on with, and its bytes count once."""
+    """The part of a file that is here is resumed, and its bytes count once."""
     hub.digests, answers = None, iter(["cut", "gone"])
 
     def file(handler, name):
@@ -471,7 +471,8 @@ def test_digests_that_a_list_tells_after_a_failure(hub, tmp_path):
 
 @pytest.mark.parametrize("is_damaged", [False, True])
 def test_a_digest_that_becomes_known_after_an_interruption(hub, tmp_path, is_damaged):
-    """What is here is gone on with, since the digest decides at the end; if it is wrong, all is fetched once more."""
+    """The part that is here is resumed, since the digest decides at the end; if it is wrong, all is fetched once
+    more."""
     out, hub.digests = tmp_path / "out", None
     break_off(hub, out)
     hub.digests = "lfs"
@@ -504,7 +505,7 @@ def test_new_versions_all_the_time(hub, tmp_path, digests):
 
 
 def test_a_rank_of_a_new_version(hub, tmp_path):
-    """The list tells no digest of a rank's weights: the new ones come with the new files beside them."""
+    """The list has no digest of a rank's weights: the new weights come with the new files beside them."""
     hub.digests = None
     new = {"config.json": b'{"a":2345}', "model.safetensors": big(seed=2)}
 
@@ -736,7 +737,7 @@ def test_a_bad_server_of_two_is_left_alone(tmp_path):
 
 
 def test_servers_that_each_have_other_files(tmp_path):
-    """Who lacks one file may have the next one."""
+    """A server that lacks one file may have the next one."""
     files = {f"{i}.txt": b"x" * (i + 1) for i in range(10)}
     with FakeHub(files) as even, FakeHub(files) as odd:
         for hub, rest in ((even, 0), (odd, 1)):
@@ -816,7 +817,7 @@ def test_a_directory_that_cannot_be_written_is_named(hub, tmp_path):
 
 # shows: security.md pull-kills
 def test_kills_at_any_moment(tmp_path):
-    """50 kill -9 at random moments: whatever was done goes on, and no file is ever wrong."""
+    """50 kill -9 at random moments: each pull resumes the work of earlier ones, and no file is ever wrong."""
     rng, kills, out = random.Random(18), 0, tmp_path / "out"
     files = {f"d{i}/f{i}.bin": big(MIB * (i + 1) // 2 + i, seed=i) for i in range(4)}
     with FakeHub(files) as hub:
@@ -1101,13 +1102,13 @@ def test_a_terminal_is_told_that_no_bytes_come(hub, tmp_path):
 
 
 def test_a_log_is_told_once_that_no_bytes_come(hub, tmp_path):
-    """One line when it stands still, and the next one when it goes on."""
+    """One line when it stands still, and the next one when it continues."""
     hub.files["model.safetensors"] = big(14 * MIB)
     gate = threading.Event()
     hub.file = lambda h, name: h.send_file(hub.files[name], hub.etag(name), pace=2 * MIB, gate=gate)
     p = start(hub.url, "-o", tmp_path / "out", "--connections", 1)
     line = p.stderr.readline()
-    while line and "no bytes for" not in line:      # a slow machine may tell first that some have come
+    while line and "no bytes for" not in line:      # a slow machine may report first that some have come
         assert re.fullmatch(r"tensord: \[.*, \d+\.0 s: org/m\n", line), line
         line = p.stderr.readline()
     assert re.fullmatch(r"tensord: \[.*, 1\.\d\d MiB of 14\.00 MiB, no bytes for \d+ s, \d+\.0 s: org/m\n", line), line

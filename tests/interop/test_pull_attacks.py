@@ -330,7 +330,7 @@ def test_where_redirects_may_lead(tmp_path):
 
 
 def test_a_server_without_retries_is_left_out(hub, tmp_path):
-    """It is not asked again, and so nobody is told when."""
+    """It is not asked again, so no message says when."""
     with FakeHub(hub.files) as dead:
         dead.close()
         _, err = pull(f"{dead.url},{hub.url}", "-o", tmp_path / "out", "--retry-for", "0")
@@ -340,7 +340,7 @@ def test_a_server_without_retries_is_left_out(hub, tmp_path):
 
 
 def test_a_rank_of_a_list_without_end(tmp_path):
-    """What is done for each file of a list does not grow with the list."""
+    """The work for each file of a list does not grow with the list."""
     with FakeHub({f"{i}/model.safetensors": b"x" for i in range(60_000)}) as hub:
         hub.file = lambda h, name: h.answer(404)
         begin = time.monotonic()

@@ -41,7 +41,7 @@ def test_usage(args):
 
 
 def test_two_contents_never_come_together(model, tmp_path):
-    """What an interrupted pull has left is of one model and revision; ranks of one engine and size come together."""
+    """The files of an interrupted pull are of one model and revision; ranks of one engine and size come together."""
     url = f"http://127.0.0.1:{model().port}"
     with FakeHub({"other.bin": big(seed=3)}) as hub:
         hub.file = lambda h, name: h.answer(503)

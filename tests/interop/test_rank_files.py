@@ -157,7 +157,7 @@ def test_a_version_of_vllm(srv, spelled):
 
 
 def test_the_older_layout_of_vllm_stays(srv):
-    """What `vllm` was before there were versions, to the byte: also the name in the file and its commit."""
+    """The layout that `vllm` had before versions, to the byte: also the name in the file and its commit."""
     for tp in (1, 2, 4):
         for r in range(tp):
             got = rank(srv, "one", "vllm@0.13", tp, r)
@@ -262,7 +262,8 @@ def test_the_header_is_as_promised(srv):
 
 
 def test_the_order_and_the_bytes_are_those_of_the_package(tmp_path):
-    """Results of engines and rules lie as safetensors itself writes them: in falling order of types, then by name, so
+    """Results of engines and rules are in the order in which safetensors itself writes them: in falling order of types,
+    then by name, so
     that each begins at a multiple of its element's size. A list of the client's keeps its order."""
     types = [torch.float8_e4m3fn, torch.int64, torch.bool, torch.bfloat16, torch.uint8, torch.float32, torch.float64,
              torch.int16, torch.float16, torch.int32, torch.int8, torch.complex64]

@@ -84,7 +84,8 @@ def respell(rng, target):
 
 
 def meaning(target):
-    """What a target says, whatever its spelling. The name of a parameter of the signature must be spelled plainly."""
+    """Return the meaning of a target, whatever its spelling. The name of a parameter of the signature must be spelled
+    plainly."""
     path, _, query = target.partition("?")
     items = [item.partition("=") for item in query.split("&") if item not in ("", "=")]
     return urllib.parse.unquote_to_bytes(path), sorted(

@@ -70,7 +70,7 @@ def filled(dtype, shape, seed=1):
 
 
 def shapes_of(dtype, seed):
-    """Return name -> tensor, for all the ways in which a tensor can lie in a storage."""
+    """Return name -> tensor, for all the ways in which a tensor can use a storage."""
     base = filled(dtype, (4, 6), seed)
     cube = filled(dtype, (2, 3, 4, 5), seed + 1)
     return {
@@ -104,7 +104,7 @@ def contiguous_strides(shape):
 
 
 def check_entry(t, want):
-    """Compare one tensor of a manifest with torch's; strides are missing when the elements lie in order."""
+    """Compare one tensor of a manifest with torch's; strides are missing when the elements are in order."""
     assert (t["dtype"], t["shape"], t["nbytes"]) == (WORDS[want.dtype], list(want.shape),
                                                      want.numel() * want.element_size()), t
     assert "reason" not in t, t

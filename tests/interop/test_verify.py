@@ -126,7 +126,7 @@ def test_a_log_that_is_not_to_be_trusted(models, tmp_path):
 
 def test_a_change_makes_another_file(models, tmp_path):
     """A byte is changed and the mtime restored: the ctime differs, so the record is not of this file, and a server
-    hashes the file anew. Only names in a cache can show the change."""
+    hashes the file again. Only names in a cache can show the change."""
     state = tmp_path / "state"
     serve_until_hashed(models, state)
     path = models / "m" / "model.safetensors"

@@ -195,8 +195,8 @@ static void arrays_grow(void **state)
     td_arena_fini(&arena);
 }
 
-/* The arena takes its chunks from the budget and gives them back. The error tells an exhausted budget from a request
- * over the arena's own limit. */
+/* The arena takes its chunks from the budget and returns them. The error distinguishes an exhausted budget from a
+ * request over the arena's own limit. */
 static void budgets_are_held_until_the_end(void **state)
 {
     (void)state;

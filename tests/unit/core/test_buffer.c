@@ -133,7 +133,7 @@ static void impossible_sizes_fail_once_and_for_all(void **state)
     assert_int_equal(b.len, 3);
     assert_null(td_buffer_terminate(&b));
     size_t len = 99;
-    assert_null(td_buffer_release(&b, &len)); /* also frees: the leak checker would tell */
+    assert_null(td_buffer_release(&b, &len)); /* also frees: the leak checker would report it */
     assert_int_equal(len, 0);
 }
 

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What was done, one letter each: F and D write a file and a directory to the disk, R renames. */
+/* The steps that were done, one letter each: F and D write a file and a directory to the disk, R renames. */
 static char steps[16];
 static size_t step_count;
 static ino_t synced_file, synced_directory;

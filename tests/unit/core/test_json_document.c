@@ -3,7 +3,7 @@
 #include "tests/unit/core/json_cases.h"
 #include "tests/unit/unit.h"
 
-/* A document and its memory. The text lies in a block of exactly its size, so that the sanitizer sees a read past it.
+/* A document and its memory. The text is in a block of exactly its size, so that the sanitizer sees a read past it.
  */
 struct place {
     struct td_json_document document;

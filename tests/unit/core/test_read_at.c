@@ -8,7 +8,7 @@
 
 static const char bytes[] = "0123456789";
 
-/* What the system does. */
+/* The behaviour of the replaced system call. */
 static size_t at_most;    /* bytes that one call gives */
 static int interruptions; /* calls that a signal ends first */
 static bool is_broken;    /* calls fail with EIO from the second one on */

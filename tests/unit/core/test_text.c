@@ -75,13 +75,13 @@ static void what_is_taken_is_gone(void **state)
     assert_true(td_text_equals(text, "0"));
     assert_true(td_text_take_char(&text, '0'));
     assert_int_equal(text.len, 0);
-    assert_false(td_text_take_char(&text, '-')); /* nothing behind the end is read */
+    assert_false(td_text_take_char(&text, '-')); /* nothing after the end is read */
 }
 
 static void parts_are_taken_until_a_separator(void **state)
 {
     (void)state;
-    struct td_text text = td_text_n("vllm//tp8/x", 9); /* the last '/' lies behind the end */
+    struct td_text text = td_text_n("vllm//tp8/x", 9); /* the last '/' is after the end */
     assert_true(td_text_equals(td_text_take_until(&text, '/'), "vllm"));
     assert_true(td_text_equals(text, "/tp8"));
     assert_true(td_text_equals(td_text_take_until(&text, '/'), ""));

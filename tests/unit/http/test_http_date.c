@@ -82,7 +82,7 @@ static void every_http_date_form(void **state)
     }
 }
 
-/* The prefixes lie in blocks of exactly their size, so that the sanitizer sees a read past the end. */
+/* The prefixes are in blocks of exactly their size, so that the sanitizer sees a read past the end. */
 static void every_prefix_is_no_date(void **state)
 {
     (void)state;

@@ -8,7 +8,7 @@ static void schemes(void **state)
 {
     (void)state;
     static const struct {
-        const char *field; /* NULL: there is none */
+        const char *field; /* NULL: no field */
         bool is_tls;
         const char *scheme;
     } cases[] = {

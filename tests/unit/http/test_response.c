@@ -143,7 +143,7 @@ static void answers_have_the_field_of_the_facade(void **state)
     td_response_fini(&response);
 }
 
-/* The facade decides on the field. An error keeps the id; the id needs no room where there is none. */
+/* The facade decides on the field. An error keeps the id; without an id no room is needed. */
 static void answers_have_the_id_of_the_request(void **state)
 {
     (void)state;

@@ -14,7 +14,7 @@ static void valid_fields_are_read(void **state)
         "00-" TRACE "-" PARENT "-00",
         "00-" TRACE "-" PARENT "-ff",              /* unknown flags are to be ignored */
         "cc-" TRACE "-" PARENT "-01",              /* a later version, of the same length */
-        "01-" TRACE "-" PARENT "-01-what-follows", /* and longer, behind a dash */
+        "01-" TRACE "-" PARENT "-01-what-follows", /* and longer, after a dash */
         "fe-" TRACE "-" PARENT "-01-",
     };
     for (size_t i = 0; i < COUNT_OF(fields); i++) {
@@ -40,7 +40,7 @@ static void invalid_fields_are_refused(void **state)
         "00-" TRACE "-" PARENT "-0A",
         "00-" TRACE "-" PARENT "-0",
         "00-" TRACE "-" PARENT "-011",
-        "00-" TRACE "-" PARENT "-01-", /* version 00 has nothing behind the flags */
+        "00-" TRACE "-" PARENT "-01-", /* version 00 has nothing after the flags */
         "cc-" TRACE "-" PARENT "-01.what-follows",
         "cc-" TRACE "-" PARENT "-0",
         "00-" TRACE "x-" PARENT "-01",

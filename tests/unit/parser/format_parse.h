@@ -115,7 +115,7 @@ static inline void check_each_prefix(const struct sample *s, uint64_t needed)
     }
 }
 
-/* Returns whether the stored bytes of the coding lie within the file's `len` bytes. */
+/* Returns whether the stored bytes of the coding are within the file's `len` bytes. */
 static inline bool coding_within(const struct td_coding *coding, uint64_t len)
 {
     if (coding->base > len)
@@ -129,7 +129,7 @@ static inline bool coding_within(const struct td_coding *coding, uint64_t len)
     return true;
 }
 
-/* Returns whether the tensor has a reason, or lies within the file's `len` bytes, from the first element to the last.
+/* Returns whether the tensor has a reason, or is within the file's `len` bytes, from the first element to the last.
  */
 static inline bool tensor_within(const struct td_tensor *t, uint64_t len)
 {

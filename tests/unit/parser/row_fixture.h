@@ -214,7 +214,7 @@ static inline void row_fixture_check(const struct row_case *c, const struct td_j
 }
 
 /* Checks every file of this format, with its prefixes (unless it is longer than `most_prefix`) and with failing
- * allocations, of which a build makes `allocations` at least. There must be `least` files. */
+ * allocations. A build makes at least `allocations` of them. There must be `least` files. */
 static inline void row_fixtures_check(const char *format, size_t least, size_t most_prefix, size_t allocations)
 {
     size_t len, count = 0;

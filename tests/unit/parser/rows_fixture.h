@@ -1,4 +1,4 @@
-/* Files with rows below tests/data/rows_arrow/, and what pyarrow told of them: the number of rows and the columns, as
+/* Files with rows below tests/data/rows_arrow/, with the number of rows and the columns that pyarrow read from them, as
  * tests/data/make_rows_arrow.py writes them. */
 #ifndef TD_TESTS_UNIT_PARSER_ROWS_FIXTURE_H
 #define TD_TESTS_UNIT_PARSER_ROWS_FIXTURE_H

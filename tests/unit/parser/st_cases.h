@@ -78,7 +78,7 @@ static const struct st_case st_cases[] = {
         "must be an array"),
     BAD("bad_18_f4_odd", "{" T("a", "F4", "[3]", 0, 2) "}", 2, "[3]", "3 elements of F4 do not fill whole bytes"),
     BAD("bad_18_f6_not_by_four", "{" T("a", "F6_E2M3", "[6]", 0, 5) "}", 5, "[6]", "multiple of 4"),
-    BAD("bad_19_unknown_dtype", "{" T("a", "F128", "[1]", 0, 16) "}", 16, "\"F128\"", "none of BOOL "),
+    BAD("bad_19_unknown_dtype", "{" T("a", "F128", "[1]", 0, 16) "}", 16, "\"F128\"", "known: BOOL "),
     BAD("bad_19_lower_case_dtype", "{" T("a", "f32", "[1]", 0, 4) "}", 4, "\"f32\"", "unknown dtype \"f32\"; known: "),
     BAD("bad_19_dtype_is_a_number", "{\"a\":{\"dtype\":32,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "32",
         "must be a string"),

@@ -105,7 +105,7 @@ static bool try_bytes(const char *name, const char *bytes, size_t len, size_t *r
     return ok;
 }
 
-/* A stream may end behind any message; a file may not. */
+/* A stream may end after any message; a file may not. */
 static void prefixes(void **state)
 {
     (void)state;
@@ -149,8 +149,8 @@ static void store(char *at, uint64_t value, size_t bytes)
         at[i] = (char)(value >> (8 * i));
 }
 
-/* Returns the place of the second record batch's buffers in its metadata: pairs of offset and bytes, of which the last
- * ends the metadata of pyarrow but for padding. */
+/* Returns the place of the second record batch's buffers in its metadata: pairs of offset and bytes. The last pair ends
+ * the metadata of pyarrow but for padding. */
 static char *find_pair(char *bytes, const uint64_t *block, uint64_t offset, uint64_t len)
 {
     for (size_t at = 0; at + 16 <= block[TD_ARROW_METADATA]; at += 8) {
@@ -272,7 +272,7 @@ static void an_index_of_another_file_is_refused(void **state)
 
 enum { LEVELS = 40 };
 
-/* Writes a schema message of a column that is a struct of `children` fields, all of which are one table: a struct of as
+/* Writes a schema message of a column that is a struct of `children` fields. All of these are one table: a struct of as
  * many fields that are one table, and so on, LEVELS deep. */
 static size_t shared_schema(struct flat_bytes *flat, size_t children)
 {

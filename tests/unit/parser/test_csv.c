@@ -83,8 +83,8 @@ static void quotes_hold_line_ends(void **state)
         {"a\n\"\"\n3", 2, ','},          /* an empty field */
         {"a\n1\"\n2\"\n3", 3, ','},      /* quotes in an unquoted field */
         {"a\n \"1\n2\"\n3", 3, ','},     /* a blank before a quote: no quoted field */
-        {"a\n\"1\"2\"\n3\n", 2, ','},    /* text behind a closing quote, with a quote */
-        {"a\n\"1\",\"2\n\"\n3", 2, ','}, /* a quoted field behind another */
+        {"a\n\"1\"2\"\n3\n", 2, ','},    /* text after a closing quote, with a quote */
+        {"a\n\"1\",\"2\n\"\n3", 2, ','}, /* a quoted field after another */
         {"a\n\"1\n2\n3", 1, ','},        /* never closed */
         {"a\n1,\"", 1, ','},
         {"a\n\"1\r\n2\"\r\n3\r\n", 2, ','},
@@ -127,7 +127,7 @@ static void random_texts(void **state)
     }
 }
 
-/* Rows that are longer than what is read at once, whose quotes and line ends lie on its borders. */
+/* Rows that are longer than the bytes read at once, with quotes and line ends at the borders of these reads. */
 static void long_rows(void **state)
 {
     (void)state;
@@ -231,7 +231,7 @@ static void long_headers_are_refused(void **state)
     free(text);
 }
 
-/* The index of a text without quoted line ends says where all rows lie in one piece. */
+/* The index of a text without quoted line ends gives the place of all rows as one piece. */
 static void rows_in_one_piece(void **state)
 {
     (void)state;

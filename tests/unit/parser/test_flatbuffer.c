@@ -84,7 +84,7 @@ static void every_kind_of_field_is_read(void **state)
     struct td_flatbuffer buffer = {.bytes = flat.bytes, .len = flat.len, .err = &err};
     assert_true(td_flat_root(&buffer, &root));
     assert_true(td_flat_unsigned(&buffer, &root, SHORT, 2, 0, &plain) && plain == 0xfffd);
-    for (unsigned absent = ABSENT; absent < 70000; absent += 34000) { /* in the vtable, and behind it */
+    for (unsigned absent = ABSENT; absent < 70000; absent += 34000) { /* in the vtable, and after it */
         assert_true(td_flat_signed(&buffer, &root, absent, 8, -7, &number) && number == -7);
         assert_true(td_flat_signed(&buffer, &root, absent, 2, -7, &number) && number == -7);
         assert_true(td_flat_unsigned(&buffer, &root, absent, 1, 200, &plain) && plain == 200);

@@ -4,7 +4,7 @@
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
-/* Keys, strings and names of many lengths, so that every kind of item lies across a window's end somewhere. */
+/* Keys, strings and names of many lengths, so that every kind of item crosses a window's end somewhere. */
 static void build_many(struct td_buffer *out, size_t pairs, size_t tensors, size_t *header_bytes)
 {
     char text[128];

@@ -359,7 +359,7 @@ static void chunks_outside_of_the_array(void **state)
 
 /* ---- layouts ------------------------------------------------------------------------------------------- */
 
-/* Returns where the layout message of "x" in an old header goes on after its version and class. */
+/* Returns the offset in the layout message of "x", in an old header, after its version and class. */
 static size_t old_layout(const struct sample *file)
 {
     uint8_t text[11] = {3, 2, 3};

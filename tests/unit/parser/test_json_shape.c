@@ -20,7 +20,7 @@ static void shapes(void **state)
     (void)state;
     static const struct {
         const char *text;
-        enum td_json_shape whole, begun; /* of a file that ends there, and of one that goes on */
+        enum td_json_shape whole, begun; /* of a file that ends there, and of a longer file */
     } cases[] = {
         {"", TD_JSON_SHAPE_EMPTY, TD_JSON_SHAPE_OTHER},
         {" \r\n", TD_JSON_SHAPE_EMPTY, TD_JSON_SHAPE_OTHER},

@@ -118,7 +118,7 @@ static char *make_text(size_t count, size_t bytes, size_t *len)
     return text;
 }
 
-/* Checks that each kept place is that of its row, and that it is less than TD_LINE_STEP_BYTES behind every row that is
+/* Checks that each kept place is that of its row, and that it is less than TD_LINE_STEP_BYTES after every row that is
  * found from it, unless that is its neighbour. */
 static void check_kept(const struct td_line_index *index, const struct td_row *expected, size_t rows)
 {

@@ -50,7 +50,7 @@ static void wrong_ends_are_refused(void **state)
     }
 }
 
-/* Bytes behind the rows are an Arrow file, its length and a magic, or wrong. */
+/* Bytes after the rows are an Arrow file, its length and a magic, or wrong. */
 static void an_arrow_file_may_follow(void **state)
 {
     (void)state;

@@ -16,7 +16,7 @@ static void what_numpy_wrote(void **state)
 
 static void prefixes(const struct fixture *f)
 {
-    if (strstr(f->name, "objects") == NULL) /* the header does not tell the length of a pickle */
+    if (strstr(f->name, "objects") == NULL) /* the header does not have the length of a pickle */
         check_prefixes(&td_format_npy, f);
 }
 

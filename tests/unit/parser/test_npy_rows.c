@@ -39,7 +39,7 @@ static void what_is_refused(void **state)
     }
 }
 
-/* Sizes of 0 take no bytes, however many rows there are; bytes behind the array are no rows. */
+/* Sizes of 0 take no bytes, however many rows there are; bytes after the array are no rows. */
 static void odd_shapes(void **state)
 {
     (void)state;

@@ -91,7 +91,7 @@ static void any_byte_may_change(void **state)
 
 /* ---- written by hand; tests/interop/test_onnx.py checks onnx.checker's verdicts on the same ------------- */
 
-/* Appends a message: its tag, its length in four bytes, of which the last may be 0, and its content. */
+/* Appends a message: its tag, its length in four bytes (the last may be 0), and its content. */
 static void put_message(struct td_buffer *out, int number, const void *bytes, size_t len)
 {
     assert_true(len < 1 << 28 && number < 16);

@@ -105,7 +105,7 @@ static const struct pickle_case cases[] = {
     CASE("POP of a MARK", "N(0.", 0, NULL),
     CASE("POP_MARK", "N(NN1.", 0, NULL),
     CASE("DUP of nothing", "2.", 0, "DUP needs 1 values"),
-    CASE("DUP of what lies below a MARK", "N(2.", 2, "DUP needs 1 values"),
+    CASE("DUP of a value below a MARK", "N(2.", 2, "DUP needs 1 values"),
     CASE("PUT of nothing", "q\1.", 0, "BINPUT needs 1 values"),
     CASE("PUT of no number", "Np-1\n.", 1, "has the index \"-1\", which is not a number below 2^32"),
     CASE("PUT of 2^32", "Np4294967296\n.", 1, "not a number below 2^32"),

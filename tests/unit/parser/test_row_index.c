@@ -74,7 +74,7 @@ static struct td_row_index even_index(void)
                                  .params = {4, 5}};
 }
 
-/* Rows of 2, 0 and 4 bytes behind 3 bytes and a table. */
+/* Rows of 2, 0 and 4 bytes after 3 bytes and a table. */
 static struct td_row_index offsets_index(size_t width)
 {
     static const uint64_t offsets[] = {40, 42, 42, 46};
@@ -332,7 +332,7 @@ static void indexes_are_read_as_written(void **state)
     }
 }
 
-/* Reads an index that somebody changed, and finds all of its rows: they lie in the file. Returns whether it was read.
+/* Reads an index that somebody changed, and finds all of its rows: they are in the file. Returns whether it was read.
  */
 static bool read_changed(const uint8_t *bytes, size_t len, const struct td_row_files *files)
 {

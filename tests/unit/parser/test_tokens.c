@@ -1,4 +1,4 @@
-/* Files whose names tell the type of their tokens. */
+/* Files with the type of their tokens in their names. */
 #include "parser/rows/tokens.h"
 
 #include "tests/unit/parser/row_fixture.h"

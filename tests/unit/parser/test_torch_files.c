@@ -164,7 +164,7 @@ static void every_allocation_may_fail(void **state)
     each_named(names, COUNT_OF(names), check_allocations);
 }
 
-/* Checks that a damaged file is refused with a proper error, or that its tensors lie within the file. */
+/* Checks that a damaged file is refused with a proper error, or that its tensors are within the file. */
 static void check_sound(const struct parsed *p, size_t len, const char *what)
 {
     if (!p->ok) {

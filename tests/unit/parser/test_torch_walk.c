@@ -242,7 +242,7 @@ static void unsaved_buffers_are_bounded(void **state)
     done_long(&text, &p);
 }
 
-/* A module of 5,000 parameters that are None occurs 5,000 times. */
+/* A module with 5,000 parameters, all of them None, occurs 5,000 times. */
 static void shared_nothing_is_bounded(void **state)
 {
     (void)state;
@@ -703,8 +703,8 @@ static void a_long_array_with_a_tensor_is_no_metadata(void **state)
     td_buffer_fini(&text);
 }
 
-/* The last of repeated keys counts, and the metadata tells the number of repetitions. */
-static void repeated_keys_are_told(void **state)
+/* The last of repeated keys counts, and the metadata has the number of repetitions. */
+static void repeated_keys_are_counted(void **state)
 {
     (void)state;
     static const char pickle[] = "(dS'w'\nI1\nsS'w'\n" FLOATS "sS'n'\nI1\nsS'n'\nI2\ns.";
@@ -787,7 +787,7 @@ int main(void)
         cmocka_unit_test(encodings_but_latin1_are_no_bytes),
         cmocka_unit_test(shared_bytes_are_bounded),
         cmocka_unit_test(a_long_array_with_a_tensor_is_no_metadata),
-        cmocka_unit_test(repeated_keys_are_told),
+        cmocka_unit_test(repeated_keys_are_counted),
         cmocka_unit_test(clashing_entries_are_numbered),
         cmocka_unit_test(many_entries_are_counted),
     };

@@ -152,7 +152,7 @@ static void samples_are_runs(void **state)
     a = (struct archive){0};
     add_member(&a, "a.txt", '0', "one");
     (void)add_block(&a);
-    add_member(&a, "b.txt", '0', "behind the end");
+    add_member(&a, "b.txt", '0', "after the end");
     CHECK_BLOCKS(&a, "end", {0, 2});
     a = (struct archive){0};
     (void)add_block(&a);
@@ -266,7 +266,7 @@ static void checksums(void **state)
     add_member(&a, "a.txt", '0', "");
     add_member(&a, "b.txt", '0', "");
     struct row_case c = archive_case(&a);
-    for (size_t i = 0; i < BLOCK; i++) { /* any byte of the second header but those behind the checksum's NUL */
+    for (size_t i = 0; i < BLOCK; i++) { /* any byte of the second header but those after the checksum's NUL */
         if (i == 155)
             continue;
         a.bytes[BLOCK + i] ^= 1;

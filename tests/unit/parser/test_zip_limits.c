@@ -1,4 +1,4 @@
-/* Zip archives of which everything is cut off, changed or refused in turn. */
+/* Zip archives that are cut off, changed or refused at every place in turn. */
 #include "parser/zip/zip_unpack.h"
 #include "tests/unit/parser/zip_opened.h"
 

@@ -138,7 +138,7 @@ static void errors_name_the_box(void **state)
 }
 
 /* Each column of a matrix is a block of the layout. A block takes 80 bytes, as rank_file.h says; the array grows by
- * half, and begins anew with a copy. */
+ * half, with a copy into a new array. */
 static void memory_is_of_the_budget(void **state)
 {
     (void)state;

@@ -104,8 +104,8 @@ static void worked_example(void **state)
 }
 
 /* The reference's serializer sorts tensors by type, then by name. This is the order of the types in a file by
- * safetensors 0.8.0 with a tensor of each type that the package can write; F6_E3M2 and F6_E2M3 lie between U8 and F4 by
- * enum Dtype of tensor.rs. */
+ * safetensors 0.8.0 with a tensor of each type that the package can write; F6_E3M2 and F6_E2M3 come between U8 and F4
+ * by enum Dtype of tensor.rs. */
 static void results_are_in_the_order_of_safetensors(void **state)
 {
     (void)state;
@@ -327,7 +327,7 @@ static void unused_rules_are_explained(void **state)
     tensor_set_fini(&set);
 }
 
-/* The blocks of GGUF lie along the last dimension; a type below a byte has several elements to a block. */
+/* The blocks of GGUF are along the last dimension; a type below a byte has several elements to a block. */
 static void blocks(void **state)
 {
     (void)state;

@@ -298,7 +298,7 @@ static void want_of_memory_is_an_error(void **state)
     library_free(&library);
 }
 
-/* A budget of any size is never exceeded, and all of it is given back. */
+/* A budget of any size is never exceeded, and all of it is returned. */
 static void budgets_are_never_exceeded(void **state)
 {
     (void)state;

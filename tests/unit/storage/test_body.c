@@ -70,7 +70,7 @@ static void pair_make(struct pair *pair, uint64_t *seed)
     assert_true(pair->body.total_bytes == pair->oracle_len);
 }
 
-/* Frees the pair and checks that the body gave back every reference. */
+/* Frees the pair and checks that the body released every reference. */
 static void pair_free(struct pair *pair)
 {
     td_body_fini(&pair->body);

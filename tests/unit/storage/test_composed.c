@@ -52,7 +52,7 @@ static void library_make(struct library *library)
     }
 }
 
-/* Frees the sources and checks that every reference was given back and no source was opened twice. */
+/* Frees the sources and checks that every reference was released and no source was opened twice. */
 static void library_free(struct library *library)
 {
     for (uint32_t i = 0; i < SOURCES; i++) {

@@ -333,8 +333,8 @@ static void copy_elements(const struct chunked *c, uint32_t rank, size_t number,
     }
 }
 
-/* Makes an array of which every 5th chunk is missing. `filters` is 0, 1 (deflate) or 2 (shuffle, deflate); every 3rd
- * chunk has none. */
+/* Makes an array that lacks every 5th chunk. `filters` is 0, 1 (deflate) or 2 (shuffle, deflate); every 3rd chunk has
+ * none. */
 static struct chunked *chunked_create(const uint64_t *shape, const uint64_t *chunk_shape, uint32_t rank,
                                       unsigned filters)
 {
@@ -699,7 +699,7 @@ static bool from_third_time(void *context)
     return ++*times >= 3;
 }
 
-/* A cancelled request ends within a part and leaves nothing behind that would fail the next request. */
+/* A cancelled request ends within a part and leaves nothing that would fail the next request. */
 static void inflating_stops_when_nobody_waits(void **state)
 {
     (void)state;

@@ -72,8 +72,9 @@ static struct td_fetch_block *block_of(struct td_fetch_hasher *hasher, const uin
     return block;
 }
 
-/* The file has other bytes than the blocks, so the digest tells that blocks are hashed from memory, in order with what
- * is read from the file, also when more come than may wait. A block that does not begin at the front is refused. */
+/* The file has other bytes than the blocks, so the digest shows that blocks are hashed from memory, in order with the
+ * bytes that are read from the file, also when more blocks come than may wait. A block that does not begin at the front
+ * is refused. */
 static void blocks_are_hashed_from_memory(void **state)
 {
     (void)state;

@@ -71,7 +71,7 @@ static void trying_ends(void **state)
     assert_false(td_fetch_health_is_over(&health, 111 * S, &err));
     assert_true(td_fetch_health_is_over(&health, 161 * S, &err));
     assert_string_equal(err.message, "one");
-    (void)td_fetch_health_failed(&health, 0, &wait_55_s, 120 * S, &other); /* told to come back too late */
+    (void)td_fetch_health_failed(&health, 0, &wait_55_s, 120 * S, &other); /* asked to retry too late */
     td_error_init(&err);
     assert_true(td_fetch_health_is_over(&health, 121 * S, &err));
     assert_string_equal(err.message, "other");
@@ -92,7 +92,7 @@ static void trying_ends(void **state)
     td_fetch_client_destroy(client);
 }
 
-/* What has failed is remembered for the next file, for 30 s, or until it does well. */
+/* A server that failed is remembered for the next file, for 30 s, or until it succeeds. */
 static void bad_servers_are_avoided_by_the_next_file(void **state)
 {
     (void)state;
@@ -136,7 +136,7 @@ static void bad_servers_are_asked_when_no_other_may_be(void **state)
     td_fetch_client_destroy(client);
 }
 
-/* Who is left out for another reason has not failed. */
+/* A server that is left out for another reason has not failed. */
 static void leaving_out_is_not_remembered(void **state)
 {
     (void)state;
@@ -160,7 +160,7 @@ static void fail_first(const struct td_fetch_client *client, const struct td_fet
     (void)td_fetch_health_failed(&health, 0, answer, NOW, &why);
 }
 
-/* A server that asks for patience is asked for no other file meanwhile, even if no other server is left. */
+/* A server that asks for patience gets no request for another file until then, even if no other server remains. */
 static void who_asks_for_patience_is_left_alone_by_later_files(void **state)
 {
     (void)state;

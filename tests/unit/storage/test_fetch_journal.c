@@ -47,7 +47,7 @@ static void a_head_is_read_as_it_was_written(void **state)
     assert_string_equal(again.boot, journal.boot);
 }
 
-/* Each bit of the head counts, and a head that a kill has cut is none. */
+/* Each bit of the head counts, and a head that a kill has cut is not accepted. */
 static void no_other_bytes_are_a_head(void **state)
 {
     (void)state;
@@ -298,7 +298,7 @@ static void names_and_links(void **state)
     tree_close(&tree);
 }
 
-/* What has the names already: the error says what is there. */
+/* Other things that have the names already: the error says what they are. */
 static void what_is_in_the_way_is_named(void **state)
 {
     (void)state;

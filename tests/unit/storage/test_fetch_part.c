@@ -1,5 +1,5 @@
-/* The unfinished file, with random connections that receive, end and take over: what the events tell is in the file,
- * and each byte is told once; a file that is closed at any moment goes on; the digests are right. */
+/* The unfinished file, with random connections that receive, end and take over. Bytes that the events report are in the
+ * file, and each byte is reported once; a file that is closed at any moment is resumed; the digests are right. */
 #include "storage/fetch/fetch_part.h"
 
 #include "tests/kit/tree.h"
@@ -34,7 +34,7 @@ static void arrived(void *context, uint64_t off, uint64_t len, bool resumed)
     assert_int_equal(pread(w->fd, w->back, len, (off_t)off), (ssize_t)len);
     assert_memory_equal(w->back, w->content + off, len);
     for (uint64_t i = off; i < off + len; i++)
-        CHECK(w->is_told[i]++ == 0, "byte %llu is told twice", (unsigned long long)i);
+        CHECK(w->is_told[i]++ == 0, "byte %llu is reported twice", (unsigned long long)i);
     w->told_bytes += len;
     w->resumed_bytes += resumed ? len : 0;
 }
@@ -113,7 +113,7 @@ static void flush(struct world *w)
     }
 }
 
-/* Returns the bytes of whole pieces that have been told of. */
+/* Returns the bytes of whole pieces that have been reported. */
 static uint64_t told_pieces(const struct world *w)
 {
     uint64_t bytes = 0;
@@ -154,7 +154,7 @@ static void random_connections(void **state)
     }
 }
 
-/* Bytes that come slowly are in the file, and told of, TD_FETCH_BLOCK_NS after the first of them. */
+/* Bytes that come slowly are in the file, and reported, TD_FETCH_BLOCK_NS after the first of them. */
 static void slow_bytes_do_not_wait(void **state)
 {
     (void)state;
@@ -193,7 +193,8 @@ static bool look(struct world *w, const struct td_cancel *cancel, bool *is_there
     return ok;
 }
 
-/* A finished file is there by its digest; who does not wait for the digest is told that, and not that it lacks. */
+/* A finished file is there by its digest; a caller that cancels the hashing gets an error, and not the answer that the
+ * file is missing. */
 static void a_finished_file_is_looked_at(void **state)
 {
     (void)state;

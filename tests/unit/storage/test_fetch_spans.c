@@ -107,7 +107,7 @@ static void spans_come_from_the_front(void **state)
     assert_true(spans.open[1].at == 4 * PIECE && spans.open[2].at == 8 * PIECE && spans.open[2].end == 10 * PIECE);
     td_fetch_spans_give_back(&spans, 0);
     td_fetch_spans_give_back(&spans, 2);
-    assert_true(td_fetch_spans_give(&spans, 2)); /* what was given back, first */
+    assert_true(td_fetch_spans_give(&spans, 2)); /* the returned span, first */
     assert_int_equal(spans.open[2].at, 0);
     td_fetch_spans_fini(&spans);
 }

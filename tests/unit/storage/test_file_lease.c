@@ -44,7 +44,7 @@ struct cuts {
     bool unused;         /* note_cut's answer: no connection sends from the blob's memory */
     size_t count, calls; /* first calls for a blob, and all */
     const struct td_blob *last;
-    uint64_t since_ns; /* as note_cut was told last */
+    uint64_t since_ns; /* as in the last call of note_cut */
 };
 
 static bool note_cut(void *context, const struct td_blob *blob, bool is_first, uint64_t since_ns)
@@ -239,8 +239,8 @@ static void writer_does_not_wait_for_copies(void **state)
     close_place(&place);
 }
 
-/* What cannot change is pinned without a lease: on file systems that are read-only by kind, and where the operator says
- * so. An answer then holds the file that it began with, whatever becomes of its name. */
+/* A file that cannot change is pinned without a lease: on file systems that are read-only by kind, and where the
+ * operator says so. An answer then holds the file that it began with, whatever becomes of its name. */
 static void immutable_files_need_no_lease(void **state)
 {
     (void)state;

@@ -461,8 +461,8 @@ static void open_place_that_retires(struct place *place, size_t files, size_t *r
     td_mapping_cache_on_retired(&place->cache, count_retired, retired);
 }
 
-/* To unmap a large file, and to close one that was unlinked meanwhile, takes long. The thread that drops the last
- * reference only leaves the mapping to another thread. */
+/* To unmap a large file, and to close an unlinked one, takes long. The thread that drops the last reference only hands
+ * the mapping to another thread. */
 static void large_mappings_are_ended_by_another_thread(void **state)
 {
     (void)state;
@@ -532,8 +532,8 @@ static void files_elsewhere_are_looked_at_by_threads_that_may_wait(void **state)
     }
 }
 
-/* A sample tells whether a file has to be read from the disk first. */
-static void a_sample_tells_what_is_in_memory(void **state)
+/* A sample shows whether a file has to be read from the disk first. */
+static void a_sample_shows_what_is_in_memory(void **state)
 {
     (void)state;
     struct place place;
@@ -647,7 +647,7 @@ int main(void)
         cmocka_unit_test(large_mappings_are_ended_by_another_thread),
         cmocka_unit_test(few_mappings_are_retired),
         cmocka_unit_test(files_elsewhere_are_looked_at_by_threads_that_may_wait),
-        cmocka_unit_test(a_sample_tells_what_is_in_memory),
+        cmocka_unit_test(a_sample_shows_what_is_in_memory),
         cmocka_unit_test(every_page_of_a_range_is_in_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -87,7 +87,7 @@ static void reader_end(struct reader *reader)
 {
     (void)pthread_join(reader->thread, NULL);
     for (size_t i = 0; reader->ok && i < reader->len; i++)
-        CHECK(reader->bytes[i] == byte_at(reader->off + i), "byte %zu behind %llu", i, (unsigned long long)reader->off);
+        CHECK(reader->bytes[i] == byte_at(reader->off + i), "byte %zu after %llu", i, (unsigned long long)reader->off);
     free(reader->bytes);
 }
 
@@ -292,9 +292,10 @@ static bool is_asked(void *context)
     return atomic_load((_Atomic bool *)context);
 }
 
-/* The writer goes on writing, one byte after the other, so that the time without any never passes. */
+/* The writer continues to write, one byte after the other, so that the limit on time without a byte is never
+ * reached. */
 /* shows: security.md upstream-slow */
-static void an_answer_whose_client_has_left_waits_no_longer(void **state)
+static void an_answer_whose_client_has_gone_waits_no_longer(void **state)
 {
     (void)state;
     for (int is_held = 0; is_held < 2; is_held++) {
@@ -508,7 +509,7 @@ int main(void)
         cmocka_unit_test(the_end_of_an_answer_waits_for_the_check),
         cmocka_unit_test(a_failure_ends_an_answer_that_waits),
         cmocka_unit_test(head_of_a_small_file_waits),
-        cmocka_unit_test(an_answer_whose_client_has_left_waits_no_longer),
+        cmocka_unit_test(an_answer_whose_client_has_gone_waits_no_longer),
         cmocka_unit_test(only_bytes_that_were_read_too_early_are_given),
         cmocka_unit_test(an_answer_is_worth_its_worst_bytes),
         cmocka_unit_test(a_file_that_is_finished_cannot_fail),

@@ -406,7 +406,7 @@ static void *swap_often(void *argument)
     return NULL;
 }
 
-/* Opens `path` while `a` and `b`, one of which leads outside, are swapped: all text must come from inside. `refusals`
+/* Opens `path` while `a` and `b` are swapped; one of them leads outside: all text must come from inside. `refusals`
  * says whether some opens must fail. */
 static void race(const struct place *place, const char *a, const char *b, const char *path, bool refusals)
 {

@@ -1,4 +1,5 @@
-/* The tree watch over real directories: what is told, what counts as an arrival, and how watches come and go. */
+/* The tree watch over real directories: which changes are reported, which items count as arrivals, and how watches come
+ * and go. */
 #include "storage/tree_watch.h"
 
 #include "core/clock.h"
@@ -21,7 +22,7 @@ struct place {
     struct td_root *root;
     struct td_tree_watch *watch;
     pthread_t main;
-    pthread_mutex_t gate; /* the watch's thread passes it to tell of a change */
+    pthread_mutex_t gate; /* the watch's thread passes it to report a change */
     _Atomic unsigned names, writes;
     _Atomic bool is_held; /* the watch's thread waits at the gate */
 };
@@ -159,7 +160,7 @@ static void let_go(struct place *place)
     WAIT_UNTIL(!place->is_held);
 }
 
-/* ---- changes; `f` lies outside at first ------------------------------------------------------------------ */
+/* ---- changes; `f` is outside at first ------------------------------------------------------------------ */
 
 static void rename_in(const struct place *place)
 {
@@ -278,7 +279,7 @@ static void changes_are_told(void **state)
         else
             WAIT_UNTIL(td_tree_watch_get_counts(place.watch).events > 0);
         if (!rows[i].names && !rows[i].writes)
-            write_old(&place); /* what was told of the change is told before that */
+            write_old(&place); /* reports of the change come before the report of this write */
         if (!rows[i].names)
             WAIT_UNTIL(place.writes > 0);
         CHECK(rows[i].names || place.names == 0, "%s", rows[i].name);
@@ -301,7 +302,7 @@ static void only_renames_arrive(void **state)
         {"renamed from a hidden name", rename_from_hidden, true, 0},
         {"renamed in, then written to", rename_in_and_write, false, 0},
         {"renamed in, then truncated", rename_in_and_truncate, false, 0},
-        {"renamed in, removed, made anew", rename_in_and_make_anew, false, 0},
+        {"renamed in, removed, made again", rename_in_and_make_anew, false, 0},
         {"created in place", create, false, 0},
         {"linked", link_in, false, 0},
         {"on a file system with writers elsewhere", rename_in, false, NFS_SUPER_MAGIC},
@@ -327,7 +328,7 @@ static void only_renames_arrive(void **state)
 }
 
 /* A write in the moment between the rename and the answer counts, though nobody has read its event yet. Mostly, the
- * write is in the same tick as the rename, so that the change time does not tell it. */
+ * write is in the same tick as the rename, so that the change time does not show it. */
 /* shows: security.md file-written-after-rename */
 static void a_write_before_the_answer_counts(void **state)
 {

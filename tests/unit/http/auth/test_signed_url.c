@@ -248,7 +248,7 @@ static void urls_do_not_outlive_their_token(void **state)
     check_rights(set, "GET", url, 100, "old", "expired");
     struct td_token_set *gone = make_set(2, "ci");
     check_rights(gone, "GET", url, 99, "old", "wrong");
-    check_rights(gone, "GET", url, 100, "old", "expired"); /* whoever signed */
+    check_rights(gone, "GET", url, 100, "old", "expired"); /* the check of the time comes before that of the signer */
     td_token_set_unref(gone);
     td_buffer_init(&out);
     assert_false(td_signed_url_write(set, old, TD_TEXT("/a"), now_s + 100, 60, &out, &expires_s, &err));

@@ -249,7 +249,7 @@ static int compare_u64(const void *a, const void *b)
     return (*left > *right) - (*left < *right);
 }
 
-/* Returns Welch's t of the faster halves of two samples; the slower ones hold what other programs did meanwhile. */
+/* Returns Welch's t of the faster halves of two samples; the slower ones include the work of other programs. */
 static double welch_t(uint64_t a[SAMPLES], uint64_t b[SAMPLES])
 {
     uint64_t *const samples[] = {a, b};
