@@ -19,7 +19,7 @@ from pathlib import Path
 
 # What is refused, and what to write in its place.
 PHRASES = [
-    (r"(?:is|are|was|were) none\b", '"does not exist", "is not a ...", "unknown ..."'),
+    (r"(?:is|are|was|were) (?-i:none)\b", '"does not exist", "is not a ...", "unknown ..."'),
     (r"of which\b", "two sentences, or name the thing again"),
     (r"(?:has|have|had|which|that|who) left\b(?! out| over| open)", '"was evicted", "was closed", "remains"'),
     (r"(?:told|tells?|telling)\b", '"reports", "says", "shows", "returns"'),

@@ -50,7 +50,7 @@ static void room_is_made_while_there_is_some(void **state)
     assert_true(err.code == TD_FAILED_PRECONDITION && strstr(err.message, "things") && !strstr(err.message, "again"));
 }
 
-/* What is replaced counts as free until it is given back; meanwhile nobody else gets anything. */
+/* Replaced bytes count as free until they are returned; until then nobody else gets anything. */
 static void what_is_replaced_counts_as_free(void **state)
 {
     (void)state;
