@@ -390,7 +390,7 @@ static bool list_by_any(const struct asking *task, struct td_error *err)
         while (i < count && replies.left_out[i])
             i++;
         if (i < count)
-            td_fetch_session_tell(task->session, "%s; asking the next server", why.message);
+            td_fetch_session_report(task->session, "%s; asking the next server", why.message);
     }
     return conclude(&replies, task, err);
 }

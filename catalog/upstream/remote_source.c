@@ -74,7 +74,7 @@ static bool make_client(struct source *source, size_t alone, const char *via, ui
 static bool visit_begin(struct source *source, const struct td_upstream_wish *wish, uint64_t retry_ns,
                         struct visit *visit, struct td_error *err)
 {
-    *visit = (struct visit){.notes = {.tell = tell}};
+    *visit = (struct visit){.notes = {.report = tell}};
     return make_client(source, wish->alone, wish->via, retry_ns, &visit->client, err) &&
            td_fetch_session_create(visit->client, wish->cancel, &visit->notes, &visit->session, err);
 }

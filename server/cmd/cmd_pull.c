@@ -664,7 +664,7 @@ int td_cmd_pull(int argc, char **argv)
         uint64_t begin_ns = td_clock_ns();
         td_remote_model_init(&pull.model);
         pull.cancel = (struct td_cancel){.is_asked = is_cancelled, .context = &pull};
-        pull.notes = (struct td_fetch_notes){.tell = tell, .context = &pull};
+        pull.notes = (struct td_fetch_notes){.report = tell, .context = &pull};
         set_signals();
         (void)run(&pull, &err);
         status = report(&pull, begin_ns, &err);

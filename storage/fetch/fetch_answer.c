@@ -21,7 +21,7 @@ void td_fetch_answer_init(struct td_fetch_answer *answer)
 }
 
 /* Copies the text with a NUL. Returns false, with an empty copy, when the text does not fit or holds a NUL. */
-static bool copy(struct td_text text, char *out, size_t capacity)
+static bool copy_text(struct td_text text, char *out, size_t capacity)
 {
     bool fits = text.len < capacity && memchr(text.p, '\0', text.len) == NULL;
     if (fits)
@@ -37,22 +37,23 @@ static void copy_message(struct td_fetch_answer *answer, struct td_text text)
     size_t most = sizeof answer->message - sizeof dots;
     bool fits = text.len <= most + sizeof dots - 1;
     size_t shown = fits ? text.len : td_text_shown(text, most);
-    if (copy(td_text_n(text.p, shown), answer->message, sizeof answer->message) && !fits)
+    if (copy_text(td_text_n(text.p, shown), answer->message, sizeof answer->message) && !fits)
         memcpy(answer->message + shown, dots, sizeof dots);
 }
 
-/* Reads a strong entity tag (RFC 9110 section 8.8.3). A weak one does not tell that bytes are equal, so it counts as
- * none. */
+/* Reads a strong entity tag (RFC 9110 section 8.8.3). A weak tag does not promise equal bytes, so it counts as no
+ * tag. */
 static void read_etag(struct td_fetch_answer *answer, struct td_text value)
 {
     bool is_strong = value.len >= 2 && value.p[0] == '"' && value.p[value.len - 1] == '"';
     for (size_t i = 1; is_strong && i + 1 < value.len; i++)
         is_strong = (unsigned char)value.p[i] > 0x20 && value.p[i] != '"' && value.p[i] != 0x7F;
-    if (!is_strong || !copy(value, answer->etag, sizeof answer->etag))
+    if (!is_strong || !copy_text(value, answer->etag, sizeof answer->etag))
         answer->etag[0] = '\0';
 }
 
-/* Reads "bytes FIRST-LAST/TOTAL" (RFC 9110 section 14.4). An answer of 416 has "bytes * /TOTAL", which is none. */
+/* Reads "bytes FIRST-LAST/TOTAL" (RFC 9110 section 14.4). An answer of 416 has "bytes * /TOTAL", which is not a
+ * range. */
 static void read_range(struct td_fetch_answer *answer, struct td_text value)
 {
     uint64_t first;
@@ -78,7 +79,7 @@ static void read_retry_after(struct td_fetch_answer *answer, struct td_text valu
 {
     uint64_t seconds = 0;
     char date[64];
-    if (!td_number_read(value, UINT64_MAX, &seconds) && copy(value, date, sizeof date)) {
+    if (!td_number_read(value, UINT64_MAX, &seconds) && copy_text(value, date, sizeof date)) {
         time_t then = curl_getdate(date, NULL);
         time_t now = time(NULL);
         seconds = then > now ? (uint64_t)(then - now) : 0;
@@ -99,7 +100,7 @@ static void read_link(struct td_fetch_answer *answer, struct td_text value)
             while (one.len > 0 && (one.p[one.len - 1] == ',' || one.p[one.len - 1] == ' '))
                 one.len--;
             if ((td_text_equals_ignore_case(one, "rel=\"next\"") || td_text_equals_ignore_case(one, "rel=next")) &&
-                !copy(target, answer->next, sizeof answer->next))
+                !copy_text(target, answer->next, sizeof answer->next))
                 answer->is_wrong = true;
         }
     }
@@ -137,7 +138,7 @@ static void read_field(struct td_fetch_answer *answer, struct td_text name, stru
 }
 
 /* Begins a new answer with a status line, "HTTP/1.1 200 OK"; what the answers before it have sent stays counted. */
-static void begin(struct td_fetch_answer *answer, struct td_text line)
+static void begin_answer(struct td_fetch_answer *answer, struct td_text line)
 {
     size_t bytes = answer->header_bytes;
     bool is_redirected = answer->is_redirected || answer->status / 100 == 3;
@@ -158,7 +159,7 @@ bool td_fetch_answer_take_line(struct td_fetch_answer *answer, struct td_text li
     answer->header_bytes += line.len;
     line = td_text_trim(line, blanks);
     if (td_text_begins_ignore_case(line, "HTTP/")) {
-        begin(answer, line);
+        begin_answer(answer, line);
         return true;
     }
     if (line.len == 0 || memchr(line.p, ':', line.len) == NULL)
@@ -226,7 +227,7 @@ static enum td_code code_of(CURLcode code, const char *text)
         return TD_FAILED_PRECONDITION;
     case CURLE_OUT_OF_MEMORY:
         return TD_RESOURCE_EXHAUSTED;
-    default: /* an alert is how a server refuses a certificate, or that there is none */
+    default: /* a server sends an alert to refuse a wrong or missing certificate */
         return strstr(text, " alert ") != NULL ? TD_PERMISSION_DENIED : TD_UNAVAILABLE;
     }
 }

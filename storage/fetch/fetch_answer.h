@@ -23,12 +23,12 @@ struct td_fetch_answer {
     unsigned status;                      /* of the last one; 0: none yet */
     char etag[TD_FETCH_ETAG_BYTES];       /* a strong tag with its quotes; empty: none, or a weak one */
     char next[TD_FETCH_LINK_BYTES];       /* the target of the Link with rel="next"; empty: none */
-    char message[TD_FETCH_MESSAGE_BYTES]; /* why, for an error: X-Error-Message, or what the body says */
+    char message[TD_FETCH_MESSAGE_BYTES]; /* the reason of an error: X-Error-Message, or from the body */
     bool has_range;                       /* Content-Range of one range of bytes with a total, which follow */
     uint64_t first, last, total;          /* bytes; the last one is inclusive */
     bool has_length;                      /* Content-Length */
     uint64_t length;
-    uint64_t retry_after_s; /* 0: not told; at most 3,600 */
+    uint64_t retry_after_s; /* 0: no Retry-After; at most 3,600 */
     bool is_coded;          /* Content-Encoding other than identity, or a multipart answer: not the bytes themselves */
     bool is_wrong;          /* a field that contradicts another one, or is too long */
 };
@@ -40,30 +40,30 @@ void td_fetch_answer_init(struct td_fetch_answer *answer);
  * Returns false when the header has become longer than TD_FETCH_MAX_HEADER_BYTES: the answer must be broken off. */
 bool td_fetch_answer_take_line(struct td_fetch_answer *answer, struct td_text line);
 
-/* Reads why from the body of an answer of 400 or above, or from its beginning, when the header has not said so: the
+/* Reads the reason from the body of an answer of 400 or above, or from its beginning, when the header has none: the
  * member "message" of "error", or "error" itself, of a JSON object of at most 64 KiB. Control characters become spaces.
  */
 void td_fetch_answer_take_reason(struct td_fetch_answer *answer, struct td_text body);
 
 /* Sets the error for a failure of libcurl (`code` is a CURLcode, `text` its error buffer) on a handle (CURL *). `what`
- * names what was asked for, with the server. TD_UNAVAILABLE: may pass; all other codes stay. Returns false. */
+ * names the request, with the server. TD_UNAVAILABLE: a retry may help; all other codes are final. Returns false. */
 bool td_fetch_fault_of_code(void *easy, int code, const char *text, const char *what, struct td_error *err);
 
 enum { TD_FETCH_ADVICE_BYTES = 140 }; /* with a NUL; so much fits beside two long names */
 
-/* Returns whether the failure that the answer tells may pass, so that asking again may help: 408, 425, 429, 500 and
- * above. Of 507, no room (RFC 4918 section 11.5: "MUST NOT be repeated"), that is so only with Retry-After. */
+/* Returns whether a retry may help after this answer: 408, 425, 429, 500 and above; but 507, no room (RFC 4918 section
+ * 11.5: "MUST NOT be repeated"), only with Retry-After. */
 bool td_fetch_fault_may_pass(const struct td_fetch_answer *answer);
 
 /* Sets the error for an answer whose status is not the wanted one. advice: what a person does about it; NULL: for 401
- * that a token is needed, for others none. What the server says comes last, so that nothing else is cut with it.
- * TD_UNAVAILABLE for a failure that may pass; TD_RESOURCE_EXHAUSTED with sys EFBIG for 507 without Retry-After: the
- * server never has room for what was asked for. Returns false. */
+ * that a token is needed, for others none. The server's own message comes last, so that nothing else is cut with it.
+ * TD_UNAVAILABLE for a failure after which a retry may help; TD_RESOURCE_EXHAUSTED with sys EFBIG for 507 without
+ * Retry-After: the server never has room for what was asked for. Returns false. */
 bool td_fetch_fault_of_answer(const struct td_fetch_answer *answer, const char *advice, const char *what,
                               struct td_error *err);
 
-/* Returns whether the error says that there is never room for something, whatever else leaves. Whoever finds that out,
- * here or at a server, sets sys to EFBIG. */
+/* Returns whether the error says that something never fits, whatever else is evicted. The function that finds that out,
+ * here or from a server's answer, sets sys to EFBIG. */
 bool td_fetch_fault_never_fits(const struct td_error *why);
 
 #endif

@@ -184,7 +184,7 @@ static bool add_token(struct td_fetch_client *client, const char *token, struct 
     return ok;
 }
 
-static bool fill(struct td_fetch_client *client, const struct td_fetch_settings *settings, struct td_error *err)
+static bool fill_client(struct td_fetch_client *client, const struct td_fetch_settings *settings, struct td_error *err)
 {
     struct td_text base;
     if (settings->url_count == 0 || settings->url_count > TD_FETCH_MAX_SERVERS)
@@ -219,7 +219,7 @@ bool td_fetch_client_create(const struct td_fetch_settings *settings, struct td_
         curl_global_cleanup();
         return td_error_no_memory(err);
     }
-    if (!fill(client, settings, err)) {
+    if (!fill_client(client, settings, err)) {
         td_fetch_client_destroy(client);
         return false;
     }

@@ -23,7 +23,7 @@
 
 enum {
     TD_FETCH_MAX_SERVERS = 16,
-    TD_FETCH_BAD_S = 30,       /* how long a server is avoided that has failed and has done nothing well since */
+    TD_FETCH_BAD_S = 30,       /* how long a server is avoided that has failed and has not succeeded since */
     TD_FETCH_PATIENCE_S = 300, /* the longest time for which a server is left alone since it asks for that */
 };
 
@@ -32,18 +32,18 @@ struct td_fetch_reputation {
     _Atomic uint64_t bad_until_ns;
     _Atomic uint64_t due_ns;
     _Atomic bool is_tensord;
-    bool keeps_patience; /* else each file asks anew, whatever the server has said before */
+    bool keeps_patience; /* else each file asks again, whatever the server has said before */
 };
 
-/* Notes that a server has failed, or has done well. The time is td_clock_ns. NULL: does nothing. */
+/* Records that a server has failed, or has succeeded. The time is td_clock_ns. NULL: does nothing. */
 void td_fetch_reputation_failed(struct td_fetch_reputation *reputations, size_t server, uint64_t now_ns);
 void td_fetch_reputation_did_well(struct td_fetch_reputation *reputations, size_t server);
 
 /* Returns whether the server is to be avoided. NULL: no. */
 bool td_fetch_reputation_is_bad(const struct td_fetch_reputation *reputations, size_t server, uint64_t now_ns);
 
-/* Notes that a server asks to be left alone for so many seconds, of which TD_FETCH_PATIENCE_S count. A shorter time
- * than one that it has asked for before changes nothing. NULL, or one that keeps no patience: does nothing. */
+/* Records that a server asks to be left alone for so many seconds, at most TD_FETCH_PATIENCE_S. A shorter time than an
+ * earlier one changes nothing. NULL, or one that keeps no patience: does nothing. */
 void td_fetch_reputation_wait(struct td_fetch_reputation *reputations, size_t server, uint64_t seconds,
                               uint64_t now_ns);
 
@@ -51,8 +51,8 @@ void td_fetch_reputation_wait(struct td_fetch_reputation *reputations, size_t se
  * alone: 0. */
 uint64_t td_fetch_reputation_due_ns(const struct td_fetch_reputation *reputations, size_t server);
 
-/* Notes whether the server is a tensord, whose answer of 503 may be about one model alone, and returns what was noted
- * (at first: no). NULL: does nothing. */
+/* Records whether the server is a tensord, since a tensord's 503 may be about one model alone; and returns what was
+ * recorded (at first: no). NULL: does nothing. */
 void td_fetch_reputation_set_kind(struct td_fetch_reputation *reputations, size_t server, bool is_tensord);
 bool td_fetch_reputation_is_tensord(const struct td_fetch_reputation *reputations, size_t server);
 

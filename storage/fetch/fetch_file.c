@@ -1,12 +1,12 @@
 /* One thread drives all connections of a file by libcurl's multi interface; a second one hashes what has arrived.
  *
  * A connection is given a span, asks a server for it, and checks the answer before it takes a byte (accept_answer).
- * Whatever ends the request, what is left of the span goes back, and other connections go on with it. So truncation, a
- * stall and a dead server are one case: the bytes are asked for again, where the health of the servers allows it.
+ * However the request ends, the rest of the span is returned, and other connections take it. So truncation, a stall and
+ * a dead server are one case: the bytes are asked for again, where the health of the servers allows it.
  *
  * Hard: what makes bytes of several answers one file. With a known digest the digest decides, at the end. Without one
  * all answers must have the same strong entity tag; a file without a tag is taken in one answer alone. When tags say
- * that the file has changed, or the digest is wrong, the file begins anew (a round). */
+ * that the file has changed, or the digest is wrong, the file starts over (a round). */
 #include "storage/fetch/fetch_file.h"
 
 #include "core/clock.h"
@@ -83,7 +83,7 @@ static void write_what(const struct connection *c, char *out, size_t capacity)
 }
 
 /* Refuses the answer, for a reason that stays. Returns false. */
-static bool refuse(struct connection *c, const char *why)
+static bool refuse_answer(struct connection *c, const char *why)
 {
     char what[320];
     write_what(c, what, sizeof what);
@@ -97,15 +97,15 @@ static bool check_range(struct connection *c)
     uint64_t size_bytes = c->fetch->job->expected.size_bytes;
     char why[120];
     if (answer->is_coded || answer->is_wrong)
-        return refuse(c, "the answer's header contradicts itself, or its content is coded");
+        return refuse_answer(c, "the answer's header contradicts itself, or its content is coded");
     uint64_t total = answer->status == 206 ? answer->total : answer->has_length ? answer->length : size_bytes;
     if (answer->status == 206 && !answer->has_range)
-        return refuse(c, "the answer of 206 does not say which bytes it has");
+        return refuse_answer(c, "the answer of 206 does not say which bytes it has");
     if (total != size_bytes) {
         c->fetch->outcome->has_changed = true;
         (void)snprintf(why, sizeof why, "the file has %" PRIu64 " bytes there, and %" PRIu64 " in the list of files",
                        total, size_bytes);
-        return refuse(c, why);
+        return refuse_answer(c, why);
     }
     if (answer->status == 200) { /* no ranges here: what comes before is passed over */
         c->skip = c->asked;
@@ -113,7 +113,7 @@ static bool check_range(struct connection *c)
     }
     if (answer->first != c->asked || answer->last >= c->asked_end ||
         (answer->has_length && answer->length != answer->last - answer->first + 1))
-        return refuse(c, "the answer has other bytes than were asked for");
+        return refuse_answer(c, "the answer has other bytes than were asked for");
     return true;
 }
 
@@ -137,7 +137,7 @@ static bool check_tag(struct connection *c)
     if (is_other) {
         f->has_changed = !f->has_digest;
         f->outcome->has_changed = true;
-        return refuse(c, "the file has changed there, or is another one than before");
+        return refuse_answer(c, "the file has changed there, or is another one than before");
     }
     memcpy(f->etags[c->server], tag, sizeof f->etags[c->server]);
     if (!f->has_digest && !f->part.has_begun) {
@@ -174,7 +174,7 @@ static size_t take_header(char *bytes, size_t size, size_t count, void *context)
     (void)size;
     if (td_fetch_answer_take_line(&c->answer, td_text_n(bytes, count)))
         return count;
-    (void)refuse(c, "the header of the answer does not end");
+    (void)refuse_answer(c, "the header of the answer does not end");
     return 0;
 }
 
@@ -238,7 +238,7 @@ static bool set_request(struct connection *c)
 }
 
 /* Asks the server for the connection's span. */
-static bool start(struct connection *c, size_t server)
+static bool start_request(struct connection *c, size_t server)
 {
     struct fetch *f = c->fetch;
     const struct td_fetch_span *span = &f->part.spans.open[c->index];
@@ -259,7 +259,8 @@ static bool start(struct connection *c, size_t server)
     return true;
 }
 
-/* Chooses the server with the fewest connections among those that may be asked. Returns false when there is none. */
+/* Chooses the server with the fewest connections among those that may be asked. Returns false when no server may be
+ * asked. */
 static bool choose_server(const struct fetch *f, size_t *server)
 {
     uint64_t now = td_clock_ns();
@@ -279,7 +280,7 @@ static bool choose_server(const struct fetch *f, size_t *server)
 /* Gives work to connections that have none. Sets *has_idle to whether one of them found nothing to do. */
 static bool start_idle(struct fetch *f, bool *has_idle)
 {
-    /* without a digest the first answer tells the tag; without a tag there is only one answer */
+    /* without a digest the first answer has the tag; without a tag only one answer is used */
     size_t most = !f->has_digest && (!f->part.has_begun || f->is_untagged) ? 1 : f->connection_count;
     size_t server;
     *has_idle = false;
@@ -289,14 +290,14 @@ static bool start_idle(struct fetch *f, bool *has_idle)
         *has_idle = !td_fetch_spans_give(&f->part.spans, i);
         if (*has_idle)
             return true;
-        if (!start(&f->connections[i], server))
+        if (!start_request(&f->connections[i], server))
             return false;
     }
     return true;
 }
 
 /* Takes the connection out of libcurl's work, which ends an answer that is under way. */
-static void stop(struct connection *c)
+static void stop_request(struct connection *c)
 {
     if (!c->is_busy)
         return;
@@ -310,7 +311,7 @@ static void tell_failure(const struct fetch *f, const struct td_error *why, uint
     struct td_error ignored = TD_ERROR_INIT;
     if (f->running == 0 && td_fetch_health_is_over(&f->health, td_clock_ns(), &ignored))
         return; /* the fetch ends with this message */
-    td_fetch_session_tell_failure(f->session, why, wait_ns);
+    td_fetch_session_report_failure(f->session, why, wait_ns);
 }
 
 /* Has later spans be so long that the time in which a connection waits for an answer does not matter. */
@@ -324,15 +325,15 @@ static void learn_cost(struct connection *c, uint64_t now)
     td_fetch_spans_set_cost(&f->part.spans, (uint64_t)(bytes < most ? bytes : most));
 }
 
-/* Judges how a request has ended, and gives back what is left of its span. */
-static void finish(struct connection *c, CURLcode code)
+/* Judges how a request has ended, and returns the rest of its span. */
+static void finish_request(struct connection *c, CURLcode code)
 {
     struct fetch *f = c->fetch;
     struct td_error why = TD_ERROR_INIT;
     uint64_t now = td_clock_ns();
     char what[320];
-    stop(c);
-    uint64_t left = td_fetch_part_give_back(&f->part, c->index, &why);
+    stop_request(c);
+    uint64_t left = td_fetch_part_end_span(&f->part, c->index, &why);
     if (!f->has_failed && why.code != TD_OK) {
         f->has_failed = true;
         (void)td_error_copy(f->err, &why);
@@ -371,7 +372,7 @@ static void give_up(struct connection *c, const char *came)
     char what[320];
     write_what(c, what, sizeof what);
     (void)td_error_set(&c->fault, TD_UNAVAILABLE, "%s: %s for %d s", what, came, SLOW_S);
-    finish(c, CURLE_OPERATION_TIMEDOUT);
+    finish_request(c, CURLE_OPERATION_TIMEDOUT);
 }
 
 /* Returns whether a server other than this one may be asked that was not left since it was slow. */
@@ -383,8 +384,9 @@ static bool has_other(const struct fetch *f, size_t server, uint64_t now)
     return false;
 }
 
-/* Ends answers that bring little, where another server can be asked for the rest. No server is left for one that was
- * left, so where all are slow the last one goes on. Without a digest servers do not mix well, so not there. */
+/* Ends slow answers where another server can be asked for the rest. A server that was given up as slow does not count
+ * as another server, so where all are slow the last one continues. Not without a digest, since servers then do not mix
+ * well. */
 static void leave_slow(struct fetch *f)
 {
     uint64_t now = td_clock_ns();
@@ -418,7 +420,7 @@ static void take_over(struct fetch *f)
 }
 
 /* Handles the requests that have ended. */
-static void collect(struct fetch *f)
+static void collect_ended(struct fetch *f)
 {
     CURLM *multi = td_fetch_session_multi(f->session);
     CURLMsg *message;
@@ -429,7 +431,7 @@ static void collect(struct fetch *f)
         if (message->msg != CURLMSG_DONE ||
             curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&c) != CURLE_OK || c == NULL)
             continue;
-        finish(c, code);
+        finish_request(c, code);
     }
 }
 
@@ -445,8 +447,8 @@ static int wait_ms(const struct fetch *f, uint64_t now, uint64_t block_due)
     return (int)((due - now) / 1000000) + 1;
 }
 
-/* Has libcurl move bytes, writes what has been in memory for long enough, and waits for more. */
-static bool move(struct fetch *f)
+/* Has libcurl move bytes, writes the bytes that have been in memory for long enough, and waits for more. */
+static bool move_bytes(struct fetch *f)
 {
     CURLM *multi = td_fetch_session_multi(f->session);
     uint64_t due;
@@ -462,7 +464,7 @@ static bool move(struct fetch *f)
 }
 
 /* Fetches all that is missing. Returns ROUND_DONE when the file is complete. */
-static enum round transfer(struct fetch *f)
+static enum round transfer_all(struct fetch *f)
 {
     uint64_t size_bytes = f->job->expected.size_bytes;
     bool has_idle;
@@ -483,9 +485,9 @@ static enum round transfer(struct fetch *f)
                 return ROUND_FAILED;
             }
         }
-        if (!move(f))
+        if (!move_bytes(f))
             return ROUND_FAILED;
-        collect(f);
+        collect_ended(f);
         if (!f->has_failed)
             leave_slow(f);
         if (f->has_failed)
@@ -523,8 +525,9 @@ static enum round judge_mismatch(struct fetch *f, const struct td_fetch_sums *su
         (void)refuse_sums(f, sums);
         return ROUND_FAILED;
     }
-    td_fetch_session_tell(f->session, "%s: the content has not the expected digest; it is fetched again from %s alone",
-                          f->job->shown, td_fetch_client_url(f->client, server));
+    td_fetch_session_report(f->session,
+                            "%s: the content has not the expected digest; it is fetched again from %s alone",
+                            f->job->shown, td_fetch_client_url(f->client, server));
     return ROUND_AGAIN;
 }
 
@@ -540,11 +543,11 @@ static enum round run_round(struct fetch *f)
     bool was_resumed = f->part.resumed_bytes > 0;
     if (f->job->events.waits != NULL)
         f->job->events.waits(f->job->events.context, true);
-    enum round result = transfer(f);
+    enum round result = transfer_all(f);
     if (f->job->events.waits != NULL)
         f->job->events.waits(f->job->events.context, false);
     for (size_t i = 0; i < f->connection_count; i++)
-        stop(&f->connections[i]);
+        stop_request(&f->connections[i]);
     if (result != ROUND_DONE)
         return result;
     if (!f->part.has_begun && !td_fetch_part_begin(&f->part, f->err)) /* an empty file */
@@ -558,7 +561,7 @@ static enum round run_round(struct fetch *f)
 }
 
 /* Runs rounds until the file is there or given up. */
-static bool run(struct fetch *f)
+static bool run_rounds(struct fetch *f)
 {
     for (;;) {
         td_fetch_health_init(&f->health, f->client, td_clock_ns());
@@ -580,7 +583,7 @@ static bool run(struct fetch *f)
 static void tell_waiting(void *context)
 {
     const struct fetch *f = context;
-    td_fetch_session_tell(f->session, "another process fetches %s; waiting for it", f->job->shown);
+    td_fetch_session_report(f->session, "another process fetches %s; waiting for it", f->job->shown);
 }
 
 static bool create_connections(struct fetch *f)
@@ -598,7 +601,7 @@ static bool create_connections(struct fetch *f)
 static void fini(struct fetch *f)
 {
     for (size_t i = 0; f->connections != NULL && i < f->connection_count; i++) {
-        stop(&f->connections[i]);
+        stop_request(&f->connections[i]);
         curl_easy_cleanup(f->connections[i].easy);
     }
     free(f->connections);
@@ -630,7 +633,7 @@ bool td_fetch_file(struct td_fetch_session *session, const struct td_fetch_job *
         memcpy(outcome->sha256, sums.sha256, sizeof outcome->sha256);
         td_fetch_target_discard(&f.part.target);
     } else {
-        ok = ok && create_connections(&f) && run(&f);
+        ok = ok && create_connections(&f) && run_rounds(&f);
     }
     outcome->is_verified = ok && f.has_digest;
     outcome->fetched_bytes = f.part.fetched_bytes;

@@ -140,7 +140,7 @@ struct request {
 };
 
 /* Finds out about the request of the handle. Returns false when that is not possible. */
-static bool describe(const struct td_fetch_guard *guard, struct request *request)
+static bool describe_request(const struct td_fetch_guard *guard, struct request *request)
 {
     long redirects = 0;
     char *url = NULL;
@@ -169,8 +169,8 @@ static bool describe(const struct td_fetch_guard *guard, struct request *request
     return ok;
 }
 
-/* Notes why a request is refused. Returns false. */
-static bool refuse(struct td_fetch_guard *guard, const char *before, const char *host, const char *after)
+/* Records why a request is refused. Returns false. */
+static bool refuse_request(struct td_fetch_guard *guard, const char *before, const char *host, const char *after)
 {
     (void)snprintf(guard->refusal, sizeof guard->refusal, "%s%.100s%s", before, host, after);
     return false;
@@ -206,12 +206,13 @@ static bool may_go_to_public(struct td_fetch_guard *guard, const struct place *p
     bool has_first = !has_proxies() && read_address(guard->address, &first);
     bool has_ipv4 = td_fetch_ipv4_within(&place->address, &ipv4);
     if (!td_fetch_near_look(&place->address, has_ipv4 ? &ipv4 : NULL, has_first ? &first : NULL, &near))
-        return refuse(guard, "it redirects to ", place->text, ", but this host's own addresses cannot be read");
+        return refuse_request(guard, "it redirects to ", place->text, ", but this host's own addresses cannot be read");
     if (near == TD_FETCH_OWN)
-        return refuse(guard, "it redirects to ", place->text, ", an address of this host, but is not there itself");
+        return refuse_request(guard, "it redirects to ", place->text,
+                              ", an address of this host, but is not there itself");
     if (near == TD_FETCH_CONNECTED)
-        return refuse(guard, "it redirects to ", place->text,
-                      ", an address of this host's network, but is not in that itself");
+        return refuse_request(guard, "it redirects to ", place->text,
+                              ", an address of this host's network, but is not in that itself");
     return true;
 }
 
@@ -220,27 +221,28 @@ static bool may_go(struct td_fetch_guard *guard, const struct place *place, stru
 {
     const enum td_fetch_reach reach = reach_of(place);
     const char *address = place->text;
-    if (!describe(guard, request))
-        return refuse(guard, "the URL that it leads to cannot be read", "", "");
+    if (!describe_request(guard, request))
+        return refuse_request(guard, "the URL that it leads to cannot be read", "", "");
     if (reach == TD_FETCH_LINK_LOCAL)
-        return refuse(guard, request->is_redirected ? "it redirects to " : "its address is ", address,
-                      ", which is link-local; such addresses are never asked");
+        return refuse_request(guard, request->is_redirected ? "it redirects to " : "its address is ", address,
+                              ", which is link-local; such addresses are never asked");
     if (reach == TD_FETCH_METADATA)
-        return refuse(guard, request->is_redirected ? "it redirects to " : "its address is ", address,
-                      ", which is a cloud's service of credentials; such addresses are never asked");
+        return refuse_request(guard, request->is_redirected ? "it redirects to " : "its address is ", address,
+                              ", which is a cloud's service of credentials; such addresses are never asked");
     if (!request->is_redirected)
         return true;
     if (guard->has_tls && !request->has_tls)
-        return refuse(guard, "it redirects from https to http, to ", request->host, "");
+        return refuse_request(guard, "it redirects from https to http, to ", request->host, "");
     const bool may_be_private = guard->is_private || is_proxy(guard, place, request);
     if (reach == TD_FETCH_PUBLIC && !may_be_private && !may_go_to_public(guard, place))
         return false;
     if (reach == TD_FETCH_PRIVATE && !may_be_private)
-        return refuse(guard, "it redirects to ", address,
-                      ", an address of this host or of a private network, but is not at such an address itself");
+        return refuse_request(
+            guard, "it redirects to ", address,
+            ", an address of this host or of a private network, but is not at such an address itself");
     if (guard->needs_tls && !request->has_tls && strcasecmp(guard->host, request->host) != 0)
-        return refuse(guard, "it redirects to another host without https, ", request->host,
-                      ", and no digest would tell whether that has the right bytes");
+        return refuse_request(guard, "it redirects to another host without https, ", request->host,
+                              ", and no digest would show whether its bytes are right");
     return true;
 }
 

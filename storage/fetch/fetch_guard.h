@@ -1,5 +1,5 @@
-/* Guards the addresses to which a request may be led. A server that redirects must not make this process ask the
- * services of its own host or network (server-side request forgery), nor give up what the first URL has promised:
+/* Guards the addresses that a request may be redirected to. A server that redirects must not make this process ask the
+ * services of its own host or network (server-side request forgery), nor weaken what the first URL has promised:
  *
  * - A link-local address is never asked, since clouds hand out credentials there; nor are others that clouds are known
  *   to use for that.
@@ -8,7 +8,7 @@
  * - A redirect to a public address of this host, or of a network that this host is in (fetch_near.h), is followed only
  *   when the first request went to a private address, to the same address, or to another address of the same network.
  * - A redirect does not lead from https to http.
- * - Without a digest nothing tells whether the bytes of another host are the right ones: a redirect to it needs https.
+ * - Without a digest nothing shows whether the bytes of another host are right: a redirect to it needs https.
  *
  * libcurl asks the guard before it opens a connection, with the address that it is going to use, and again before it
  * sends a request, since a connection may be open already. Behind a proxy the address is that of the proxy, which then

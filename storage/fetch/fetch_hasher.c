@@ -67,7 +67,7 @@ static bool wait_for_bytes(struct td_fetch_hasher *hasher, uint64_t done, struct
     return goes_on;
 }
 
-/* Keeps an empty block for whoever asks for one, or frees it. */
+/* Keeps an empty block for the next request for one, or frees it. */
 static void put_spare(struct td_fetch_hasher *hasher, struct td_fetch_block *block)
 {
     pthread_mutex_lock(&hasher->lock);
@@ -192,7 +192,7 @@ struct td_fetch_block *td_fetch_hasher_block(struct td_fetch_hasher *hasher)
 }
 
 /* Moves the front, and wakes the thread when there is enough to do. The lock is held. */
-static void advance(struct td_fetch_hasher *hasher, uint64_t front)
+static void advance_front(struct td_fetch_hasher *hasher, uint64_t front)
 {
     if (front > hasher->front)
         hasher->front = front;
@@ -203,7 +203,7 @@ static void advance(struct td_fetch_hasher *hasher, uint64_t front)
 void td_fetch_hasher_advance(struct td_fetch_hasher *hasher, uint64_t front)
 {
     pthread_mutex_lock(&hasher->lock);
-    advance(hasher, front);
+    advance_front(hasher, front);
     pthread_mutex_unlock(&hasher->lock);
 }
 
@@ -223,7 +223,7 @@ bool td_fetch_hasher_give(struct td_fetch_hasher *hasher, struct td_fetch_block 
     bool is_taken = is_next && hasher->queue_count < TD_FETCH_HELD_BLOCKS;
     if (is_taken) {
         hasher->queue[(hasher->queue_at + hasher->queue_count++) % TD_FETCH_HELD_BLOCKS] = block;
-        advance(hasher, block->off + block->len);
+        advance_front(hasher, block->off + block->len);
     }
     pthread_mutex_unlock(&hasher->lock);
     return is_taken;

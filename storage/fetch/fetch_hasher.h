@@ -35,7 +35,7 @@ struct td_fetch_sums {
 struct td_fetch_block {
     uint64_t off;      /* in the file */
     size_t len;        /* 0: empty */
-    uint64_t since_ns; /* when the first byte came; for whoever fills the block */
+    uint64_t since_ns; /* when the first byte came; used by the thread that fills the block */
     uint8_t bytes[TD_FETCH_BLOCK_BYTES];
 };
 
@@ -52,7 +52,7 @@ bool td_fetch_hasher_start(int fd, uint64_t size_bytes, bool git_sha1, struct td
 /* Returns an empty block, which the caller frees unless it gives it away; NULL when out of memory. */
 struct td_fetch_block *td_fetch_hasher_block(struct td_fetch_hasher *hasher);
 
-/* Tells the thread that all before `front` is in the file. A smaller one than before is ignored. */
+/* Informs the thread that all bytes before `front` are in the file. A smaller `front` than before is ignored. */
 void td_fetch_hasher_advance(struct td_fetch_hasher *hasher, uint64_t front);
 
 /* Gives a block away that is in the file, and so moves the front to its end. Where too many wait, and the thread is at

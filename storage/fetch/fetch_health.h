@@ -1,5 +1,5 @@
-/* Which of a client's servers to ask, when to ask one again that has failed, and when to give up: for one file, or one
- * small answer. The caller tells the time (td_clock_ns). */
+/* Decides which of a client's servers to ask, when to retry a server that has failed, and when to give up: for one
+ * file, or one small answer. The caller passes the time (td_clock_ns). */
 #ifndef TD_STORAGE_FETCH_FETCH_HEALTH_H
 #define TD_STORAGE_FETCH_FETCH_HEALTH_H
 
@@ -36,17 +36,17 @@ struct td_fetch_health {
  * failed. */
 void td_fetch_health_init(struct td_fetch_health *health, const struct td_fetch_client *client, uint64_t now_ns);
 
-/* Notes that a server has done what was asked, at least a good part. */
+/* Records that a server has done what was asked, at least a good part. */
 void td_fetch_health_progress(struct td_fetch_health *health, size_t server, uint64_t now_ns);
 
-/* Notes a failure that may pass, with its answer, as far as it came. The server is asked again after a backoff, or as
- * the answer's Retry-After says; 429 with that, and 503 of a server that is no tensord, are remembered for other files,
- * too, unless they came after a redirect. Several connections that fail at once count as one failure. Returns the time
- * to wait in ns; 0, and the server is not asked again, when retry_for_ns is 0. */
+/* Records a failure after which a retry may help, with its answer, as far as it came. The server is asked again after a
+ * backoff, or as the answer's Retry-After says; 429 with that, and 503 of a server that is not a tensord, are
+ * remembered for other files, too, unless they came after a redirect. Several connections that fail at once count as
+ * one failure. Returns the time to wait in ns; 0, and the server is not asked again, when retry_for_ns is 0. */
 uint64_t td_fetch_health_failed(struct td_fetch_health *health, size_t server, const struct td_fetch_answer *answer,
                                 uint64_t now_ns, const struct td_error *why);
 
-/* Notes a failure that stays: the server is not asked again. */
+/* Records a final failure: the server is not asked again. */
 void td_fetch_health_exclude(struct td_fetch_health *health, size_t server, uint64_t now_ns,
                              const struct td_error *why);
 
@@ -59,8 +59,8 @@ bool td_fetch_health_may(const struct td_fetch_health *health, size_t server, ui
 /* Returns the time (td_clock_ns) at which the next server may be asked; UINT64_MAX: none is left. */
 uint64_t td_fetch_health_due_ns(const struct td_fetch_health *health);
 
-/* Returns whether it is no use to go on, and then sets the error: no server is left, or all have failed and none may be
- * asked before retry_for_ns without progress are over. Call it when nothing is under way. */
+/* Returns whether to give up, and then sets the error: no server remains, or all have failed and no server may be asked
+ * before retry_for_ns have passed without progress. Call it when no request is running. */
 bool td_fetch_health_is_over(const struct td_fetch_health *health, uint64_t now_ns, struct td_error *err);
 
 #endif

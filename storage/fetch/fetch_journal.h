@@ -1,5 +1,5 @@
-/* The journal of a file that is being fetched: which pieces of it are on disk. A journal lies beside the unfinished
- * file. It begins with a head, which says what the file is to be; a bit for each piece follows. A piece's bit is
+/* The journal of a file that is being fetched: the pieces of the file that are on disk. A journal is beside the
+ * unfinished file. It begins with a head, which describes the file; a bit for each piece follows. A piece's bit is
  * written after the piece, so after a kill at any moment all pieces with a bit are there. After a crash of the machine
  * that order is not certain; therefore the head has the machine's boot id, and a file is not resumed after another boot
  * while its digest is not known. Pure: bytes in, bytes out. */
@@ -35,12 +35,12 @@ uint64_t td_fetch_journal_bytes(uint64_t size_bytes);
 /* Writes the head. */
 void td_fetch_journal_write(const struct td_fetch_journal *journal, uint8_t head[TD_FETCH_JOURNAL_HEAD_BYTES]);
 
-/* Reads a head. Returns false for bytes that td_fetch_journal_write has not written: a checksum tells. */
+/* Reads a head. Returns false for bytes that td_fetch_journal_write has not written, by a checksum. */
 bool td_fetch_journal_read(const uint8_t head[TD_FETCH_JOURNAL_HEAD_BYTES], struct td_fetch_journal *journal);
 
-/* Returns whether a file that is to be `wanted` can go on from what a journal describes: size and digest are equal, or
- * the digest was not known then, and decides at the end; or, while it is not known, size, entity tag (unless that of
- * `wanted` is empty: not known yet) and boot. */
+/* Returns whether the fetch of the file `wanted` can resume from the file that a journal describes: size and digest are
+ * equal, or the digest was not known then, and decides at the end; or, while it is not known, size, entity tag (unless
+ * that of `wanted` is empty: not known yet) and boot. */
 bool td_fetch_journal_fits(const struct td_fetch_journal *found, const struct td_fetch_journal *wanted);
 
 #endif

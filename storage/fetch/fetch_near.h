@@ -1,4 +1,4 @@
-/* Tells whether an address, even a public one, belongs to this host or to a network that this host is connected to. A
+/* Checks whether an address, even a public one, belongs to this host or to a network that this host is connected to. A
  * virtual machine may have services at its public address that are meant for itself or its network only. Each call asks
  * the kernel again, since addresses change. */
 #ifndef TD_STORAGE_FETCH_FETCH_NEAR_H

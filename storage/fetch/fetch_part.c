@@ -69,7 +69,7 @@ bool td_fetch_part_look(const struct td_fetch_part *part, const struct td_cancel
     return why.code != TD_CONFLICT || td_error_copy(err, &why);
 }
 
-/* Tells that the unfinished file is open, and begins to hash it. */
+/* Reports that the unfinished file is open, and begins to hash it. */
 static bool open_part(struct td_fetch_part *part, struct td_error *err)
 {
     const struct td_fetch_events *events = part->events;
@@ -86,8 +86,8 @@ bool td_fetch_part_begin(struct td_fetch_part *part, struct td_error *err)
     return td_fetch_target_begin(&part->target, &journal, err) && open_part(part, err);
 }
 
-/* Tells of the pieces that an earlier process has fetched. */
-static void tell_resumed(struct td_fetch_part *part)
+/* Reports the pieces that an earlier process has fetched. */
+static void report_resumed(struct td_fetch_part *part)
 {
     const struct td_fetch_events *events = part->events;
     uint64_t size_bytes = part->expected->size_bytes;
@@ -118,7 +118,7 @@ bool td_fetch_part_prepare(struct td_fetch_part *part, uint64_t span_bytes, stru
     memcpy(part->etag, found.etag, sizeof part->etag);
     if (!open_part(part, err))
         return false;
-    tell_resumed(part);
+    report_resumed(part);
     td_fetch_hasher_advance(part->hasher, td_fetch_spans_front(&part->spans));
     return true;
 }
@@ -161,7 +161,7 @@ void td_fetch_part_close(struct td_fetch_part *part)
 
 /* ---- blocks -------------------------------------------------------------------------------------------- */
 
-/* Puts the connection's block into the file, and gives it to the hasher if that goes on there. */
+/* Writes the connection's block to the file, and gives it to the hasher if the hasher continues there. */
 static bool write_block(struct td_fetch_part *part, size_t connection, struct td_error *err)
 {
     struct td_fetch_block *block = part->blocks[connection];
@@ -187,7 +187,7 @@ static bool write_block(struct td_fetch_part *part, size_t connection, struct td
 }
 
 /* Returns how many bytes the connection has in its block. */
-static size_t held(const struct td_fetch_part *part, size_t connection)
+static size_t held_bytes(const struct td_fetch_part *part, size_t connection)
 {
     return part->blocks[connection] == NULL ? 0 : part->blocks[connection]->len;
 }
@@ -195,12 +195,12 @@ static size_t held(const struct td_fetch_part *part, size_t connection)
 uint64_t td_fetch_part_room(const struct td_fetch_part *part, size_t connection)
 {
     const struct td_fetch_span *span = &part->spans.open[connection];
-    return span->end - span->at - held(part, connection);
+    return span->end - span->at - held_bytes(part, connection);
 }
 
 /* Copies bytes to the connection's block, which ends where a multiple of its size is in the file, so that whole pages
  * and pieces are written. Returns their number; 0: out of memory. */
-static size_t fill(struct td_fetch_part *part, size_t connection, const char *bytes, size_t len, uint64_t now_ns)
+static size_t fill_block(struct td_fetch_part *part, size_t connection, const char *bytes, size_t len, uint64_t now_ns)
 {
     struct td_fetch_block *block = part->blocks[connection];
     if (block == NULL)
@@ -222,7 +222,7 @@ bool td_fetch_part_take(struct td_fetch_part *part, size_t connection, const cha
                         struct td_error *err)
 {
     while (len > 0) {
-        size_t taken = fill(part, connection, bytes, len, now_ns);
+        size_t taken = fill_block(part, connection, bytes, len, now_ns);
         if (taken == 0)
             return td_error_no_memory(err);
         bytes += taken;
@@ -239,7 +239,7 @@ bool td_fetch_part_flush(struct td_fetch_part *part, uint64_t now_ns, uint64_t *
 {
     *due_ns = UINT64_MAX;
     for (size_t i = 0; i < part->connection_count; i++) {
-        if (held(part, i) == 0)
+        if (held_bytes(part, i) == 0)
             continue;
         uint64_t due = part->blocks[i]->since_ns + TD_FETCH_BLOCK_NS;
         if (due <= now_ns && !write_block(part, i, err))
@@ -250,12 +250,12 @@ bool td_fetch_part_flush(struct td_fetch_part *part, uint64_t now_ns, uint64_t *
     return true;
 }
 
-uint64_t td_fetch_part_give_back(struct td_fetch_part *part, size_t connection, struct td_error *err)
+uint64_t td_fetch_part_end_span(struct td_fetch_part *part, size_t connection, struct td_error *err)
 {
     const struct td_fetch_span *span = &part->spans.open[connection];
-    if (held(part, connection) > 0)
+    if (held_bytes(part, connection) > 0)
         (void)write_block(part, connection, err);
     uint64_t left = span->end - span->at;
-    td_fetch_spans_give_back(&part->spans, connection);
+    td_fetch_spans_return(&part->spans, connection);
     return left;
 }

@@ -28,11 +28,11 @@ struct td_fetch_events {
     /* Bytes are in the file, in any order, each once; first those of an earlier process (`resumed`). Their digest is
      * not known before td_fetch_file returns. */
     void (*arrived)(void *context, uint64_t off, uint64_t len, bool resumed);
-    /* Bytes are waited for from now on, or not any more: those that are there already are looked at before and after.
+    /* The fetch waits for bytes from now on, or no longer; before and after it examines the bytes that it has.
      */
     void (*waits)(void *context, bool is_waiting);
-    /* All that has arrived was wrong, and the file begins anew: in another file, so that readers of the old descriptor
-     * do not see bytes change. */
+    /* All bytes so far were wrong, and the fetch starts over in another file, so that readers of the old descriptor do
+     * not see bytes change. */
     void (*discarded)(void *context);
     void *context;
 };
@@ -78,13 +78,13 @@ uint64_t td_fetch_part_room(const struct td_fetch_part *part, size_t connection)
 bool td_fetch_part_take(struct td_fetch_part *part, size_t connection, const char *bytes, size_t len, uint64_t now_ns,
                         struct td_error *err);
 
-/* Writes what has been in a block for TD_FETCH_BLOCK_NS, and sets *due_ns to when the next block must be written;
+/* Writes the blocks that are older than TD_FETCH_BLOCK_NS, and sets *due_ns to when the next block must be written;
  * UINT64_MAX: all are empty. Errors: as td_fetch_target_write. */
 bool td_fetch_part_flush(struct td_fetch_part *part, uint64_t now_ns, uint64_t *due_ns, struct td_error *err);
 
-/* Writes what the connection has in its block, and ends its span. Returns how many bytes of the span are missing.
- * Errors: as td_fetch_target_write; the span is given back nonetheless. */
-uint64_t td_fetch_part_give_back(struct td_fetch_part *part, size_t connection, struct td_error *err);
+/* Writes the connection's block, and ends its span. Returns how many bytes of the span are missing. Errors: as
+ * td_fetch_target_write; the span is returned nonetheless. */
+uint64_t td_fetch_part_end_span(struct td_fetch_part *part, size_t connection, struct td_error *err);
 
 /* Waits for the digests of the complete file. Errors: as td_fetch_hasher_wait. */
 bool td_fetch_part_sums(struct td_fetch_part *part, const struct td_cancel *cancel, struct td_fetch_sums *sums,
@@ -93,7 +93,7 @@ bool td_fetch_part_sums(struct td_fetch_part *part, const struct td_cancel *canc
 /* Forgets all that has arrived; td_fetch_part_prepare may follow. Errors: as td_fetch_target_lock. */
 bool td_fetch_part_forget(struct td_fetch_part *part, const struct td_cancel *cancel, struct td_error *err);
 
-/* Closes and unlocks. What was written stays, to be resumed; what is in blocks is lost. */
+/* Closes and unlocks. Written bytes stay, to be resumed; bytes in blocks are lost. */
 void td_fetch_part_close(struct td_fetch_part *part);
 
 #endif

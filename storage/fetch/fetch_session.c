@@ -77,24 +77,25 @@ const struct td_cancel *td_fetch_session_cancel(const struct td_fetch_session *s
     return session->cancel;
 }
 
-void td_fetch_session_tell(const struct td_fetch_session *session, const char *format, ...)
+void td_fetch_session_report(const struct td_fetch_session *session, const char *format, ...)
 {
     char text[TD_ERROR_MESSAGE_BYTES + 64];
     va_list args;
-    if (session->notes == NULL || session->notes->tell == NULL)
+    if (session->notes == NULL || session->notes->report == NULL)
         return;
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    session->notes->tell(session->notes->context, text);
+    session->notes->report(session->notes->context, text);
 }
 
-void td_fetch_session_tell_failure(const struct td_fetch_session *session, const struct td_error *why, uint64_t wait_ns)
+void td_fetch_session_report_failure(const struct td_fetch_session *session, const struct td_error *why,
+                                     uint64_t wait_ns)
 {
     if (wait_ns == 0)
-        td_fetch_session_tell(session, "%s; this server is not asked for it again", why->message);
+        td_fetch_session_report(session, "%s; this server is not asked for it again", why->message);
     else
-        td_fetch_session_tell(session, "%s; next try in %.1f s", why->message, (double)wait_ns / 1e9);
+        td_fetch_session_report(session, "%s; next try in %.1f s", why->message, (double)wait_ns / 1e9);
 }
 
 void td_fetch_session_end_at(struct td_fetch_session *session, uint64_t until_ns)
@@ -144,7 +145,8 @@ static long answer_ms(const struct td_fetch_session *session)
     return left_ms < SMALL_ANSWER_MS ? (long)left_ms : SMALL_ANSWER_MS;
 }
 
-static bool prepare(struct td_fetch_session *session, size_t server, const char *path, struct small *small, char *text)
+static bool prepare_small(struct td_fetch_session *session, size_t server, const char *path, struct small *small,
+                          char *text)
 {
     if (session->easy == NULL)
         session->easy = td_fetch_client_handle(session->client, server, path, &session->guard);
@@ -163,15 +165,15 @@ static bool prepare(struct td_fetch_session *session, size_t server, const char 
 }
 
 /* Asks one server once. */
-static bool ask(struct td_fetch_session *session, size_t server, const char *path, size_t max_bytes,
-                struct td_fetch_answer *answer, struct td_buffer *body, struct td_error *err)
+static bool ask_server(struct td_fetch_session *session, size_t server, const char *path, size_t max_bytes,
+                       struct td_fetch_answer *answer, struct td_buffer *body, struct td_error *err)
 {
     const char *url = td_fetch_client_url(session->client, server);
     char text[CURL_ERROR_SIZE] = "";
     struct small small = {.session = session, .answer = answer, .body = body, .max_bytes = max_bytes};
     td_fetch_answer_init(answer);
     td_buffer_clear(body);
-    if (!prepare(session, server, path, &small, text))
+    if (!prepare_small(session, server, path, &small, text))
         return td_error_no_memory(err);
     CURLcode code = curl_easy_perform(session->easy);
     (void)curl_easy_setopt(session->easy, CURLOPT_ERRORBUFFER, NULL);
@@ -198,7 +200,7 @@ static bool ask(struct td_fetch_session *session, size_t server, const char *pat
 }
 
 /* Chooses the server that may be asked first, from `first` on: one that may be asked now, else the next one. */
-static size_t choose(const struct td_fetch_health *health, size_t first)
+static size_t choose_first(const struct td_fetch_health *health, size_t first)
 {
     size_t best = first;
     uint64_t now = td_clock_ns();
@@ -228,7 +230,7 @@ static bool wait_until(const struct td_fetch_session *session, uint64_t until_ns
     return !td_cancel_is_asked(session->cancel);
 }
 
-/* Notes the failure, and tells when the server is asked again. */
+/* Records the failure, and reports when the server is asked again. */
 static void note_failure(const struct td_fetch_session *session, struct td_fetch_health *health, size_t server,
                          const struct td_fetch_answer *answer, const struct td_error *why)
 {
@@ -239,7 +241,7 @@ static void note_failure(const struct td_fetch_session *session, struct td_fetch
     uint64_t wait_ns = td_fetch_health_failed(health, server, answer, td_clock_ns(), why);
     struct td_error ignored = TD_ERROR_INIT;
     if (!td_fetch_health_is_over(health, td_clock_ns(), &ignored))
-        td_fetch_session_tell_failure(session, why, wait_ns);
+        td_fetch_session_report_failure(session, why, wait_ns);
 }
 
 bool td_fetch_session_get(struct td_fetch_session *session, const char *path, size_t max_bytes, bool only,
@@ -254,12 +256,12 @@ bool td_fetch_session_get(struct td_fetch_session *session, const char *path, si
             td_fetch_health_leave_out(&health, i);
     while (!td_fetch_health_is_over(&health, td_clock_ns(), err)) {
         struct td_error why = TD_ERROR_INIT;
-        *server = choose(&health, first);
+        *server = choose_first(&health, first);
         uint64_t due_ns = health.servers[*server].due_ns;
         if (!wait_until(session, due_ns < session->until_ns ? due_ns : session->until_ns))
             return td_error_set(err, TD_CONFLICT, "stopped while %s was to be asked again",
                                 td_fetch_client_url(session->client, *server));
-        if (ask(session, *server, path, max_bytes, answer, body, &why))
+        if (ask_server(session, *server, path, max_bytes, answer, body, &why))
             return true;
         if (why.code == TD_CONFLICT || why.code == TD_RESOURCE_EXHAUSTED)
             return td_error_copy(err, &why);

@@ -13,10 +13,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Tells a person, in one line without a line feed, what happens and why: a server that failed and is asked again.
+/* Reports to a person, in one line without a line feed, what happens and why: a server that failed and is asked again.
  * Called by the session's thread. */
 struct td_fetch_notes {
-    void (*tell)(void *context, const char *text);
+    void (*report)(void *context, const char *text);
     void *context;
 };
 
@@ -31,11 +31,11 @@ bool td_fetch_session_create(const struct td_fetch_client *client, const struct 
 void td_fetch_session_destroy(struct td_fetch_session *session);
 
 /* Gets a small answer: GET of `path` (with its query, percent-encoded, beginning with '/') from the servers in turn
- * until one answers with a status that does not pass; failures are tried again for retry_for_ns, with backoff. Sets
- * `body` to the body, *answer and *server. A status of 400 and above is no error, and its body is not kept. *server:
- * from this one alone (`only`), else begin with it. Errors: TD_UNAVAILABLE when no server answered in time (the message
- * says why, of the last one), TD_FAILED_PRECONDITION for a body of more than max_bytes, TD_PERMISSION_DENIED for a
- * certificate that is not trusted, TD_RESOURCE_EXHAUSTED; TD_CONFLICT when cancelled. */
+ * until one answers with a final status; failures are retried for retry_for_ns, with backoff. Sets `body` to the body,
+ * *answer and *server. A status of 400 and above is no error, and its body is not kept. *server: from this one alone
+ * (`only`), else begin with it. Errors: TD_UNAVAILABLE when no server answered in time (the message says why, of the
+ * last one), TD_FAILED_PRECONDITION for a body of more than max_bytes, TD_PERMISSION_DENIED for a certificate that is
+ * not trusted, TD_RESOURCE_EXHAUSTED; TD_CONFLICT when cancelled. */
 bool td_fetch_session_get(struct td_fetch_session *session, const char *path, size_t max_bytes, bool only,
                           size_t *server, struct td_fetch_answer *answer, struct td_buffer *body, struct td_error *err);
 
@@ -46,15 +46,16 @@ void td_fetch_session_end_at(struct td_fetch_session *session, uint64_t until_ns
 /* Leaves servers out of the small answers that follow: those of left_out[i], which is borrowed. NULL: none. */
 void td_fetch_session_leave_out(struct td_fetch_session *session, const bool *left_out);
 
-/* For fetch_file alone: the client, the multi handle of libcurl (CURLM *), and what was given at the start. */
+/* For fetch_file alone: the client, the multi handle of libcurl (CURLM *), and the arguments of
+ * td_fetch_session_create. */
 const struct td_fetch_client *td_fetch_session_client(const struct td_fetch_session *session);
 void *td_fetch_session_multi(const struct td_fetch_session *session);
 const struct td_cancel *td_fetch_session_cancel(const struct td_fetch_session *session);
-void td_fetch_session_tell(const struct td_fetch_session *session, const char *format, ...)
+void td_fetch_session_report(const struct td_fetch_session *session, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Tells why a server failed, and when it is asked again: in wait_ns; 0: not for this file or answer. */
-void td_fetch_session_tell_failure(const struct td_fetch_session *session, const struct td_error *why,
-                                   uint64_t wait_ns);
+/* Reports why a server failed, and when it is asked again: in wait_ns; 0: not for this file or answer. */
+void td_fetch_session_report_failure(const struct td_fetch_session *session, const struct td_error *why,
+                                     uint64_t wait_ns);
 
 #endif

@@ -32,8 +32,8 @@ bool td_fetch_spans_init(struct td_fetch_spans *spans, uint64_t size_bytes, cons
     spans->open_count = connections;
     spans->bits = calloc(bit_bytes + 1, 1);
     spans->open = calloc(connections, sizeof *spans->open);
-    spans->left = calloc(connections, sizeof *spans->left);
-    if (spans->bits == NULL || spans->open == NULL || spans->left == NULL) {
+    spans->returned = calloc(connections, sizeof *spans->returned);
+    if (spans->bits == NULL || spans->open == NULL || spans->returned == NULL) {
         td_fetch_spans_fini(spans);
         return td_error_no_memory(err);
     }
@@ -47,7 +47,7 @@ void td_fetch_spans_fini(struct td_fetch_spans *spans)
 {
     free(spans->bits);
     free(spans->open);
-    free(spans->left);
+    free(spans->returned);
     memset(spans, 0, sizeof *spans);
 }
 
@@ -100,7 +100,7 @@ static bool give_next(struct td_fetch_spans *spans, struct td_fetch_span *span)
 }
 
 /* Takes the second half of the longest span that is under way. */
-static bool steal(struct td_fetch_spans *spans, struct td_fetch_span *span)
+static bool steal_half(struct td_fetch_spans *spans, struct td_fetch_span *span)
 {
     struct td_fetch_span *longest = NULL;
     for (size_t i = 0; i < spans->open_count; i++) {
@@ -116,25 +116,25 @@ static bool steal(struct td_fetch_spans *spans, struct td_fetch_span *span)
     return true;
 }
 
-/* Takes the span that was given back and is nearest to the front. */
-static bool take_left(struct td_fetch_spans *spans, struct td_fetch_span *span)
+/* Takes the returned span that is nearest to the front. */
+static bool take_returned(struct td_fetch_spans *spans, struct td_fetch_span *span)
 {
     size_t best = 0;
-    if (spans->left_count == 0)
+    if (spans->returned_count == 0)
         return false;
-    for (size_t i = 1; i < spans->left_count; i++)
-        if (spans->left[i].at < spans->left[best].at)
+    for (size_t i = 1; i < spans->returned_count; i++)
+        if (spans->returned[i].at < spans->returned[best].at)
             best = i;
-    *span = spans->left[best];
+    *span = spans->returned[best];
     span->is_open = true;
-    spans->left[best] = spans->left[--spans->left_count];
+    spans->returned[best] = spans->returned[--spans->returned_count];
     return true;
 }
 
 bool td_fetch_spans_give(struct td_fetch_spans *spans, size_t connection)
 {
     struct td_fetch_span *span = &spans->open[connection];
-    return take_left(spans, span) || give_next(spans, span) || steal(spans, span);
+    return take_returned(spans, span) || give_next(spans, span) || steal_half(spans, span);
 }
 
 void td_fetch_spans_extend(struct td_fetch_spans *spans, size_t connection)
@@ -160,11 +160,11 @@ void td_fetch_spans_arrived(struct td_fetch_spans *spans, size_t connection, uin
     pass_pieces(spans);
 }
 
-void td_fetch_spans_give_back(struct td_fetch_spans *spans, size_t connection)
+void td_fetch_spans_return(struct td_fetch_spans *spans, size_t connection)
 {
     struct td_fetch_span *span = &spans->open[connection];
     if (span->is_open && span->at < span->end)
-        spans->left[spans->left_count++] = *span;
+        spans->returned[spans->returned_count++] = *span;
     *span = (struct td_fetch_span){0};
 }
 
@@ -179,7 +179,7 @@ uint64_t td_fetch_spans_front(const struct td_fetch_spans *spans)
     uint64_t front = piece_begin(spans, spans->front_piece);
     for (size_t i = 0; i < spans->open_count; i++)
         front = front_in(spans, &spans->open[i], front);
-    for (size_t i = 0; i < spans->left_count; i++)
-        front = front_in(spans, &spans->left[i], front);
+    for (size_t i = 0; i < spans->returned_count; i++)
+        front = front_in(spans, &spans->returned[i], front);
     return front;
 }

@@ -1,7 +1,7 @@
-/* Which bytes of a file are missing, and who fetches them. Spans are given out in order from the front, and smaller
- * ones towards the end when there are several connections. When nothing is left to give, a connection without work
- * takes the second half of the longest span that is under way, so one slow server does not hold up the end. Pure; one
- * thread. */
+/* The bytes of a file that are missing, and the connections that fetch them. Spans are given out in order from the
+ * front, and smaller ones towards the end when there are several connections. When nothing is left to give, a
+ * connection without work takes the second half of the longest span that is under way, so one slow server does not hold
+ * up the end. Pure; one thread. */
 #ifndef TD_STORAGE_FETCH_FETCH_SPANS_H
 #define TD_STORAGE_FETCH_FETCH_SPANS_H
 
@@ -33,12 +33,12 @@ struct td_fetch_spans {
     uint64_t front_piece;       /* all pieces before it are on disk */
     struct td_fetch_span *open; /* one for each connection; owned */
     size_t open_count;
-    struct td_fetch_span *left; /* given back unfinished; owned */
-    size_t left_count;
+    struct td_fetch_span *returned; /* ended unfinished; owned */
+    size_t returned_count;
 };
 
-/* Initialises for a file of which the pieces in `bits` (td_fetch_piece_count bits, copied; NULL: none) are on disk, and
- * so many connections. Errors: TD_RESOURCE_EXHAUSTED; nothing is then to be freed. */
+/* Initialises for so many connections, and for a file with the pieces in `bits` (td_fetch_piece_count bits, copied;
+ * NULL: none) on disk. Errors: TD_RESOURCE_EXHAUSTED; nothing is then to be freed. */
 bool td_fetch_spans_init(struct td_fetch_spans *spans, uint64_t size_bytes, const uint8_t *bits, size_t connections,
                          uint64_t span_bytes, struct td_error *err);
 void td_fetch_spans_fini(struct td_fetch_spans *spans);
@@ -54,13 +54,13 @@ bool td_fetch_spans_give(struct td_fetch_spans *spans, size_t connection);
  * one that was given out: for a server that sends the whole file whatever it is asked for. */
 void td_fetch_spans_extend(struct td_fetch_spans *spans, size_t connection);
 
-/* Notes that the next len bytes of the connection's span are on disk. len is at most what is left of the span. Sets
+/* Records that the next len bytes of the connection's span are on disk. len is at most what is left of the span. Sets
  * [*first, *end) to the pieces that are complete now, whose bits are set; *first == *end: none. */
 void td_fetch_spans_arrived(struct td_fetch_spans *spans, size_t connection, uint64_t len, uint64_t *first,
                             uint64_t *end);
 
-/* Ends the connection's span. What is left of it will be given out before anything else. */
-void td_fetch_spans_give_back(struct td_fetch_spans *spans, size_t connection);
+/* Ends the connection's span. The rest of it will be given out before anything else. */
+void td_fetch_spans_return(struct td_fetch_spans *spans, size_t connection);
 
 /* Returns the place in the file before which all is on disk; size_bytes: the file is complete. */
 uint64_t td_fetch_spans_front(const struct td_fetch_spans *spans);

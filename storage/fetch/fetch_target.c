@@ -21,7 +21,7 @@
 enum { LOCK_POLL_NS = 50 * 1000 * 1000 };
 
 /* Sets the error for a failed call; a disk without room is TD_RESOURCE_EXHAUSTED. Returns false. */
-static bool failed(int sys, const char *what, const char *name, struct td_error *err)
+static bool fail_call(int sys, const char *what, const char *name, struct td_error *err)
 {
     bool is_full = sys == ENOSPC || sys == EDQUOT || sys == EFBIG || sys == ENOMEM;
     return td_error_sys(err, is_full ? TD_RESOURCE_EXHAUSTED : TD_IO, sys, "cannot %s \"%s\"", what, name);
@@ -75,7 +75,7 @@ static bool make_directory(const struct td_root *root, const char *path, size_t 
         return false;
     bool ok = mkdirat(parent, name, 0777) == 0 || errno == EEXIST;
     if (!ok)
-        (void)failed(errno, "make the directory", name, err);
+        (void)fail_call(errno, "make the directory", name, err);
     (void)close(parent);
     return ok;
 }
@@ -140,7 +140,7 @@ bool td_fetch_target_open(struct td_fetch_target *target, const struct td_root *
     if (name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         return td_error_set(err, TD_INVALID_ARGUMENT, "\"%.200s\" does not end with a file's name", path);
     if (strlen(name) > TD_FETCH_NAME_BYTES || strlen(path) >= PATH_MAX)
-        return td_error_set(err, TD_INVALID_ARGUMENT, "the name \"%.60s...\" has %zu bytes, of which %d are allowed",
+        return td_error_set(err, TD_INVALID_ARGUMENT, "the name \"%.60s...\" has %zu bytes, and at most %d are allowed",
                             name, strlen(name), TD_FETCH_NAME_BYTES);
     (void)snprintf(target->name, sizeof target->name, "%s", name);
     (void)snprintf(target->part_name, sizeof target->part_name, ".%.238s" TD_FETCH_PART_END, name);
@@ -171,7 +171,7 @@ static void refuse_own(int sys, const char *name, struct td_error *err)
     else if (sys == EISDIR)
         (void)td_error_set(err, TD_IO, "\"%s\" is no regular file; remove it", name);
     else
-        (void)failed(sys, "open", name, err);
+        (void)fail_call(sys, "open", name, err);
 }
 
 /* Opens a file of ours, or makes it. A file that has another name, too (a hard link), is not written. Returns a
@@ -224,7 +224,7 @@ bool td_fetch_target_lock(struct td_fetch_target *target, const struct td_cancel
             return false;
         int locked = try_lock(fd);
         if (locked < 0)
-            (void)failed(errno, "lock", target->part_name, err);
+            (void)fail_call(errno, "lock", target->part_name, err);
         else if (locked > 0 && is_still_named(target, fd))
             target->part = fd;
         if (locked < 0 || target->part >= 0) {
@@ -272,8 +272,8 @@ bool td_fetch_target_resume(struct td_fetch_target *target, const struct td_fetc
     int fd = openat(target->directory, target->journal_name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return false;
-    /* The size of the unfinished file tells that this is its journal: one that a killed process has left behind, after
-     * the file got its name, must not speak for the next one. */
+    /* The size of the unfinished file shows that this is its journal. A journal of a killed process, from after the
+     * file got its name, must not count for the next file. */
     *bits = NULL;
     bool ok = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 && (uint64_t)st.st_size == bytes &&
               fstat(target->part, &part) == 0 && (uint64_t)part.st_size == target->size_bytes &&
@@ -291,15 +291,15 @@ bool td_fetch_target_resume(struct td_fetch_target *target, const struct td_fetc
     return true;
 }
 
-/* Returns whether the file lies in memory, where reserving writes zeros to every page. */
+/* Returns whether the file is in memory, where reserving writes zeros to every page. */
 static bool is_in_memory(int fd, struct statfs *fs)
 {
     return fstatfs(fd, fs) == 0 && fs->f_type == TMPFS_MAGIC;
 }
 
-/* Reserves the space, so that a full disk is known now and not after hours. File systems that cannot do that get a file
- * of that length; in memory the room that is left is looked at. */
-static bool reserve(int fd, uint64_t size_bytes)
+/* Reserves the space, so that a full disk is known now and not after hours. File systems that cannot reserve get a file
+ * of that length; for a file in memory, checks the free room instead. */
+static bool reserve_space(int fd, uint64_t size_bytes)
 {
     struct statfs fs;
     if (is_in_memory(fd, &fs)) {
@@ -337,17 +337,17 @@ bool td_fetch_target_begin(struct td_fetch_target *target, const struct td_fetch
         return false;
     /* The journal is worth nothing from here on, until its head is written. */
     if (ftruncate(target->journal, 0) != 0 || ftruncate(target->part, 0) != 0)
-        return failed(errno, "empty", target->part_name, err);
-    if (!reserve(target->part, target->size_bytes)) {
+        return fail_call(errno, "empty", target->part_name, err);
+    if (!reserve_space(target->part, target->size_bytes)) {
         int sys = errno;
-        if (ftruncate(target->part, 0) != 0) /* gives back what could be had */
+        if (ftruncate(target->part, 0) != 0) /* releases the space that was reserved */
             sys = errno;
-        return failed(sys, "reserve the space on disk for", target->name, err);
+        return fail_call(sys, "reserve the space on disk for", target->name, err);
     }
     td_fetch_journal_write(journal, head);
     if (ftruncate(target->journal, (off_t)td_fetch_journal_bytes(target->size_bytes)) != 0 ||
         !write_at(target->journal, head, sizeof head, 0))
-        return failed(errno, "write", target->journal_name, err);
+        return fail_call(errno, "write", target->journal_name, err);
     target->has_begun = true;
     return true;
 }
@@ -355,7 +355,7 @@ bool td_fetch_target_begin(struct td_fetch_target *target, const struct td_fetch
 bool td_fetch_target_write(const struct td_fetch_target *target, uint64_t off, const void *bytes, size_t len,
                            struct td_error *err)
 {
-    return write_at(target->part, bytes, len, off) || failed(errno, "write", target->part_name, err);
+    return write_at(target->part, bytes, len, off) || fail_call(errno, "write", target->part_name, err);
 }
 
 bool td_fetch_target_note(const struct td_fetch_target *target, const uint8_t *bits, uint64_t first, uint64_t end,
@@ -364,7 +364,7 @@ bool td_fetch_target_note(const struct td_fetch_target *target, const uint8_t *b
     uint64_t from = first / 8;
     size_t len = (size_t)((end - 1) / 8 - from + 1);
     return write_at(target->journal, bits + from, len, TD_FETCH_JOURNAL_HEAD_BYTES + from) ||
-           failed(errno, "write", target->journal_name, err);
+           fail_call(errno, "write", target->journal_name, err);
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
@@ -372,9 +372,9 @@ bool td_fetch_target_note(const struct td_fetch_target *target, const uint8_t *b
 bool td_fetch_target_finish(struct td_fetch_target *target, struct td_error *err)
 {
     if (ftruncate(target->part, (off_t)target->size_bytes) != 0 || fsync(target->part) != 0)
-        return failed(errno, "write", target->part_name, err);
+        return fail_call(errno, "write", target->part_name, err);
     if (renameat(target->directory, target->part_name, target->directory, target->name) != 0)
-        return failed(errno, "rename the finished file to", target->name, err);
+        return fail_call(errno, "rename the finished file to", target->name, err);
     (void)unlinkat(target->directory, target->journal_name, 0);
     (void)fsync(target->directory); /* some file systems cannot; the name is then as durable as they make it */
     target->has_begun = true;       /* nothing is left to remove */

@@ -50,16 +50,16 @@ bool td_fetch_target_lock(struct td_fetch_target *target, const struct td_cancel
  * of the right size; else -1. Call with the lock held. */
 int td_fetch_target_open_finished(const struct td_fetch_target *target);
 
-/* Reads the journal. Returns false when there is none that fits `wanted`: then begin. Else sets *found and *bits to new
- * memory with a bit for each piece, which the caller frees, and will write to this journal. */
+/* Reads the journal. Returns false without a journal that fits `wanted`: then begin. Else sets *found, and *bits to new
+ * memory with a bit for each piece, which the caller frees; td_fetch_target_note then writes to this journal. */
 bool td_fetch_target_resume(struct td_fetch_target *target, const struct td_fetch_journal *wanted,
                             struct td_fetch_journal *found, uint8_t **bits);
 
-/* Checks, before memory is spent on a file that is to begin anew, that its file system has room for it; what the
- * unfinished file has counts as room. Errors: TD_RESOURCE_EXHAUSTED with sys ENOSPC and both numbers. */
+/* Checks, before memory is spent on a file that is to start over, that its file system has room for it; the bytes of
+ * the unfinished file count as room. Errors: TD_RESOURCE_EXHAUSTED with sys ENOSPC and both numbers. */
 bool td_fetch_target_check_room(const struct td_fetch_target *target, struct td_error *err);
 
-/* Begins anew: empties the unfinished file, reserves its space on disk, and writes a journal without pieces. Errors:
+/* Starts over: empties the unfinished file, reserves its space on disk, and writes a journal without pieces. Errors:
  * TD_RESOURCE_EXHAUSTED with sys ENOSPC, EDQUOT or EFBIG when the disk has no room, TD_IO. */
 bool td_fetch_target_begin(struct td_fetch_target *target, const struct td_fetch_journal *journal,
                            struct td_error *err);

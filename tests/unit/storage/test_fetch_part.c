@@ -92,7 +92,7 @@ static void step(struct world *w)
     if (room == 0 || random_next(&w->random) % 64 == 0) {
         uint64_t end = span->end;
         uint64_t at = end - room;
-        assert_int_equal(td_fetch_part_give_back(part, c, NULL), room); /* nothing of the block is lost */
+        assert_int_equal(td_fetch_part_end_span(part, c, NULL), room); /* nothing of the block is lost */
         assert_true(room == 0 || w->is_told[at] == 0);
         return;
     }

@@ -77,7 +77,7 @@ static void run(uint64_t seed, uint64_t size_bytes, uint64_t span_bytes)
         else if (random_next(&m.random) % 8 == 0)
             td_fetch_spans_extend(&m.spans, c);
         else if (span->at == span->end || random_next(&m.random) % 8 == 0)
-            td_fetch_spans_give_back(&m.spans, c);
+            td_fetch_spans_return(&m.spans, c);
         else
             arrive(&m, c);
         check(&m);
@@ -105,8 +105,8 @@ static void spans_come_from_the_front(void **state)
     assert_true(td_fetch_spans_give(&spans, 0) && td_fetch_spans_give(&spans, 1) && td_fetch_spans_give(&spans, 2));
     assert_true(spans.open[0].at == 0 && spans.open[0].end == 4 * PIECE);
     assert_true(spans.open[1].at == 4 * PIECE && spans.open[2].at == 8 * PIECE && spans.open[2].end == 10 * PIECE);
-    td_fetch_spans_give_back(&spans, 0);
-    td_fetch_spans_give_back(&spans, 2);
+    td_fetch_spans_return(&spans, 0);
+    td_fetch_spans_return(&spans, 2);
     assert_true(td_fetch_spans_give(&spans, 2)); /* the returned span, first */
     assert_int_equal(spans.open[2].at, 0);
     td_fetch_spans_fini(&spans);
