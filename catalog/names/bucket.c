@@ -275,7 +275,8 @@ static void describe(const struct builder *b, struct bucket_list *list, const st
     for (size_t i = 0; i < list->count; i++) {
         struct td_bucket *bucket = &list->items[i];
         bucket->runs = bucket->is_local ? b->local.items : runs;
-        runs += bucket->is_local ? 0 : bucket->run_count;
+        if (!bucket->is_local) /* else runs may be NULL */
+            runs += bucket->run_count;
         for (size_t r = 0; r < bucket->run_count; r++) {
             bucket->key_count += bucket->runs[r].count;
             for (size_t k = 0; k < bucket->runs[r].count; k++) {
