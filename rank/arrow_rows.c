@@ -16,7 +16,7 @@ struct making {
     const struct td_split_view *view;
     struct td_split_files files;
     struct td_body *body;
-    const struct td_opened_file *first; /* the file whose schema the stream has */
+    const struct td_opened_file *first; /* the file that gave the stream its schema */
     const struct td_row_index *first_index;
     size_t run_count;
     uint64_t skip;
@@ -83,7 +83,7 @@ static bool append_pieces(struct making *m, const struct run *run, const struct 
     return ok;
 }
 
-/* For the budget of an answer: notes that it does not suffice, and makes no room. */
+/* For the budget of an answer: records that it does not suffice, and makes no room. */
 static bool note_full(void *is_full)
 {
     *(bool *)is_full = true;

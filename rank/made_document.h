@@ -1,6 +1,6 @@
-/* Documents that are made of the state of some files and that clients ask for by the SHA-256 of their bytes, such as
- * the manifests of OCI registries and the configurations that these name. What was made together is kept together, in a
- * store of bounded size (http/lru.h). Immutable once it is in the store; any thread. */
+/* Documents that are built from the state of some files, such as the manifests of OCI registries and the configurations
+ * that these name. Clients ask for them by the SHA-256 of their bytes. Documents that were built together are one entry
+ * of a store of bounded size (http/lru.h). Immutable once it is in the store; any thread. */
 #ifndef TD_RANK_MADE_DOCUMENT_H
 #define TD_RANK_MADE_DOCUMENT_H
 
@@ -28,7 +28,7 @@ struct td_made_virtual {
     struct td_virtual_digest digest;
 };
 
-/* Documents that were made together. The last one names the others. */
+/* Documents that were built together. The last one names the others. */
 struct td_made_documents {
     _Atomic int refs;
     struct td_virtual_revision origin; /* the virtual revision that they are of; kind TD_REVISION_FILES: of none */
@@ -42,7 +42,7 @@ struct td_made_documents {
 /* For a store of struct td_made_documents. */
 extern const struct td_lru_class td_made_documents_class;
 
-/* Returns an empty set with one reference; NULL for want of memory (sets *err). */
+/* Returns an empty set with one reference; NULL when memory is short (sets *err). */
 struct td_made_documents *td_made_documents_create(struct td_error *err);
 
 /* td_made_documents_ref takes a reference for the caller and returns `made`. td_made_documents_unref drops one; the
@@ -55,8 +55,7 @@ void td_made_documents_unref(struct td_made_documents *made);
 bool td_made_documents_add(struct td_made_documents *made, const char *media_type, bool is_manifest,
                            struct td_buffer *text, struct td_error *err);
 
-/* Returns the document with this SHA-256, in hexadecimal, among the manifests or among the others; NULL when there is
- * none. */
+/* Returns the document with this SHA-256, in hexadecimal, among the manifests or among the others; or NULL. */
 const struct td_made_document *td_made_documents_find(const struct td_made_documents *made, bool is_manifest,
                                                       struct td_text sha256);
 

@@ -21,8 +21,8 @@ bool td_rank_digest_find(struct td_virtual_hasher *hasher, const struct td_repo_
                          const struct td_repo_item *item, const struct td_virtual_key *key, bool *is_known,
                          struct td_virtual_digest *out, struct td_error *err);
 
-/* Queues a rank file of the view, whose digest is not known, to be hashed on behalf of a client. Does nothing if the
- * file with this key is in the queue already. The store makes the file if necessary. Errors as td_rank_store_get,
+/* Queues a rank file of the view for hashing on behalf of a client. The file's digest is not known. Does nothing if the
+ * queue already has the file with this key. The store creates the file if necessary. Errors as td_rank_store_get,
  * td_rank_file_append and td_virtual_hasher_begin. */
 bool td_rank_digest_begin(struct td_virtual_hasher *hasher, struct td_rank_store *store,
                           const struct td_repo_view *view, const struct td_repo_item *item,

@@ -67,7 +67,7 @@ bool td_rank_store_former_tag(const struct td_rank_set *set, uint64_t rank, char
  * validator to tag. When several requests need the same file, one of them makes the file and the others wait, at most
  * TD_RANK_WAIT_NS. Errors as td_plan_spec_parse, td_plan_spec_match, td_plan_spec_rank, td_rank_file_create,
  * td_box_file_create and td_model_config_text; TD_RESOURCE_EXHAUSTED when files that are being sent take all memory of
- * the budget, and when the wait is too long. */
+ * the budget, or when the wait is too long. */
 bool td_rank_store_get(struct td_rank_store *store, const struct td_rank_set *set, uint64_t rank,
                        struct td_rank_file **out, char tag[TD_TAG_BYTES], struct td_error *err);
 
@@ -78,7 +78,7 @@ void td_rank_store_trim(size_t planned_bytes);
 /* Makes several files of one set, and matches the rules with the names of tensors only once for all of them. From the
  * first file that has to be made until td_rank_maker_fini, the maker has one of the places. During that time its thread
  * must not wait for another maker. For one thread; store and set are borrowed. All members but planning_ns are private.
- * */
+ */
 struct td_rank_maker {
     struct td_rank_store *store;
     const struct td_rank_set *set;

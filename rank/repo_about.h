@@ -30,7 +30,7 @@ void td_repo_about_init(struct td_repo_about *about, const struct td_repo_view *
  * disk, or NULL. */
 const struct td_checkpoint *td_repo_about_checkpoint(const struct td_repo_about *about, const char *format);
 
-/* Sums the elements of all parts by type, at most TD_SUM_DTYPES of them; returns how many types there are. Sums stop at
+/* Sums the elements of all parts by type, at most TD_SUM_DTYPES of them; returns the number of types. Sums stop at
  * 2^64-1. */
 size_t td_checkpoint_sum_elements(const struct td_checkpoint *checkpoint, struct td_dtype_count counts[TD_SUM_DTYPES],
                                   uint64_t *total);

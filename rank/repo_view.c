@@ -365,7 +365,8 @@ static bool is_rank_file_name(const struct td_repo_view *view, const struct td_m
     return view->kind == TD_REVISION_RANK ? *rank == view->rank : *rank < view->name.tp_size;
 }
 
-/* Sets *rank to the rank whose file of this model is at this path. Returns false when the path is not a rank file's. */
+/* Sets *rank to the rank that has its file of this model at this path. Returns false when the path is not a rank
+ * file's. */
 static bool find_rank_file(const struct td_repo_view *view, const struct td_model *model, struct td_text path,
                            uint64_t *rank)
 {

@@ -62,7 +62,7 @@ bool td_repo_view_list_rank_files(const struct td_repo_view *view, struct td_are
  * replaces none. */
 bool td_repo_view_fits(const struct td_repo_view *view);
 
-/* The models whose files are in a view: those in its directory or below. Borrowed from the snapshot. All members are
+/* The models with files in a view: those in its directory or below. Borrowed from the snapshot. All members are
  * private. */
 struct td_repo_models {
     const struct td_model
@@ -104,7 +104,7 @@ bool td_repo_view_find(const struct td_repo_view *view, struct td_text path, str
 bool td_repo_view_refuse(const struct td_repo_view *view, const struct td_model *model, const struct td_error *why,
                          struct td_error *err);
 
-/* Returns the rank files of a model of the view, of whose checkpoint they are made. Borrows the view. */
+/* Returns the set of rank files that the view makes of this model's checkpoint. Borrows the view. */
 struct td_rank_set td_repo_view_rank_set(const struct td_repo_view *view, const struct td_model *model);
 
 /* Describes many items of a view. An engine's rules are matched once for consecutive items of the same model. From the

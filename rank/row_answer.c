@@ -80,8 +80,8 @@ static void store_u64(char *out, uint64_t value)
         out[i] = (char)(uint8_t)(value >> (8 * i));
 }
 
-/* The memory of an answer: what stands before the rows, then copies of rows or one line end, then what stands behind
- * the rows. */
+/* The memory of an answer: the bytes before the rows, then copies of rows or one line end, then the bytes after the
+ * rows. */
 struct own {
     struct td_blob *blob;
     char *bytes; /* the blob's */
@@ -122,7 +122,7 @@ static bool is_copied(const struct finding *finding, const struct td_row_place *
     return finding->copies_all || place->row.bytes < TD_ROW_REFERENCE_BYTES;
 }
 
-/* Copies the bytes of a row, and a line end if there is one. */
+/* Copies the bytes of a row, and its line end if the form has one. */
 static bool copy_row(const struct finding *finding, const struct td_row_place *place, bool with_end, char *out,
                      size_t *len, struct td_error *err)
 {

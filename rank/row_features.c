@@ -1,6 +1,6 @@
 /* The types form a tree. Each node has a list of its children, in the order of their first appearance; a hash table
- * finds a child by its parent and name. A walk over the tokens of a row keeps a stack of the nodes whose objects and
- * arrays are open. */
+ * finds a child by its parent and name. A walk over the tokens of a row has a stack of the nodes of the objects and
+ * arrays that are open. */
 #include "rank/row_features.h"
 
 #include "core/mix64.h"
@@ -196,7 +196,7 @@ static bool take_value(struct walk *walk, enum td_json_token token)
     return true;
 }
 
-/* Reads the rest of a value, whose first token was read already, and widens the node `place` and those below it. */
+/* Reads the rest of a value after its first token, and widens the node `place` and those below it. */
 static bool read_value(struct td_row_features *features, struct td_json *json, enum td_json_token token, uint32_t place)
 {
     struct walk walk = {.features = features, .json = json, .place = place};

@@ -164,7 +164,7 @@ static void write_header(const struct td_split_view *view, const struct td_datas
         td_buffer_putc(out, ' ');
 }
 
-/* Appends the header, whose memory comes from the budget. */
+/* Appends the header. Its memory comes from the budget. */
 static bool append_header(const struct td_split_view *view, const struct td_dataset *dataset, struct td_body *body,
                           struct td_error *err)
 {

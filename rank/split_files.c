@@ -187,7 +187,7 @@ static uint64_t row_at(const struct td_row_list *list, size_t i)
     return list->numbers == NULL ? list->first + i : list->numbers[i];
 }
 
-/* Returns whether one of the first rows is not in memory, so that the others may not be, either. */
+/* Returns whether one of the first rows is not in memory; then the others may not be in memory either. */
 static bool are_cold(struct td_split_files *files, const struct td_row_list *list)
 {
     enum { LOOKED_AT = 4 };

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A split whose rows are wanted; all borrowed. The snapshot outlives every use. */
+/* A split to read rows from; all members are borrowed. The snapshot outlives every use. */
 struct td_split_view {
     struct td_catalog *catalog;
     struct td_snapshot *snapshot;
@@ -91,9 +91,9 @@ size_t td_split_files_find(struct td_split_files *files, uint64_t row, size_t co
 /* Returns whether no file that was opened has changed since; else sets TD_UNAVAILABLE. */
 bool td_split_files_are_unchanged(const struct td_split_files *files, struct td_error *err);
 
-/* Has the kernel begin to read the first 4,096 rows, and what is read to find them, if the first ones are not in
- * memory. Does not wait for the disk, and reports no errors: finding the rows does. Does nothing on a thread that must
- * not wait (core/waiting.h), because opening a file may take long. */
+/* Asks the kernel to read ahead the first 4,096 rows, and the bytes that are needed to find them, if the first rows are
+ * not in memory. Does not wait for the disk, and reports no errors: finding the rows does. Does nothing on a thread
+ * that must not wait (core/waiting.h), because opening a file may take long. */
 void td_split_files_read_ahead(struct td_split_files *files, const struct td_row_list *list);
 
 #endif

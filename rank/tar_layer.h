@@ -1,9 +1,9 @@
-/* Layers of container images that do not exist on disk: uncompressed tar archives of files, made as they are sent.
- * The format is ustar (POSIX.1-2017, pax, "ustar Interchange Format"), with a pax extended header where that needs one:
- * a path that does not fit or is not ASCII, and a size of 8 GiB or more. Each file comes behind entries for the
- * directories on its path, since not every runtime makes directories that all users may enter. Everything that is not
- * of the files is constant: owner 0, mode 0444 (directories 0755), time 0. So equal files give equal layers. Pure, but
- * for td_tar_layer_append. */
+/* Layers of container images that do not exist on disk: uncompressed tar archives of files, written while they are
+ * sent. The format is ustar (POSIX.1-2017, pax, "ustar Interchange Format"), with a pax extended header for a path that
+ * does not fit or is not ASCII, and for a size of 8 GiB or more. Each file follows entries for the directories on its
+ * path, because not every runtime creates directories that all users may enter. All other fields are constant: owner 0,
+ * mode 0444 (directories 0755), time 0. So equal files give equal layers. All functions but td_tar_layer_append are
+ * pure. */
 #ifndef TD_RANK_TAR_LAYER_H
 #define TD_RANK_TAR_LAYER_H
 

@@ -60,7 +60,7 @@ bool td_access_take_token(struct td_call *call, const struct td_token *token, st
 }
 
 /* Returns whether the text is an access key, or has the form of a secret key. Does not reveal which secret keys exist.
- * */
+ */
 static bool is_s3_key(const struct td_token_set *set, struct td_text text)
 {
     uint8_t bytes[TD_S3_SECRET_BYTES];

@@ -16,8 +16,8 @@ struct td_refusal {
     char message[TD_REFUSAL_BYTES]; /* ASCII without quotes, for people */
 };
 
-/* Sets call->caller from the server's tokens. If there are some, the facade's `admit` decides. Returns false after it
- * answered a refusal. Does not wait; a signature takes memory while it is verified. */
+/* Sets call->caller from the server's tokens. If the server has tokens, the facade's `admit` decides. Returns false
+ * after it answered a refusal. Does not wait; a signature takes memory while it is verified. */
 bool td_access_begin(struct td_call *call);
 
 /* Drops what td_access_begin took. */
@@ -29,15 +29,15 @@ void td_access_end(struct td_call *call);
  * revoked one. */
 bool td_access_take_bearer(struct td_call *call, struct td_refusal *refusal);
 
-/* Takes the credentials of the field Authorization, scheme Basic (RFC 7617), whose password is the token, with any name
- * of a user; or scheme Bearer, as td_access_take_bearer. Returns as that does. */
+/* Takes the credentials of the field Authorization, scheme Basic (RFC 7617), whose password is the token, with any user
+ * name; or scheme Bearer. Returns as td_access_take_bearer. */
 bool td_access_take_password(struct td_call *call, struct td_refusal *refusal);
 
 /* Sets call->caller to this token of call->caller.tokens. Returns false with a refusal, 401 or 403, and leaves
  * call->caller alone, when the token has expired or may not read. For credentials that have been verified. */
 bool td_access_take_token(struct td_call *call, const struct td_token *token, struct td_refusal *refusal);
 
-/* Writes the token's name into the access log's line. For tokens whose possession has been shown. */
+/* Writes the token's name into the access log's line. For tokens that the sender has proved to hold. */
 void td_access_note_name(const struct td_call *call, const struct td_token *token);
 
 /* Adds WWW-Authenticate to the answer, an error that the facade has written. td_access_add_basic_challenge asks for the

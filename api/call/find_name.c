@@ -43,7 +43,7 @@ void td_name_advise(const struct td_snapshot *snapshot, struct td_text id, char 
                        is_dataset ? "datasets lists datasets" : "models lists repositories");
 }
 
-/* Returns the repository whose id differs in upper and lower case alone; NULL: none. */
+/* Returns the repository with an id that differs in the case of letters alone, or NULL. */
 static const struct td_repo *find_ignoring_case(const struct td_snapshot *snapshot, bool as_dataset, struct td_text id)
 {
     for (size_t i = 0; i < snapshot->repo_count; i++) {

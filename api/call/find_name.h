@@ -1,4 +1,4 @@
-/* Names that name no model: finds what they may mean, and writes advice for the error message. */
+/* Advice for error messages about unknown names: finds the models and repositories that a name may mean. */
 #ifndef TD_API_CALL_FIND_NAME_H
 #define TD_API_CALL_FIND_NAME_H
 
@@ -13,7 +13,7 @@ enum { TD_NAME_ADVICE_BYTES = 1024 };
 void td_name_advise(const struct td_snapshot *snapshot, struct td_text id, char out[TD_NAME_ADVICE_BYTES]);
 
 /* Writes advice about a missing repository, or about an id that is too long: the repository that has a folder of this
- * path, or whose id differs in upper and lower case alone. The text ends with "; ", or is empty. */
+ * path, or an id that differs in the case of letters alone. The text ends with "; ", or is empty. */
 void td_name_advise_repo(const struct td_snapshot *snapshot, bool as_dataset, struct td_text path,
                          char out[TD_NAME_ADVICE_BYTES]);
 
@@ -21,7 +21,7 @@ void td_name_advise_repo(const struct td_snapshot *snapshot, bool as_dataset, st
  * the snapshot. */
 struct td_named_page {
     const struct td_model *model; /* NULL when no model has that name */
-    const struct td_repo *repo;   /* the repository, if there is no such model */
+    const struct td_repo *repo;   /* the repository, if no model has this name */
     bool as_dataset;              /* the repository was named as a dataset */
 };
 

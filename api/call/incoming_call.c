@@ -40,7 +40,7 @@ static bool may_see_all(const struct td_call *call, const struct td_snapshot *sn
     return true;
 }
 
-/* Answers with the reason why there is no model. */
+/* Answers with the reason why the model could not be fetched. */
 static void fail_ask(const struct td_call *call, const struct td_upstream_reply *reply)
 {
     int status = reply->answer == TD_UPSTREAM_IS_TAKEN      ? 409

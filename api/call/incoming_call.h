@@ -6,20 +6,20 @@
 #include "api/call/call.h"
 
 enum td_incoming_look {
-    TD_INCOMING_NONE,     /* there is no such model, or the thread may not wait for the answer (td_may_wait): the facade
-                             answers what it always did */
-    TD_INCOMING_AGAIN,    /* *snapshot is one to look in again, with a reference for the caller */
+    TD_INCOMING_NONE, /* the upstream has no such model, or the thread may not wait (td_may_wait): the facade answers as
+                         without an upstream */
+    TD_INCOMING_AGAIN,    /* look again in *snapshot, which has a reference for the caller */
     TD_INCOMING_ANSWERED, /* the call was answered with an error */
 };
 
-/* Asks the upstream, if there is one, for the model with this id, which the call's snapshot lacks. The caller may see
- * the model; a caller who may not gets TD_INCOMING_NONE, and nothing is fetched. A caller who may not see each
- * directory of the model is answered 503 until the model is published. May wait, at most for some seconds. */
+/* Asks the upstream, if the server has one, for the model with this id, which the call's snapshot lacks. If the caller
+ * may not see the model, returns TD_INCOMING_NONE and fetches nothing. Answers 503 until the model is published if the
+ * caller may not see each of its directories. May wait, at most for some seconds. */
 enum td_incoming_look td_incoming_call_look(const struct td_call *call, struct td_text id,
                                             struct td_snapshot **snapshot);
 
-/* Returns the beginning of a path that is the id of a model at the upstream, if there is one: its first two segments.
- * More segments may follow, for a directory of the model. */
+/* Returns the beginning of a path that would be the id of a model at the upstream: its first two segments. More
+ * segments may follow, for a directory of the model. */
 struct td_text td_incoming_call_id(struct td_text path);
 
 /* Returns the id at the upstream of the model that contains this path and is on its way or was fetched: the path's

@@ -27,7 +27,7 @@ static void write_split_link(struct td_buffer *out, const struct td_call *call, 
     td_uri_encode(out, td_text_of(split->name), false);
 }
 
-/* Writes the beginning of a row that is a text; replaces what is no UTF-8 by "?". */
+/* Writes the beginning of a row that is a text. Replaces bytes that are not UTF-8 by "?". */
 static void write_shown(struct td_buffer *out, const char *text, size_t len, bool is_cut)
 {
     td_buffer_puts(out, "<pre>");

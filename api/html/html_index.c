@@ -133,8 +133,7 @@ static void write_row(struct td_buffer *out, const struct row *row)
     td_buffer_puts(out, "</td></tr>\n");
 }
 
-/* Makes the page, whose buffers it takes over, a whole 200 answer. Returns false when memory is short; then nothing was
- * answered. */
+/* Answers 200 with the whole page and takes over its buffers. Returns false, with no answer, when memory is short. */
 static bool set_page(const struct td_call *call, const struct td_html_page *page, struct td_error *err)
 {
     struct td_response *response = call->response;
@@ -178,8 +177,8 @@ static size_t write_model(const struct td_html_page *page, size_t at, struct td_
     return at + 1;
 }
 
-/* Writes a row of the start page: the models, and after them the datasets. Those without rows have no page but that of
- * their files, at the Hub's path. */
+/* Writes a row of the start page: the models, and after them the datasets. A dataset without rows has only the page of
+ * its files, at the Hub's path. */
 static size_t write_start(const struct td_html_page *page, size_t at, struct td_buffer *out)
 {
     if (at < page->snapshot->model_count)

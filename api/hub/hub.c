@@ -262,7 +262,8 @@ static const struct verb *find_verb(const struct td_hub_path *path, size_t i)
     return NULL;
 }
 
-/* Answers what the request asks about a repository: the verb at segment `at`, or the description without a verb. */
+/* Answers a request about a repository: calls the verb at segment `at`, or answers the description if no verb follows.
+ */
 static void answer_verb(struct td_hub_call *hub, size_t at)
 {
     const struct td_hub_path *path = &hub->path;

@@ -1,6 +1,6 @@
 /* The Hugging Face Hub as its clients ask for it (HF_ENDPOINT): huggingface_hub, transformers, datasets, vLLM,
- * @huggingface and others. What they request and need was read from their sources and from their requests;
- * tests/clients runs them. */
+ * @huggingface and others. Their source code and recorded requests show which requests they send and which answers they
+ * need; tests/clients runs them. */
 #ifndef TD_API_HUB_HUB_H
 #define TD_API_HUB_HUB_H
 

@@ -27,8 +27,8 @@ bool td_hub_about_has_tag(const struct td_repo_about *about, struct td_text tag)
 bool td_hub_about_add(struct td_hub_call *hub, const struct td_repo_about *about, struct td_json_builder *json,
                       struct td_error *err);
 
-/* Adds those of "config", "cardData", "safetensors" and "gguf" that `parts` asks for and that the repository has.
- * Errors as td_reserved_take. */
+/* Adds "config", "cardData", "safetensors" and "gguf", each if `parts` asks for it and the repository has it. Errors as
+ * td_reserved_take. */
 bool td_hub_about_add_parts(struct td_hub_call *hub, const struct td_repo_about *about,
                             const struct td_hub_parts *parts, struct td_json_builder *json, struct td_error *err);
 

@@ -57,7 +57,7 @@ static bool add_siblings(struct td_hub_call *hub, struct td_json_builder *json, 
     return true;
 }
 
-/* Adds the members that the description of one repository has beside those of td_hub_begin_repo. */
+/* Adds the members of one repository's description that td_hub_begin_repo does not add. */
 static bool add_about(struct td_hub_call *hub, struct td_json_builder *json, struct td_error *err)
 {
     static const struct td_hub_parts all = {.config = true, .card = true, .safetensors = true, .gguf = true};
@@ -120,7 +120,7 @@ static bool is_pull_request(const char *name)
     return strncmp(name, "refs/", strlen("refs/")) == 0;
 }
 
-/* Adds the refs of a cache whose commits are there: pull requests, or all other ones but main. */
+/* Adds the refs of a cache that have their commits: the pull requests, or all other refs but main. */
 static bool add_refs(struct td_hub_call *hub, struct td_json_builder *json, bool pull_requests, struct td_error *err)
 {
     const struct td_repo *repo = hub->repo;

@@ -36,7 +36,7 @@ static void git_blob_name(struct td_text text, char name[TD_COMMIT_BYTES])
     td_hex_write(sum, sizeof sum, name);
 }
 
-/* Sets the blob's SHA-256 to that of the rank file with this tag, if it was hashed for somebody. Hashes nothing. */
+/* Sets the blob's SHA-256 to that of the rank file with this tag, if the file was hashed before. Does not hash it. */
 static bool find_rank_sha256(const struct td_hub_call *hub, const struct td_repo_item *item, const char *tag,
                              struct td_hub_blob *blob, struct td_error *err)
 {

@@ -20,7 +20,7 @@ struct listing {
     struct td_text author, task;
     uint64_t limit, offset;
     bool by_date, ascending; /* descending unless ascending is set */
-    bool none;               /* no repository here can have what the request asks for */
+    bool none;               /* no repository here can match the request */
     bool siblings;
     struct td_hub_parts parts;
 };

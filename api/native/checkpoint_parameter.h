@@ -7,8 +7,8 @@
 /* Returns the checkpoint that ?checkpoint= names, or the default one without it. NULL: a 404 was answered. */
 const struct td_checkpoint *td_checkpoint_parameter(const struct td_call *call);
 
-/* Returns the same, or with ?partial=1 an incomplete checkpoint of that id, where there is one. NULL: a 400 or 404 was
- * answered. */
+/* Returns the same, or with ?partial=1 an incomplete checkpoint of that id if the model has one. Returns NULL after it
+ * answered 400 or 404. */
 const struct td_checkpoint *td_checkpoint_parameter_or_part(const struct td_call *call);
 
 /* Checks that the checkpoint's manifest has this tag (its member "etag"), or had it before the files were hashed.

@@ -132,7 +132,7 @@ static const char *listed_name(const struct td_call *call, const struct td_list 
     return name != NULL && (match == NULL || td_glob_match(*match, td_text_of(name))) ? name : NULL;
 }
 
-/* Adds to the digest what the call's list shows on all of its pages. */
+/* Adds to the digest everything that the call's list shows on all of its pages. */
 static void digest_list(const struct td_call *call, const struct td_list *list, struct td_digest *digest)
 {
     const struct td_problems *problems = &call->snapshot->problems;

@@ -24,8 +24,8 @@ void td_description_begin(struct td_description *description, const struct td_ca
 /* Ends the object, and answers it, or the error in `err` when ok is false. */
 void td_description_finish(struct td_description *description, bool ok);
 
-/* Reserves room for one more row, whose texts have text_bytes bytes together. Returns false, with the error in `err`,
- * when the budget is used up. */
+/* Reserves room for one more row. The row's texts have text_bytes bytes together. Returns false, with the error in
+ * `err`, when the budget is used up. */
 bool td_description_room(struct td_description *description, size_t text_bytes);
 
 /* Adds "errors": a list of {"file", "message"}. Returns as td_description_room. */
@@ -55,12 +55,12 @@ struct td_list {
     size_t number;     /* TD_LIST_MODELS or TD_LIST_DATASETS */
     const char *kind;  /* the name of its listing, and of the member with the rows */
     bool has_html;     /* browsers get a page of HTML at the same URL */
-    bool has_problems; /* each page has the snapshot's problems, too, if there are any */
+    bool has_problems; /* each page also has the snapshot's problems */
     /* Returns the number of the first row whose name comes after this one. */
     size_t (*after)(const struct td_snapshot *snapshot, struct td_text name);
     /* Returns the name of a row, a td_model or a td_dataset; NULL for one that no list shows. */
     const char *(*name)(const void *row);
-    /* Adds to the digest what the list shows of a row. */
+    /* Adds to the digest everything that the list shows of a row. */
     void (*digest)(struct td_digest *digest, const void *row);
     /* Adds the members of a row. Returns false as td_description_room. */
     bool (*add)(struct td_description *description, const void *row);

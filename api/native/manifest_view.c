@@ -20,9 +20,9 @@ enum { KEPT_BYTES = 256 * 1024 };
 /* A manifest names at most this many missing files: the names of a group can claim 99,999. */
 enum { MISSING_FILES_MAX = 1000 };
 
-/* The ends of pages in tokens. A token has to fit into a request's header, so the end at a long name is the name's
- * first NAME_BYTES bytes, the number of tensors between the first whose name begins with them and this one, as 16
- * hexadecimal digits, and the tag of the whole name. No other end has that length. */
+/* The ends of pages in tokens. A token has to fit into a request's header. So the end at a long name has three parts:
+ * the name's first NAME_BYTES bytes; as 16 hexadecimal digits, the number of tensors between the first name that begins
+ * with these bytes and this one; and the tag of the whole name. No other end has that length. */
 enum { NAME_BYTES = 1024, NUMBER_DIGITS = 16, LONG_END_BYTES = NAME_BYTES + NUMBER_DIGITS + TD_TAG_BYTES - 1 };
 
 /* A manifest that is rendered. */
@@ -308,9 +308,9 @@ static bool compare_tag(const struct td_checkpoint *checkpoint, size_t i, struct
     return true;
 }
 
-/* Finds the first tensor behind the end of the page before. A tensor that is gone leaves its place to those with
- * greater names; when only the beginning of its name is known, to all whose names begin so: they may be shown twice,
- * but none is missed. */
+/* Finds the first tensor after the end of the page before. If the page's last tensor is gone, continues with the
+ * tensors with greater names. If only the beginning of its name is known, continues with all names that begin so: a
+ * tensor may then be shown twice, but none is missed. */
 static bool find_after(const struct td_checkpoint *checkpoint, struct td_text end, size_t *out, struct td_error *err)
 {
     uint64_t number;

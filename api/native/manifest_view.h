@@ -1,4 +1,4 @@
-/* Manifests as JSON: blobs whose rows, the tensors, are rendered while they are sent (http/rendered.h). */
+/* Manifests as JSON: blobs with one row for each tensor, rendered while they are sent (http/rendered.h). */
 #ifndef TD_API_NATIVE_MANIFEST_VIEW_H
 #define TD_API_NATIVE_MANIFEST_VIEW_H
 

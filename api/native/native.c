@@ -40,7 +40,7 @@ enum { SYSTEM_ROUTES = sizeof system_routes / sizeof *system_routes };
 /* A word that may follow the id of a model or of a dataset. */
 struct word_route {
     const char *word;
-    const char *rest; /* the form of what must follow the word and a '/'; NULL: nothing may */
+    const char *rest; /* the form of the path after the word and a '/'; NULL: nothing may follow */
     bool is_post;
     enum td_route route;
     void (*handle)(const struct td_call *call);
@@ -85,7 +85,7 @@ static struct td_text supposed_id(struct td_text path)
     return path;
 }
 
-/* Writes what may follow an id: "tensors, tensors/{name}, ... and model.safetensors". */
+/* Writes the words that may follow an id: "tensors, tensors/{name}, ... and model.safetensors". */
 static void list_routes(const struct word_route *routes, size_t count, char *out, size_t capacity)
 {
     size_t used = 0;
@@ -152,7 +152,7 @@ static bool find_incoming(struct td_call *call, struct td_text path, size_t *at)
     return look != TD_INCOMING_ANSWERED;
 }
 
-/* Makes a call with `wait` wait for the model whose id is the whole path. Returns whether the call waits, or was
+/* Makes a call with `wait` wait for the model with the whole path as its id. Returns whether the call waits, or was
  * answered with an error. */
 static bool waits_for_model(const struct td_call *call, struct td_text path)
 {
@@ -212,8 +212,8 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
     return NULL;
 }
 
-/* Writes a clause about an unknown path: what the path is as a name, or in which repository it is a folder. The clause
- * ends with "; ", or is empty. */
+/* Writes a clause about an unknown path: names that it may mean, or the repository that has a folder of this path. The
+ * clause ends with "; ", or is empty. */
 static void advise_path(const struct td_call *call, struct td_text path, const struct td_named_page *page,
                         char out[TD_NAME_ADVICE_BYTES])
 {
@@ -270,7 +270,8 @@ static void (*route_name(struct td_call *call, struct td_text path))(const struc
     return NULL;
 }
 
-/* Finds the dataset whose id the path begins with: of two segments, else of one. Sets *rest to the path that follows.
+/* Finds the dataset with the id at the beginning of the path: of two segments, else of one. Sets *rest to the path that
+ * follows.
  */
 static const struct td_dataset *find_dataset(const struct td_call *call, struct td_text path, struct td_text *rest)
 {
@@ -307,7 +308,7 @@ static size_t dataset_id_len(struct td_text path)
     return path.len;
 }
 
-/* Makes a call with `wait` wait for the dataset whose id is the whole path. Returns whether the call waits, or was
+/* Makes a call with `wait` wait for the dataset with the whole path as its id. Returns whether the call waits, or was
  * answered with an error. */
 static bool waits_for_dataset(const struct td_call *call, struct td_text path)
 {

@@ -65,7 +65,7 @@ static void add_unused_rules(const struct td_rank_maker *maker, struct td_json_b
     td_json_end(json);
 }
 
-/* Adds "outputs" and "dropped" of rank 0, and "unused_rules". Boxes have none of them. */
+/* Adds "outputs" and "dropped" of rank 0, and "unused_rules". A plan of boxes has none of these. */
 static bool add_outputs(struct td_rank_maker *maker, struct td_json_builder *json, struct td_error *err)
 {
     struct td_plan plan;

@@ -41,7 +41,7 @@ struct wanted {
 
 /* ---- parameters ---------------------------------------------------------------------------------------- */
 
-/* Answers an error about a split, with the names of those that there are. `name` may be empty. */
+/* Answers an error about a split, with the names of the existing splits. `name` may be empty. */
 static bool fail_split(const struct td_call *call, int status, const char *what, struct td_text name)
 {
     enum { SHOWN = 8 };
@@ -228,7 +228,7 @@ static bool read_either(const struct td_call *call, const char *name, const char
     return false;
 }
 
-/* Reads start and count, and cuts them to what is there. Returns false after it answered 400. */
+/* Reads start and count, and limits them to the existing rows. Returns false after it answered 400. */
 static bool read_place(const struct td_call *call, struct wanted *wanted)
 {
     uint64_t start = 0, count = DEFAULT_COUNT;
@@ -273,8 +273,8 @@ static const char *type_of(const struct wanted *wanted)
     }
 }
 
-/* Sets the entity tags, of the split's tag and what was asked for; both tags of the split change with any row. Returns
- * false after it answered an error. */
+/* Sets the entity tags, made of the split's tag and of the parameters; both tags of the split change with any row.
+ * Returns false after it answered an error. */
 static bool set_etag(const struct td_call *call, const struct wanted *wanted)
 {
     char text[TD_ETAG_BYTES], tag[TD_TAG_BYTES];

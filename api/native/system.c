@@ -77,7 +77,7 @@ static void write_digests(struct td_json_builder *json, const struct td_catalog_
     td_json_end(json);
 }
 
-/* Adds how many models there are, and what the scan and the hashing do. */
+/* Adds the number of models and the state of the scan and of hashing. */
 static void write_numbers(struct td_json_builder *json, const struct td_catalog_status *status)
 {
     td_json_add_string(json, "message", status->message);
@@ -174,8 +174,8 @@ void td_handle_version(const struct td_call *call)
 /* The most ids in each list of the answer. */
 enum { NAMED_MAX = 1000 };
 
-/* Returns whether somebody else than the connection's peer sent the request: a proxy adds one of these headers to what
- * it passes on, a browser to what scripts and forms of other pages send. */
+/* Returns whether somebody else than the connection's peer sent the request: a proxy adds one of these headers to
+ * requests that it passes on, a browser to requests of scripts and forms of other pages. */
 static bool is_passed_on(const struct td_request *request)
 {
     static const char *const names[] = {"Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Real-IP",
@@ -264,7 +264,7 @@ static void write_dataset_ids(struct td_json_builder *json, const char *key, con
     td_json_end(json);
 }
 
-/* The numbers of what is published, as far as the call's sender may see it. */
+/* The numbers of published models and datasets that the call's sender may see. */
 struct totals {
     size_t models, datasets, files;
     uint64_t tensors;

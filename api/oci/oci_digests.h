@@ -13,7 +13,7 @@ enum { TD_OCI_RETRY_LEAST_S = 1, TD_OCI_RETRY_MOST_S = 60 };
 
 /* Estimates how long hashing left_bytes takes. Returns seconds, rounded up and within these limits. The rate is
  * hashed_bytes per took_ns, measured while a request waited; 1 GB/s if it waited less than 0.1 s or nothing was hashed.
- * */
+ */
 unsigned td_oci_retry_s(double left_bytes, uint64_t hashed_bytes, uint64_t took_ns);
 
 /* Queues all these files of the call's snapshot for hashing and waits for their digests until oci->until_ns. Errors:

@@ -13,7 +13,7 @@ bool td_oci_ollama_make(struct td_oci_call *oci, const struct td_oci_target *tar
                         struct td_made_documents *made, struct td_error *err);
 
 /* Returns whether the client is llama.cpp, by its User-Agent, as the Hub decides it. llama.cpp takes another manifest.
- * */
+ */
 bool td_oci_is_llama_cpp(const struct td_call *call);
 
 /* Writes the manifest for llama.cpp: the paths of the target's files in the repository, which it then gets from the

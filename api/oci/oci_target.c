@@ -193,7 +193,7 @@ static bool no_tag(const struct td_oci_call *oci, const struct td_oci_target *ta
 }
 
 /* Returns the target of the tag in the list: of the tag itself, else of a quantisation in any case of letters; or NULL.
- * */
+ */
 static const struct td_oci_target *find_listed(const struct td_oci_target *targets, size_t count, struct td_text tag)
 {
     for (size_t i = 0; i < count; i++)

@@ -6,8 +6,8 @@
 
 #include <openssl/crypto.h>
 
-/* Finds the token whose key signed the request, and verifies the signature. Verifies that of an expired token, too,
- * so that its name stands in the access log. */
+/* Finds the token with the key that signed the request, and verifies the signature. Verifies it for an expired token
+ * too, so that the access log has the token's name. */
 static bool find_token(const struct td_call *call, const struct td_token **token, struct td_sigv4_refusal *refusal)
 {
     const struct td_token_set *set = call->caller.tokens;

@@ -1,6 +1,6 @@
 /* Plan: split_key() takes a key apart into model, "shards", engine and size, wherever a bucket can hold a model. A
  * cursor on an ordinary prefix walks over the bucket's keys. A cursor on a directory of rank files merges two sorted
- * sequences: the kept files of the model, and the names of the rank files.
+ * sequences: the files on disk of the model, and the names of the rank files.
  *
  * Hard: names of rank files in byte order are not in the order of the ranks (0, 1, 10, 11, 2); next_rank() computes the
  * successor, so that no list of names is needed. */
@@ -15,8 +15,8 @@
 
 /* ---- the directories of rank files --------------------------------------------------------------------- */
 
-/* Returns the path that the key would have in a directory of DIR ("": in DIR itself), with a '/' behind it; NULL for
- * want of memory. */
+/* Returns the path that the key would have in a directory of DIR ("": in DIR itself), with a '/' at its end; NULL when
+ * memory is short. */
 static char *path_of(const char *directory, struct td_text key, struct td_arena *arena)
 {
     size_t name_len = directory[0] == '\0' ? 0 : strlen(directory) + 1;
@@ -35,7 +35,7 @@ static char *path_of(const char *directory, struct td_text key, struct td_arena 
 
 /* The parts of a key, or prefix of keys, of rank files, whether or not such files exist. */
 struct parts {
-    char *path; /* path below DIR, with a '/' behind it */
+    char *path; /* path below DIR, with a '/' at its end */
     size_t len; /* without that '/' */
     const struct td_model *model;
     struct td_text engine, size;
@@ -123,7 +123,7 @@ static uint64_t tp_size(const struct td_s3_keys *keys)
     return keys->rank_files.view.name.tp_size;
 }
 
-/* Returns the rank whose file's name comes next in byte order, which is the order of a dictionary: 0, 1, 10, 11, 2. */
+/* Returns the rank of the next file name in byte order, which is the order of a dictionary: 0, 1, 10, 11, 2. */
 static uint64_t next_rank(uint64_t rank, uint64_t count)
 {
     if (rank == 0 || rank * 10 < count)
@@ -201,7 +201,7 @@ bool td_s3_keys_open(struct td_s3_keys *keys, struct td_snapshot *snapshot, cons
     return true;
 }
 
-/* Returns whether a rank file comes before the next file on disk, when there are both. */
+/* Returns whether the next rank file comes before the next file on disk. */
 static bool rank_is_first(const struct td_s3_keys *keys)
 {
     char name[64];

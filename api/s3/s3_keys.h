@@ -1,5 +1,5 @@
-/* The keys of a bucket in byte order: those of its files; or, below a prefix that names a model, an engine and a number
- * of ranks, those of the rank files for these. */
+/* The keys of a bucket in byte order: the keys of its files. Below a prefix that names a model, an engine and a number
+ * of ranks: the keys of the rank files for these. */
 #ifndef TD_API_S3_S3_KEYS_H
 #define TD_API_S3_S3_KEYS_H
 
@@ -35,8 +35,8 @@ struct td_s3_keys {
     uint64_t rank; /* of rank files: the rank of the next one; name.tp_size: no more */
 };
 
-/* Sets the cursor to the first key that a listing with this prefix can show. The arena owns what the keys need. Errors:
- * TD_RESOURCE_EXHAUSTED. err must not be NULL. */
+/* Sets the cursor to the first key that a listing with this prefix can show. The arena owns the memory of the keys.
+ * Errors: TD_RESOURCE_EXHAUSTED. err must not be NULL. */
 bool td_s3_keys_open(struct td_s3_keys *keys, struct td_snapshot *snapshot, const struct td_bucket *bucket,
                      struct td_text prefix, struct td_arena *arena, struct td_error *err);
 

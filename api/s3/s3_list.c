@@ -1,9 +1,9 @@
 /* Plan: read_listing() reads the query; fill_page() moves a cursor to the start of the page and writes keys and common
  * prefixes until the page is full; write_page() puts the document around them.
  *
- * Hard: a common prefix can stand for a million keys, so the cursor seeks behind it (skip_prefix) instead of walking
- * over them. A page starts behind the last key or common prefix of the page before. Lengths of rank files may have to
- * be planned, so a page also ends after a time. */
+ * Hard: a common prefix can stand for a million keys, so the cursor seeks past it (skip_prefix) instead of walking over
+ * them. A page starts after the last key or common prefix of the page before. Lengths of rank files may have to be
+ * planned, so a page also ends after a time. */
 #include "api/s3/s3_list.h"
 
 #include "api/s3/s3_keys.h"
@@ -117,7 +117,7 @@ static size_t common_prefix(const struct listing *listing, const struct td_buffe
     return at == NULL ? 0 : (size_t)(at - key->data) + listing->delimiter.len;
 }
 
-/* Moves to the first key behind all that begin with text[0..len), which is not empty: no key has a byte 0xFF. */
+/* Moves to the first key after all keys that begin with text[0..len), which is not empty: no key has a byte 0xFF. */
 static bool skip_prefix(struct page *page, const struct td_buffer *text, size_t len)
 {
     struct td_buffer behind;

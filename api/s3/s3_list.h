@@ -5,7 +5,7 @@
 #include "api/call/call.h"
 #include "catalog/names/bucket.h"
 
-/* The end of every entity tag of the S3 port. S3 writes "-N" behind the tag of an object that was uploaded in N parts.
+/* The end of every entity tag of the S3 port. S3 writes "-N" after the tag of an object that was uploaded in N parts.
  * Without it, clients take 32 hexadecimal digits for the MD5 of the content and drop what they fetched. Objects have
  * one part here (?partNumber=1), and clients that size their ranges by N then do as with a tag that has no "-N". */
 #define TD_S3_ETAG_END "-1"
