@@ -21,9 +21,9 @@ const struct td_format *td_format_at(size_t i);
  * name. It decides the format, except among PyTorch's and HDF5's extensions, where the first bytes decide: these
  * extensions are used for each other's files and for GGUF, and a .bin file may be no checkpoint at all. The same holds
  * for extensions that other programs use, too (.th, .sft), and for the names of td_format_may_have_name. A file that is
- * no checkpoint is no error: *format is NULL and the manifest stays empty. Names a bare tensor after the file's stem.
- * Errors: those of the format's `parse`; TD_INVALID_ARGUMENT with TD_LFS_POINTER_REASON for a Git LFS pointer. After an
- * error *format is the format that was tried. */
+ * no checkpoint is not an error: *format is NULL and the manifest stays empty. Names a bare tensor after the file's
+ * stem. Errors: those of the format's `parse`; TD_INVALID_ARGUMENT with TD_LFS_POINTER_REASON for a Git LFS pointer.
+ * After an error *format is the format that was tried. */
 bool td_format_parse(const char *file_name, const struct td_input *input, const struct td_limits *limits,
                      const struct td_format **format, struct td_manifest *manifest, struct td_error *err);
 

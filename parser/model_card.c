@@ -156,7 +156,7 @@ static bool check_keys(struct writer *w, const struct level *level)
     return true;
 }
 
-/* Writes what comes before a value that is no key. */
+/* Begins a value that is not a key: checks that it may stand here, and writes the comma before a further item. */
 static bool begin_value(struct writer *w)
 {
     struct level *level = w->depth == 0 ? NULL : &w->levels[w->depth - 1];

@@ -94,7 +94,7 @@ static bool take_word(struct header *h, const char *word)
     return true;
 }
 
-/* Reads a string in quotes. *text[0..*len) is what is between them, with escapes as they are. */
+/* Reads a string in quotes. *text[0..*len) is the text between them, with escapes as they are. */
 static bool read_string(struct header *h, const char *wanted, const char **text, size_t *len)
 {
     char quote = peek_char(h);

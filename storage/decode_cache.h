@@ -60,7 +60,7 @@ struct td_decoded_part {
 /* TD_DECODE_PART_BYTES covers this struct. */
 _Static_assert(sizeof(struct td_decoded_part) <= TD_DECODE_PART_BYTES, "a part is counted");
 
-/* A list of the parts that nobody uses, by the time of their last use. */
+/* A list of the idle parts, by the time of their last use. */
 struct td_decode_idle {
     struct td_decoded_part *newest, *oldest;
 };

@@ -310,8 +310,8 @@ static bool is_there(const struct td_decoding *d, uint64_t part)
 }
 
 /* Inflates the stream in one go and offers its parts, unless that was done before or takes too much memory. Returns
- * true for a damaged stream, too: zlib finds the damage again and says what is wrong. Errors: those that zlib would
- * meet too. */
+ * true for a damaged stream, too: zlib finds the damage again and reports it. Errors: those that zlib would meet
+ * too. */
 static bool try_at_once(const struct td_decoding *d, struct td_error *err)
 {
     struct td_decoded_part *checked;

@@ -55,11 +55,11 @@ bool td_root_open_file(const struct td_root *root, const char *path, int *fd, st
                        struct td_error *err);
 
 /* Opens the directory at `path` ("" is the root itself) for listing. Sets *fd, which the caller closes. Errors as
- * td_root_open_file, except that a path that is no directory is TD_NOT_FOUND. */
+ * td_root_open_file, except that a path that is not a directory is TD_NOT_FOUND. */
 bool td_root_open_directory(const struct td_root *root, const char *path, int *fd, struct td_error *err);
 
 /* Writes the last component of the target of the symlink at `path`, with a NUL, to `name` (capacity bytes): in a
- * Hugging Face cache, the name of a blob. Returns false when `path` is no symlink, or the component does not fit. */
+ * Hugging Face cache, the name of a blob. Returns false when `path` is not a symlink, or the component does not fit. */
 bool td_root_link_name(const struct td_root *root, const char *path, char *name, size_t capacity);
 
 /* Sets *st to the stat of the file at `path`; follows symlinks within the root. Opens nothing for reading. Errors as

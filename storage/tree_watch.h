@@ -53,7 +53,7 @@ struct td_watched {
 struct td_tree_watch;
 
 /* Creates a watch without directories and starts its thread. When the kernel gives no inotify instance, logs that and
- * watches nothing; that is no error. Errors: TD_RESOURCE_EXHAUSTED. */
+ * watches nothing; that is not an error. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_tree_watch_create(const struct td_tree_watch_config *config, struct td_tree_watch **out, struct td_error *err);
 
 /* Ends the thread and all watches. No walk may run. */
@@ -71,7 +71,7 @@ void td_tree_watch_visit(struct td_tree_watch *watch, const char *path, int fd, 
 /* Returns whether the item `name` of a visited directory is an arrival. `st` is the item's stat, taken before this call
  * and without following a symlink. `fd` is open on the directory; -1: renames without an event are not looked for. Sets
  * *until_ns to the wall clock's time (ns since 1970) before which the rename happened: a file with a later change time,
- * in an arrived directory too, was changed since and is no arrival. */
+ * in an arrived directory too, was changed since and is not an arrival. */
 bool td_tree_watch_arrived(struct td_tree_watch *watch, const struct td_watched *directory, int fd, const char *name,
                            const struct stat *st, int64_t *until_ns);
 

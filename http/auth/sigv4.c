@@ -294,7 +294,7 @@ static bool read_expires(struct td_text text, uint64_t *expires_s, struct td_sig
                             TD_SIGV4_MOST_EXPIRES_S);
 }
 
-/* Finds what stands for the body's digest: presigned URLs may name none. */
+/* Finds the text that stands for the body's digest; presigned URLs may lack it. */
 static bool read_query_payload(const struct td_request *request, struct td_sigv4 *out)
 {
     const struct td_header *header = td_request_single_header(request, "X-Amz-Content-SHA256");

@@ -24,7 +24,7 @@ struct td_token_set {
 #define DEFAULT_NAMESPACE "local/"
 enum { LOCAL_ID_MAX = 255 };
 
-/* The labels of what is derived from the master key. */
+/* The labels of the keys that are derived from the master key. */
 #define ACCESS_KEY_LABEL "tensord-s3-access"
 #define SECRET_LABEL "tensord-s3-secret"
 #define URL_LABEL "tensord-url"

@@ -5,7 +5,7 @@
  * - A dataset is served when hard links lead to it, its type is a number of either byte order, and its bytes are in the
  *   file: contiguous, or in chunks whose filters are known (gzip, shuffle, fletcher32, lzf).
  * - Everything else is listed with a reason: other filters, compact, virtual, external or unallocated storage, and
- * types that are no numbers.
+ * types that are not numbers.
  * - Soft and external links are listed as OBJECT of rank 0 without bytes; they are never followed. So is a second link
  * to a group ("hard link to ..."); the group's contents are listed under its first path only.
  * - A dataset with several hard links is listed under each of them, as an alias.

@@ -1,12 +1,12 @@
 /* CSV (RFC 4180), separated by commas (.csv) or by tabs (.tsv), as Python's csv module reads it with its default
  * dialect; line_index.h has the rules for quotes and lines.
  *
- * The first line that holds more than blanks is the header: it is no row, and its fields are the names of the columns.
- * Rows are not parsed: whether they have as many fields as the header is the client's to see.
+ * The first line that holds more than blanks is the header: it is not a row, and its fields are the names of the
+ * columns. Rows are not parsed: whether they have as many fields as the header is the client's to see.
  *
  * Accepted beside RFC 4180: LF alone or CR alone as a line end, a last line without one, a byte order mark, blank lines
  * (no rows), quotes in unquoted fields, text after a closing quote, a quoted field that is never closed. Where it
- * differs from Python's csv module: a line of blanks alone is no row (Python gives one field).
+ * differs from Python's csv module: a line of blanks alone is not a row (Python gives one field).
  *
  * Refused: a header of more than TD_CSV_HEADER_BYTES. Names that are not UTF-8 are shown with \xNN for each byte that
  * is wrong. */

@@ -4,8 +4,8 @@
  *     u32 n, u32 offsets[n + 1], the items one after another
  *
  * All numbers are little-endian; offsets count from the file's start. A row is an item, as PyTreeLoader reads it: u32
- * sizes of its leaves, and then the leaves; data_format of index.json says what they are. The table stays in the file
- * and is read when rows are found.
+ * sizes of its leaves, and then the leaves; data_format of index.json has the types of the leaves. The table stays in
+ * the file and is read when rows are found.
  *
  * For a dataset of dictionaries, newer writers store an Arrow IPC file after the last item in place of the items: all
  * rows of the table are then empty, and rows are counted but not answered. The same holds for items that are packed in

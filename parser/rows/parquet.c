@@ -175,7 +175,7 @@ static bool add_column(struct parse *p, const struct element *element, bool is_r
     return td_row_memory_check(&p->columns, p->err);
 }
 
-/* Takes an element of the schema, whose groups come before what is in them. */
+/* Takes an element of the schema. A group comes before its members. */
 static bool add_element(struct parse *p)
 {
     enum { REPEATED = 2 };
@@ -294,7 +294,7 @@ static bool count_rows(struct parse *p, const struct chunk *chunk, uint64_t colu
     return true;
 }
 
-/* Reads the column chunks of a row group, and finds what they span. */
+/* Reads the column chunks of a row group, and finds the span of bytes from the first to the last. */
 static bool read_chunks(struct parse *p, const struct td_thrift_field *field, struct span *span)
 {
     uint64_t count;

@@ -9,7 +9,7 @@
 void td_row_index_write(const struct td_row_index *index, struct td_buffer *out);
 
 /* Reads what td_row_index_write wrote; td_row_index_check is true of the result. The caller ends it by
- * td_row_index_fini. Errors: TD_INVALID_ARGUMENT when the bytes are no index, or one of another version or of an
+ * td_row_index_fini. Errors: TD_INVALID_ARGUMENT when the bytes are not an index, or one of another version or of an
  * unknown format; TD_RESOURCE_EXHAUSTED. */
 bool td_row_index_read(const void *bytes, size_t len, struct td_row_index *out, struct td_error *err);
 

@@ -31,7 +31,7 @@ struct td_tar_records {
 bool td_tar_is_zero(const uint8_t block[TD_TAR_BLOCK_BYTES]);
 
 /* Reads a header that begins at `pos` in the archive. Errors: TD_INVALID_ARGUMENT with the position of the field when
- * the checksum does not fit or the size is no number. */
+ * the checksum does not fit or the size is not a number. */
 bool td_tar_header_read(const uint8_t block[TD_TAR_BLOCK_BYTES], uint64_t pos, struct td_tar_header *header,
                         struct td_error *err);
 

@@ -8,7 +8,7 @@
  * files of numpy's tofile, as nanoGPT and OLMo write them, become datasets when they are given such a name
  * (train.uint16x1024.bin).
  *
- * Refused: another name, and a size that is no multiple of a row.
+ * Refused: another name, and a size that is not a multiple of a row.
  *
  * `.bin` says nothing, so the format has no extension: td_tokens_name decides by the file's name. */
 #ifndef TD_PARSER_ROWS_TOKENS_H

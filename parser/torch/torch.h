@@ -31,8 +31,8 @@ struct td_torch_record {
 /* The records of a checkpoint. The caller owns them; they are used only during the call that they are given to. */
 struct td_torch_records {
     const void *context;
-    /* Finds the record with this name below the archive's root ("data.pkl", "data/0"). Returns false when there is
-     * none. */
+    /* Finds the record with this name below the archive's root ("data.pkl", "data/0"). Returns false without such a
+     * member. */
     bool (*find)(const void *context, struct td_text name, struct td_torch_record *out);
     /* Returns the record's bytes, unpacked and at most limit_bytes, which the caller frees with free(); NULL on
      * failure. */

@@ -1,5 +1,5 @@
-/* `.metadata` is a pickled object with two dicts. storage_data says for each box (tensor, first index) which item of
- * which file holds it. state_dict_metadata says for each tensor its shape, its type and its chunks, which are boxes
+/* `.metadata` is a pickled object with two dicts. storage_data names for each box (tensor, first index) the file and
+ * the item that hold it. state_dict_metadata says for each tensor its shape, its type and its chunks, which are boxes
  * with a first index and a size. Neither dict has both places and sizes, so join_pieces sorts the boxes of a tensor
  * from both by their first index and joins them pair by pair.
  *

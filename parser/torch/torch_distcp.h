@@ -1,5 +1,5 @@
 /* The data files of PyTorch distributed checkpoints, `__0_0.distcp` and so on: one file per writer, in which items
- * follow one another, each a whole archive of torch.save. torch_dcp.h reads the `.metadata` that says what they are.
+ * follow one another, each a whole archive of torch.save. torch_dcp.h reads the `.metadata` that describes them.
  * Source: torch 2.13, torch/distributed/checkpoint/filesystem.py. */
 #ifndef TD_PARSER_TORCH_TORCH_DISTCP_H
 #define TD_PARSER_TORCH_TORCH_DISTCP_H

@@ -185,7 +185,7 @@ static bool place_all(struct legacy *l)
             return false;
     if (count != l->ids.count)
         return refuse_pickle(l, PART_KEYS, keys->root, "the list of storages lacks a storage that a tensor refers to");
-    return true; /* torch.load does not look at what follows, such as a second save */
+    return true; /* torch.load ignores bytes that follow, such as a second save */
 }
 
 static bool find_storage(const void *context, const struct td_torch_storage *storage, uint64_t pos,

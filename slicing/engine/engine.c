@@ -417,7 +417,7 @@ static bool add_model(struct builder *b, const struct td_table_model *model, con
     return true;
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 /* Refuses the model, and names the first tensor that a rule refuses. */
 static bool refuse_model(const struct td_table_engine *engine, const struct td_rule_list *rules,

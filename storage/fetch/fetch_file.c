@@ -1,4 +1,5 @@
-/* One thread drives all connections of a file by libcurl's multi interface; a second one hashes what has arrived.
+/* One thread drives all connections of a file by libcurl's multi interface; a second one hashes the bytes that have
+ * arrived.
  *
  * A connection is given a span, asks a server for it, and checks the answer before it takes a byte (accept_answer).
  * However the request ends, the rest of the span is returned, and other connections take it. So truncation, a stall and
@@ -107,7 +108,7 @@ static bool check_range(struct connection *c)
                        total, size_bytes);
         return refuse_answer(c, why);
     }
-    if (answer->status == 200) { /* no ranges here: what comes before is passed over */
+    if (answer->status == 200) { /* no ranges here: bytes before the span are skipped */
         c->skip = c->asked;
         return true;
     }

@@ -24,7 +24,7 @@ struct td_fetch_job {
     const char *shown;          /* the file's name in messages */
     struct td_fetch_expected expected;
     unsigned connections; /* 1 to TD_FETCH_MAX_CONNECTIONS, over all servers */
-    uint64_t span_bytes;  /* the most that one request asks for; 0: what is best for speed. Small ones keep the
+    uint64_t span_bytes;  /* the most that one request asks for; 0: the best for speed. Small ones keep the
                              beginning of the file ahead */
     struct td_fetch_events events;
 };
@@ -38,7 +38,7 @@ struct td_fetch_outcome {
     uint8_t sha256[TD_SHA256_BYTES]; /* of the content, also of a file that was there */
 };
 
-/* Fetches the file. Blocks. After an error what is on disk stays, to be resumed, unless it was wrong. Errors:
+/* Fetches the file. Blocks. After an error the bytes on disk stay, to be resumed, unless they were wrong. Errors:
  * TD_CONFLICT when cancelled; TD_NOT_FOUND when all servers say so; TD_PERMISSION_DENIED for a refused token or an
  * untrusted certificate; TD_FAILED_PRECONDITION when the content has another digest, or no server has the file that was
  * expected; TD_RESOURCE_EXHAUSTED when the disk is full (sys is ENOSPC, EDQUOT or EFBIG), memory is short, or the last

@@ -55,7 +55,7 @@ bool td_fetch_ipv4_within(const struct in6_addr *address, struct in6_addr *out);
 /* Lets the guard watch a handle (CURL *). The guard must live as long as the handle. Returns false without memory. */
 bool td_fetch_guard_watch(struct td_fetch_guard *guard, void *easy);
 
-/* Prepares for a request. has_digest: the digest of what comes is known. */
+/* Prepares for a request. has_digest: the digest of the content is known. */
 void td_fetch_guard_begin(struct td_fetch_guard *guard, bool has_digest);
 
 /* Returns whether the guard has ended the request. Then sets the error, TD_FAILED_PRECONDITION, which begins with

@@ -3,8 +3,8 @@
  *
  * What a connection receives is collected in a block of memory, and written when the block is full, the span ends or
  * some time has passed: one large write costs less than many small ones, and the hasher need not read back a block that
- * continues what it has. Bytes in a block have not arrived yet: neither the journal nor the events know of them. One
- * thread. */
+ * continues what it has. Bytes in a block have not arrived yet: they are not in the journal, and no event reports them.
+ * One thread. */
 #ifndef TD_STORAGE_FETCH_FETCH_PART_H
 #define TD_STORAGE_FETCH_FETCH_PART_H
 

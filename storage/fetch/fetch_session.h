@@ -32,10 +32,10 @@ void td_fetch_session_destroy(struct td_fetch_session *session);
 
 /* Gets a small answer: GET of `path` (with its query, percent-encoded, beginning with '/') from the servers in turn
  * until one answers with a final status; failures are retried for retry_for_ns, with backoff. Sets `body` to the body,
- * *answer and *server. A status of 400 and above is no error, and its body is not kept. *server: from this one alone
- * (`only`), else begin with it. Errors: TD_UNAVAILABLE when no server answered in time (the message says why, of the
- * last one), TD_FAILED_PRECONDITION for a body of more than max_bytes, TD_PERMISSION_DENIED for a certificate that is
- * not trusted, TD_RESOURCE_EXHAUSTED; TD_CONFLICT when cancelled. */
+ * *answer and *server. A status of 400 and above is not an error, and its body is not kept. *server: from this one
+ * alone (`only`), else begin with it. Errors: TD_UNAVAILABLE when no server answered in time (the message says why, of
+ * the last one), TD_FAILED_PRECONDITION for a body of more than max_bytes, TD_PERMISSION_DENIED for a certificate that
+ * is not trusted, TD_RESOURCE_EXHAUSTED; TD_CONFLICT when cancelled. */
 bool td_fetch_session_get(struct td_fetch_session *session, const char *path, size_t max_bytes, bool only,
                           size_t *server, struct td_fetch_answer *answer, struct td_buffer *body, struct td_error *err);
 

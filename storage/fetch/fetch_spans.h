@@ -20,7 +20,7 @@ enum { TD_FETCH_STEAL_BYTES = 8 * TD_FETCH_PIECE_BYTES };
 /* The bytes that one connection fetches: [at, end). `at` moves as they arrive. */
 struct td_fetch_span {
     uint64_t at, end;
-    bool is_open; /* somebody fetches it */
+    bool is_open; /* a connection fetches it */
 };
 
 struct td_fetch_spans {

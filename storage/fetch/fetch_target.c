@@ -116,7 +116,7 @@ bool td_fetch_target_check(const struct td_root *root, const char *path, struct 
     }
     if (why.code != TD_NOT_FOUND)
         return refuse_directory(root, path, len, &why, err);
-    /* what is missing will be made, below what must be a directory */
+    /* missing directories will be made, and each existing part must be a directory */
     for (size_t i = 1; i <= len; i++) {
         if (i < len && path[i] != '/')
             continue;

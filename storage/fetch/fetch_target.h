@@ -30,8 +30,8 @@ struct td_fetch_target {
     char name[NAME_MAX + 1], part_name[NAME_MAX + 1], journal_name[NAME_MAX + 1];
 };
 
-/* Checks, before anything is fetched, that the path can become that of a file: what is there of its directories is
- * directories, and none has the file's own name. Changes nothing. Errors as td_fetch_target_open. */
+/* Checks, before anything is fetched, that the path can become that of a file: the existing parts above it are
+ * directories, and no directory has the file's own name. Changes nothing. Errors as td_fetch_target_open. */
 bool td_fetch_target_check(const struct td_root *root, const char *path, struct td_error *err);
 
 /* Opens the directory of `path`, a relative path below the root, and makes directories that are missing. size_bytes:
@@ -80,7 +80,7 @@ bool td_fetch_target_finish(struct td_fetch_target *target, struct td_error *err
 /* Removes the unfinished file and the journal, and unlocks. td_fetch_target_lock may follow, for another try. */
 void td_fetch_target_discard(struct td_fetch_target *target);
 
-/* Closes and unlocks. What was written stays, to be resumed; a file that was not begun leaves nothing. */
+/* Closes and unlocks. Written bytes stay, to be resumed; a file that was not begun leaves nothing. */
 void td_fetch_target_close(struct td_fetch_target *target);
 
 #endif

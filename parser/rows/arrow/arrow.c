@@ -48,7 +48,7 @@ struct builder {
     bool is_file;
 };
 
-/* Adds the place of the message in front of the errors of what is in it. */
+/* Puts the place of the message in front of an error within it. */
 static bool fail_in(struct builder *b, const char *what, uint64_t number, const struct td_error *inner)
 {
     return inner->pos == TD_ERROR_POS_NONE

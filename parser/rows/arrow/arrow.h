@@ -1,6 +1,6 @@
 /* Arrow IPC, both forms: the stream (as `datasets` writes it) and the file (also known as Feather V2), which begins and
  * ends with "ARROW1". Source: "Arrow Columnar Format", version 1.5. Streams from before 0.15, whose messages lack the
- * four bytes FF, are read; what follows the mark of the end of a stream is ignored, as pyarrow does. Refused: metadata
+ * four bytes FF, are read; bytes after the mark of the end of a stream are ignored, as by pyarrow. Refused: metadata
  * before V4, tensors, and a file whose footer has another schema than its first message: readers of the file use the
  * footer's, and clients that get rows use the message's.
  *

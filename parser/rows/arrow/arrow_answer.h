@@ -40,7 +40,7 @@ void td_arrow_answer_fini(struct td_arrow_answer *answer);
 bool td_arrow_answer_add_file(struct td_arrow_answer *answer, const struct td_input *input, uint64_t offset,
                               uint64_t bytes, struct td_error *err);
 
-/* Appends what was appended to `memory` from `begin` on. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Adds the bytes that `memory` has from `begin` on as a piece of the stream. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_arrow_answer_add_memory(struct td_arrow_answer *answer, size_t begin, struct td_error *err);
 
 /* Appends zeros to `memory` for a body of `bytes` bytes up to TD_ARROW_ALIGN_BYTES. Returns the bytes with them. */

@@ -84,7 +84,7 @@ static bool cut_offsets(struct cut *cut, const struct td_arrow_span *span, uint6
            end_memory(cut, begin);
 }
 
-/* Writes what follows the bitmap of nulls. */
+/* Writes the buffers that follow the bitmap of nulls. */
 static bool cut_values(struct cut *cut, const struct td_arrow_node *node, const struct td_arrow_span *span)
 {
     uint64_t zeros;

@@ -104,7 +104,7 @@ static bool flush(struct gather *g)
 
 /* ---- appending a row ---- */
 
-/* Appends what is null. The bitmap begins with the first item that may be null. */
+/* Appends the bits that show which items are null. The bitmap begins with the first item that may be null. */
 static bool append_nulls(struct gather *g, struct node *node, const struct td_arrow_span *span, size_t buffer,
                          struct td_error *err)
 {
@@ -148,7 +148,7 @@ static bool append_offsets(struct gather *g, struct node *node, const struct td_
     return true;
 }
 
-/* Appends what follows the bitmap of nulls, which is buffer number `buffer`. */
+/* Appends the buffers after the bitmap of nulls, which is buffer number `buffer`. */
 static bool append_values(struct gather *g, size_t i, size_t buffer, struct td_error *err)
 {
     const struct td_arrow_node *type = &g->source.schema.nodes[i];

@@ -12,8 +12,8 @@ enum { LENGTH_BYTES = 4, CONTINUED_BYTES = 8, V4 = 3, V5 = 4 };
 
 const uint8_t td_arrow_end_mark[TD_ARROW_END_BYTES] = {0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0};
 
-/* Reads what stands before the flatbuffer. Sets metadata_bytes to its length, and *len to that of the flatbuffer; 0:
- * the messages end here. */
+/* Reads the bytes before the flatbuffer. Sets metadata_bytes to its length, and *len to that of the flatbuffer; 0: the
+ * messages end here. */
 static bool read_prefix(const struct td_input *input, uint64_t offset, uint64_t end, struct td_arrow_message *out,
                         uint32_t *len, struct td_error *err)
 {

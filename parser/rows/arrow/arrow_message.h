@@ -30,7 +30,7 @@ struct td_arrow_reader {
 struct td_arrow_message {
     enum td_arrow_message_type type;
     uint64_t offset;         /* of the message in the input */
-    uint64_t metadata_bytes; /* up to the body, with what stands before the flatbuffer */
+    uint64_t metadata_bytes; /* up to the body, with the bytes before the flatbuffer */
     uint64_t body_bytes;
     int64_t version;               /* 3: V4; 4: V5 */
     struct td_flatbuffer metadata; /* borrowed from the reader, until the next message */

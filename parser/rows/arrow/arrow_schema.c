@@ -1,5 +1,5 @@
 /* The walk enters each field once, in the order of a batch's nodes, with a stack of the fields that are open. It writes
- * the text of a type in three parts: what stands before it, its head, and, when its children are done, its tail. */
+ * the text of a type in three parts: the text before it, its head, and, when its children are done, its tail. */
 #include "parser/rows/arrow/arrow_schema.h"
 
 #include "core/input.h"
@@ -343,14 +343,14 @@ static bool read_type(struct walk *walk, struct field *field, uint32_t parent)
     return layout == LAYOUT_NONE || add_node(walk, (enum td_arrow_layout)layout, width, parent);
 }
 
-/* ---- what stands around a type ---- */
+/* ---- the text around a type ---- */
 
 static void write_name(struct walk *walk, struct td_text name)
 {
     td_buffer_append(&walk->text, name.p, name.len);
 }
 
-/* Writes what stands before the type of the level's child `i`. */
+/* Writes the text before the type of the level's child `i`. */
 static void write_before(struct walk *walk, const struct level *level, uint32_t i, const struct field *child)
 {
     switch (level->field.type) {
@@ -414,7 +414,7 @@ static void write_column(struct walk *walk, uint32_t i, struct td_text name)
     td_buffer_putc(walk->columns, '}');
 }
 
-/* Writes what stands after the type of the level's child `i`. */
+/* Writes the text after the type of the level's child `i`. */
 static bool write_behind(struct walk *walk, const struct level *level, uint32_t i, const struct field *child)
 {
     if (child->has_dictionary) {

@@ -24,7 +24,8 @@ enum td_arrow_obstacle {
 /* Returns the obstacle as a sentence without a stop, static; NULL: none. */
 const char *td_arrow_obstacle_text(uint64_t obstacle);
 
-/* The buffers of a field in a record batch, in order. All but TD_ARROW_NULL begin with the bitmap of what is not null.
+/* The buffers of a field in a record batch, in order. All but TD_ARROW_NULL begin with the bitmap of the items that are
+ * not null.
  */
 enum td_arrow_layout {
     TD_ARROW_NULL,       /* no buffers */

@@ -1,7 +1,7 @@
 /* A reader of FlatBuffers over bytes in memory. Source: the page "FlatBuffers Internals" of its documentation: a table
  * begins with the distance to its vtable, which holds for each field the field's distance from the table's start.
  *
- * The reader knows no schema: the caller names fields by their number in the schema's order and says what they are.
+ * The reader knows no schema: the caller names fields by their number in the schema's order and gives their types.
  * Every distance, vtable, vector and text is checked against the bytes, whatever the caller asks for. Alignment is not
  * asked for. Tables may share bytes, so that a walk over tables needs a bound of its own. A function that returns false
  * has set the error: TD_INVALID_ARGUMENT with the position. */

@@ -5,7 +5,7 @@
  * With a delimiter the text is CSV (RFC 4180), as Python's csv module reads it: a CR alone ends a line, too. A quote
  * (") at the start of a field, that is at a line's start or right after a delimiter, opens a quoted field, in which
  * line ends are text and "" is a quote; the next other quote closes the field. All other quotes are text. A field that
- * is never closed ends with the file. A delimiter is no blank: a line of tabs is a row of empty fields when tabs
+ * is never closed ends with the file. A delimiter is not a blank: a line of tabs is a row of empty fields when tabs
  * delimit.
  *
  * An index keeps the place of every row whose number TD_LINE_STEP_ROWS divides, 50 MB for 100,000,000 rows, and of long
@@ -43,7 +43,7 @@ struct td_line_index {
     size_t extra_count, extra_capacity;
     uint8_t delimiter; /* between the fields of CSV; 0: a quote is text as any other, and every LF ends a line */
     bool has_gaps;     /* something is between rows or before the first: a blank line, a CR at a line end, a byte
-                          order mark; a header is no gap. Without gaps, every row but perhaps the last one is followed
+                          order mark; a header is not a gap. Without gaps, every row but perhaps the last is followed
                           by one LF */
 };
 
