@@ -73,7 +73,7 @@ static void brief(FILE *out)
                 "  tensord inspect FILE|DIR print the tensors of files\n"
                 "  tensord plan DIR MODEL   print the bytes of each rank's file\n"
                 "  tensord verify DIR       compare files with recorded digests\n"
-                "  tensord health URL       tell whether a server is healthy\n"
+                "  tensord health URL       ask whether a server is healthy\n"
                 "  tensord token new NAME   make a token; also token list and token revoke\n"
                 "  tensord sign URL         make a URL that needs no token\n"
                 "  tensord help [COMMAND]   all options, or those of one command\n",
