@@ -11,6 +11,7 @@
  * the tree watch tells of must not keep the scanner busy: their scans pay for their time, see note_scan_end(). */
 #include "catalog/catalog.h"
 
+#include "catalog/dataset/dataset.h"
 #include "catalog/model/refusals.h"
 #include "catalog/scan/send_guard.h"
 #include "catalog/scan/walk.h"
@@ -101,7 +102,7 @@ static void on_retire(void *context, struct td_snapshot *snapshot)
 {
     struct td_catalog *catalog = context;
     pthread_mutex_lock(&catalog->lock);
-    snapshot->next_retired = catalog->retired;
+    snapshot->retirement.next = catalog->retired;
     catalog->retired = snapshot;
     pthread_cond_signal(&catalog->wake);
     pthread_mutex_unlock(&catalog->lock);
@@ -125,7 +126,7 @@ static void free_retired(struct td_catalog *catalog)
     catalog->has_retired_maps = false;
     pthread_mutex_unlock(&catalog->lock);
     while (list != NULL) {
-        struct td_snapshot *next = list->next_retired;
+        struct td_snapshot *next = list->retirement.next;
         td_snapshot_free(list);
         list = next;
     }
@@ -144,9 +145,9 @@ static void count_snapshot(const struct td_snapshot *snapshot, struct td_catalog
 {
     status->file_count = snapshot->entry_count;
     status->problem_count = snapshot->problems.count;
-    status->unsettled_count = snapshot->unsettled_count;
+    status->unsettled_count = snapshot->unsettled.count;
     status->hashed_count = snapshot->hashed_count;
-    status->dataset_count = snapshot->dataset_count;
+    status->dataset_count = td_datasets_of(snapshot)->count;
     status->generation = snapshot->generation;
     status->model_count = 0;
     status->usable_count = 0;
@@ -305,7 +306,7 @@ static bool is_suddenly_empty(struct td_catalog *catalog, const struct td_root *
                               const struct td_snapshot *previous, const struct td_snapshot *snapshot)
 {
     uint64_t now = td_clock_ns();
-    if (previous == NULL || previous->entry_count == 0 || snapshot->entry_count > 0 || snapshot->unsettled_count > 0 ||
+    if (previous == NULL || previous->entry_count == 0 || snapshot->entry_count > 0 || snapshot->unsettled.count > 0 ||
         has_own_folder(catalog, root)) {
         catalog->empty_since_ns = 0;
         return false;
@@ -319,18 +320,10 @@ static bool is_suddenly_empty(struct td_catalog *catalog, const struct td_root *
     return true;
 }
 
-static bool has_same_unsettled(const struct td_snapshot *a, const struct td_snapshot *b)
-{
-    size_t i = 0;
-    while (i < a->unsettled_count && i < b->unsettled_count && strcmp(a->unsettled[i], b->unsettled[i]) == 0)
-        i++;
-    return i == a->unsettled_count && i == b->unsettled_count;
-}
-
 static bool is_same(const struct td_snapshot *a, const struct td_snapshot *b)
 {
-    return a != NULL && strcmp(a->tag, b->tag) == 0 && has_same_unsettled(a, b) && a->hashed_count == b->hashed_count &&
-           a->root == b->root && td_snapshot_has_all_problems(a);
+    return a != NULL && strcmp(a->tag, b->tag) == 0 && td_unsettled_facts_equal(&a->unsettled, &b->unsettled) &&
+           a->hashed_count == b->hashed_count && a->root == b->root && td_snapshot_has_all_problems(a);
 }
 
 /* Sets status->ready once all files that were there at the start are published: the last scan found no young file, or
@@ -362,11 +355,10 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
     struct td_snapshot *old = catalog->current;
     bool changed = !is_same(old, snapshot);
     bool news = changed && (old == NULL || strcmp(old->tag, snapshot->tag) != 0 ||
-                            old->unsettled_count != snapshot->unsettled_count); /* more than digests changed */
+                            old->unsettled.count != snapshot->unsettled.count); /* more than digests changed */
     struct td_catalog_status *status = &catalog->status;
     if (changed) {
-        snapshot->retire = on_retire;
-        snapshot->retire_context = catalog;
+        snapshot->retirement = (struct td_retirement){.retire = on_retire, .context = catalog};
         catalog->current = snapshot;
         *status = counted;
     }
@@ -377,9 +369,9 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
     bool has_advanced = atomic_load(&catalog->stage) != before;
     if ((changed || has_advanced) && catalog->on_publish != NULL)
         catalog->on_publish(catalog->on_publish_context);
-    catalog->settle_due_ns = snapshot->next_due_ns;
-    catalog->pending_count = snapshot->pending_count;
-    catalog->has_racy = snapshot->racy_count > 0;
+    catalog->settle_due_ns = snapshot->unsettled.next_due_ns;
+    catalog->pending_count = snapshot->unsettled.pending_count;
+    catalog->has_racy = snapshot->unsettled.racy_count > 0;
     catalog->scan_failed = false;
     status->message[0] = '\0';
     pthread_mutex_unlock(&catalog->lock);

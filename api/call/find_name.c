@@ -46,8 +46,9 @@ void td_name_advise(const struct td_snapshot *snapshot, struct td_text id, char 
 /* Returns the repository with an id that differs in the case of letters alone, or NULL. */
 static const struct td_repo *find_ignoring_case(const struct td_snapshot *snapshot, bool as_dataset, struct td_text id)
 {
-    for (size_t i = 0; i < snapshot->repo_count; i++) {
-        const struct td_repo *repo = &snapshot->repos[i];
+    const struct td_repos *repos = td_repos_of(snapshot);
+    for (size_t i = 0; i < repos->count; i++) {
+        const struct td_repo *repo = &repos->items[i];
         if (!repo->is_other_revision && repo->is_dataset_folder == as_dataset &&
             (td_text_equals_ignore_case(id, repo->id) || td_text_equals_ignore_case(id, repo->hub_id)))
             return repo;

@@ -183,7 +183,7 @@ static size_t write_start(const struct td_html_page *page, size_t at, struct td_
 {
     if (at < page->snapshot->model_count)
         return write_model(page, at, out);
-    const struct td_repo *repo = &page->snapshot->repos[at - page->snapshot->model_count];
+    const struct td_repo *repo = &td_repos_of(page->snapshot)->items[at - page->snapshot->model_count];
     struct td_text id = td_text_of(repo->id);
     struct row row = {.prefix = td_text_of("/datasets/"), .path = id, .shown = id};
     row.suffix = td_dataset_find(page->snapshot, id) != NULL ? "" : "/resolve/main/";
@@ -203,7 +203,7 @@ void td_html_models(const struct td_call *call)
     if (!td_early_call_may_list(call))
         return;
     begin_page(call, &page, title, is_start ? NULL : &none, headings_of_models);
-    page.end_row = call->snapshot->model_count + (is_start ? call->snapshot->repo_count : 0);
+    page.end_row = call->snapshot->model_count + (is_start ? td_repos_of(call->snapshot)->count : 0);
     page.write_row = is_start ? write_start : write_model;
     answer_page(call, &page);
 }

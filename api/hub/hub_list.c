@@ -177,10 +177,10 @@ static void collect_repos(const struct td_hub_call *hub, const struct listing *l
 {
     const struct td_snapshot *snapshot = hub->call->snapshot;
     *count = 0;
-    for (size_t i = 0; i < snapshot->repo_count; i++)
-        if (is_listed(listing, hub->as_dataset, &snapshot->repos[i]) &&
-            matches_filters(hub, listing, &snapshot->repos[i]))
-            repos[(*count)++] = &snapshot->repos[i];
+    const struct td_repos *all = td_repos_of(snapshot);
+    for (size_t i = 0; i < all->count; i++)
+        if (is_listed(listing, hub->as_dataset, &all->items[i]) && matches_filters(hub, listing, &all->items[i]))
+            repos[(*count)++] = &all->items[i];
     if (listing->by_date && *count > 1)
         qsort(repos, *count, sizeof *repos, listing->ascending ? oldest_first : newest_first);
 }
@@ -365,7 +365,7 @@ void td_hub_answer_list(struct td_hub_call *hub)
     struct td_error err = TD_ERROR_INIT;
     size_t count = 0;
     uint64_t end = 0;
-    size_t most = hub->call->snapshot->repo_count + 1;
+    size_t most = td_repos_of(hub->call->snapshot)->count + 1;
     const struct td_repo **repos = NULL;
     char reason[TD_EARLY_REASON_BYTES];
     if (!read_listing(hub, &listing))

@@ -116,12 +116,12 @@ bool td_listing_name(const struct td_call *call, struct td_buffer *out, const ch
 
 static size_t row_count(const struct td_snapshot *snapshot, const struct td_list *list)
 {
-    return list->number == TD_LIST_MODELS ? snapshot->model_count : snapshot->dataset_count;
+    return list->number == TD_LIST_MODELS ? snapshot->model_count : td_datasets_of(snapshot)->count;
 }
 
 static const void *row_at(const struct td_snapshot *snapshot, const struct td_list *list, size_t i)
 {
-    return list->number == TD_LIST_MODELS ? (const void *)&snapshot->models[i] : &snapshot->datasets[i];
+    return list->number == TD_LIST_MODELS ? (const void *)&snapshot->models[i] : &td_datasets_of(snapshot)->items[i];
 }
 
 /* Returns the name of row number i, or NULL when the call's list does not show that row. */
@@ -173,11 +173,42 @@ static bool add_page(struct td_description *description, const struct td_list *l
            td_description_add_next_page(description, listing, at < count ? last : NULL);
 }
 
+/* A hash over each whole list, which requests make and share. */
+struct list_states {
+    struct td_snapshot_part part;
+    _Atomic(char *) states[TD_LISTS]; /* owned, and never changed once it is set; NULL: not asked for */
+};
+
+static void destroy_states(struct td_snapshot_part *part)
+{
+    struct list_states *states = (struct list_states *)(void *)part;
+    for (size_t i = 0; i < TD_LISTS; i++)
+        free(atomic_load(&states->states[i]));
+    free(states);
+}
+
+/* Returns the states of the snapshot's lists; the first caller makes the part. NULL for want of memory. */
+static struct list_states *states_of(struct td_snapshot *snapshot)
+{
+    struct td_snapshot_part *part = td_snapshot_get_part(snapshot, TD_PART_LISTS);
+    if (part == NULL) {
+        struct list_states *made = calloc(1, sizeof *made);
+        if (made == NULL)
+            return NULL;
+        made->part.destroy = destroy_states;
+        part = td_snapshot_add_part(snapshot, TD_PART_LISTS, &made->part);
+    }
+    return (struct list_states *)(void *)part;
+}
+
 /* Makes the state of the call's list on all of its pages. The snapshot keeps that of a list without a filter, so that
  * pages of a long list do not each take time in proportion to the list. Returns false after it answered an error. */
 static bool make_state(const struct td_call *call, const struct td_list *list, char state[TD_TAG_BYTES])
 {
-    _Atomic(char *) *kept = &call->snapshot->list_states[list->number];
+    struct list_states *states = states_of(call->snapshot);
+    if (states == NULL)
+        return td_call_no_memory(call);
+    _Atomic(char *) *kept = &states->states[list->number];
     bool is_filtered = td_uri_parameter(call->uri, "match") != NULL;
     const char *known = is_filtered ? NULL : atomic_load(kept);
     if (known != NULL) {

@@ -50,6 +50,9 @@ bool td_listing_page_size(const struct td_call *call, size_t *size);
  * true without the parameter. Returns false after it answered an error, as for the token of another listing. */
 bool td_listing_page_token(const struct td_call *call, struct td_text listing, struct td_buffer *after, bool *first);
 
+/* The lists whose states a snapshot keeps. */
+enum { TD_LIST_MODELS, TD_LIST_DATASETS, TD_LISTS };
+
 /* A list of the snapshot's rows, sorted by name, that `match` filters, a glob over their names. */
 struct td_list {
     size_t number;     /* TD_LIST_MODELS or TD_LIST_DATASETS */

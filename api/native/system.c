@@ -252,8 +252,9 @@ static void write_dataset_ids(struct td_json_builder *json, const char *key, con
 {
     size_t count = 0;
     td_json_begin_array(json, key);
-    for (size_t i = 0; of != NULL && of != other && i < of->dataset_count && count < NAMED_MAX; i++) {
-        const struct td_dataset *dataset = &of->datasets[i];
+    const struct td_datasets *datasets = of == NULL || of == other ? NULL : td_datasets_of(of);
+    for (size_t i = 0; datasets != NULL && i < datasets->count && count < NAMED_MAX; i++) {
+        const struct td_dataset *dataset = &datasets->items[i];
         const struct td_dataset *there = other == NULL ? NULL : td_dataset_find(other, td_text_of(dataset->id));
         if (there != NULL && (!changed || is_same_dataset(of, dataset->repo, other, there->repo)))
             continue;
@@ -272,7 +273,7 @@ struct totals {
 
 static struct totals count_all(const struct td_snapshot *snapshot)
 {
-    struct totals totals = {.datasets = snapshot == NULL ? 0 : snapshot->dataset_count,
+    struct totals totals = {.datasets = snapshot == NULL ? 0 : td_datasets_of(snapshot)->count,
                             .files = snapshot == NULL ? 0 : snapshot->entry_count};
     for (size_t i = 0; snapshot != NULL && i < snapshot->model_count; i++) {
         const struct td_model *model = &snapshot->models[i];

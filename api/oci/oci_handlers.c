@@ -346,7 +346,8 @@ void td_oci_answer_catalog(struct td_oci_call *oci)
     if (read_parameters(&page, &last) && td_early_call_may_list(oci->call)) {
         size_t i = last.len == 0 ? 0 : td_oci_names_after(snapshot, last);
         td_json_begin_array(&page.json, "repositories");
-        while (i < snapshot->oci_name_count && add_name(&page, snapshot->oci_names[i].name))
+        const struct td_oci_names *names = td_oci_names_of(snapshot);
+        while (i < names->count && add_name(&page, names->items[i].name))
             i++;
         end_page(&page);
     }

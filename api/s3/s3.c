@@ -63,8 +63,9 @@ static void list_buckets(const struct td_call *call)
     td_buffer_init(&xml);
     td_xml_begin(&xml);
     td_buffer_puts(&xml, "<ListAllMyBucketsResult xmlns=\"" TD_S3_XMLNS "\"><Buckets>");
-    for (; i < snapshot->bucket_count && count < most; i++) {
-        const struct td_bucket *bucket = &snapshot->buckets[i];
+    const struct td_buckets *buckets = td_buckets_of(snapshot);
+    for (; i < buckets->count && count < most; i++) {
+        const struct td_bucket *bucket = &buckets->items[i];
         if (strncmp(bucket->name, begin.p, begin.len) != 0)
             continue;
         write_bucket(bucket, &xml);
@@ -72,7 +73,7 @@ static void list_buckets(const struct td_call *call)
         count++;
     }
     td_buffer_puts(&xml, "</Buckets>" TD_S3_OWNER);
-    if (i < snapshot->bucket_count && last != NULL) {
+    if (i < buckets->count && last != NULL) {
         td_buffer_puts(&xml, "<ContinuationToken>");
         td_page_token_write(&xml, begin, td_text_of(last->name));
         td_buffer_puts(&xml, "</ContinuationToken>");

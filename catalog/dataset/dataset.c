@@ -45,6 +45,7 @@ struct member {
 
 struct builder {
     struct td_snapshot *snapshot;
+    struct td_datasets *datasets;
     const struct td_repo *repo;
     struct td_arena *scratch; /* emptied after each repository */
     struct td_card_splits card;
@@ -480,8 +481,8 @@ static bool build_dataset(struct builder *b)
     bool is_meant = b->repo->is_dataset_folder || (!b->repo->has_checkpoint && td_card_splits_declare(&b->card));
     bool is_dataset =
         b->member_count > 0 || (is_meant && dataset.problems.count > 0 && b->card_steps <= most_card_steps);
-    if (ok && is_dataset && TD_ARRAY_GROW(snapshot->datasets, snapshot->dataset_count, b->dataset_capacity, b->err)) {
-        snapshot->datasets[snapshot->dataset_count++] = dataset;
+    if (ok && is_dataset && TD_ARRAY_GROW(b->datasets->items, b->datasets->count, b->dataset_capacity, b->err)) {
+        b->datasets->items[b->datasets->count++] = dataset;
         return true;
     }
     free(dataset.problems.items);
@@ -497,43 +498,95 @@ static int dataset_compare(const void *a, const void *b)
 }
 
 /* Keeps one dataset for each id: that below datasets/. */
-static void keep_one_of_each(struct td_snapshot *snapshot)
+static void keep_one_of_each(struct td_snapshot *snapshot, struct td_datasets *datasets)
 {
     size_t kept = 0;
-    for (size_t i = 0; i < snapshot->dataset_count; i++) {
-        struct td_dataset *dataset = &snapshot->datasets[i];
-        if (kept > 0 && strcmp(snapshot->datasets[kept - 1].id, dataset->id) == 0) {
+    for (size_t i = 0; i < datasets->count; i++) {
+        struct td_dataset *dataset = &datasets->items[i];
+        if (kept > 0 && strcmp(datasets->items[kept - 1].id, dataset->id) == 0) {
             td_problems_add(&snapshot->problems, &snapshot->arena, dataset->repo->folder,
                             "not a dataset: one below datasets/ has its id");
             free(dataset->problems.items);
         } else {
-            snapshot->datasets[kept++] = *dataset;
+            datasets->items[kept++] = *dataset;
         }
     }
-    snapshot->dataset_count = kept;
+    datasets->count = kept;
 }
 
 /* Frees what the datasets own beside the snapshot's arena. */
-static void free_datasets(struct td_snapshot *snapshot)
+static void destroy_datasets(struct td_snapshot_part *part)
 {
-    for (size_t i = 0; i < snapshot->dataset_count; i++) {
-        struct td_dataset *dataset = &snapshot->datasets[i];
+    struct td_datasets *datasets = (struct td_datasets *)(void *)part;
+    for (size_t i = 0; i < datasets->count; i++) {
+        struct td_dataset *dataset = &datasets->items[i];
         for (size_t k = 0; k < dataset->split_count; k++)
             free(atomic_load(&dataset->splits[k].rows));
         free(dataset->problems.items);
     }
-    free(snapshot->datasets);
+    free(datasets->items);
+    free(datasets);
+}
+
+/* Frees the datasets of a view; their splits are the snapshot's. */
+static void destroy_copies(struct td_snapshot_part *part)
+{
+    struct td_datasets *datasets = (struct td_datasets *)(void *)part;
+    free(datasets->items);
+    free(datasets);
+}
+
+/* Gives the snapshot its list, which is empty. Returns NULL when out of memory. */
+static struct td_datasets *begin_datasets(struct td_snapshot *snapshot, void (*destroy)(struct td_snapshot_part *part))
+{
+    struct td_datasets *datasets = calloc(1, sizeof *datasets);
+    if (datasets == NULL)
+        return NULL;
+    datasets->part.destroy = destroy;
+    (void)td_snapshot_add_part(snapshot, TD_PART_DATASETS, &datasets->part);
+    return datasets;
+}
+
+const struct td_datasets *td_datasets_of(const struct td_snapshot *snapshot)
+{
+    static const struct td_datasets none = {.count = 0};
+    const struct td_snapshot_part *part = td_snapshot_get_part(snapshot, TD_PART_DATASETS);
+    return part == NULL ? &none : (const struct td_datasets *)(const void *)part;
+}
+
+bool td_datasets_copy(struct td_snapshot *view, const struct td_snapshot *base,
+                      const struct td_repo *(*repo_of)(void *context, size_t number), void *context,
+                      struct td_error *err)
+{
+    const struct td_datasets *from = td_datasets_of(base);
+    struct td_datasets *to = begin_datasets(view, destroy_copies);
+    if (to == NULL)
+        return td_error_no_memory(err);
+    to->items = calloc(from->count + 1, sizeof *to->items);
+    if (to->items == NULL)
+        return td_error_no_memory(err);
+    for (size_t i = 0; i < from->count; i++) {
+        const struct td_repo *repo = repo_of(context, i);
+        if (repo == NULL)
+            continue;
+        to->items[to->count] = from->items[i];
+        to->items[to->count++].repo = repo;
+    }
+    return true;
 }
 
 bool td_datasets_build(struct td_snapshot *snapshot, struct td_error *err)
 {
-    snapshot->free_datasets = free_datasets;
+    struct td_datasets *datasets = begin_datasets(snapshot, destroy_datasets);
+    if (datasets == NULL)
+        return td_error_no_memory(err);
     struct td_arena scratch;
-    struct builder b = {.snapshot = snapshot, .scratch = &scratch, .err = err};
+    struct builder b = {.snapshot = snapshot, .datasets = datasets, .scratch = &scratch, .err = err};
     bool ok = true;
     td_arena_init(&scratch, 0);
-    for (size_t i = 0; ok && i < snapshot->repo_count; i++) {
-        b.repo = &snapshot->repos[i];
+    const struct td_repos *repos = td_repos_of(snapshot);
+    for (size_t i = 0; ok && i < repos->count; i++) {
+        b.repo = &repos->items[i];
         b.card = (struct td_card_splits){0};
         if (b.repo->is_other_revision)
             continue;
@@ -545,10 +598,10 @@ bool td_datasets_build(struct td_snapshot *snapshot, struct td_error *err)
     }
     free(b.items);
     free(b.members);
-    if (ok && snapshot->dataset_count > 0)
-        qsort(snapshot->datasets, snapshot->dataset_count, sizeof *snapshot->datasets, dataset_compare);
+    if (ok && datasets->count > 0)
+        qsort(datasets->items, datasets->count, sizeof *datasets->items, dataset_compare);
     if (ok)
-        keep_one_of_each(snapshot);
+        keep_one_of_each(snapshot, datasets);
     return ok;
 }
 
@@ -561,10 +614,11 @@ static struct td_text dataset_id(const void *context, size_t i)
 
 static const struct td_dataset *find_by_id(const struct td_snapshot *snapshot, struct td_text id)
 {
-    struct td_names names = {.count = snapshot->dataset_count, .context = snapshot->datasets, .get = dataset_id};
+    const struct td_datasets *datasets = td_datasets_of(snapshot);
+    struct td_names names = {.count = datasets->count, .context = datasets->items, .get = dataset_id};
     bool found;
     size_t at = td_names_search(&names, id, &found);
-    return found ? &snapshot->datasets[at] : NULL;
+    return found ? &datasets->items[at] : NULL;
 }
 
 const struct td_dataset *td_dataset_find(const struct td_snapshot *snapshot, struct td_text id)
@@ -576,7 +630,8 @@ const struct td_dataset *td_dataset_find(const struct td_snapshot *snapshot, str
 
 size_t td_datasets_after(const struct td_snapshot *snapshot, struct td_text id)
 {
-    struct td_names names = {.count = snapshot->dataset_count, .context = snapshot->datasets, .get = dataset_id};
+    const struct td_datasets *datasets = td_datasets_of(snapshot);
+    struct td_names names = {.count = datasets->count, .context = datasets->items, .get = dataset_id};
     bool found;
     size_t at = td_names_search(&names, id, &found);
     return found ? at + 1 : at;

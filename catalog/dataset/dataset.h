@@ -56,9 +56,25 @@ struct td_dataset {
                                     its README.md */
 };
 
-/* Sets snapshot->datasets, sorted by id. Call once, when the snapshot has its repositories; it owns the result. Errors:
+/* The datasets of a snapshot or of a view. */
+struct td_datasets {
+    struct td_snapshot_part part;
+    struct td_dataset *items; /* sorted by id */
+    size_t count;
+};
+
+/* Returns the snapshot's datasets; none before td_datasets_build. Any thread. */
+const struct td_datasets *td_datasets_of(const struct td_snapshot *snapshot);
+
+/* Makes the datasets of the snapshot. Call once, when the snapshot has its repositories. Errors:
  * TD_RESOURCE_EXHAUSTED. */
 bool td_datasets_build(struct td_snapshot *snapshot, struct td_error *err);
+
+/* Makes the datasets of a view: those of `base` whose repositories repo_of returns, with these repositories. Their
+ * splits stay those of `base`, which must outlive the view. Call once. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_datasets_copy(struct td_snapshot *view, const struct td_snapshot *base,
+                      const struct td_repo *(*repo_of)(void *context, size_t number), void *context,
+                      struct td_error *err);
 
 /* Returns the dataset with this id, or NULL. An id of one segment may have the default namespace before it. */
 const struct td_dataset *td_dataset_find(const struct td_snapshot *snapshot, struct td_text id);

@@ -250,9 +250,10 @@ static int job_compare(const void *a, const void *b)
 static void each_file(const struct td_snapshot *snapshot,
                       void (*visit)(void *context, const struct td_split_file *file), void *context)
 {
-    for (size_t d = 0; d < snapshot->dataset_count; d++)
-        for (size_t s = 0; s < snapshot->datasets[d].split_count; s++) {
-            const struct td_split *split = &snapshot->datasets[d].splits[s];
+    const struct td_datasets *datasets = td_datasets_of(snapshot);
+    for (size_t d = 0; d < datasets->count; d++)
+        for (size_t s = 0; s < datasets->items[d].split_count; s++) {
+            const struct td_split *split = &datasets->items[d].splits[s];
             for (size_t i = 0; i < split->file_count; i++)
                 if (split->files[i].rows != NULL)
                     visit(context, &split->files[i]);

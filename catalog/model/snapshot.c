@@ -27,8 +27,8 @@ static void drop_reference(struct td_snapshot *snapshot)
 {
     if (atomic_fetch_sub_explicit(&snapshot->refs, 1, memory_order_acq_rel) != 1)
         return;
-    if (snapshot->retire != NULL)
-        snapshot->retire(snapshot->retire_context, snapshot);
+    if (snapshot->retirement.retire != NULL)
+        snapshot->retirement.retire(snapshot->retirement.context, snapshot);
     else
         td_snapshot_free(snapshot);
 }
@@ -66,29 +66,36 @@ void td_snapshot_free(struct td_snapshot *snapshot)
 {
     if (snapshot == NULL)
         return;
-    void (*free_views)(struct td_snapshot *) = atomic_load(&snapshot->free_views);
-    if (free_views != NULL)
-        free_views(snapshot);
+    for (size_t i = 0; i < TD_SNAPSHOT_PARTS; i++) {
+        struct td_snapshot_part *part = atomic_load(&snapshot->parts[i]);
+        if (part != NULL)
+            part->destroy(part);
+    }
     for (size_t i = 0; snapshot->base == NULL && i < snapshot->entry_count; i++)
         td_file_unref(snapshot->entries[i].file);
     free(snapshot->entries);
     if (snapshot->base == NULL)
         free_models(snapshot);
     free(snapshot->models);
-    if (snapshot->free_datasets != NULL)
-        snapshot->free_datasets(snapshot);
-    free(snapshot->repos);
-    free(snapshot->buckets);
-    free(snapshot->oci_names);
-    free(snapshot->other_buckets);
-    for (size_t i = 0; i < sizeof snapshot->bucket_runs / sizeof *snapshot->bucket_runs; i++)
-        free(snapshot->bucket_runs[i]);
     free(snapshot->problems.items);
-    for (size_t i = 0; i < TD_SNAPSHOT_LISTS; i++)
-        free(atomic_load(&snapshot->list_states[i]));
     td_arena_fini(&snapshot->arena);
     td_root_unref(snapshot->root);
     free(snapshot);
+}
+
+struct td_snapshot_part *td_snapshot_add_part(struct td_snapshot *snapshot, enum td_snapshot_part_number number,
+                                              struct td_snapshot_part *part)
+{
+    struct td_snapshot_part *has = NULL;
+    if (atomic_compare_exchange_strong(&snapshot->parts[number], &has, part))
+        return part;
+    part->destroy(part);
+    return has;
+}
+
+struct td_snapshot_part *td_snapshot_get_part(const struct td_snapshot *snapshot, enum td_snapshot_part_number number)
+{
+    return atomic_load_explicit(&snapshot->parts[number], memory_order_acquire);
 }
 
 /* A run of entries, and where their paths begin. */
@@ -134,15 +141,16 @@ void td_snapshot_entries_below(const struct td_snapshot *snapshot, struct td_tex
 
 static struct td_text unsettled_path(const void *context, size_t i)
 {
-    return td_text_of(((const struct td_snapshot *)context)->unsettled[i]);
+    return td_text_of(((const struct td_unsettled_facts *)context)->paths[i]);
 }
 
 bool td_snapshot_lacks_below(const struct td_snapshot *snapshot, struct td_text directory)
 {
     const struct td_snapshot *whole = snapshot->base != NULL ? snapshot->base : snapshot;
-    const struct td_names names = {.count = whole->unsettled_count, .context = whole, .get = unsettled_path};
+    const struct td_names names = {
+        .count = whole->unsettled.count, .context = &whole->unsettled, .get = unsettled_path};
     if (directory.len == 0)
-        return whole->unsettled_count > 0;
+        return whole->unsettled.count > 0;
     return lower_bound(&names, directory, '/') < lower_bound(&names, directory, '/' + 1);
 }
 

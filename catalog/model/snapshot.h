@@ -13,6 +13,7 @@
 
 #include "catalog/model/facts.h"
 #include "catalog/model/file_kind.h"
+#include "catalog/model/unsettled.h"
 #include "core/arena.h"
 #include "core/budget.h"
 #include "core/digest.h"
@@ -144,8 +145,31 @@ struct td_model {
     char content_tag[TD_TAG_BYTES];
 };
 
-/* The lists of a snapshot whose state it keeps (api/native/listing.h). */
-enum { TD_LIST_MODELS, TD_LIST_DATASETS, TD_SNAPSHOT_LISTS };
+/* The parts of a snapshot that other modules make. Each of these modules declares a struct of its own, which begins
+ * with a td_snapshot_part, and has a function that returns it. */
+enum td_snapshot_part_number {
+    TD_PART_VIEWS,     /* catalog/scan/view.c */
+    TD_PART_REPOS,     /* catalog/names/repo.h */
+    TD_PART_BUCKETS,   /* catalog/names/bucket.h */
+    TD_PART_OCI_NAMES, /* catalog/names/oci_name.h */
+    TD_PART_DATASETS,  /* catalog/dataset/dataset.h */
+    TD_PART_LISTS,     /* api/native/listing.c */
+    TD_SNAPSHOT_PARTS
+};
+
+/* What the snapshot knows of a part. */
+struct td_snapshot_part {
+    void (*destroy)(struct td_snapshot_part *part); /* frees the part, while the snapshot still has all else */
+};
+
+struct td_snapshot;
+
+/* What is called instead of td_snapshot_free when the last reference goes. */
+struct td_retirement {
+    void (*retire)(void *context, struct td_snapshot *snapshot); /* NULL: none */
+    void *context;
+    struct td_snapshot *next; /* for a list of retired snapshots */
+};
 
 struct td_snapshot {
     _Atomic int refs;
@@ -156,44 +180,25 @@ struct td_snapshot {
     size_t entry_count;
     struct td_model *models; /* sorted by id */
     size_t model_count;
-    bool root_is_model;             /* the files directly in the root are one model */
-    struct td_cache_folder *caches; /* the folders of Hugging Face caches, in the arena (catalog/names/repo.h) */
-    size_t cache_count;
-    struct td_repo *repos; /* catalog/names/repo.h */
-    size_t repo_count;
-    struct td_dataset *datasets; /* catalog/dataset/dataset.h; sorted by id */
-    size_t dataset_count;
-    void (*free_datasets)(struct td_snapshot *snapshot); /* frees what the datasets own; NULL: there are none */
-    struct td_bucket *buckets;                           /* catalog/names/bucket.h; sorted by name */
-    size_t bucket_count;
-    struct td_bucket *other_buckets; /* unlisted: further names of what is in `local`; sorted by name */
-    size_t other_bucket_count;
-    struct td_bucket_run *bucket_runs[3]; /* what the buckets' `runs` point to: named ones, `local`, unlisted ones */
-    struct td_oci_name *oci_names;        /* catalog/names/oci_name.h; sorted by name */
-    size_t oci_name_count;
-    struct td_problems problems;                   /* what could not be published at all */
-    size_t repo_problem_first, repo_problem_count; /* the run of them that td_repos_build added */
-    size_t unsettled_count;                        /* files that are too young to be trusted */
-    const char **unsettled; /* their paths as clients will know them, sorted, in the arena; a view has none */
-    size_t pending_count;   /* of those, files without a known writer, which time alone publishes */
-    size_t racy_count;      /* of the latter, finished files whose change time the clock has yet to pass */
-    uint64_t next_due_ns;   /* monotonic time when the first of them settles; 0: none */
-    size_t hashed_count;    /* files whose SHA-256 was known when the snapshot was made */
-    char tag[TD_TAG_BYTES]; /* a hash over all that models are made of, digests aside */
-    void (*retire)(
-        void *context,
-        struct td_snapshot *snapshot); /* called instead of td_snapshot_free when the last reference goes; NULL: none */
-    void *retire_context;
-    struct td_snapshot *next_retired;
-    /* A hash over the whole list of models and over that of datasets, which requests make and share; NULL: none has
-     * been asked for. Owned, and never changed once it is set. */
-    _Atomic(char *) list_states[TD_SNAPSHOT_LISTS];
+    bool root_is_model;          /* the files directly in the root are one model */
+    struct td_problems problems; /* what could not be published at all */
+    size_t hashed_count;         /* files whose SHA-256 was known when the snapshot was made */
+    char tag[TD_TAG_BYTES];      /* a hash over all that models are made of, digests aside */
+    struct td_unsettled_facts unsettled;
+    struct td_retirement retirement;
     /* A view (catalog/scan/view.h) shares the files and checkpoints of this snapshot, and a reference on the view is
      * also one on this snapshot. NULL: the snapshot is no view. */
     struct td_snapshot *base;
-    _Atomic(struct td_views *) views;                         /* the views that are kept; NULL: none was asked for */
-    void (*_Atomic free_views)(struct td_snapshot *snapshot); /* frees them; NULL: there are none */
+    _Atomic(struct td_snapshot_part *) parts[TD_SNAPSHOT_PARTS]; /* NULL: not made */
 };
+
+/* Gives a part to the snapshot, which has it destroyed at its end. If the snapshot has this part already, destroys the
+ * new one. Returns the part that the snapshot has. Any thread. */
+struct td_snapshot_part *td_snapshot_add_part(struct td_snapshot *snapshot, enum td_snapshot_part_number number,
+                                              struct td_snapshot_part *part);
+
+/* Returns the part, borrowed; NULL: it was not made. Any thread. */
+struct td_snapshot_part *td_snapshot_get_part(const struct td_snapshot *snapshot, enum td_snapshot_part_number number);
 
 /* Takes a reference for the caller. Returns `snapshot`. */
 struct td_snapshot *td_snapshot_ref(struct td_snapshot *snapshot);

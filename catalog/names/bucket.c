@@ -83,8 +83,9 @@ static void mark(struct builder *b)
     const struct td_snapshot *snapshot = b->snapshot;
     for (size_t i = 0; i < snapshot->entry_count; i++)
         b->marks[i] = in_root(&snapshot->entries[i]) ? IS_HIDDEN : 0;
-    for (size_t r = 0; r < snapshot->repo_count; r++) {
-        const struct td_repo *repo = &snapshot->repos[r];
+    const struct td_repos *repos = td_repos_of(snapshot);
+    for (size_t r = 0; r < repos->count; r++) {
+        const struct td_repo *repo = &repos->items[r];
         if (repo->entry_count == 0)
             continue;
         if (repo->prefix_len == 0)
@@ -253,8 +254,9 @@ static bool add_other_name(struct builder *b, const struct td_repo *repo)
 
 static bool add_other_names(struct builder *b)
 {
-    for (size_t i = 0; i < b->snapshot->repo_count; i++) {
-        const struct td_repo *repo = &b->snapshot->repos[i];
+    const struct td_repos *repos = td_repos_of(b->snapshot);
+    for (size_t i = 0; i < repos->count; i++) {
+        const struct td_repo *repo = &repos->items[i];
         bool is_in_local = strchr(repo->id, '/') == NULL && !repo->is_dataset_folder && !repo->is_other_revision &&
                            repo->entry_count > 0 && (repo->prefix_len == 0 || has_local_name(repo)) &&
                            strcmp(repo->id, local_name) != 0;
@@ -289,9 +291,29 @@ static void describe(const struct builder *b, struct bucket_list *list, const st
         qsort(list->items, list->count, sizeof *list->items, bucket_compare);
 }
 
+static void destroy_buckets(struct td_snapshot_part *part)
+{
+    struct td_buckets *buckets = (struct td_buckets *)(void *)part;
+    free(buckets->items);
+    free(buckets->others);
+    for (size_t i = 0; i < sizeof buckets->runs / sizeof *buckets->runs; i++)
+        free(buckets->runs[i]);
+    free(buckets);
+}
+
+const struct td_buckets *td_buckets_of(const struct td_snapshot *snapshot)
+{
+    static const struct td_buckets none = {.count = 0};
+    const struct td_snapshot_part *part = td_snapshot_get_part(snapshot, TD_PART_BUCKETS);
+    return part == NULL ? &none : (const struct td_buckets *)(const void *)part;
+}
+
 bool td_buckets_build(struct td_snapshot *snapshot, struct td_error *err)
 {
     struct builder b = {.snapshot = snapshot};
+    struct td_buckets *buckets = calloc(1, sizeof *buckets);
+    if (buckets == NULL)
+        return td_error_no_memory(err);
     b.marks = calloc(snapshot->entry_count + 1, sizeof *b.marks);
     bool ok = b.marks != NULL;
     if (ok) {
@@ -303,13 +325,13 @@ bool td_buckets_build(struct td_snapshot *snapshot, struct td_error *err)
         describe(&b, &b.other_buckets, b.other.items);
     }
     free(b.marks);
-    snapshot->buckets = b.buckets.items;
-    snapshot->bucket_count = ok ? b.buckets.count : 0;
-    snapshot->other_buckets = b.other_buckets.items;
-    snapshot->other_bucket_count = ok ? b.other_buckets.count : 0;
-    snapshot->bucket_runs[0] = b.named.items;
-    snapshot->bucket_runs[1] = b.local.items;
-    snapshot->bucket_runs[2] = b.other.items;
+    *buckets = (struct td_buckets){.part.destroy = destroy_buckets,
+                                   .items = b.buckets.items,
+                                   .count = ok ? b.buckets.count : 0,
+                                   .others = b.other_buckets.items,
+                                   .other_count = ok ? b.other_buckets.count : 0,
+                                   .runs = {b.named.items, b.local.items, b.other.items}};
+    (void)td_snapshot_add_part(snapshot, TD_PART_BUCKETS, &buckets->part);
     return ok || td_error_no_memory(err);
 }
 
@@ -330,8 +352,9 @@ static size_t find_bucket(const struct td_bucket *buckets, size_t count, struct 
 static const struct td_bucket *find_listed(const struct td_snapshot *snapshot, struct td_text name)
 {
     bool found;
-    size_t at = find_bucket(snapshot->buckets, snapshot->bucket_count, name, &found);
-    return found ? &snapshot->buckets[at] : NULL;
+    const struct td_buckets *buckets = td_buckets_of(snapshot);
+    size_t at = find_bucket(buckets->items, buckets->count, name, &found);
+    return found ? &buckets->items[at] : NULL;
 }
 
 const struct td_bucket *td_bucket_find(const struct td_snapshot *snapshot, struct td_text name)
@@ -340,14 +363,16 @@ const struct td_bucket *td_bucket_find(const struct td_snapshot *snapshot, struc
     const struct td_bucket *bucket = find_listed(snapshot, name);
     if (bucket != NULL)
         return bucket;
-    size_t at = find_bucket(snapshot->other_buckets, snapshot->other_bucket_count, name, &found);
-    return found ? &snapshot->other_buckets[at] : NULL;
+    const struct td_buckets *buckets = td_buckets_of(snapshot);
+    size_t at = find_bucket(buckets->others, buckets->other_count, name, &found);
+    return found ? &buckets->others[at] : NULL;
 }
 
 size_t td_buckets_after(const struct td_snapshot *snapshot, struct td_text name)
 {
     bool found;
-    size_t at = find_bucket(snapshot->buckets, snapshot->bucket_count, name, &found);
+    const struct td_buckets *buckets = td_buckets_of(snapshot);
+    size_t at = find_bucket(buckets->items, buckets->count, name, &found);
     return at + found;
 }
 

@@ -35,17 +35,30 @@ struct td_bucket {
     int64_t updated_ns; /* newest mtime of the listed files, ns since 1970; 0 without files */
 };
 
-/* Sets snapshot->buckets and other_buckets, both sorted by name; the snapshot frees them, also after an error. Call
- * once, when the snapshot has its entries, models and repositories, and before other threads see it. Lists no files of
- * other revisions of a Hugging Face cache than the chosen one. Errors: TD_RESOURCE_EXHAUSTED. */
+/* The buckets of a snapshot. */
+struct td_buckets {
+    struct td_snapshot_part part;
+    struct td_bucket *items; /* sorted by name */
+    size_t count;
+    struct td_bucket *others; /* unlisted: further names of what is in `local`; sorted by name */
+    size_t other_count;
+    struct td_bucket_run *runs[3]; /* what the buckets' `runs` point to: named ones, `local`, unlisted ones */
+};
+
+/* Returns the snapshot's buckets; none before td_buckets_build. Any thread. */
+const struct td_buckets *td_buckets_of(const struct td_snapshot *snapshot);
+
+/* Makes the buckets of the snapshot. Call once, when the snapshot has its entries, models and repositories, and before
+ * other threads see it. Lists no files of other revisions of a Hugging Face cache than the chosen one. Errors:
+ * TD_RESOURCE_EXHAUSTED. */
 bool td_buckets_build(struct td_snapshot *snapshot, struct td_error *err);
 
 /* Returns the bucket of this name, listed or not, or NULL. Like every pointer that a function here returns, it is valid
  * as long as the snapshot. */
 const struct td_bucket *td_bucket_find(const struct td_snapshot *snapshot, struct td_text name);
 
-/* Returns the index in snapshot->buckets of the first bucket whose name is greater than the given one (where a page
- * continues); bucket_count when there is none. */
+/* Returns the index in the listed buckets of the first bucket whose name is greater than the given one (where a page
+ * continues); their count when there is none. */
 size_t td_buckets_after(const struct td_snapshot *snapshot, struct td_text name);
 
 /* Returns the listed bucket that a file at this path below DIR belongs to: that of the first segment, else `local`;

@@ -180,8 +180,9 @@ static void tell_apart(struct made_name *names, size_t count)
 static bool make_names(struct td_snapshot *snapshot, struct made_name *names, size_t count)
 {
     size_t n = 0;
-    for (size_t i = 0; i < snapshot->repo_count && n < count; i++) {
-        const struct td_repo *repo = &snapshot->repos[i];
+    const struct td_repos *repos = td_repos_of(snapshot);
+    for (size_t i = 0; i < repos->count && n < count; i++) {
+        const struct td_repo *repo = &repos->items[i];
         if (!has_name(repo))
             continue;
         names[n] = (struct made_name){.name = base_name(&snapshot->arena, repo->id), .id = repo->id, .repo = i};
@@ -194,22 +195,47 @@ static bool make_names(struct td_snapshot *snapshot, struct made_name *names, si
     return true;
 }
 
-bool td_oci_names_build(struct td_snapshot *snapshot, struct td_error *err)
+static void destroy_names(struct td_snapshot_part *part)
 {
-    size_t count = 0;
-    for (size_t i = 0; i < snapshot->repo_count; i++)
-        count += has_name(&snapshot->repos[i]) ? 1 : 0;
-    if (count == 0)
-        return true;
+    struct td_oci_names *names = (struct td_oci_names *)(void *)part;
+    free(names->items);
+    free(names);
+}
+
+const struct td_oci_names *td_oci_names_of(const struct td_snapshot *snapshot)
+{
+    static const struct td_oci_names none = {.count = 0};
+    const struct td_snapshot_part *part = td_snapshot_get_part(snapshot, TD_PART_OCI_NAMES);
+    return part == NULL ? &none : (const struct td_oci_names *)(const void *)part;
+}
+
+/* Fills the list with `count` names. Returns false when out of memory. */
+static bool fill_names(struct td_snapshot *snapshot, struct td_oci_names *names, size_t count)
+{
     struct made_name *made = calloc(count, sizeof *made);
-    snapshot->oci_names = calloc(count, sizeof *snapshot->oci_names);
-    bool ok = made != NULL && snapshot->oci_names != NULL && make_names(snapshot, made, count);
+    names->items = calloc(count, sizeof *names->items);
+    bool ok = made != NULL && names->items != NULL && make_names(snapshot, made, count);
     for (size_t i = 0; ok && i < count; i++) /* of equal names, the first is found */
         if (i == 0 || strcmp(made[i].name, made[i - 1].name) != 0)
-            snapshot->oci_names[snapshot->oci_name_count++] =
-                (struct td_oci_name){.name = made[i].name, .repo = made[i].repo};
+            names->items[names->count++] = (struct td_oci_name){.name = made[i].name, .repo = made[i].repo};
     free(made);
-    return ok || td_error_no_memory(err);
+    return ok;
+}
+
+bool td_oci_names_build(struct td_snapshot *snapshot, struct td_error *err)
+{
+    const struct td_repos *repos = td_repos_of(snapshot);
+    size_t count = 0;
+    for (size_t i = 0; i < repos->count; i++)
+        count += has_name(&repos->items[i]) ? 1 : 0;
+    if (count == 0)
+        return true;
+    struct td_oci_names *names = calloc(1, sizeof *names);
+    if (names == NULL)
+        return td_error_no_memory(err);
+    names->part.destroy = destroy_names;
+    (void)td_snapshot_add_part(snapshot, TD_PART_OCI_NAMES, &names->part);
+    return fill_names(snapshot, names, count) || td_error_no_memory(err);
 }
 
 /* ---- finding them -------------------------------------------------------------------------------------- */
@@ -222,10 +248,11 @@ static struct td_text name_at(const void *context, size_t i)
 /* Returns the repository whose listed name is this one. */
 static const struct td_repo *find_listed(const struct td_snapshot *snapshot, struct td_text name)
 {
-    const struct td_names names = {.count = snapshot->oci_name_count, .context = snapshot->oci_names, .get = name_at};
+    const struct td_oci_names *list = td_oci_names_of(snapshot);
+    const struct td_names names = {.count = list->count, .context = list->items, .get = name_at};
     bool found = false;
     size_t at = td_names_search(&names, name, &found);
-    return found ? &snapshot->repos[snapshot->oci_names[at].repo] : NULL;
+    return found ? &td_repos_of(snapshot)->items[list->items[at].repo] : NULL;
 }
 
 const struct td_repo *td_oci_name_find(const struct td_snapshot *snapshot, struct td_text name)
@@ -242,7 +269,8 @@ const struct td_repo *td_oci_name_find(const struct td_snapshot *snapshot, struc
 
 size_t td_oci_names_after(const struct td_snapshot *snapshot, struct td_text name)
 {
-    const struct td_names names = {.count = snapshot->oci_name_count, .context = snapshot->oci_names, .get = name_at};
+    const struct td_oci_names *list = td_oci_names_of(snapshot);
+    const struct td_names names = {.count = list->count, .context = list->items, .get = name_at};
     bool found = false;
     size_t at = td_names_search(&names, name, &found);
     return found ? at + 1 : at;

@@ -16,11 +16,21 @@ enum { TD_OCI_NAME_MAX = 255 }; /* the length of a name, as most clients limit i
 
 struct td_oci_name {
     const char *name;
-    size_t repo; /* its number in snapshot->repos */
+    size_t repo; /* its number in the snapshot's td_repos */
 };
 
-/* Sets snapshot->oci_names, sorted by name, which the snapshot frees. Call once, after td_repos_build. Takes n log n
- * time for n repositories. Errors: TD_RESOURCE_EXHAUSTED. */
+/* The names of a snapshot. */
+struct td_oci_names {
+    struct td_snapshot_part part;
+    struct td_oci_name *items; /* sorted by name */
+    size_t count;
+};
+
+/* Returns the snapshot's names; none before td_oci_names_build. Any thread. */
+const struct td_oci_names *td_oci_names_of(const struct td_snapshot *snapshot);
+
+/* Makes the names of the snapshot. Call once, after td_repos_build. Takes n log n time for n repositories. Errors:
+ * TD_RESOURCE_EXHAUSTED. */
 bool td_oci_names_build(struct td_snapshot *snapshot, struct td_error *err);
 
 /* Returns the repository that a client means: the one with this very id (clients of GGUF models send ids as they are
@@ -28,8 +38,7 @@ bool td_oci_names_build(struct td_snapshot *snapshot, struct td_error *err);
  * td_repo_find says. NULL when there is none. */
 const struct td_repo *td_oci_name_find(const struct td_snapshot *snapshot, struct td_text name);
 
-/* Returns the index in snapshot->oci_names of the first name that is greater than the given one (where a page
- * continues). */
+/* Returns the index in the list of the first name that is greater than the given one (where a page continues). */
 size_t td_oci_names_after(const struct td_snapshot *snapshot, struct td_text name);
 
 /* Returns whether the text is a name by the grammar of the specification, and not too long. */

@@ -31,7 +31,8 @@ enum { DATASETS_PREFIX_LEN = sizeof datasets_prefix - 1 };
 
 struct builder {
     struct td_snapshot *snapshot;
-    size_t capacity;
+    struct td_repos *repos;
+    size_t capacity;             /* of repos->items */
     bool *in_cache;              /* per entry: lies in a cache folder */
     struct td_text *directories; /* directories that directly hold a file, outside caches; sorted, each once */
     size_t directory_count;
@@ -40,10 +41,9 @@ struct builder {
 
 static struct td_repo *add_repo(struct builder *b)
 {
-    struct td_snapshot *snapshot = b->snapshot;
-    if (!TD_ARRAY_GROW(snapshot->repos, snapshot->repo_count, b->capacity, b->err))
+    if (!TD_ARRAY_GROW(b->repos->items, b->repos->count, b->capacity, b->err))
         return NULL;
-    struct td_repo *repo = &snapshot->repos[snapshot->repo_count++];
+    struct td_repo *repo = &b->repos->items[b->repos->count++];
     memset(repo, 0, sizeof *repo);
     return repo;
 }
@@ -366,12 +366,12 @@ static bool has_same_id(const struct td_repo *a, const struct td_repo *b)
 }
 
 /* Keeps one folder for each id; the others become problems. Counts the other revisions of those that stay. */
-static void keep_one_of_each(struct td_snapshot *snapshot)
+static void keep_one_of_each(struct td_snapshot *snapshot, struct td_repos *repos)
 {
     size_t kept = 0;
     struct td_repo *main = NULL;
-    for (size_t i = 0; i < snapshot->repo_count; i++) {
-        const struct td_repo *repo = &snapshot->repos[i];
+    for (size_t i = 0; i < repos->count; i++) {
+        const struct td_repo *repo = &repos->items[i];
         bool same_folder = main != NULL && has_same_id(main, repo) && strcmp(main->folder, repo->folder) == 0;
         if (main != NULL && has_same_id(main, repo) && !same_folder) {
             if (!repo->is_other_revision)
@@ -381,12 +381,12 @@ static void keep_one_of_each(struct td_snapshot *snapshot)
         }
         if (same_folder)
             main->other_count++;
-        snapshot->repos[kept] = *repo;
+        repos->items[kept] = *repo;
         if (!same_folder)
-            main = &snapshot->repos[kept];
+            main = &repos->items[kept];
         kept++;
     }
-    snapshot->repo_count = kept;
+    repos->count = kept;
 }
 
 /* Returns whether a file or a model lies at this path or below. */
@@ -419,39 +419,66 @@ static bool set_hub_id(struct td_snapshot *snapshot, struct td_repo *repo, struc
     return true;
 }
 
-/* Copies the list of cache folders to the snapshot, whose views need it. */
-static bool keep_caches(struct td_snapshot *snapshot, const struct td_cache_folder *caches, size_t count,
-                        struct td_error *err)
+/* Copies the list of cache folders, which views need. */
+static bool keep_caches(struct builder *b, const struct td_cache_folder *caches, size_t count)
 {
-    snapshot->caches = td_arena_array(&snapshot->arena, count, sizeof *caches);
-    if (snapshot->caches == NULL)
-        return td_error_no_memory(err);
-    snapshot->cache_count = count;
+    b->repos->caches = td_arena_array(&b->snapshot->arena, count, sizeof *caches);
+    if (b->repos->caches == NULL)
+        return td_error_no_memory(b->err);
+    b->repos->cache_count = count;
     if (count > 0)
-        memcpy(snapshot->caches, caches, count * sizeof *caches);
+        memcpy(b->repos->caches, caches, count * sizeof *caches);
     return true;
+}
+
+static void destroy_repos(struct td_snapshot_part *part)
+{
+    struct td_repos *repos = (struct td_repos *)(void *)part;
+    free(repos->items);
+    free(repos);
+}
+
+/* Gives the snapshot its list, which is empty. Returns NULL when out of memory. */
+static struct td_repos *begin_repos(struct td_snapshot *snapshot)
+{
+    struct td_repos *repos = calloc(1, sizeof *repos);
+    if (repos == NULL)
+        return NULL;
+    repos->part.destroy = destroy_repos;
+    (void)td_snapshot_add_part(snapshot, TD_PART_REPOS, &repos->part);
+    return repos;
+}
+
+const struct td_repos *td_repos_of(const struct td_snapshot *snapshot)
+{
+    static const struct td_repos none = {.count = 0};
+    const struct td_snapshot_part *part = td_snapshot_get_part(snapshot, TD_PART_REPOS);
+    return part == NULL ? &none : (const struct td_repos *)(const void *)part;
 }
 
 bool td_repos_build(struct td_snapshot *snapshot, const struct td_cache_folder *caches, size_t cache_count,
                     struct td_error *err)
 {
-    struct builder b = {.snapshot = snapshot, .err = err};
-    if (!keep_caches(snapshot, caches, cache_count, err))
+    struct td_repos *repos = begin_repos(snapshot);
+    struct builder b = {.snapshot = snapshot, .repos = repos, .err = err};
+    if (repos == NULL)
+        return td_error_no_memory(err);
+    if (!keep_caches(&b, caches, cache_count))
         return false;
     b.in_cache = calloc(snapshot->entry_count + 1, sizeof *b.in_cache);
     if (b.in_cache == NULL)
         return td_error_no_memory(err);
     bool ok = add_caches(&b, caches, cache_count) && find_directories(&b) && add_directories(&b) && add_root_models(&b);
-    for (size_t i = 0; ok && i < snapshot->repo_count; i++) {
-        ok = describe(snapshot, &snapshot->repos[i], err) && set_hub_id(snapshot, &snapshot->repos[i], err);
-        take_revision(&snapshot->repos[i]);
+    for (size_t i = 0; ok && i < repos->count; i++) {
+        ok = describe(snapshot, &repos->items[i], err) && set_hub_id(snapshot, &repos->items[i], err);
+        take_revision(&repos->items[i]);
     }
-    if (ok && snapshot->repo_count > 0)
-        qsort(snapshot->repos, snapshot->repo_count, sizeof *snapshot->repos, repo_compare);
-    snapshot->repo_problem_first = snapshot->problems.count;
+    if (ok && repos->count > 0)
+        qsort(repos->items, repos->count, sizeof *repos->items, repo_compare);
+    repos->problem_first = snapshot->problems.count;
     if (ok)
-        keep_one_of_each(snapshot);
-    snapshot->repo_problem_count = snapshot->problems.count - snapshot->repo_problem_first;
+        keep_one_of_each(snapshot, repos);
+    repos->problem_count = snapshot->problems.count - repos->problem_first;
     free(b.in_cache);
     free(b.directories);
     return ok;
@@ -467,18 +494,19 @@ bool td_repo_is_dataset(const struct td_repo *repo)
 /* Returns the main revision of the repository with this id among the dataset folders or among the others, or NULL. */
 static const struct td_repo *find_in(const struct td_snapshot *snapshot, bool folder, struct td_text id)
 {
+    const struct td_repos *repos = td_repos_of(snapshot);
     size_t low = 0;
-    size_t high = snapshot->repo_count;
+    size_t high = repos->count;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
-        const struct td_repo *repo = &snapshot->repos[mid];
+        const struct td_repo *repo = &repos->items[mid];
         bool before = repo->is_dataset_folder != folder ? folder : td_text_compare(td_text_of(repo->id), id) < 0;
         if (before)
             low = mid + 1;
         else
             high = mid;
     }
-    const struct td_repo *repo = low < snapshot->repo_count ? &snapshot->repos[low] : NULL;
+    const struct td_repo *repo = low < repos->count ? &repos->items[low] : NULL;
     bool found = repo != NULL && repo->is_dataset_folder == folder && !repo->is_other_revision &&
                  td_text_compare(td_text_of(repo->id), id) == 0;
     return found ? repo : NULL;

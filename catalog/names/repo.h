@@ -66,10 +66,23 @@ struct td_cache_folder {
     size_t ref_count;
 };
 
-/* Sets snapshot->repos, sorted by id, dataset folders last, and snapshot->caches. Call once, when the snapshot has its
- * entries and models; it owns the result. `caches` are borrowed for the call; their texts and refs must live in the
- * snapshot's arena. When several folders have one id, the one nearest to the root gets it, among equally near ones the
- * first by path; the others become problems of the snapshot. Errors: TD_RESOURCE_EXHAUSTED. */
+/* The repositories of a snapshot. */
+struct td_repos {
+    struct td_snapshot_part part;
+    struct td_repo *items; /* sorted by id, dataset folders last */
+    size_t count;
+    struct td_cache_folder *caches; /* the folders of Hugging Face caches, in the snapshot's arena */
+    size_t cache_count;
+    size_t problem_first, problem_count; /* the run of the snapshot's problems that td_repos_build added */
+};
+
+/* Returns the snapshot's repositories; none before td_repos_build. Any thread. */
+const struct td_repos *td_repos_of(const struct td_snapshot *snapshot);
+
+/* Makes the repositories of the snapshot. Call once, when the snapshot has its entries and models. `caches` are
+ * borrowed for the call; their texts and refs must live in the snapshot's arena. When several folders have one id, the
+ * one nearest to the root gets it, among equally near ones the first by path; the others become problems of the
+ * snapshot. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_repos_build(struct td_snapshot *snapshot, const struct td_cache_folder *caches, size_t cache_count,
                     struct td_error *err);
 

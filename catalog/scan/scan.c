@@ -74,7 +74,7 @@ struct seen {
     uint64_t first_ns; /* since when its identity is the same, monotonic */
     uint64_t due_ns;   /* when it will have settled, monotonic */
     bool half_changed, has_arrived;
-    bool is_pending, is_racy; /* see td_snapshot.pending_count, racy_count */
+    bool is_pending, is_racy; /* see td_snapshot.unsettled.pending_count, racy_count */
 };
 
 /* Adds the file to the unsettled ones. */
@@ -86,11 +86,7 @@ static bool unsettled_add(struct scan *s, const struct td_found *found, const st
                                       .has_arrived = seen->has_arrived};
     if (!td_unsettled_add(&s->unsettled, &file, found->path, s->err))
         return false;
-    s->snapshot->unsettled_count++;
-    s->snapshot->pending_count += seen->is_pending ? 1 : 0;
-    s->snapshot->racy_count += seen->is_racy ? 1 : 0;
-    if (s->snapshot->next_due_ns == 0 || seen->due_ns < s->snapshot->next_due_ns)
-        s->snapshot->next_due_ns = seen->due_ns;
+    td_unsettled_facts_add(&s->snapshot->unsettled, seen->is_pending, seen->is_racy, seen->due_ns);
     return true;
 }
 
@@ -497,23 +493,8 @@ static bool is_unchanged(const struct scan *s)
     const struct td_snapshot *now = s->snapshot;
     const struct td_snapshot *before = s->previous;
     return before != NULL && strcmp(before->tag, now->tag) == 0 && before->root == now->root &&
-           before->hashed_count == now->hashed_count && before->unsettled_count == 0 && now->unsettled_count == 0 &&
+           before->hashed_count == now->hashed_count && before->unsettled.count == 0 && now->unsettled.count == 0 &&
            td_snapshot_has_all_problems(before);
-}
-
-/* Copies the paths of the files that are too young to be published to the snapshot. */
-static bool note_unsettled(const struct scan *s)
-{
-    struct td_arena *arena = &s->snapshot->arena;
-    if (s->unsettled.count == 0)
-        return true;
-    s->snapshot->unsettled = td_arena_alloc(arena, s->unsettled.count * sizeof *s->snapshot->unsettled);
-    for (size_t i = 0; i < s->unsettled.count && s->snapshot->unsettled != NULL; i++) {
-        s->snapshot->unsettled[i] = td_arena_strndup(arena, td_text_of(s->unsettled.items[i].path));
-        if (s->snapshot->unsettled[i] == NULL)
-            s->snapshot->unsettled = NULL;
-    }
-    return s->snapshot->unsettled != NULL || td_error_no_memory(s->err);
 }
 
 /* `root` is NULL for a snapshot of one file. */
@@ -561,7 +542,8 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snap
     td_tree_watch_begin(config->watch, root);
     bool ok = td_walk_run(&walk, root, config->place, &s.snapshot->arena, &s.snapshot->problems, &limits,
                           &progress->files_found, stop, err) &&
-              build_entries(&s) && tag_snapshot(&s) && note_unsettled(&s);
+              build_entries(&s) && tag_snapshot(&s) &&
+              td_unsettled_facts_set_paths(&s.snapshot->unsettled, &s.unsettled, &s.snapshot->arena, err);
     end_ahead(&s);
     bool unchanged = ok && is_unchanged(&s);
     ok = ok && (unchanged || td_grouping_build(&s.grouping));

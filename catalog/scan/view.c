@@ -105,8 +105,9 @@ static bool see(struct builder *b)
     for (size_t i = 0; i < b->base->model_count; i++)
         if (!may_see_model(b, &b->base->models[i], &b->model_seen[i]))
             return false;
-    for (size_t i = 0; i < b->base->dataset_count; i++)
-        if (!may_see_below(b, datasets_prefix, b->base->datasets[i].id, &b->dataset_seen[i]))
+    const struct td_datasets *datasets = td_datasets_of(b->base);
+    for (size_t i = 0; i < datasets->count; i++)
+        if (!may_see_below(b, datasets_prefix, datasets->items[i].id, &b->dataset_seen[i]))
             return false;
     return true;
 }
@@ -196,10 +197,12 @@ static bool show(struct builder *b)
     const struct td_snapshot *base = b->base;
     for (size_t i = 0; i < base->entry_count; i++)
         b->shown[i] = b->owners[i] != NO_OWNER && b->model_seen[b->owners[i]];
-    for (size_t i = 0; i < base->dataset_count; i++)
-        show_dataset(b, base->datasets[i].repo, b->dataset_seen[i]);
-    for (size_t i = 0; i < base->repo_count; i++)
-        if (!show_repo(b, &base->repos[i]))
+    const struct td_datasets *datasets = td_datasets_of(base);
+    for (size_t i = 0; i < datasets->count; i++)
+        show_dataset(b, datasets->items[i].repo, b->dataset_seen[i]);
+    const struct td_repos *repos = td_repos_of(base);
+    for (size_t i = 0; i < repos->count; i++)
+        if (!show_repo(b, &repos->items[i]))
             return false;
     show_others(b);
     for (size_t i = 0; i < base->entry_count; i++)
@@ -280,13 +283,13 @@ static bool copy_models(struct builder *b)
 static void copy_problems(struct builder *b)
 {
     const struct td_problems *from = &b->base->problems;
+    const struct td_repos *repos = td_repos_of(b->base);
     for (size_t i = 0; i < from->count; i++) {
         struct td_text path = td_text_of(from->items[i].path);
         struct td_text directory = directory_of(path.p);
         size_t rest;
         const struct td_model *model = td_snapshot_route(b->base, path, &rest);
-        bool is_of_repo =
-            i >= b->base->repo_problem_first && i < b->base->repo_problem_first + b->base->repo_problem_count;
+        bool is_of_repo = i >= repos->problem_first && i < repos->problem_first + repos->problem_count;
         bool seen = model != NULL ? b->model_seen[model - b->base->models]
                                   : path.len > 0 && (may_see(b, path) || (directory.len > 0 && may_see(b, directory)));
         if (seen && !is_of_repo)
@@ -298,15 +301,16 @@ static void copy_problems(struct builder *b)
 static bool build_repos(struct builder *b)
 {
     size_t count = 0;
-    struct td_cache_folder *caches = calloc(b->base->cache_count + 1, sizeof *caches);
+    const struct td_repos *repos = td_repos_of(b->base);
+    struct td_cache_folder *caches = calloc(repos->cache_count + 1, sizeof *caches);
     if (caches == NULL)
         return td_error_no_memory(b->err);
-    for (size_t i = 0; i < b->base->cache_count; i++) {
+    for (size_t i = 0; i < repos->cache_count; i++) {
         size_t first;
         size_t entry_count;
-        td_snapshot_entries_below(b->view, td_text_of(b->base->caches[i].path), &first, &entry_count);
+        td_snapshot_entries_below(b->view, td_text_of(repos->caches[i].path), &first, &entry_count);
         if (entry_count > 0)
-            caches[count++] = b->base->caches[i];
+            caches[count++] = repos->caches[i];
     }
     bool ok = td_repos_build(b->view, caches, count, b->err);
     free(caches);
@@ -322,35 +326,18 @@ static const struct td_repo *find_repo(const struct td_snapshot *view, const str
     return is_same ? repo : NULL;
 }
 
-/* The datasets are the view's; their splits are the snapshot's. */
-static void free_datasets(struct td_snapshot *view)
+/* Returns the view's repository of dataset number `number`; NULL for one that the caller may not see. */
+static const struct td_repo *repo_of_dataset(void *context, size_t number)
 {
-    free(view->datasets);
-}
-
-static bool copy_datasets(struct builder *b)
-{
-    struct td_snapshot *view = b->view;
-    view->free_datasets = free_datasets;
-    view->datasets = calloc(b->base->dataset_count + 1, sizeof *view->datasets);
-    if (view->datasets == NULL)
-        return td_error_no_memory(b->err);
-    for (size_t i = 0; i < b->base->dataset_count; i++) {
-        const struct td_dataset *dataset = &b->base->datasets[i];
-        const struct td_repo *repo = b->dataset_seen[i] ? find_repo(view, dataset->repo) : NULL;
-        if (repo == NULL)
-            continue;
-        view->datasets[view->dataset_count] = *dataset;
-        view->datasets[view->dataset_count++].repo = repo;
-    }
-    return true;
+    struct builder *b = context;
+    return b->dataset_seen[number] ? find_repo(b->view, td_datasets_of(b->base)->items[number].repo) : NULL;
 }
 
 static bool build(struct builder *b)
 {
     size_t entries = b->base->entry_count + 1;
     b->model_seen = calloc(b->base->model_count + 1, sizeof *b->model_seen);
-    b->dataset_seen = calloc(b->base->dataset_count + 1, sizeof *b->dataset_seen);
+    b->dataset_seen = calloc(td_datasets_of(b->base)->count + 1, sizeof *b->dataset_seen);
     b->owners = calloc(entries, sizeof *b->owners);
     b->in_dataset = calloc(entries, sizeof *b->in_dataset);
     b->shown = calloc(entries, sizeof *b->shown);
@@ -366,8 +353,9 @@ static bool build(struct builder *b)
     copy_problems(b);
     if (b->is_cancelled)
         return refuse_cancelled(b->err);
-    return build_repos(b) && copy_datasets(b) && td_buckets_build(b->view, b->err) &&
-           td_oci_names_build(b->view, b->err) && (!b->view->problems.incomplete || td_error_no_memory(b->err));
+    return build_repos(b) && td_datasets_copy(b->view, b->base, repo_of_dataset, b, b->err) &&
+           td_buckets_build(b->view, b->err) && td_oci_names_build(b->view, b->err) &&
+           (!b->view->problems.incomplete || td_error_no_memory(b->err));
 }
 
 /* Returns a view with one reference, the one that its snapshot keeps; NULL for want of memory. */
@@ -409,6 +397,7 @@ struct slot {
 };
 
 struct td_views {
+    struct td_snapshot_part part;
     pthread_mutex_t lock;
     pthread_cond_t made;
     struct slot *slots;
@@ -424,20 +413,15 @@ static void drop(struct td_snapshot *view)
         td_snapshot_free(view);
 }
 
-static void destroy(struct td_views *views)
+static void destroy_views(struct td_snapshot_part *part)
 {
+    struct td_views *views = (struct td_views *)(void *)part;
+    for (size_t i = 0; i < views->count; i++)
+        drop(views->slots[i].view);
     (void)pthread_cond_destroy(&views->made);
     (void)pthread_mutex_destroy(&views->lock);
     free(views->slots);
     free(views);
-}
-
-static void free_views(struct td_snapshot *snapshot)
-{
-    struct td_views *views = atomic_load(&snapshot->views);
-    for (size_t i = 0; i < views->count; i++)
-        drop(views->slots[i].view);
-    destroy(views);
 }
 
 static struct td_views *views_create(void)
@@ -445,6 +429,7 @@ static struct td_views *views_create(void)
     struct td_views *views = calloc(1, sizeof *views);
     if (views == NULL)
         return NULL;
+    views->part.destroy = destroy_views;
     bool has_lock = pthread_mutex_init(&views->lock, NULL) == 0;
     if (has_lock && td_clock_condition_init(&views->made))
         return views;
@@ -457,14 +442,12 @@ static struct td_views *views_create(void)
 /* Returns the snapshot's views; the first caller makes the list. NULL for want of memory. */
 static struct td_views *views_of(struct td_snapshot *snapshot)
 {
-    struct td_views *views = atomic_load(&snapshot->views);
-    if (views != NULL)
-        return views;
-    struct td_views *made = views_create();
-    if (made == NULL || atomic_compare_exchange_strong(&snapshot->views, &views, made))
-        return made;
-    destroy(made); /* another thread was first */
-    return views;
+    struct td_snapshot_part *part = td_snapshot_get_part(snapshot, TD_PART_VIEWS);
+    if (part == NULL) {
+        struct td_views *made = views_create();
+        part = made == NULL ? NULL : td_snapshot_add_part(snapshot, TD_PART_VIEWS, &made->part);
+    }
+    return (struct td_views *)(void *)part;
 }
 
 /* Under the lock, as the functions below. */
@@ -504,9 +487,10 @@ static size_t view_bytes(const struct td_snapshot *view)
 {
     return sizeof *view + view->arena.used_bytes +
            view->entry_count * (sizeof *view->entries + sizeof(struct td_bucket_run)) +
-           view->model_count * sizeof *view->models + view->repo_count * sizeof *view->repos +
-           view->dataset_count * sizeof *view->datasets + view->oci_name_count * sizeof *view->oci_names +
-           (view->bucket_count + view->other_bucket_count) * sizeof *view->buckets;
+           view->model_count * sizeof *view->models + td_repos_of(view)->count * sizeof(struct td_repo) +
+           td_datasets_of(view)->count * sizeof(struct td_dataset) +
+           td_oci_names_of(view)->count * sizeof(struct td_oci_name) +
+           (td_buckets_of(view)->count + td_buckets_of(view)->other_count) * sizeof(struct td_bucket);
 }
 
 /* Makes the view whose slot the caller has added, without the lock, and puts it in the slot. Returns the view with a
@@ -563,7 +547,6 @@ struct td_snapshot *td_view_get(struct td_snapshot *snapshot, const struct td_vi
         (void)td_error_no_memory(err);
         return NULL;
     }
-    snapshot->free_views = free_views;
     pthread_mutex_lock(&views->lock);
     while ((slot = find_slot(views, filter->key)) != NULL && slot->view == NULL && td_may_wait(err) &&
            wait_for_maker(views, filter, err))

@@ -515,7 +515,7 @@ static void every_allocation_of_a_rescan(void **state)
             free(still);
         }
         free(first);
-        assert_int_equal(scanner_scan(&scanner)->unsettled_count, 2);
+        assert_int_equal(scanner_scan(&scanner)->unsettled.count, 2);
         scanner.config.settle_ns = 0;
         char *settled = describe(scanner_scan(&scanner));
         scanner_close(&scanner);

@@ -29,17 +29,16 @@ static void open_place(struct place *place)
     }
     place->snapshot.entry_count = FILES;
     assert_true(td_buckets_build(&place->snapshot, &err));
-    assert_int_equal(place->snapshot.bucket_count, 1);
-    assert_int_equal(place->snapshot.buckets[0].key_count, FILES);
+    assert_int_equal(td_buckets_of(&place->snapshot)->count, 1);
+    assert_int_equal(td_buckets_of(&place->snapshot)->items[0].key_count, FILES);
 }
 
 static void close_place(struct place *place)
 {
     free(place->paths);
     free(place->snapshot.entries);
-    free(place->snapshot.buckets);
-    free(place->snapshot.bucket_runs[0]);
-    free(place->snapshot.bucket_runs[1]);
+    struct td_snapshot_part *part = td_snapshot_get_part(&place->snapshot, TD_PART_BUCKETS);
+    part->destroy(part);
     td_arena_fini(&place->snapshot.arena);
 }
 
@@ -67,7 +66,7 @@ static void list(struct place *place, const char *target, struct td_response *re
         .api = &api, .request = &request, .uri = &uri, .snapshot = &place->snapshot, .response = response};
     *work = work_now();
     alloc_count_start();
-    td_s3_list(&call, &place->snapshot.buckets[0]);
+    td_s3_list(&call, &td_buckets_of(&place->snapshot)->items[0]);
     *peak = alloc_count_get().peak_bytes;
     *work = work_now() - *work;
     CHECK(response->status == 200, "%s", target);

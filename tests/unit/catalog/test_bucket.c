@@ -21,8 +21,8 @@ static void expect_buckets(const struct place *place, const char *wanted)
     char got[2048] = "";
     size_t used = 0;
     const struct td_snapshot *snapshot = place->scanner.snapshot;
-    for (size_t i = 0; i < snapshot->bucket_count; i++) {
-        const struct td_bucket *bucket = &snapshot->buckets[i];
+    for (size_t i = 0; i < td_buckets_of(snapshot)->count; i++) {
+        const struct td_bucket *bucket = &td_buckets_of(snapshot)->items[i];
         used += (size_t)snprintf(got + used, sizeof got - used, "%s%s:", i > 0 ? "; " : "", bucket->name);
         for (size_t k = 0; k < bucket->key_count; k++) {
             const struct td_entry *entry = td_bucket_entry(snapshot, bucket, k);
@@ -245,9 +245,10 @@ static bool is_local(const struct td_snapshot *snapshot, const char *path)
         if (strncmp(snapshot->entries[i].path, "local/", 6) == 0 &&
             strncmp(snapshot->entries[i].path + 6, path, len + 1) == 0)
             return false;
-    for (size_t i = 0; i < snapshot->repo_count; i++)
-        if (strlen(snapshot->repos[i].id) == len && snapshot->repos[i].prefix_len == len + 1 &&
-            memcmp(snapshot->repos[i].id, path, len) == 0)
+    for (size_t i = 0; i < td_repos_of(snapshot)->count; i++)
+        if (strlen(td_repos_of(snapshot)->items[i].id) == len &&
+            td_repos_of(snapshot)->items[i].prefix_len == len + 1 &&
+            memcmp(td_repos_of(snapshot)->items[i].id, path, len) == 0)
             return true;
     return false;
 }
@@ -293,9 +294,9 @@ static void every_file_is_in_one_bucket(void **state)
         random_tree(&place.tree, &random);
         const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
         size_t keys = 0;
-        for (size_t i = 0; i < snapshot->bucket_count; i++) {
-            keys += snapshot->buckets[i].key_count;
-            lower_bounds(snapshot, &snapshot->buckets[i]);
+        for (size_t i = 0; i < td_buckets_of(snapshot)->count; i++) {
+            keys += td_buckets_of(snapshot)->items[i].key_count;
+            lower_bounds(snapshot, &td_buckets_of(snapshot)->items[i]);
         }
         assert_int_equal(keys, snapshot->entry_count);
         for (size_t i = 0; i < snapshot->entry_count; i++) {

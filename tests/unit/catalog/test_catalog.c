@@ -348,7 +348,7 @@ static void young_files_are_named(void **state)
     start(&place);
     WAIT_FOR(&place, status.scan_count == 1);
     struct td_snapshot *snapshot = td_catalog_acquire(place.catalog);
-    assert_int_equal(snapshot->unsettled_count, 2);
+    assert_int_equal(snapshot->unsettled.count, 2);
     static const char *const lacking[] = {"", "a", "a/b", "a-c"}, *const whole[] = {"b", "a/b/x.safetensors", "a-",
                                                                                     "c"};
     for (size_t i = 0; i < COUNT_OF(lacking); i++) {

@@ -16,8 +16,8 @@ static void list_datasets(const struct place *place, char out[4096])
     const struct td_snapshot *snapshot = place->scanner.snapshot;
     size_t used = 0;
     out[0] = '\0';
-    for (size_t i = 0; i < snapshot->dataset_count; i++) {
-        const struct td_dataset *dataset = &snapshot->datasets[i];
+    for (size_t i = 0; i < td_datasets_of(snapshot)->count; i++) {
+        const struct td_dataset *dataset = &td_datasets_of(snapshot)->items[i];
         used += (size_t)snprintf(out + used, 4096 - used, "%s%s{", i > 0 ? " " : "", dataset->id);
         for (size_t k = 0; k < dataset->split_count; k++) {
             const struct td_split *split = &dataset->splits[k];
@@ -358,7 +358,7 @@ static void configurations_are_bounded(void **state)
     tree_text(&place.tree, "datasets/d/README.md", td_buffer_terminate(&card));
     (void)scanner_scan(&place.scanner);
     const struct td_snapshot *snapshot = place.scanner.snapshot;
-    assert_int_equal(snapshot->dataset_count, 0);
+    assert_int_equal(td_datasets_of(snapshot)->count, 0);
     assert_int_equal(snapshot->problems.count, 1);
     assert_non_null(strstr(snapshot->problems.items[0].message, "match too many files"));
     td_buffer_fini(&card);
@@ -447,9 +447,9 @@ static void datasets_are_found(void **state)
     const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
     expect_datasets(&place, "a{train:jsonl=x.jsonl} b{train:jsonl=x.jsonl} c{train:jsonl=x.jsonl} "
                             "org/d{train:jsonl=x.jsonl}");
-    assert_ptr_equal(dataset_at(&place, "b"), &snapshot->datasets[1]);
-    assert_ptr_equal(dataset_at(&place, "local/b"), &snapshot->datasets[1]);
-    assert_ptr_equal(dataset_at(&place, "local/c"), &snapshot->datasets[2]);
+    assert_ptr_equal(dataset_at(&place, "b"), &td_datasets_of(snapshot)->items[1]);
+    assert_ptr_equal(dataset_at(&place, "local/b"), &td_datasets_of(snapshot)->items[1]);
+    assert_ptr_equal(dataset_at(&place, "local/c"), &td_datasets_of(snapshot)->items[2]);
     assert_null(dataset_at(&place, "local/org/d"));
     assert_null(dataset_at(&place, "datasets/b"));
     assert_null(dataset_at(&place, "org"));

@@ -62,9 +62,9 @@ static const char *meant(const struct place *place, const char *name)
 static const char *name_of(const struct place *place, const char *id)
 {
     const struct td_snapshot *snapshot = place->scanner.snapshot;
-    for (size_t i = 0; i < snapshot->oci_name_count; i++)
-        if (strcmp(snapshot->repos[snapshot->oci_names[i].repo].id, id) == 0)
-            return snapshot->oci_names[i].name;
+    for (size_t i = 0; i < td_oci_names_of(snapshot)->count; i++)
+        if (strcmp(td_repos_of(snapshot)->items[td_oci_names_of(snapshot)->items[i].repo].id, id) == 0)
+            return td_oci_names_of(snapshot)->items[i].name;
     return "";
 }
 
@@ -72,11 +72,11 @@ static const char *name_of(const struct place *place, const char *id)
 static void check_list(const struct place *place)
 {
     const struct td_snapshot *snapshot = place->scanner.snapshot;
-    for (size_t i = 0; i < snapshot->oci_name_count; i++) {
-        const struct td_oci_name *item = &snapshot->oci_names[i];
+    for (size_t i = 0; i < td_oci_names_of(snapshot)->count; i++) {
+        const struct td_oci_name *item = &td_oci_names_of(snapshot)->items[i];
         CHECK(td_oci_name_is_valid(td_text_of(item->name)), "%s", item->name);
-        assert_true(i == 0 || strcmp(snapshot->oci_names[i - 1].name, item->name) < 0);
-        assert_string_equal(meant(place, item->name), snapshot->repos[item->repo].id);
+        assert_true(i == 0 || strcmp(td_oci_names_of(snapshot)->items[i - 1].name, item->name) < 0);
+        assert_string_equal(meant(place, item->name), td_repos_of(snapshot)->items[item->repo].id);
         assert_int_equal(td_oci_names_after(snapshot, td_text_of(item->name)), i + 1);
     }
     assert_int_equal(td_oci_names_after(snapshot, TD_TEXT("")), 0);
@@ -111,7 +111,7 @@ static void ids_become_names(void **state)
               name_of(&place, cases[i][0]));
         assert_string_equal(meant(&place, cases[i][0]), cases[i][0]); /* as it is spelled */
     }
-    assert_int_equal(place.scanner.snapshot->oci_name_count, COUNT_OF(cases));
+    assert_int_equal(td_oci_names_of(place.scanner.snapshot)->count, COUNT_OF(cases));
     assert_string_equal(meant(&place, "local/alone"), "alone");
     assert_string_equal(meant(&place, "local/alone2"), "Alone2");
     assert_string_equal(meant(&place, "local/Alone2"), "Alone2");
@@ -171,7 +171,7 @@ static void a_name_that_was_chosen_to_meet_is_found_once(void **state)
     (void)scanner_scan(&place.scanner);
     assert_string_equal(meant(&place, chosen), chosen);
     assert_string_equal(meant(&place, "Org/Model"), "Org/Model");
-    assert_int_equal(place.scanner.snapshot->oci_name_count, 2);
+    assert_int_equal(td_oci_names_of(place.scanner.snapshot)->count, 2);
     check_list(&place);
     close_place(&place);
 }
@@ -214,7 +214,7 @@ static void datasets_have_no_names(void **state)
     tree_simple(&place.tree, "models--org--m/snapshots/" C1 "/model.safetensors", "w");
     tree_text(&place.tree, "models--org--m/refs/main", C0);
     (void)scanner_scan(&place.scanner);
-    assert_int_equal(place.scanner.snapshot->oci_name_count, 2);
+    assert_int_equal(td_oci_names_of(place.scanner.snapshot)->count, 2);
     assert_string_equal(meant(&place, "org/data"), "org/data");
     assert_string_equal(meant(&place, "org/m"), "org/m");
     assert_string_equal(meant(&place, "org/rows"), "");

@@ -26,10 +26,11 @@ static void expect_repos(const struct place *place, const char *wanted)
     char got[1024] = "";
     size_t used = 0;
     const struct td_snapshot *snapshot = place->scanner.snapshot;
-    for (size_t i = 0; i < snapshot->repo_count; i++)
+    for (size_t i = 0; i < td_repos_of(snapshot)->count; i++)
         used += (size_t)snprintf(got + used, sizeof got - used, "%s%s%s%s", i > 0 ? " " : "",
-                                 snapshot->repos[i].is_dataset_folder ? "D:" : "", snapshot->repos[i].id,
-                                 snapshot->repos[i].is_other_revision ? "@" : "");
+                                 td_repos_of(snapshot)->items[i].is_dataset_folder ? "D:" : "",
+                                 td_repos_of(snapshot)->items[i].id,
+                                 td_repos_of(snapshot)->items[i].is_other_revision ? "@" : "");
     assert_string_equal(got, wanted);
 }
 

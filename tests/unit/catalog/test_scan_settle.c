@@ -20,16 +20,16 @@ static void young_files_wait(void **state)
     tree_simple(&place.tree, "m/b.safetensors", "b");
     uint64_t now_ns = td_clock_ns();
     const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
-    assert_true(snapshot->unsettled_count == 1 && snapshot->entry_count == 1);
+    assert_true(snapshot->unsettled.count == 1 && snapshot->entry_count == 1);
     assert_null(file_at(&place, "m/a.safetensors"));
     /* due in 6 s, when the 10 s are over */
-    assert_true(snapshot->next_due_ns > now_ns + (uint64_t)2 * SECOND);
-    assert_true(snapshot->next_due_ns < now_ns + (uint64_t)8 * SECOND);
+    assert_true(snapshot->unsettled.next_due_ns > now_ns + (uint64_t)2 * SECOND);
+    assert_true(snapshot->unsettled.next_due_ns < now_ns + (uint64_t)8 * SECOND);
     assert_int_equal(place.scanner.unsettled.count, 1);
     assert_string_equal(place.scanner.unsettled.items[0].path, "m/a.safetensors");
     tree_set_age(&place.tree, "m/a.safetensors", INT64_C(11) * SECOND);
     snapshot = scanner_scan(&place.scanner);
-    assert_true(snapshot->unsettled_count == 0 && snapshot->entry_count == 2 && snapshot->next_due_ns == 0);
+    assert_true(snapshot->unsettled.count == 0 && snapshot->entry_count == 2 && snapshot->unsettled.next_due_ns == 0);
     assert_int_equal(place.scanner.unsettled.count, 0);
     close_place(&place);
 }
@@ -45,10 +45,10 @@ static void all_files_settle(void **state)
     tree_text(&place.tree, "m/config.json", "{}");
     tree_index(&place.tree, "m/x.safetensors.index.json", "a a.safetensors");
     const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
-    assert_true(snapshot->unsettled_count == 3 && snapshot->entry_count == 0 && snapshot->model_count == 0);
+    assert_true(snapshot->unsettled.count == 3 && snapshot->entry_count == 0 && snapshot->model_count == 0);
     place.scanner.config.settle_ns = 0;
     snapshot = scanner_scan(&place.scanner);
-    assert_true(snapshot->unsettled_count == 0 && snapshot->entry_count == 3);
+    assert_true(snapshot->unsettled.count == 0 && snapshot->entry_count == 3);
     close_place(&place);
 }
 
@@ -62,15 +62,15 @@ static void future_files_settle_by_watching(void **state)
     tree_simple(&place.tree, "m/a.safetensors", "a");
     tree_set_age(&place.tree, "m/a.safetensors", -INT64_C(1000) * SECOND);
     assert_int_equal(scanner_scan(&place.scanner)->entry_count, 0);
-    uint64_t due_ns = place.scanner.snapshot->next_due_ns;
+    uint64_t due_ns = place.scanner.snapshot->unsettled.next_due_ns;
     assert_true(due_ns > 0 && due_ns <= td_clock_ns() + 300000000);
     struct timespec pause = {.tv_nsec = 150000000};
     (void)nanosleep(&pause, NULL);
     tree_poke(&place.tree, "m/a.safetensors", 8, "{", 1); /* the file is still being written */
     tree_set_age(&place.tree, "m/a.safetensors", -INT64_C(1000) * SECOND);
     assert_int_equal(scanner_scan(&place.scanner)->entry_count, 0);
-    assert_true(place.scanner.snapshot->next_due_ns > due_ns); /* the wait began anew */
-    while (td_clock_ns() < place.scanner.snapshot->next_due_ns)
+    assert_true(place.scanner.snapshot->unsettled.next_due_ns > due_ns); /* the wait began anew */
+    while (td_clock_ns() < place.scanner.snapshot->unsettled.next_due_ns)
         (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     assert_int_equal(scanner_scan(&place.scanner)->entry_count, 1);
     close_place(&place);
@@ -123,12 +123,12 @@ static void half_changed_files_wait(void **state)
         truncate_half(&place, "m/a.safetensors", 0);
         for (int i = 0; i < 2; i++) {
             const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
-            assert_true(snapshot->entry_count == (size_t)published && snapshot->unsettled_count == 1);
+            assert_true(snapshot->entry_count == (size_t)published && snapshot->unsettled.count == 1);
             assert_true(!published || file_at(&place, "m/a.safetensors")->source.id.size_bytes > 0);
         }
-        while (td_clock_ns() < place.scanner.snapshot->next_due_ns)
+        while (td_clock_ns() < place.scanner.snapshot->unsettled.next_due_ns)
             (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-        assert_int_equal(scanner_scan(&place.scanner)->unsettled_count, 0);
+        assert_int_equal(scanner_scan(&place.scanner)->unsettled.count, 0);
         assert_int_equal(file_at(&place, "m/a.safetensors")->source.id.size_bytes, 0);
         close_place(&place);
     }
@@ -155,13 +155,13 @@ static void half_changed_files_wait_for_their_writers(void **state)
     int writer = open(path, O_WRONLY | O_CLOEXEC);
     assert_true(writer >= 0);
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(scanner_scan(&place.scanner)->unsettled_count, 1);
-        assert_true(place.scanner.snapshot->next_due_ns <= td_clock_ns() + 50000000);
-        while (td_clock_ns() < place.scanner.snapshot->next_due_ns)
+        assert_int_equal(scanner_scan(&place.scanner)->unsettled.count, 1);
+        assert_true(place.scanner.snapshot->unsettled.next_due_ns <= td_clock_ns() + 50000000);
+        while (td_clock_ns() < place.scanner.snapshot->unsettled.next_due_ns)
             (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     }
     assert_int_equal(close(writer), 0);
-    assert_int_equal(scanner_scan(&place.scanner)->unsettled_count, 0);
+    assert_int_equal(scanner_scan(&place.scanner)->unsettled.count, 0);
     assert_int_equal(file_at(&place, "m/a.safetensors")->source.id.size_bytes, 0);
     close_place(&place);
 }
@@ -179,7 +179,7 @@ static void known_files_stay_while_they_settle(void **state)
     tree_simple(&place.tree, "m/a.safetensors", "b");
     tree_set_age(&place.tree, "m/a.safetensors", SECOND);
     const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
-    assert_int_equal(snapshot->unsettled_count, 1);
+    assert_int_equal(snapshot->unsettled.count, 1);
     assert_ptr_equal(file_at(&place, "m/a.safetensors"), before);
     assert_string_equal(td_checkpoint_tensor(&scanner_model(&place.scanner, "m")->checkpoints[0], 0).tensor->name, "a");
     (void)scanner_scan(&place.scanner);
@@ -192,7 +192,7 @@ static void known_files_stay_while_they_settle(void **state)
     (void)scanner_scan(&place.scanner);
     tree_remove(&place.tree, "m/a.safetensors"); /* a removed file leaves at once */
     snapshot = scanner_scan(&place.scanner);
-    assert_true(snapshot->entry_count == 0 && snapshot->unsettled_count == 0);
+    assert_true(snapshot->entry_count == 0 && snapshot->unsettled.count == 0);
     close_place(&place);
 }
 

@@ -64,10 +64,10 @@ static const struct td_snapshot *scan_when_due(struct watched_place *watched)
 {
     struct scanner *scanner = &watched->place.scanner;
     const struct td_snapshot *snapshot = scanner_scan(scanner);
-    if (snapshot->unsettled_count == 0)
+    if (snapshot->unsettled.count == 0)
         return snapshot; /* this machine is slow: the change time is old already */
-    assert_true(snapshot->next_due_ns < td_clock_ns() + SECOND / 10);
-    while (td_clock_ns() < snapshot->next_due_ns)
+    assert_true(snapshot->unsettled.next_due_ns < td_clock_ns() + SECOND / 10);
+    while (td_clock_ns() < snapshot->unsettled.next_due_ns)
         nap_ms(2);
     return scanner_scan(scanner);
 }
@@ -90,12 +90,12 @@ static void renamed_files_do_not_wait(void **state)
         tree_rename(&place->tree, ".out/file", name);
         wait_told(&watched);
         const struct td_snapshot *snapshot = scan_when_due(&watched);
-        assert_true(snapshot->entry_count == i + 1 && snapshot->unsettled_count == 0);
+        assert_true(snapshot->entry_count == i + 1 && snapshot->unsettled.count == 0);
     }
     tree_simple(&place->tree, "m/in-place.safetensors", "a");
     const struct td_snapshot *snapshot = scanner_scan(&place->scanner);
-    assert_true(snapshot->entry_count == 3 && snapshot->unsettled_count == 1);
-    assert_true(snapshot->next_due_ns > td_clock_ns() + UINT64_C(3000) * SECOND);
+    assert_true(snapshot->entry_count == 3 && snapshot->unsettled.count == 1);
+    assert_true(snapshot->unsettled.next_due_ns > td_clock_ns() + UINT64_C(3000) * SECOND);
     close_watched(&watched);
 }
 
@@ -112,15 +112,15 @@ static void later_writes_settle(void **state)
     publish(&watched, "m/a.safetensors", "a");
     (void)scan_when_due(&watched);
     publish(&watched, "m/a.safetensors", "b");
-    assert_int_equal(scan_when_due(&watched)->unsettled_count, 0);
+    assert_int_equal(scan_when_due(&watched)->unsettled.count, 0);
     const struct td_file *before = file_at(place, "m/a.safetensors");
     assert_string_equal(td_checkpoint_tensor(&scanner_model(&place->scanner, "m")->checkpoints[0], 0).tensor->name,
                         "b");
     nap_ms(30); /* longer than a tick of the file system's clock */
     tree_simple(&place->tree, "m/a.safetensors", "c");
-    assert_int_equal(scanner_scan(&place->scanner)->unsettled_count, 1);
+    assert_int_equal(scanner_scan(&place->scanner)->unsettled.count, 1);
     nap_ms(60);
-    assert_int_equal(scanner_scan(&place->scanner)->unsettled_count, 1);
+    assert_int_equal(scanner_scan(&place->scanner)->unsettled.count, 1);
     assert_ptr_equal(file_at(place, "m/a.safetensors"), before);
     close_watched(&watched);
 }
@@ -138,7 +138,7 @@ static void writes_between_two_scans_settle(void **state)
         assert_true(tries < 50);
         (void)scanner_scan(&place->scanner);
         publish(&watched, "m/a.safetensors", "a");
-        if (scanner_scan(&place->scanner)->unsettled_count == 1)
+        if (scanner_scan(&place->scanner)->unsettled.count == 1)
             break; /* else this machine is slow: try again */
         tree_remove(&place->tree, "m/a.safetensors");
         wait_told(&watched);
@@ -168,7 +168,7 @@ static void directories_are_renamed_with_their_files(void **state)
     tree_text(&place->tree, "m/deep/later.txt", "y");
     nap_ms(60);
     const struct td_snapshot *snapshot = scanner_scan(&place->scanner);
-    assert_true(snapshot->entry_count == 2 && snapshot->unsettled_count == 1);
+    assert_true(snapshot->entry_count == 2 && snapshot->unsettled.count == 1);
     assert_true(file_at(place, "m/deep/a.safetensors") != NULL && file_at(place, "m/config.json") != NULL);
     close_watched(&watched);
 }
@@ -193,7 +193,7 @@ static void blobs_of_a_cache(void **state)
     wait_told(&watched);
     nap_ms(100);
     const struct td_snapshot *snapshot = scanner_scan(&place->scanner);
-    assert_true(snapshot->entry_count == 1 && snapshot->unsettled_count == 1);
+    assert_true(snapshot->entry_count == 1 && snapshot->unsettled.count == 1);
     assert_non_null(file_at(place, "o/n/a.safetensors"));
     watched.told = 0;
     tree_text(&place->tree, "models--o--n/refs/v1", C0); /* is not listed, but decides what is */

@@ -233,8 +233,7 @@ static void last_reference_retires(void **state)
     struct place place;
     open_place(&place);
     struct td_snapshot *snapshot = place.scanner.snapshot;
-    snapshot->retire = count_retire;
-    snapshot->retire_context = &retired;
+    snapshot->retirement = (struct td_retirement){.retire = count_retire, .context = &retired};
     struct td_file *file = td_file_ref(snapshot->entries[0].file);
     assert_ptr_equal(td_snapshot_ref(snapshot), snapshot);
     td_snapshot_unref(snapshot);

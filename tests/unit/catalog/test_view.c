@@ -76,23 +76,23 @@ static void describe(const struct td_snapshot *snapshot, struct td_buffer *out)
         for (size_t k = 0; k < model->problems.count; k++)
             add_line(out, "  problem %s: %s", model->problems.items[k].path, model->problems.items[k].message);
     }
-    for (size_t i = 0; i < snapshot->repo_count; i++) {
-        const struct td_repo *repo = &snapshot->repos[i];
+    for (size_t i = 0; i < td_repos_of(snapshot)->count; i++) {
+        const struct td_repo *repo = &td_repos_of(snapshot)->items[i];
         add_line(out, "repo %s hub=%s dataset=%d first=%zu files=%zu bytes=%llu errors=%zu others=%zu refs=%zu %s",
                  repo->id, repo->hub_id, repo->is_dataset_folder, repo->first_entry, repo->entry_count,
                  (unsigned long long)repo->file_bytes, repo->error_count, repo->other_count, repo->ref_count,
                  repo->revision == NULL ? "" : repo->revision);
     }
-    for (size_t i = 0; i < snapshot->dataset_count; i++) {
-        const struct td_dataset *dataset = &snapshot->datasets[i];
+    for (size_t i = 0; i < td_datasets_of(snapshot)->count; i++) {
+        const struct td_dataset *dataset = &td_datasets_of(snapshot)->items[i];
         add_line(out, "dataset %s repo=%s splits=%zu", dataset->id, dataset->repo->folder, dataset->split_count);
         for (size_t k = 0; k < dataset->split_count; k++)
             add_line(out, "  %s files=%zu", dataset->splits[k].name, dataset->splits[k].file_count);
     }
-    for (size_t i = 0; i < snapshot->bucket_count; i++)
-        describe_bucket(snapshot, &snapshot->buckets[i], out);
-    for (size_t i = 0; i < snapshot->other_bucket_count; i++)
-        describe_bucket(snapshot, &snapshot->other_buckets[i], out);
+    for (size_t i = 0; i < td_buckets_of(snapshot)->count; i++)
+        describe_bucket(snapshot, &td_buckets_of(snapshot)->items[i], out);
+    for (size_t i = 0; i < td_buckets_of(snapshot)->other_count; i++)
+        describe_bucket(snapshot, &td_buckets_of(snapshot)->others[i], out);
     for (size_t i = 0; i < snapshot->problems.count; i++)
         add_line(out, "problem %s: %s", snapshot->problems.items[i].path, snapshot->problems.items[i].message);
     assert_non_null(td_buffer_terminate(out));
