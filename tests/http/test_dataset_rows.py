@@ -519,8 +519,7 @@ def test_repeats_of_a_row_of_16_kib(srv, tmp_path, start):
         for _ in range(64):
             assert c.read_exact(16384 * 16, head) == row * 16
         assert s.anon_bytes() - before < (100 << 20) * (4 if is_sanitized(s.binary) else 1)
-    s.wait_for(lambda: s.post("/datasets/r/rows:batchGet", {"indices": [0]}).body == frame([b"1"]), "the server answers
-    again")
+    s.wait_for(lambda: s.post("/datasets/r/rows:batchGet", {"indices": [0]}).body == frame([b"1"]), "it answers")
 
 
 # ------------------------------------------------------------------------------------- other ways to the files
@@ -797,7 +796,7 @@ def test_an_answer_from_many_files(tmp_path, start):
     assert r.body == frame(want[:4096] + [want[0], want[4095]])
     check_error(s.post("/datasets/i/rows:batchGet", {"indices": list(range(4097))}, timeout=60), 400, "4096 files")
     s.wait_for(lambda: len(s.fds()) < 200, "the files are closed")
-    with s.conn(rcvbuf=4096, timeout=60) as slow: # a client that does not read keeps no file open: the rows were copied
+    with s.conn(rcvbuf=4096, timeout=60) as slow:  # a client that does not read keeps no file open: rows are copies
         slow.send(b"GET /datasets/i/rows?count=4096 HTTP/1.1\r\nHost: x\r\n\r\n")
         slow.fill(100)
         assert len(s.fds()) < 200
