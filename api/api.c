@@ -99,7 +99,7 @@ static bool take_signature_off(struct td_call *call, struct td_request *copy, st
     return false;
 }
 
-/* Keeps an answer to credentials from caches that others share. */
+/* Forbids shared caches to store an answer to a request with credentials. */
 static void make_private(const struct td_call *call)
 {
     const char *control = call->response->cache_control;

@@ -138,7 +138,7 @@ static bool fail_run(struct making *m, const struct run *run, bool is_full, cons
     return td_error_set(m->err, TD_FAILED_PRECONDITION, "\"%.160s\": %s", entry->path, why->message);
 }
 
-/* Makes the run within a share of the budget that is likely to suffice, else within the largest. */
+/* Adds the run to the stream: first with a share of the budget that is likely to suffice, then with the largest. */
 static bool add_run(struct making *m, const struct run *run)
 {
     size_t limits[] = {likely_bytes(run), TD_ARROW_ROWS_BYTES};

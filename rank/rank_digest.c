@@ -15,7 +15,7 @@ bool td_rank_digest_key_of_tag(const struct td_repo_item *item, const char *tag,
     return td_digest_finish_binary(digest, key->bytes) || td_error_no_memory(err);
 }
 
-/* Makes the key of a tag: the current one, or the one before all files were hashed. */
+/* Computes the key of a tag: of the current one, or of the one before all files were hashed. */
 static bool make_key(const struct td_repo_view *view, const struct td_repo_item *item, bool former,
                      struct td_virtual_key *key, struct td_error *err)
 {

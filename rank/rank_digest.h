@@ -1,17 +1,19 @@
-/* The SHA-256 of rank files. It takes reading and assembling the whole file once, so the virtual hasher does it in the
- * background, and its table remembers it by a content key, which costs nothing to make. Thread-safe. */
+/* The SHA-256 of rank files. To compute it, the whole file has to be read and assembled once. So the virtual hasher
+ * does that in the background, and stores the digest in its table under a content key, which costs nothing to compute.
+ * Thread-safe. */
 #ifndef TD_RANK_RANK_DIGEST_H
 #define TD_RANK_RANK_DIGEST_H
 
 #include "rank/repo_view.h"
 #include "rank/virtual_hasher.h"
 
-/* Makes the content key of a rank file of the view: of the tag, and of the model's id, which the file's header holds.
- * Plans nothing. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Computes the content key of a rank file of the view: from the tag, and from the model's id, which the file's header
+ * holds. Does not plan the file. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_rank_digest_key(const struct td_repo_view *view, const struct td_repo_item *item, struct td_virtual_key *key,
                         struct td_error *err);
 
-/* Makes the same key of the tag of the item's description (struct td_repo_stat), which need not be made again. */
+/* Computes the same key from the tag in the item's description (struct td_repo_stat), which need not be computed again.
+ */
 bool td_rank_digest_key_of_tag(const struct td_repo_item *item, const char *tag, struct td_virtual_key *key,
                                struct td_error *err);
 

@@ -1,6 +1,6 @@
-/* Plan: a file's tag is a hash over everything that it is made of, so it is known before anything is planned, and is
- * the key of the kept files. td_rank_maker_get() takes a kept file, or enters: it waits for a place and until nobody
- * else makes that file, then plans, creates the file, and keeps it.
+/* Plan: a file's tag is a hash over everything that it depends on, so it is known before anything is planned, and is
+ * the key in the store. td_rank_maker_get() takes a stored file, or waits for a place and until no other maker makes
+ * that file (enter_place), then plans, creates the file, and stores it.
  *
  * Hard: (1) no deadlock: only a maker with a place makes a file, and a maker never waits while it makes one. (2)
  * Memory: the budget counts plans and files before they exist; when it is short, kept files that nobody uses are
@@ -38,7 +38,7 @@ static bool file_idle(const void *value)
 
 static const struct td_lru_class file_class = {.ref = file_ref, .unref = file_unref, .idle = file_idle};
 
-/* Frees the least recently used file that nobody but the store holds. */
+/* Frees the least recently used file that only the store refers to. */
 static bool drop_file(void *context)
 {
     struct td_rank_store *store = context;
@@ -72,7 +72,7 @@ void td_rank_store_fini(struct td_rank_store *store)
 /* Raised when a change makes other files of the same registered plan, as TD_ENGINE_REVISION is for engines. */
 enum { PLAN_REVISION = 1 };
 
-/* Makes a file's tag; `former`: the one before the files were hashed. */
+/* Computes a file's tag; `former`: the one before the files were hashed. */
 static bool make_tag(const struct td_rank_set *set, uint64_t rank, bool former, char tag[TD_TAG_BYTES])
 {
     const struct td_rank_name *name = &set->name;
@@ -109,7 +109,7 @@ bool td_rank_store_former_tag(const struct td_rank_set *set, uint64_t rank, char
 
 /* ---- makers -------------------------------------------------------------------------------------------- */
 
-/* A file that is being made; lives on its maker's stack. */
+/* A file that is being made. Its maker's stack owns it. */
 struct td_rank_making {
     struct td_rank_making *next;
     const char *tag;
@@ -123,9 +123,9 @@ static bool is_being_made(const struct td_rank_store *store, const char *tag)
     return false;
 }
 
-/* Waits until the file exists (*out), or until this maker has a place and nobody else makes the file. In the latter
- * case lists the file as its own in *mine. tag NULL: waits for a place alone. Only a maker with a place makes files, so
- * a maker never waits for another one's place. */
+/* Waits until the file exists (*out), or until this maker has a place and no other maker makes the file. In the second
+ * case lists the file as its own in *mine. With tag NULL it waits for a place alone. Only a maker with a place makes
+ * files, so a maker never waits for another one's place. */
 static bool enter_place(struct td_rank_maker *maker, const char *tag, struct td_rank_making *mine,
                         struct td_rank_file **out, struct td_error *err)
 {
@@ -218,7 +218,7 @@ static bool prepare_maker(struct td_rank_maker *maker, struct td_error *err)
     return maker->has_basis;
 }
 
-/* Counts a failed plan as a large one: nobody knows how much memory it took and freed before it failed. */
+/* Counts a failed plan as a large one: it is unknown how much memory it took and freed before it failed. */
 static void note_failure(struct td_rank_maker *maker)
 {
     if (maker->planned_bytes < TD_RANK_TRIM_BYTES)

@@ -13,8 +13,9 @@
 #include "slicing/rank_file.h"
 
 enum {
-    TD_RANK_CACHE_BYTES = 256 * 1024 * 1024, /* above this, a new file replaces kept files that no request uses */
-    /* Most memory of all that is being planned, kept, and sent. The documented limit is 512 MiB; the difference is for
+    TD_RANK_CACHE_BYTES = 256 * 1024 * 1024, /* above this, a new file evicts stored files that no request uses */
+    /* Most memory of all plans, stored files and files that are being sent. The documented limit is 512 MiB; the
+     * difference is for
        malloc's own overhead. */
     TD_RANK_LIVE_BYTES = 480 * 1024 * 1024,
     TD_RANK_TRIM_BYTES = 1024 * 1024, /* malloc gives memory back after a plan of at least this size */
@@ -27,9 +28,9 @@ enum {
 
 struct td_rank_store {
     struct td_catalog *catalog;
-    struct td_lru files; /* kept files, by tag */
+    struct td_lru files; /* stored files, by tag */
     /* The budget of TD_RANK_LIVE_BYTES for plans, files, slices and descriptions. Their memory is counted before it is
-     * allocated and until it is freed. When the budget is used up, kept files that no request uses are dropped. */
+     * allocated and until it is freed. When the budget is used up, stored files that no request uses are evicted. */
     struct td_budget live;
     uint64_t wait_ns;              /* TD_RANK_WAIT_NS */
     pthread_mutex_t lock;          /* guards the members that follow */
@@ -49,14 +50,15 @@ struct td_rank_set {
 };
 
 /* Starts an empty store. The catalog is borrowed and must outlive the store; the store must outlive its files. Returns
- * false when no lock can be made. */
+ * false when no lock can be created. */
 bool td_rank_store_init(struct td_rank_store *store, struct td_catalog *catalog);
 
-/* Frees the kept files. No request may use the store any more. */
+/* Frees the stored files. No request may use the store any more. */
 void td_rank_store_fini(struct td_rank_store *store);
 
 /* Writes the validator of a rank's file: a hash over the tags of the checkpoint and config.json, the engine or plan,
- * the number of ranks and the rank. Plans nothing. rank is below the name's tp_size. Errors: TD_RESOURCE_EXHAUSTED. */
+ * the number of ranks and the rank. Does not plan the file. rank is below the name's tp_size. Errors:
+ * TD_RESOURCE_EXHAUSTED. */
 bool td_rank_store_tag(const struct td_rank_set *set, uint64_t rank, char tag[TD_TAG_BYTES], struct td_error *err);
 
 /* Writes the validator that the file had before the model's files were hashed. Errors as td_rank_store_tag. */
@@ -71,8 +73,8 @@ bool td_rank_store_former_tag(const struct td_rank_set *set, uint64_t rank, char
 bool td_rank_store_get(struct td_rank_store *store, const struct td_rank_set *set, uint64_t rank,
                        struct td_rank_file **out, char tag[TD_TAG_BYTES], struct td_error *err);
 
-/* Makes malloc give freed memory back to the system. Call it after freeing a plan of planned_bytes: plans are many
- * small pieces, which malloc's arenas would otherwise keep, beyond the budget. */
+/* Makes malloc return freed memory to the system. Call it after freeing a plan of planned_bytes: plans are many small
+ * allocations, which malloc's arenas would otherwise retain, beyond the budget. */
 void td_rank_store_trim(size_t planned_bytes);
 
 /* Makes several files of one set, and matches the rules with the names of tensors only once for all of them. From the

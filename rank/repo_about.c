@@ -18,7 +18,7 @@ static const struct td_facts *facts_of(const struct td_repo_view *view, const ch
     return entry == NULL ? NULL : entry->file->facts;
 }
 
-/* Returns the library that the files are for, where the card names none. */
+/* Returns the library that the files are for, if the card does not name one. */
 static const char *derive_library(const struct td_repo_about *about)
 {
     const struct td_facts *config = about->config;

@@ -108,9 +108,9 @@ const struct td_model *td_repo_models_get(const struct td_repo_models *models, s
     return &models->children[i];
 }
 
-/* Returns whether a view of RANK has nothing in place of this model's checkpoint, where it has a rank file of the model
- * in its own directory: the engine reads config.json, and this folder below has none. Such folders, as onnx/ and
- * original/, hold the same model in other forms. No engine could make rank files of them. */
+/* Returns whether a view of RANK leaves this model's checkpoint out. It does if the engine reads config.json, this
+ * model is in a folder without one, and the view has a rank file of the model in its own directory. Such folders, as
+ * onnx/ and original/, hold the same model in other forms. No engine could make rank files of them. */
 static bool is_left_out(const struct td_repo_view *view, const struct td_repo_models *run, const struct td_model *model)
 {
     return view->kind == TD_REVISION_RANK && view->name.by_config && model->config == NULL && run->at != NULL &&

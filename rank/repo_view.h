@@ -84,8 +84,8 @@ struct td_text td_repo_view_directory(const struct td_repo_view *view, const str
 /* Returns whether the view shows this entry of its run, with the content that is on disk. */
 bool td_repo_view_keeps(const struct td_repo_view *view, const struct td_entry *entry);
 
-/* Returns the format of the files that the view shows of a checkpoint: its own where they are those on disk; virtual
- * revisions show safetensors alone. Static. */
+/* Returns the format of the files that the view shows of a checkpoint (static): the checkpoint's own format if the view
+ * shows the files on disk. Virtual revisions show safetensors alone. */
 const char *td_repo_view_format(const struct td_repo_view *view, const struct td_checkpoint *checkpoint);
 
 /* Sets *item to the file of a rank below name.tp_size, in a view of RANKS. Errors: TD_RESOURCE_EXHAUSTED. */

@@ -1,6 +1,6 @@
 /* Plan: find_places() opens the files that contain the rows and finds each row. The frame's table and line ends are
- * written into `own`, one allocation, which also takes the copies of short rows. write_direct() makes a few extents;
- * write_composed() makes one generated blob where there would be too many, or too much to copy.
+ * written into `own`, one allocation, which also takes the copies of short rows. write_direct() appends a few extents.
+ * If they were too many, or too much to copy, write_composed() appends one generated blob.
  *
  * Hard: places are only right for the version of the file that was looked at. So each opened file is checked again
  * after its rows were found and copied; rows that are sent from a file are watched by the sender. */
@@ -133,7 +133,7 @@ static bool copy_row(const struct finding *finding, const struct td_row_place *p
     return td_blob_read(blob_of(finding, place), place->row.offset, out, bytes, err);
 }
 
-/* Makes extents: copies of short rows together with what stands between long ones, and long rows. */
+/* Appends extents: long rows by reference, and between them parts of `own` with copies of short rows and line ends. */
 static bool write_direct(const struct finding *finding, enum td_rows_form form, size_t copy_bytes, struct td_body *body,
                          struct td_error *err)
 {
@@ -221,7 +221,7 @@ static bool fill_layout(const struct finding *finding, const struct own *own, bo
     return ok && append_run(layout, 0, own->head_bytes + 1, own->tail_bytes, err);
 }
 
-/* Makes one generated blob, which copies rows from the files while it is sent. */
+/* Appends one generated blob, which copies rows from the files while it is sent. */
 static bool write_composed(const struct finding *finding, enum td_rows_form form, struct td_body *body,
                            struct td_error *err)
 {

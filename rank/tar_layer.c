@@ -238,8 +238,8 @@ bool td_tar_layer_key(const char *owner, const struct td_tar_file *files, size_t
     return ok && (is_made || td_error_no_memory(err));
 }
 
-/* Returns a bound on the bytes of an entry with a path of this length: its block, and a pax header with its records,
- * where it needs one. */
+/* Returns a bound on the bytes of an entry with a path of this length: its block, and a pax header with its records if
+ * it needs one. */
 static uint64_t entry_bound(size_t path_len, bool needs_pax)
 {
     enum { OF_RECORDS = 64 }; /* keys, lengths, and a size */

@@ -36,9 +36,10 @@ void td_tar_write_header(struct td_buffer *out, const struct td_tar_file *file, 
  * without making one. */
 uint64_t td_tar_header_bound(const struct td_tar_file *files, size_t count);
 
-/* Makes the content key of the layer of these files, without reading one, and sets *size_bytes to its size. `owner` is
- * part of the key, so a client that may see one owner's files does not learn from the time of hashing which files
- * another owner has. Errors: TD_RESOURCE_EXHAUSTED; TD_FAILED_PRECONDITION when the size is more than 2^63-1 bytes. */
+/* Computes the content key of the layer of these files, without reading a file, and sets *size_bytes to the layer's
+ * size. `owner` is part of the key, so a client that may see one owner's files does not learn from the time of hashing
+ * which files another owner has. Errors: TD_RESOURCE_EXHAUSTED; TD_FAILED_PRECONDITION when the size is more than
+ * 2^63-1 bytes. */
 bool td_tar_layer_key(const char *owner, const struct td_tar_file *files, size_t count, struct td_virtual_key *key,
                       uint64_t *size_bytes, struct td_error *err);
 

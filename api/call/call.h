@@ -75,8 +75,8 @@ bool td_call_may_answer(const struct td_call *call);
  * the server drains. */
 bool td_call_over(const struct td_call *call);
 
-/* Returns a number that identifies the client where clients have shares: made from its token, else from its address
- * (for IPv6, from its /64). */
+/* Returns a number that identifies the client for shares of memory and of queues: a hash of its token, else of its
+ * address (for IPv6, of its /64). */
 uint64_t td_call_client(const struct td_call *call);
 
 /* Answers 503: out of memory. Returns false. */

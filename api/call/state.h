@@ -43,10 +43,10 @@ struct td_api {
 };
 
 /* Starts with empty caches. The catalog is borrowed and must outlive the api. Errors: TD_INTERNAL when no lock can be
- * made; as td_virtual_hasher_create. */
+ * created; as td_virtual_hasher_create. */
 bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error *err);
 
-/* Keeps the digests of virtual files in state_dir (NULL: in memory only). Call before the first request. Errors as
+/* Stores the digests of virtual files in state_dir (NULL: in memory only). Call before the first request. Errors as
  * td_virtual_digests_keep. */
 bool td_api_keep_digests(struct td_api *api, const char *state_dir, const char *root, struct td_error *err);
 

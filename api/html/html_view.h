@@ -31,7 +31,7 @@ void td_html_begin(struct td_buffer *out, struct td_text title);
  * names and rows come from strangers. */
 void td_html_describe(struct td_response *response, const char *tag, const char *policy);
 
-/* Makes a blob of the page, one reference for the caller, and writes the tag of its bytes. Takes over the page's
+/* Creates a blob of the page, with one reference for the caller, and writes the tag of its bytes. Takes over the page's
  * buffers, also on failure, and a reference on the snapshot. One thread at a time may read the blob. Errors:
  * TD_RESOURCE_EXHAUSTED. */
 bool td_html_view_create(const struct td_html_page *page, struct td_blob **out, char tag[TD_TAG_BYTES],

@@ -154,8 +154,9 @@ static bool is_hashed(const struct td_dataset *dataset)
     return true;
 }
 
-/* Makes the state of the call's dataset, for td_wait_parameter: a hash over its files, by their contents or identities,
- * and its problems. Row indexes that become ready do not change it. Returns false after it answered an error. */
+/* Computes the state of the call's dataset, for td_wait_parameter: a hash over its files, by their contents or
+ * identities, and its problems. Row indexes that become ready do not change it. Returns false after it answered an
+ * error. */
 static bool dataset_state(const struct td_call *call, bool of_contents, char state[TD_TAG_BYTES])
 {
     const struct td_dataset *dataset = call->dataset;

@@ -173,7 +173,7 @@ static bool add_page(struct td_description *description, const struct td_list *l
            td_description_add_next_page(description, listing, at < count ? last : NULL);
 }
 
-/* A hash over each whole list, which requests make and share. */
+/* A hash over each whole list. The first request that needs it computes it, and the others share it. */
 struct list_states {
     struct td_snapshot_part part;
     _Atomic(char *) states[TD_LISTS]; /* owned, and never changed once it is set; NULL: not asked for */
@@ -187,7 +187,7 @@ static void destroy_states(struct td_snapshot_part *part)
     free(states);
 }
 
-/* Returns the states of the snapshot's lists; the first caller makes the part. NULL for want of memory. */
+/* Returns the states of the snapshot's lists; the first caller creates the part. Returns NULL when memory is short. */
 static struct list_states *states_of(struct td_snapshot *snapshot)
 {
     struct td_snapshot_part *part = td_snapshot_get_part(snapshot, TD_PART_LISTS);
@@ -201,8 +201,9 @@ static struct list_states *states_of(struct td_snapshot *snapshot)
     return (struct list_states *)(void *)part;
 }
 
-/* Makes the state of the call's list on all of its pages. The snapshot keeps that of a list without a filter, so that
- * pages of a long list do not each take time in proportion to the list. Returns false after it answered an error. */
+/* Computes the state of the call's list on all of its pages. The snapshot stores the state of a list without a filter,
+ * so that each page of a long list does not take time in proportion to the list. Returns false after it answered an
+ * error. */
 static bool make_state(const struct td_call *call, const struct td_list *list, char state[TD_TAG_BYTES])
 {
     struct list_states *states = states_of(call->snapshot);

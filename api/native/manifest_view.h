@@ -20,9 +20,9 @@ struct td_manifest_query {
     struct td_text listing;       /* identifies the listing in page tokens (http/page_token.h) */
 };
 
-/* Makes a blob of the manifest, one reference for the caller. The blob holds a reference on the snapshot. cache: where
- * the indexes of whole manifests are kept (td_rendered_index_class), by checkpoint; may be NULL. One thread at a time
- * may read the blob. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Creates a blob of the manifest, with one reference for the caller. The blob holds a reference on the snapshot. cache:
+ * stores the indexes of whole manifests (td_rendered_index_class), by checkpoint; may be NULL. One thread at a time may
+ * read the blob. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_manifest_view_create(struct td_lru *cache, struct td_snapshot *snapshot, const struct td_model *model,
                              const struct td_checkpoint *checkpoint, const struct td_manifest_query *query,
                              struct td_blob **out, struct td_error *err);

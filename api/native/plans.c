@@ -163,8 +163,8 @@ static bool answer_plan(const struct td_call *call, const struct td_checkpoint *
     return call->response->status == 200;
 }
 
-/* Keeps the text under its id. `manifest`: the tag of the checkpoint's manifest, as td_native_check_manifest found it
- * right, or NULL. Sets *is_new when the id was unknown. */
+/* Stores the text under its id. `manifest`: the tag of the checkpoint's manifest, which td_native_check_manifest has
+ * checked, or NULL. Sets *is_new when the id was unknown. */
 static bool store_plan(const struct td_call *call, const struct td_buffer *text, const struct td_rank_name *name,
                        const char *manifest, bool *is_new)
 {

@@ -27,8 +27,8 @@ struct td_stored_plan *td_native_find_plan(const struct td_call *call, struct td
 /* Answers 404 for an unknown engine, with a list of the known ones. */
 void td_native_fail_engine(const struct td_call *call, struct td_text engine);
 
-/* Makes the JSON the answer, or its failure. The memory counts in the budget of rank files, since the description of a
- * plan may be as large as the plan. The buffer is emptied. */
+/* Answers with the JSON, or with the error if the buffer failed. Empties the buffer. Its memory counts in the budget of
+ * rank files, because the description of a plan may be as large as the plan. */
 void td_native_answer_plan_json(const struct td_call *call, struct td_buffer *json);
 
 /* Appends {"model","checkpoint","engine","tp_size","tp_rank","nbytes","header_bytes","etag","tensors":[{"name","dtype",

@@ -24,7 +24,7 @@ struct image {
     const struct td_entry **entries; /* the files from first_listed on, sorted by path */
     struct td_tar_file *files;       /* the same */
     size_t first_listed, file_count; /* file_count: of all files */
-    struct td_oci_virtual *layers;   /* NULL: the documents that are kept have the digests */
+    struct td_oci_virtual *layers;   /* NULL: the stored documents have the digests */
     size_t layer_count;
 };
 

@@ -56,7 +56,8 @@ static const char *write_key(struct td_oci_call *oci, const struct td_oci_target
     return td_buffer_terminate(key);
 }
 
-/* Has the documents made in memory that is freed afterwards, since one call may make those of many targets. */
+/* Builds the documents with an arena of their own, which is freed afterwards, because one call may build the documents
+ * of many targets. */
 static bool make_apart(struct td_oci_call *oci, const struct td_oci_target *target, const struct td_repo_view *view,
                        struct td_made_documents *made, struct td_error *err)
 {
@@ -72,7 +73,7 @@ static bool make_apart(struct td_oci_call *oci, const struct td_oci_target *targ
     return ok;
 }
 
-/* Makes documents and keeps them, if the store has room. */
+/* Builds documents and stores them, if the store has room. */
 static bool make_new(struct td_oci_call *oci, const struct td_oci_target *target, const struct td_repo_view *view,
                      const char *key, struct td_made_documents **made, struct td_error *err)
 {
@@ -90,7 +91,8 @@ static bool make_new(struct td_oci_call *oci, const struct td_oci_target *target
     return false;
 }
 
-/* Makes the documents of a target, or takes them from the store. is_new: they may be made. Else *made may be NULL. */
+/* Takes the documents of a target from the store. If the store does not have them, builds them if is_new, else sets
+ * *made to NULL and succeeds. */
 static bool take_documents(struct td_oci_call *oci, const struct td_oci_target *target, bool is_new,
                            struct td_made_documents **made, struct td_error *err)
 {

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Makes the key under which the table knows that the repository has a document with this SHA-256 at this revision. */
+/* Sets *key to the key of the table's record that the repository has a document with this SHA-256 at this revision. */
 static bool document_key(uint64_t owner, const struct td_virtual_digest *digest, struct td_virtual_key *key)
 {
     struct td_digest *sum = td_digest_create();
@@ -31,7 +31,7 @@ void td_oci_rank_note(const struct td_oci_call *oci, const struct td_made_docume
     }
 }
 
-/* Something that a repository may have at virtual revisions. */
+/* A search for a document or a file of a repository's virtual revisions. */
 struct sought {
     uint64_t owner;
     uint8_t sum[TD_SHA256_BYTES];
@@ -45,7 +45,7 @@ static bool names_digest(const void *value, const void *context)
            td_made_documents_know(made, sought->sum);
 }
 
-/* Has the table know again what it has dropped of the kept documents that have to do with what is sought. */
+/* Adds to the table again the digests that it has dropped, of stored documents that match the search. */
 static void note_kept(const struct td_oci_call *oci, const struct sought *sought)
 {
     void *kept[TD_OCI_RANK_ORIGINS];
