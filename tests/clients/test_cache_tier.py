@@ -161,8 +161,8 @@ def get_all(tier, not_yet=None):
 
 @pytest.mark.parametrize("other", ["is gone", "is left out"])
 def test_a_piece_that_fails_ends_the_answer(tier, large, other):
-    """The replica that answers dies in the middle. The other one has died before, or is there again; then nginx asks it
-    for whole answers, which must not be joined to what the client has."""
+    """The replica that answers dies in the middle. The other one died before, or runs again; then nginx asks it for
+    whole answers, which must not be joined to the bytes that the client has."""
     tier.replicas[0].kill()
     for name in SMALL:
         assert tier.ask(f"/models/org/m/tensors/{name}").status == 200
@@ -176,7 +176,7 @@ def test_a_piece_that_fails_ends_the_answer(tier, large, other):
 
 @pytest.mark.parametrize("size", [2 * MIB, 11 * PIECE])
 def test_a_shorter_version_is_not_joined_to_the_old_one(tier, large, size):
-    """The file is replaced in the middle of an answer, whose next pieces do not exist any more, or are others."""
+    """The file is replaced in the middle of an answer: the next pieces no longer exist, or have other bytes."""
     def replace():
         publish(tier.root, harness.pattern(size, "new"))
         for replica in tier.replicas:

@@ -181,7 +181,7 @@ def test_litdata(client, made, tmp_path):
 
 
 def test_litdata_chunks_have_rows(srv, made):
-    """The rows of a litdata dataset are its items, encoded: pickled leaves behind their sizes."""
+    """The rows of a litdata dataset are its items, encoded: the sizes, then the pickled leaves."""
     split = srv.json("/datasets/org/items")["splits"][0]
     assert (split["format"], split["rows"], len(made[1])) == ("litdata", ITEMS, ITEMS)
     for n in (0, 9, 34):

@@ -1,4 +1,5 @@
-"""Splits of folders beside what the package datasets finds in them: by words in paths, by cards, in .json files."""
+"""Compares splits of folders with those that the package datasets finds: by words in paths, by cards, in .json
+files."""
 import bz2
 import gzip
 import json

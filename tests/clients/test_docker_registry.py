@@ -47,7 +47,7 @@ def small(engine, srv):
 
 
 def saved_layers(engine, name):
-    """Return the archives of an image's layers, as Docker writes them again from what it stored."""
+    """Return the archives of an image's layers, as Docker writes them again from its store."""
     path = engine.folder / "saved.tar"
     engine.docker("save", "--output", path, name)
     with tarfile.open(path) as tar:
@@ -94,7 +94,7 @@ def test_docker_build_copies_from_it(engine, small, root, tmp_path):
 
 
 def test_docker_by_digest(engine, srv, root):
-    """A deployment pins what it pulled."""
+    """A deployment pins the digest that it pulled."""
     digest = srv.get("/v2/org/small/manifests/image").get("Docker-Content-Digest")
     name = f"127.0.0.1:{srv.port}/org/small@{digest}"
     engine.docker("pull", name)
@@ -129,7 +129,7 @@ def tokens(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def guarded(root, tokens, tmp_path_factory):
-    """A server with TLS. For Docker, whose engine trusts any certificate on 127.0.0.1."""
+    """A server with TLS. For Docker: its engine trusts any certificate on 127.0.0.1."""
     ca = pki.Authority(tmp_path_factory.mktemp("pki"))
     with harness.Server(root, *pki.options_of(ca.sign("server")), "--tokens", tokens, tls=ca.context()) as s:
         yield s

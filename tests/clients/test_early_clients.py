@@ -1,4 +1,4 @@
-"""Stock clients in the first seconds of a server, whose files were written just before: they try again, or show why."""
+"""Stock clients in the first seconds of a server with files that were written just before: they retry, or show why."""
 import os
 import subprocess
 import sys

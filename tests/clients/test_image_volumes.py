@@ -77,7 +77,7 @@ def test_podman_image_mount(box, small, root):
 
 
 def test_podman_knows_the_images_digests(box, srv, small):
-    """The layers' digests are those of the unpacked archives; the digest is that of what the server sent."""
+    """The layers' digests are those of the unpacked archives; the digest is that of the bytes that the server sent."""
     told = json.loads(box.ok("podman", "image", "inspect", small))[0]
     index = srv.get("/v2/org/small/manifests/image")
     assert told["Digest"] == f"sha256:{hex_of(index.body)}" == index.get("Docker-Content-Digest")
@@ -252,5 +252,5 @@ def test_containerd_with_a_token(containerd, guarded, ca, tokens, root):
 
 
 def test_no_program_is_left(box):
-    """Containers ended with what they ran."""
+    """The containers ended when their commands did."""
     assert box.ok("podman", "ps", "--all", "--quiet") == ""

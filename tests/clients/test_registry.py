@@ -137,7 +137,7 @@ def test_skopeo_inspect_of_the_image(box, srv):
 
 
 def test_an_unknown_tag_name_or_digest(box, srv):
-    """skopeo's user reads what is not there."""
+    """skopeo shows its user which tag, name or digest is unknown."""
     for name, said in (("local/demo:nothing", "manifest unknown"), ("local/nothing:main", "name unknown"),
                        ("local/demo:v1.0_rc-1", "manifest unknown"), (f"local/demo@sha256:{'0' * 64}", "manifest")):
         assert said in box.refused("skopeo", "inspect", "--raw", "--tls-verify=false", docker(srv, name)), name
@@ -202,7 +202,7 @@ def test_a_rank_that_cannot_be(box, srv):
 
 
 def test_containerd_fetches_an_artifact(containerd, srv, root):
-    """Its content store takes any artifact without empty files; what it unpacks are images."""
+    """Its content store takes any artifact without empty files; it unpacks images alone."""
     containerd.ctr("content", "fetch", "--plain-http", f"{host(srv)}/{NAMES['twin/a-b']}:main")
     for name, digest in digests(root / "twin/a-b").items():
         assert containerd.content(f"sha256:{digest}") == (root / "twin/a-b" / name).read_bytes()
@@ -224,7 +224,7 @@ def test_another_registry_takes_a_model(box, srv, root, tmp_path, folder):
 
 
 def test_skopeo_copies_both_platforms(box, srv, root, tmp_path):
-    """The image's two platforms have the same layers, whose archives hold the model's files."""
+    """The image's two platforms have the same layers. The layers' archives hold the model's files."""
     layout = copied(box, srv, "local/demo:image", tmp_path, "--all")
     top, = layout.manifests
     assert top["mediaType"] == INDEX

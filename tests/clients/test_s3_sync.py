@@ -1,4 +1,4 @@
-"""rclone, s3cmd and the AWS command line against the S3 facade. The first two compare what they fetched with an entity
+"""rclone, s3cmd and the AWS command line against the S3 facade. The first two compare the fetched bytes with an entity
 tag that looks like an MD5."""
 import hashlib
 import re
@@ -67,7 +67,7 @@ class Tool:
         return said
 
     def fetched(self, *args):
-        """Return the objects whose bytes a call fetched."""
+        """Return the objects that a call fetched bytes of."""
         before = len(self.fetches())
         self(*args)
         return self.fetches()[before:]

@@ -298,7 +298,7 @@ def test_one_path_goes_to_one_replica(scale):
 
 # shows: security.md token-nginx-cache
 def test_credentials_go_past_the_cache(scale):
-    """A token's answer is never kept, and what is kept is no answer to a token."""
+    """An answer to a token is never cached, and no cached answer is sent to a token."""
     target = scale.url + "/models/wide/tensors/w5?shard=1:0/8"
     for headers, query in (({"Authorization": "Bearer one"}, ""), ({}, "&expires=1&signature=x")):
         for _ in range(2):

@@ -31,7 +31,7 @@ static inline bool xml_is_char(const unsigned char *p, size_t len)
     return !(len >= 3 && p[0] == 0xEF && p[1] == 0xBF && p[2] >= 0xBE);
 }
 
-/* Returns the length of the tag's name at p, behind its '<' or '</', or 0. Names have ASCII letters only. */
+/* Returns the length of the tag's name at p, after its '<' or '</', or 0. Names have ASCII letters only. */
 static inline size_t xml_name(const char *p, size_t len)
 {
     size_t n = 0;
@@ -40,7 +40,7 @@ static inline size_t xml_name(const char *p, size_t len)
     return n;
 }
 
-/* Returns whether the text is one well-formed document with a line end behind it, nested at most XML_DEPTH deep. */
+/* Returns whether the text is one well-formed document with a line end after it, nested at most XML_DEPTH deep. */
 static inline bool xml_is_well_formed(const char *text, size_t len)
 {
     static const char declaration[] = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";

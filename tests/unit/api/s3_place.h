@@ -31,8 +31,8 @@ static inline void s3_ask(struct place *place, const char *method, const char *t
     CHECK(!is_xml || xml_is_well_formed(answer->body, answer->len), "%s: %s", target, answer->body);
 }
 
-/* Writes the unescaped text of the next <name> at or after *at to `out` and moves *at. Returns false when there is
- * none. */
+/* Writes the unescaped text of the next <name> at or after *at to `out` and moves *at. Returns false when no more
+ * follows. */
 static inline bool xml_next(const char **at, const char *name, char *out, size_t capacity)
 {
     static const char *const pairs[][2] = {{"&amp;", "&"}, {"&lt;", "<"},   {"&gt;", ">"},  {"&quot;", "\""},

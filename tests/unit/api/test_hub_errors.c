@@ -6,7 +6,7 @@
 #include "api/s3/s3.h"
 
 /* The server looks for the repository, then the revision, then the entry. EntryNotFound comes with X-Repo-Commit:
- * clients then note that the file is missing. */
+ * clients then record that the file is missing. */
 static void errors_say_what_is_missing(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* The OCI facade without a socket: documents word for word, as the OCI image specification, the ModelPack specification
- * and Ollama's sources have them; which facade a path belongs to; and what is answered while digests are not known. */
+/* The OCI facade without a socket: documents word for word, as in the OCI image specification, the ModelPack
+ * specification and Ollama's sources; the facade of each path; and the answers while digests are not known. */
 #include "api/hub/hub.h"
 #include "api/native/native.h"
 #include "api/oci/oci.h"
@@ -367,8 +367,8 @@ static void gguf_files_of_large_repositories_are_pulled(void **state)
     close_place(&place);
 }
 
-/* A repository with very many GGUF files of one quantisation: a digest that nothing has does not cost a manifest for
- * each of them, but what was given out by the name of any file is found. */
+/* A repository with very many GGUF files of one quantisation: an unknown digest does not cost a manifest for each of
+ * them, but a manifest that was sent by the name of any file is found. */
 /* shows: security.md oci-many-files */
 static void unknown_digests_cost_little(void **state)
 {

@@ -1,6 +1,6 @@
-/* How the OCI facade finds what clients ask for by a digest: manifests and configurations of all targets, layers of
- * images and rank files, also when the table of virtual digests has dropped them; and what it answers where it cannot.
- * Codes are those of the distribution specification ("Error codes"), statuses those of its "Pulling" sections. */
+/* The OCI facade finds by digest: manifests and configurations of all targets, layers of images and rank files, also
+ * when the table of virtual digests has dropped them. Its answers when it cannot find them. Codes are those of the
+ * distribution specification ("Error codes"), statuses those of its "Pulling" sections. */
 #include "api/oci/oci.h"
 #include "api/oci/oci_digests.h"
 #include "rank/made_document.h"
@@ -98,7 +98,7 @@ static void layers_of_a_kept_image_are_found(void **state)
     close_place(&place);
 }
 
-/* A manifest that is given out again, by its tag or by its digest, has the table know what it names. */
+/* A manifest that is sent again, by its tag or by its digest, adds the files that it names to the table. */
 static void what_a_kept_manifest_names_is_known_again(void **state)
 {
     (void)state;

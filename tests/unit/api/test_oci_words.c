@@ -286,7 +286,7 @@ static void files_have_media_types(void **state)
     }
 }
 
-/* Retry-After: what is left, at the rate at which bytes were hashed while the request waited. */
+/* Retry-After: the time for the remaining bytes, at the rate at which bytes were hashed while the request waited. */
 static void clients_are_told_when_to_ask_again(void **state)
 {
     (void)state;

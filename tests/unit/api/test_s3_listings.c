@@ -42,7 +42,7 @@ struct query {
     bool is_v2, encode;
 };
 
-/* Lists the keys after `after` with the prefix, rolled up at the first delimiter behind the prefix. */
+/* Lists the keys after `after` with the prefix, rolled up at the first delimiter after the prefix. */
 static void list_naively(const struct query *query, struct items *out)
 {
     out->count = 0;

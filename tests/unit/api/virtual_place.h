@@ -44,8 +44,8 @@ static inline void note_layers(struct td_api *api, const char *id)
     td_snapshot_unref(snapshot);
 }
 
-/* Notes the digest of the rank file of a repository with one checkpoint at a virtual revision: it has the sum of the
- * revision's name. */
+/* Adds the digest of the rank file of a repository with one checkpoint at a virtual revision to the table. The digest
+ * is the sum of the revision's name. */
 static inline void note_rank_file(struct td_api *api, const char *id, const char *revision)
 {
     struct td_snapshot *snapshot = td_catalog_acquire(api->catalog);

@@ -1,4 +1,4 @@
-/* Documents that are kept by what they are made of. Sums are those of FIPS 180-4's examples. */
+/* Documents that are stored under a key of everything they are built from. Sums are those of FIPS 180-4's examples. */
 #include "rank/made_document.h"
 
 #include "core/digits.h"
@@ -125,7 +125,7 @@ static void dropped_digests_are_noted_again(void **state)
     td_made_documents_unref(made);
 }
 
-/* Makes a set of two documents and two files. Returns false for want of memory. */
+/* Builds a set of two documents and two files. Returns false when memory is short. */
 static bool make_all(struct td_error *err)
 {
     struct td_made_documents *made = td_made_documents_create(err);
