@@ -1,9 +1,9 @@
 /* Plan: each share is a table of records (catalog/digests/record_table) with an index by key, and one by SHA-256, from
- * which records with an equal SHA-256 are linked, the newest first. A full share loses a half, and the log on disk
- * (catalog/digests/record_log), whose lock guards the tables, too, is then written anew.
+ * which records with an equal SHA-256 are linked, the newest first. A full share drops half of its records, and the log
+ * on disk (catalog/digests/record_log) is then rewritten. The log's lock also guards the tables.
  *
- * Hard: a record whose key was added again with another digest stays in the table but is no longer found by its key, so
- * an origin alone proves nothing. */
+ * Hard: when a key is added again with another digest, the old record stays in the table, but a search by key does not
+ * find it. So an origin alone proves nothing. */
 #include "rank/virtual_digests.h"
 
 #include "catalog/digests/record_log.h"
@@ -70,8 +70,8 @@ static bool is_large(const struct record *record)
     return record->digest.size_bytes >= TD_VIRTUAL_LARGE_BYTES;
 }
 
-/* Sorts by what may be dropped first: what was not used just now, small contents before large ones, then what was not
- * used for longest. */
+/* Orders records by which is dropped first: records not used recently, of these small contents before large ones, then
+ * the least recently used. */
 static int compare_worth(const void *a, const void *b)
 {
     const struct record *x = *(struct record *const *)a;
@@ -83,7 +83,7 @@ static int compare_worth(const void *a, const void *b)
     return x->last_use < y->last_use ? -1 : 1; /* no two are equal */
 }
 
-/* Marks a number of records to be dropped: those of the least worth, or the oldest where memory is short. */
+/* Marks `number` records to be dropped: the first ones by compare_worth, or the oldest when memory is short. */
 static void mark_dropped(const struct td_record_table *table, size_t number)
 {
     struct record **by_worth = malloc(table->count * sizeof(struct record *));
@@ -114,10 +114,10 @@ static size_t share_of(const struct td_virtual_digest *digest)
     return digest->origin.kind == TD_REVISION_FILES ? LAYERS : RANKS;
 }
 
-/* Adds a record; a full share loses a half of its records first. Returns false when memory is short. Sets *news to
+/* Adds a record. A full share drops half of its records first. Returns false when memory is short. Sets *news to
  * whether the key was unknown or had another digest. */
-static bool put(struct td_virtual_digests *digests, const struct td_virtual_key *key,
-                const struct td_virtual_digest *digest, bool *news)
+static bool put_record(struct td_virtual_digests *digests, const struct td_virtual_key *key,
+                       const struct td_virtual_digest *digest, bool *news)
 {
     const size_t share = share_of(digest);
     struct td_record_table *table = &digests->tables[share];
@@ -135,7 +135,7 @@ static bool put(struct td_virtual_digests *digests, const struct td_virtual_key 
 }
 
 /* Returns the record with this key, or NULL. */
-static struct record *find(struct td_virtual_digests *digests, const struct td_virtual_key *key)
+static struct record *find_record(struct td_virtual_digests *digests, const struct td_virtual_key *key)
 {
     struct record *record = NULL;
     for (size_t i = 0; record == NULL && i < SHARES; i++)
@@ -175,10 +175,10 @@ static bool take_stored(void *context, const void *payload)
         digest.origin = (struct td_virtual_revision){.kind = TD_REVISION_FILES};
     memcpy(key.bytes, stored.key, sizeof key.bytes);
     memcpy(digest.sum, stored.sum, sizeof digest.sum);
-    return put(context, &key, &digest, &news);
+    return put_record(context, &key, &digest, &news);
 }
 
-/* Copies the next records of all arrays, which count as one behind the other. */
+/* Copies the next records of all tables. *at counts through the tables one after the other. */
 static size_t next_stored(void *context, uint64_t *at, void *payloads, size_t most)
 {
     const struct td_virtual_digests *digests = context;
@@ -265,7 +265,7 @@ bool td_virtual_digests_find(struct td_virtual_digests *digests, const struct td
                              struct td_virtual_digest *out)
 {
     pthread_mutex_lock(&digests->log.lock);
-    struct record *record = find(digests, key);
+    struct record *record = find_record(digests, key);
     if (record != NULL) {
         record->last_use = ++digests->uses;
         *out = record->digest;
@@ -280,7 +280,7 @@ void td_virtual_digests_add(struct td_virtual_digests *digests, const struct td_
     bool news;
     struct stored stored = stored_of(key, digest);
     td_record_log_begin_add(&digests->log);
-    bool is_new = put(digests, key, digest, &news) && news;
+    bool is_new = put_record(digests, key, digest, &news) && news;
     td_record_log_end_add(&digests->log, is_new ? &stored : NULL);
 }
 

@@ -17,14 +17,15 @@
 #include <stdint.h>
 
 enum {
-    /* Most digests of layers, of rank files, and of documents. When one of them is full, it loses a half; see
+    /* Most digests of layers, of rank files, and of documents. A full share drops half of them; see
      * td_virtual_digests_add. All together take 14 MiB of memory. */
     TD_VIRTUAL_LAYERS_MAX = 32768,
     TD_VIRTUAL_RANKS_MAX = 16384,
     TD_VIRTUAL_DOCUMENTS_MAX = 16384,
     TD_VIRTUAL_LARGE_BYTES = 64 * 1024 * 1024, /* digests of larger contents are kept before others */
-    TD_VIRTUAL_RECENT_USES = 4096, /* of one share: what these found is kept before all, for clients in mid-pull */
-    TD_VIRTUAL_ORIGINS_MAX = 64,   /* most digests that are looked at for td_virtual_digests_origins */
+    TD_VIRTUAL_RECENT_USES =
+        4096, /* of one share: the digests that these found are dropped last, for clients in mid-pull */
+    TD_VIRTUAL_ORIGINS_MAX = 64, /* most digests that td_virtual_digests_origins examines */
 };
 
 /* The content key of a virtual file: a SHA-256 over everything that decides its bytes. Equal keys mean equal bytes. */
@@ -36,9 +37,10 @@ struct td_virtual_key {
 struct td_virtual_digest {
     uint8_t sum[TD_SHA256_BYTES]; /* the SHA-256 of its bytes */
     uint64_t size_bytes;
-    /* The revision that has the file, for whoever has only the digest. kind TD_REVISION_FILES: it is in none */
+    /* A revision that has the file, for callers that know only the digest. kind TD_REVISION_FILES: no revision has
+     * it */
     struct td_virtual_revision origin;
-    bool is_document; /* of a document of that revision, which is noted for its origin alone */
+    bool is_document; /* of a document of that revision, recorded for its origin alone */
 };
 
 struct td_virtual_digests;
@@ -58,10 +60,11 @@ void td_virtual_digests_destroy(struct td_virtual_digests *digests);
 bool td_virtual_digests_find(struct td_virtual_digests *digests, const struct td_virtual_key *key,
                              struct td_virtual_digest *out);
 
-/* Notes a digest. It reaches the disk with its batch or at the next flush; may wait for the disk. When memory is short,
- * the digest is not noted. Layers, rank files and documents have a share each, so that none pushes out others. A full
- * share loses the half that was not asked for longest; contents of less than TD_VIRTUAL_LARGE_BYTES go first, since
- * they are soon hashed again, unless they were among the last TD_VIRTUAL_RECENT_USES. */
+/* Records a digest. It reaches the disk with its batch or at the next flush; may wait for the disk. When memory is
+ * short, the digest is not recorded. Layers, rank files and documents have a share each, so that none pushes out
+ * others. A full share drops half of its digests, the least recently used ones. Digests of contents below
+ * TD_VIRTUAL_LARGE_BYTES are dropped before others, since hashing them again is quick, unless they were among the last
+ * TD_VIRTUAL_RECENT_USES. */
 void td_virtual_digests_add(struct td_virtual_digests *digests, const struct td_virtual_key *key,
                             const struct td_virtual_digest *digest);
 
@@ -72,8 +75,8 @@ void td_virtual_digests_flush(struct td_virtual_digests *digests);
 void td_virtual_digests_flush_if_due(struct td_virtual_digests *digests);
 
 /* Copies the different origins of documents, or else of rank files, with this SHA-256, the newest first, at most
- * `capacity`. Returns their number. An origin is a hint: the caller must make the key of the file in that revision, and
- * look for it with td_virtual_digests_find. */
+ * `capacity`. Returns their number. An origin is a hint: the caller must compute the key of the file in that revision,
+ * and search for it with td_virtual_digests_find. */
 size_t td_virtual_digests_origins(struct td_virtual_digests *digests, bool of_documents,
                                   const uint8_t sum[TD_SHA256_BYTES], struct td_virtual_revision *out, size_t capacity);
 

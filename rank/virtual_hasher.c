@@ -1,15 +1,14 @@
 /* Plan: jobs wait in a queue (work/work_queue) with a level for small files and one for large ones, in which owners
- * take turns. Requests that wait hold a reference on their job, so that they learn its end although it has left the
- * queue. The thread makes the body of a job when it begins with it, so that the queue holds neither descriptors nor
- * mappings, however many files the jobs are made of. The errors of the last failures are kept, for requests that ask
- * only after the job has ended.
+ * take turns. Requests that wait hold a reference on their job, so that they learn its result after the queue has
+ * removed it. The thread builds the body of a job when it begins the job, so that waiting jobs hold neither descriptors
+ * nor mappings. The errors of the last failures are kept for requests that come after the job has ended.
  *
- * Hard: (1) a body may be of files that change. The digest counts only if td_body_unchanged holds after the last byte
- * was read, as it must before the last byte of an answer is sent. (2) Hashing reads more than anything else. Long runs
- * of files that were not in the page cache are dropped from it again, so that they do not push out what is served. (3)
- * Small jobs are hashed long before large ones of the same owner. So both have turns of their own: if a small job's
- * turn counted for large ones, the large jobs of others would come behind all of this owner's. The thread that takes
- * all jobs takes large ones first, since the other one takes none of them. */
+ * Hard: (1) the files of a body may change. The digest counts only if td_body_unchanged holds after the last byte was
+ * read; a response makes the same check before its last byte is sent. (2) Hashing reads more than anything else. Long
+ * runs of files that were not in the page cache are dropped from it again, so that they do not evict files that are
+ * being served. (3) Small jobs are hashed long before large ones of the same owner. So both have turns of their own: if
+ * a small job's turn counted for large ones, the large jobs of others would come behind all of this owner's. The thread
+ * that takes all jobs takes large ones first, since the other one takes none of them. */
 #include "rank/virtual_hasher.h"
 
 #include "core/log.h"
@@ -27,7 +26,7 @@
 
 enum { WINDOW_BYTES = 256 * 1024, SPAN_BYTES = 16 * 1024 * 1024, THREADS = 2 };
 
-/* The errors that are remembered. A request begins with at most so many files before it waits. */
+/* Most errors that are remembered. A request begins at most as many files before it waits. */
 enum { FAILURES = TD_VIRTUAL_HASHER_OWN };
 
 struct failure {
@@ -44,7 +43,7 @@ struct job {
     /* of the thread that runs the job */
     struct td_body body;
     uint8_t *window;          /* WINDOW_BYTES; borrowed */
-    uint64_t unchecked_bytes; /* read since it last looked whether a file has changed */
+    uint64_t unchecked_bytes; /* bytes read since the last check whether a file has changed */
     /* when the job is done; under the lock of the queue */
     bool is_known;
     struct td_virtual_digest digest; /* when it is known */
@@ -82,7 +81,7 @@ static void drop_recipe(struct td_virtual_recipe *recipe)
     *recipe = (struct td_virtual_recipe){.context = NULL};
 }
 
-/* Drops what the job is made of, so that files can be written to and snapshots end. */
+/* Releases the body, the recipe and the snapshot, so that leases on files end and old snapshots can be freed. */
 static void drop_file(struct job *job)
 {
     td_body_fini(&job->body);
@@ -107,7 +106,7 @@ static struct job *find_job(const struct td_virtual_hasher *hasher, const struct
     return job;
 }
 
-/* Makes a job, which takes the file's recipe over. Returns NULL when memory is short. */
+/* Creates a job, and moves the file's recipe to it. Returns NULL when memory is short. */
 static struct job *create_job(struct td_virtual_file *file)
 {
     struct job *job = calloc(1, sizeof *job);
@@ -135,7 +134,7 @@ struct share {
     size_t files, ranks;
 };
 
-/* What the queue holds, seen from a file that comes. */
+/* Counts of the jobs in the queue, before a file is added. */
 struct shares {
     struct share all, own, client; /* all jobs, those of the file's owner, those of its client */
     bool has_unasked;              /* a file of another owner that nobody asked for by name */
@@ -245,7 +244,7 @@ static void forget_failure(struct td_virtual_hasher *hasher, const struct td_vir
         td_error_init(&failure->err);
 }
 
-/* Notes why hashing failed, in the place of the oldest failure. Under the lock. */
+/* Records why hashing failed, in place of the oldest failure. Under the lock. */
 static void note_failure(struct td_virtual_hasher *hasher, const struct job *job)
 {
     hasher->failures[hasher->next_failure] = (struct failure){.key = job->file.key, .err = job->err};
@@ -356,8 +355,9 @@ static bool hash_bytes(struct job *job, struct td_body_cursor *cursor, bool by_d
     return true;
 }
 
-/* Looks at the file once for each SPAN_BYTES that were read, so that reading a long file ends soon after a change. A
- * body has thousands of short extents; all its files are looked at when the last byte was read. */
+/* Checks the file once for each SPAN_BYTES that were read, so that reading a long file ends soon after a change. A body
+ * may have thousands of short extents, so not each of them is checked; hash_body checks all files after the last
+ * byte. */
 static bool check_now_and_then(struct job *job, struct td_blob *blob, uint64_t read_bytes, struct td_error *err)
 {
     job->unchecked_bytes += read_bytes;
@@ -407,7 +407,8 @@ static bool hash_body(struct job *job, uint8_t sum[TD_SHA256_BYTES], struct td_e
     return ok;
 }
 
-/* Hashes the job's file and notes the result. Earlier digests are written first, while nobody waits for them. */
+/* Hashes the job's file and records the result. Writes earlier digests to the disk first; no request waits for these
+ * any more. */
 static bool run_job(void *context, struct td_work_job *work, const struct td_work_thread *thread)
 {
     struct td_virtual_hasher *hasher = context;
@@ -435,7 +436,8 @@ static bool run_job(void *context, struct td_work_job *work, const struct td_wor
     return true;
 }
 
-/* Writes the last digests when there is nothing to hash. Under the lock, which is released meanwhile. */
+/* Writes the last digests when no job waits. Call under the lock; the function releases it while it writes, and takes
+ * it again. */
 static bool write_news(void *context)
 {
     struct td_virtual_hasher *hasher = context;

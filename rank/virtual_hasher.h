@@ -1,8 +1,8 @@
-/* Hashes virtual files, such as rank files and the layers of images, for requests that wait for their digests: threads
- * of normal priority work off a queue, one file for each content key however many requests wait. One takes all files,
- * large ones first, the other small ones alone, so that they do not wait for large ones. Owners, which are
- * repositories, take turns. A request that gives up waiting leaves its file in the queue; the next one finds the work
- * going on. Thread-safe. */
+/* Hashes virtual files, such as rank files and the layers of images, for requests that wait for their digests: two
+ * threads of normal priority take files from a queue, which has each content key once, however many requests wait for
+ * it. One thread takes all files, large ones first. The other takes small ones alone, so that they do not wait for
+ * large ones. Owners, which are repositories, take turns. When a request stops waiting, its file stays in the queue,
+ * and the next request for it waits for the same job. Thread-safe. */
 #ifndef TD_RANK_VIRTUAL_HASHER_H
 #define TD_RANK_VIRTUAL_HASHER_H
 
@@ -40,14 +40,14 @@ struct td_virtual_file {
     uint64_t size_bytes;
     uint64_t owner;  /* td_virtual_owner of a repository or a model */
     uint64_t client; /* identifies the client that asked first */
-    bool is_unasked; /* nobody asked for it by name: a digest that is looked for may be its own */
+    bool is_unasked; /* no request named it; it is hashed because a requested digest may be its own */
     struct td_virtual_recipe recipe;
     struct td_snapshot *snapshot; /* that the recipe needs; borrowed; NULL: none */
 };
 
 /* How far the hashing of one file is. */
 enum td_virtual_state {
-    TD_VIRTUAL_UNKNOWN,   /* the file was not begun, or its digest or error is kept no more */
+    TD_VIRTUAL_UNKNOWN,   /* the file was not begun, or its digest or error was dropped */
     TD_VIRTUAL_KNOWN,     /* the digest is known */
     TD_VIRTUAL_UNDER_WAY, /* the file is in the queue, or is being hashed */
     TD_VIRTUAL_FAILED,    /* hashing failed when the file was last begun; it may be begun again */
@@ -70,7 +70,7 @@ void td_virtual_hasher_destroy(struct td_virtual_hasher *hasher);
 /* Returns the table of known digests, which lives as long as the hasher. */
 struct td_virtual_digests *td_virtual_hasher_digests(struct td_virtual_hasher *hasher);
 
-/* Returns what ends long reads when the hasher stops: for the blobs of bodies that are given to
+/* Returns the cancel object that ends long reads when the hasher stops, for the blobs of bodies that are given to
  * td_virtual_hasher_begin. Lives as long as the hasher. */
 const struct td_cancel *td_virtual_hasher_cancel(const struct td_virtual_hasher *hasher);
 
@@ -91,8 +91,8 @@ bool td_virtual_hasher_has(struct td_virtual_hasher *hasher, const struct td_vir
 
 /* Waits for the digest of the file with this key until until_ns (monotonic; 0: does not wait), while it is in the
  * queue, and no longer once `cancel` (NULL: none) is asked. Sets *out when the digest is known, *progress while hashing
- * is under way (else zeros), and *err after a failure: TD_UNAVAILABLE when a file changed meanwhile, so that there is
- * no digest; as the recipe and td_body_read. */
+ * is under way (else zeros), and *err after a failure: TD_UNAVAILABLE when a file changed while it was hashed; as the
+ * recipe and td_body_read. */
 enum td_virtual_state td_virtual_hasher_wait(struct td_virtual_hasher *hasher, const struct td_virtual_key *key,
                                              uint64_t until_ns, const struct td_cancel *cancel,
                                              struct td_virtual_digest *out, struct td_virtual_progress *progress,

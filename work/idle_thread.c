@@ -7,7 +7,7 @@
 
 /* Makes this thread run only when nothing else wants the processor or the disk. Ignores what the host does not allow.
  */
-static void step_back(void)
+static void lower_priority(void)
 {
     enum { IOPRIO_WHO_PROCESS = 1, IOPRIO_IDLE = 3 << 13 };
     const struct sched_param none = {0};
@@ -24,7 +24,7 @@ static void wait_for(sem_t *semaphore)
 static void *idle_main(void *argument)
 {
     struct td_idle_thread *idle = argument;
-    step_back();
+    lower_priority();
     for (;;) {
         wait_for(&idle->go);
         if (idle->run == NULL)

@@ -1,6 +1,7 @@
 /* A thread that runs tasks only when nothing else wants the processor or the disk (SCHED_IDLE, idle class of ioprio),
- * as far as the host allows. While others keep it from running, everybody who wants a lock that it holds would wait. So
- * a task takes no lock that other threads take, and the owner and this thread talk by two semaphores. */
+ * as far as the host allows. While other work keeps it from running, threads that want a lock that it holds would wait.
+ * So a task takes no lock that other threads take, and two semaphores pass tasks and results between the owner and this
+ * thread. */
 #ifndef TD_WORK_IDLE_THREAD_H
 #define TD_WORK_IDLE_THREAD_H
 

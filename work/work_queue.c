@@ -1,10 +1,10 @@
 /* Plan: a level is a list of waiting jobs, sorted by turns; running jobs form a list of their own. A job's turn is one
- * more than that of its owner's job before in this level, and at least that of the job that was taken last from it. So
- * none waits forever. Owners are looked for from the end of the list, so that a level of one owner takes any number of
- * jobs in constant time each.
+ * more than the turn of the job that its owner added before it to this level, and at least the turn of the job that was
+ * last taken from the level. So no job waits forever. The search for the owner's last job begins at the end of the
+ * list, so that adding a job takes constant time in a level with one owner.
  *
- * Hard: when a job ends, threads that wait need not look again, unless they have passed over a job that might not
- * begin; else all idle threads would wake for each of many short jobs. */
+ * Hard: when a job ends, waiting threads are woken only if a thread has passed over a job that could not begin yet;
+ * else all idle threads would wake for each of many short jobs. */
 #include "work/work_queue.h"
 
 #include "core/clock.h"
@@ -120,7 +120,7 @@ uint64_t td_work_job_left_us(const struct td_work_job *job, uint64_t now_ns)
 
 /* ---- levels; all under the lock ------------------------------------------------------------------------- */
 
-/* Returns the last job of this owner in the list that is or was in the level, or NULL. */
+/* Returns the last job in the list that belongs to this owner and waits, or waited, in the level; NULL if none does. */
 static const struct td_work_job *last_of_owner(const struct list *list, unsigned level, uint64_t owner)
 {
     const struct td_work_job *job = list->last;
@@ -248,8 +248,8 @@ bool td_work_queue_wait(struct td_work_queue *queue, uint64_t until_ns, const st
 
 /* ---- the threads --------------------------------------------------------------------------------------- */
 
-/* Returns the first job that the worker may begin, or NULL. Sets *again_ns to when to look again; UINT64_MAX: when
- * woken. Under the lock. */
+/* Returns the first job that the worker may begin, or NULL. Sets *again_ns to the time of the next search; UINT64_MAX:
+ * when woken. Under the lock. */
 static struct td_work_job *find_job(struct worker *worker, uint64_t *again_ns)
 {
     struct td_work_queue *queue = worker->queue;
@@ -279,7 +279,7 @@ static void begin_job(struct td_work_queue *queue, struct td_work_job *job)
     job->state = TD_WORK_RUNNING;
 }
 
-/* Ends a running job, or has it wait for another try. Returns whether the queue is to drop its reference. */
+/* Ends a running job, or queues it for a retry. Returns whether the queue is to drop its reference. */
 static bool end_job(struct td_work_queue *queue, struct td_work_job *job, bool is_done)
 {
     bool is_over = is_done || job->is_withdrawn;
@@ -394,7 +394,7 @@ bool td_work_queue_start(struct td_work_queue *queue, const struct td_work_pool 
     return true;
 }
 
-static void stop(struct td_work_queue *queue)
+static void stop_threads(struct td_work_queue *queue)
 {
     td_work_queue_lock(queue);
     atomic_store(&queue->stop, true);
@@ -409,7 +409,7 @@ void td_work_queue_destroy(struct td_work_queue *queue)
 {
     if (queue == NULL)
         return;
-    stop(queue);
+    stop_threads(queue);
     for (struct worker *next, *worker = queue->workers; worker != NULL; worker = next) {
         next = worker->next;
         (void)pthread_join(worker->id, NULL);

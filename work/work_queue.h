@@ -56,19 +56,20 @@ struct td_work_job {
 
 /* The thread that a callback runs on. */
 struct td_work_thread {
-    size_t number;               /* of the thread in its queue, from 0, in the order in which they were started */
-    struct td_idle_thread *idle; /* for work that only runs when nothing else wants to; NULL: the pool has none */
+    size_t number; /* of the thread in its queue, from 0, in the order in which they were started */
+    struct td_idle_thread *
+        idle; /* for work that only runs when the processor and the disk are idle; NULL: the pool has no idle threads */
 };
 
 struct td_work_config {
     /* Runs the job, without the lock. Returns whether the job is done; if not, and unless it was withdrawn since, it
-     * waits in retry_level for retry_ns and is run again. */
+     * waits in retry_level for retry_ns and runs again. */
     bool (*run)(void *context, struct td_work_job *job, const struct td_work_thread *thread);
 
     /* Frees a job without references. Called by the thread that drops the last one, without the lock. */
     void (*free)(struct td_work_job *job);
 
-    /* Returns whether a job may begin now. Else it keeps its place, and is looked at again when a job ends, and after
+    /* Returns whether a job may begin now. Else it keeps its place, and the queue asks again when a job ends, and after
      * at most 0.2 s. Under the lock. NULL: all jobs may. */
     bool (*may_begin)(void *context, const struct td_work_job *job);
 
@@ -86,9 +87,9 @@ struct td_work_pool {
     int nice;     /* the nice value of the threads; 0: that of the thread that starts them */
     bool is_idle; /* each thread has an idle thread besides (work/idle_thread.h) */
 
-    /* Called under the lock when a thread finds no job that may begin: adds jobs, or does what is to be done when none
-     * is left, for which it may release the lock and take it again. Returns whether it has done anything; the thread
-     * then looks for a job again. NULL: none. */
+    /* Called under the lock when a thread finds no job that may begin: adds jobs, or does the work that comes after the
+     * last job, for which it may release the lock and take it again. Returns whether it has done anything; the thread
+     * then searches for a job again. NULL: no such work. */
     bool (*more)(void *context);
 };
 
@@ -129,8 +130,8 @@ void td_work_jobs_drop(const struct td_work_queue *queue, struct td_work_job *li
  * is unknown, since it has not begun. now_ns is a time of td_clock_ns. Under the lock. */
 uint64_t td_work_job_left_us(const struct td_work_job *job, uint64_t now_ns);
 
-/* Returns a number below, at or above 0 as job a is before, is, or is behind job b in the order of turns; jobs of
- * different levels with equal turns are in the order in which they were added. Under the lock. */
+/* Returns a number below 0 if job a comes before job b in the order of turns, above 0 if after it, 0 if they are the
+ * same; jobs of different levels with equal turns are in the order in which they were added. Under the lock. */
 int td_work_job_compare(const struct td_work_job *a, const struct td_work_job *b);
 
 /* ---- the queue; all under the lock ---------------------------------------------------------------------- */

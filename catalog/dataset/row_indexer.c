@@ -1,12 +1,13 @@
-/* Plan: set_snapshot lists the files without an index as jobs of a queue (work/work_queue), small files first, in place
- * of those of the snapshot before. make_index() looks into the store, else builds, and publishes by the state of the
- * td_file_rows, written with release order. A job whose file cannot be read just now is tried again after retry_ns. A
- * job that runs although the new snapshot does not show its file is stopped. The first of several threads takes short
- * files alone, so that long ones hold up nobody else.
+/* Plan: set_snapshot replaces the jobs of the queue (work/work_queue) by one job for each file without an index, small
+ * files first. make_index() loads the index from the store or builds it. The state of the td_file_rows, written with
+ * release order, publishes it. When a file cannot be read just now, the job is retried after retry_ns. A running job is
+ * stopped when the new snapshot does not show its file. The first of several threads takes short files alone, so that
+ * long ones do not hold them up.
  *
- * Hard: (1) an index must be that of the identity under which the file is shown. So the file is opened once, its
- * identity is compared before and after it was read, and all reading goes by that descriptor. (2) A job of the snapshot
- * before may still run when the same file has a job of the new one, which then may not begin before the other ends. */
+ * Hard: (1) an index must belong to the identity under which the file is shown. So the file is opened once, its
+ * identity is compared before and after it is read, and all reads use that descriptor. (2) A job of the snapshot before
+ * may still run when the new snapshot has a job for the same file. The new job may not begin before the old one
+ * ends. */
 #include "catalog/dataset/row_indexer.h"
 
 #include "catalog/dataset/dataset.h"
@@ -121,7 +122,7 @@ static void write_key(const struct td_split_file *file, char out[160])
                    file->table == NULL ? "" : "-", file->table == NULL ? "" : file->table->file->identity_tag);
 }
 
-/* Makes the index, or takes it from the store. */
+/* Loads the index from the store, or builds it. */
 static bool make_index(struct td_row_indexer *indexer, const struct job *job, const struct opened *opened,
                        struct td_row_index *index, char sample[TD_TAG_BYTES], struct td_error *err)
 {
@@ -167,7 +168,7 @@ static bool take_memory(struct td_row_indexer *indexer, struct td_file_rows *row
     return true;
 }
 
-/* Publishes why there is no index. Returns false when memory is short. */
+/* Publishes the error instead of an index. Returns false when memory is short. */
 static bool publish_failure(const struct td_split_file *file, const struct td_error *why)
 {
     char message[TD_ERROR_TEXT_BYTES];
@@ -179,7 +180,7 @@ static bool publish_failure(const struct td_split_file *file, const struct td_er
     return true;
 }
 
-/* Makes and publishes the index of the job's file. Returns false when it should be tried again later. */
+/* Builds and publishes the index of the job's file. Returns false when it should be retried later. */
 static bool index_file(struct td_row_indexer *indexer, struct job *job)
 {
     const struct td_split_file *file = job->file;
@@ -246,7 +247,7 @@ static int job_compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Calls visit for every file of the snapshot's datasets that has an index, or will. */
+/* Calls visit for every file of the snapshot's datasets that has an index or will get one. */
 static void each_file(const struct td_snapshot *snapshot,
                       void (*visit)(void *context, const struct td_split_file *file), void *context)
 {
@@ -288,8 +289,8 @@ static void list_running(struct td_row_indexer *indexer, struct listing *listing
     td_work_queue_unlock(indexer->queue);
 }
 
-/* Puts the jobs into the queue in place of those of the snapshot before. Has jobs stop whose files are gone. Under the
- * lock. Sets gone[] to the jobs that were removed. */
+/* Replaces the jobs of the queue by those of the listing. Stops running jobs if the snapshot does not show their files.
+ * Under the lock. Sets gone[] to the jobs that were removed. */
 static void replace_jobs(struct td_row_indexer *indexer, const struct listing *listing,
                          struct td_work_job *gone[LEVELS])
 {
@@ -320,7 +321,8 @@ bool td_row_indexer_set_snapshot(struct td_row_indexer *indexer, struct td_snaps
     atomic_init(&batch->refs, 1); /* this function's own */
     listing = (struct listing){.batch = batch};
     list_running(indexer, &listing);
-    each_file(snapshot, list_file, &listing); /* a thread may have made some ready since: then these are fewer */
+    each_file(snapshot, list_file,
+              &listing); /* a thread may have finished some files since, so the second list can be shorter */
     qsort(batch->jobs, listing.job_count, sizeof(struct job), job_compare);
     atomic_fetch_add(&batch->refs, listing.job_count);
     td_work_queue_lock(indexer->queue);
@@ -364,7 +366,7 @@ void td_row_indexer_get_status(struct td_row_indexer *indexer, struct td_row_ind
     td_snapshot_unref(snapshot);
 }
 
-/* Starts the threads: of several ones, one that takes no long files. */
+/* Starts the threads. If there are several, one of them takes no long files. */
 static bool start_threads(struct td_row_indexer *indexer, struct td_error *err)
 {
     size_t count =

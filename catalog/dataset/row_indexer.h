@@ -8,7 +8,7 @@
 
 struct td_row_indexer_config {
     const char *state_dir; /* directory that keeps indexes; NULL: none */
-    const char *root;      /* the served directory, in which state_dir must not lie */
+    const char *root;      /* the served directory, which must not contain state_dir */
     size_t threads;        /* at least 1, at most TD_ROW_INDEXER_MAX_THREADS */
     struct td_limits limits;
     struct td_budget *memory;      /* memory of all files together; borrowed. NULL: no limit */
@@ -19,7 +19,7 @@ enum { TD_ROW_INDEXER_MAX_THREADS = 16 };
 
 /* The state that metrics report, for the current snapshot. */
 struct td_row_indexer_status {
-    size_t file_count, ready_count, failed_count; /* files of datasets that have an index, or will */
+    size_t file_count, ready_count, failed_count; /* files of datasets that have an index or will get one */
     uint64_t row_count;                           /* of the files that are ready */
     uint64_t memory_bytes;                        /* of their indexes */
     uint64_t read_bytes;                          /* of files that were read for indexes since the start */
@@ -32,12 +32,12 @@ struct td_row_indexer;
 bool td_row_indexer_create(const struct td_row_indexer_config *config, struct td_row_indexer **out,
                            struct td_error *err);
 
-/* Stops the threads, waits for their end and frees the indexer. An index that is being made is given up at once, except
- * while the disk does not answer. NULL: does nothing. */
+/* Stops the threads, waits for their end and frees the indexer. Gives up an index in progress at once, except while the
+ * disk does not answer. NULL: does nothing. */
 void td_row_indexer_destroy(struct td_row_indexer *indexer);
 
 /* Begins to make the indexes of a new snapshot. Holds a reference on it until the next one is set. Errors:
- * TD_RESOURCE_EXHAUSTED; the indexer then goes on with the snapshot before. */
+ * TD_RESOURCE_EXHAUSTED; the indexer then continues with the snapshot before. */
 bool td_row_indexer_set_snapshot(struct td_row_indexer *indexer, struct td_snapshot *snapshot, struct td_error *err);
 
 /* Copies the current state to *status; all zero when indexer is NULL. */

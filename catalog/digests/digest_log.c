@@ -18,7 +18,7 @@ struct record {
 };
 
 static_assert(sizeof(struct record) == 72, "a record has no padding");
-static_assert((int)TD_DIGEST_LOG_BATCH == (int)TD_RECORD_LOG_BATCH, "digest_log.h tells the size of a batch");
+static_assert((int)TD_DIGEST_LOG_BATCH == (int)TD_RECORD_LOG_BATCH, "both headers give the same size of a batch");
 
 static const struct td_record_log_kind kind = {.name = "digests",
                                                .lock_name = "lock",
@@ -47,9 +47,9 @@ static struct record record_of(const struct td_file_id *id, const uint8_t *sum)
     return record;
 }
 
-/* Puts a record into the table. Returns false when there is no room. Sets *news to whether the identity was unknown, or
+/* Adds a record to the table. Returns false when there is no room. Sets *news to whether the identity was unknown, or
  * had another digest. */
-static bool put(struct td_digest_log *log, const struct record *record, bool *news)
+static bool put_record(struct td_digest_log *log, const struct record *record, bool *news)
 {
     struct record *known = td_record_table_find(&log->table, 0, record);
     *news = known == NULL || memcmp(known->sum, record->sum, TD_SHA256_BYTES) != 0;
@@ -68,8 +68,8 @@ static bool take_record(void *context, const void *payload)
     return put(log, &record, &news) || log->table.count >= TD_DIGEST_LOG_MAX_RECORDS;
 }
 
-/* Copies the next records of the table. If it is compacted while the log is written anew, records can be left out; they
- * are computed again after a restart. */
+/* Copies the next records of the table. If the table is compacted while the log is rewritten, the new log can lack
+ * records; their digests are computed again after a restart. */
 static size_t next_records(void *context, uint64_t *at, void *payloads, size_t most)
 {
     const struct td_record_table *table = &((const struct td_digest_log *)context)->table;

@@ -24,7 +24,7 @@ enum {
 struct td_digest_log;
 
 enum td_digest_log_mode {
-    TD_DIGEST_LOG_WRITE, /* takes the log for this process alone; when another process has it, reads it and does not
+    TD_DIGEST_LOG_WRITE, /* locks the log; when another process has the lock, reads the log and does not
                             write */
     /* never writes or creates anything */
     TD_DIGEST_LOG_READ,
@@ -32,9 +32,10 @@ enum td_digest_log_mode {
 
 /* Opens the log in state_dir. state_dir NULL: keeps the table in memory only. Creates a missing directory (not in mode
  * TD_DIGEST_LOG_READ), and uses a sub-directory when others can write to it (catalog/model/state_dir.h). The log must
- * belong to the user of this process and be writable by nobody else, because whoever can write there decides what files
- * hash to. It must not lie in `root` (NULL: not checked). Errors: TD_PERMISSION_DENIED, TD_FAILED_PRECONDITION, TD_IO,
- * TD_RESOURCE_EXHAUSTED. Damaged content and a disk that cannot be written are no errors; they are logged. */
+ * belong to the user of this process and be writable by nobody else, because a user who can write there decides which
+ * digests this process reports. It must not be in `root` (NULL: not checked). Errors: TD_PERMISSION_DENIED,
+ * TD_FAILED_PRECONDITION, TD_IO, TD_RESOURCE_EXHAUSTED. Damaged content and a disk that cannot be written are no
+ * errors; they are logged. */
 bool td_digest_log_open(const char *state_dir, const char *root, enum td_digest_log_mode mode,
                         struct td_digest_log **out, struct td_error *err);
 
@@ -44,7 +45,7 @@ void td_digest_log_close(struct td_digest_log *log);
 /* Copies the SHA-256 of the file with this identity to sum. Returns false when it is not known. */
 bool td_digest_log_find(struct td_digest_log *log, const struct td_file_id *id, uint8_t sum[TD_SHA256_BYTES]);
 
-/* Notes a digest. The digest reaches the disk with its batch or at the next flush. May wait for the disk. */
+/* Records a digest. The digest reaches the disk with its batch or at the next flush. May wait for the disk. */
 void td_digest_log_add(struct td_digest_log *log, const struct td_file_id *id, const uint8_t sum[TD_SHA256_BYTES]);
 
 /* Writes the waiting records and waits until they are on the disk. */
@@ -53,8 +54,8 @@ void td_digest_log_flush(struct td_digest_log *log);
 /* Does the same, at most once a second; else does nothing. */
 void td_digest_log_flush_if_due(struct td_digest_log *log);
 
-/* Drops every digest for whose identity `keep` returns false, then writes the log anew, without dropped and overwritten
- * records. Calls `keep` under the lock: it must not use this log. */
+/* Drops the digests of all identities for which `keep` returns false. Then rewrites the log without dropped and
+ * overwritten records. Calls `keep` under the lock: it must not use this log. */
 void td_digest_log_compact(struct td_digest_log *log, bool (*keep)(void *context, const struct td_file_id *id),
                            void *context);
 

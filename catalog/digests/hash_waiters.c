@@ -1,13 +1,14 @@
-/* Hard: whether a file will be hashed in time is an estimate, of the bytes ahead in its level and the measured rate, or
- * of how far and how fast another thread is with the same content. A background thread may be kept from running at any
- * time. So a file that is left to another thread stays in its level, and the queue compares anew every 0.2 s. */
+/* Hard: whether a file will be hashed in time is an estimate. It follows from the bytes ahead in its level and the
+ * measured rate, or from the progress of another thread that hashes the same content. The scheduler may keep a
+ * background thread from running at any time. So a file that is left to another thread stays in its level, and the
+ * queue makes the estimate again every 0.2 s. */
 #include "catalog/digests/hash_waiters.h"
 
 #include "core/clock.h"
 
 enum {
     MAX_WANTED = 256,            /* files in each level */
-    MEASURED_BYTES = 1024 * 1024 /* smaller files tell more about opening than about reading */
+    MEASURED_BYTES = 1024 * 1024 /* the time for smaller files depends more on opening than on reading */
 };
 
 static const uint64_t first_rate = 400; /* bytes per microsecond, until measured */
@@ -30,14 +31,15 @@ static bool is_left_to_others(const struct td_hash_waiters *waiters, const struc
     return *left_us <= whole_us(waiters, file) / 2;
 }
 
-/* Returns in how many microseconds the file is hashed when its turn has come, by a thread of ours or another one. */
+/* Returns how many microseconds hashing the file takes once its turn has come, on a thread of ours or on another
+ * one. */
 static uint64_t cost_us(const struct td_hash_waiters *waiters, const struct td_file *file, uint64_t now_ns)
 {
     uint64_t left_us;
     return is_left_to_others(waiters, file, now_ns, &left_us) ? left_us : whole_us(waiters, file);
 }
 
-/* Returns in how many microseconds a file that one of our threads hashes now is hashed. */
+/* Returns in how many microseconds one of our threads will be done with a file that it hashes now. */
 static uint64_t rest_us(const struct td_hash_waiters *waiters, const struct td_file *file, uint64_t now_ns)
 {
     uint64_t left_us = td_hash_work_left_us(waiters->work, &file->source.id, now_ns);
@@ -90,7 +92,8 @@ static bool add_wanted(struct td_hash_waiters *waiters, struct td_root *root, st
     return job != NULL;
 }
 
-/* Puts the file into the level that it belongs in, unless it is in one. Returns whether the caller is to wait. */
+/* Puts the file into the quick level if it will be hashed in time, else into the slow one, unless a level has it
+ * already. Returns whether the caller is to wait. */
 static bool want(struct td_hash_waiters *waiters, struct td_root *root, struct td_file *file,
                  const struct td_digest_wait *how)
 {

@@ -1,5 +1,5 @@
-/* Hashing one file, and what the threads that hash files share: the hasher's background threads and those for callers
- * that wait. They have one queue, the log of digests, and counts. */
+/* Hashes one file, and holds the data that all hashing threads share: the queue, the log of digests, and counts. These
+ * threads are the hasher's background threads and the threads for callers that wait. */
 #ifndef TD_CATALOG_DIGESTS_HASH_WORK_H
 #define TD_CATALOG_DIGESTS_HASH_WORK_H
 
@@ -25,7 +25,7 @@ struct td_hash_job {
 struct td_hash_counts {
     size_t known_count;
     uint64_t known_bytes;
-    uint64_t failed_count;   /* files that could not be read, or changed meanwhile */
+    uint64_t failed_count;   /* files that could not be read, or changed while they were read */
     uint64_t mismatch_count; /* blobs of a cache whose content does not have the hash in their name */
 };
 
@@ -49,8 +49,8 @@ void td_hash_job_free(struct td_work_job *job);
 /* Returns whether a thread hashes content of this identity, by any name. Under the lock. */
 bool td_hash_work_is_running(const struct td_hash_work *work, const struct td_file_id *id);
 
-/* Returns in how many microseconds a thread will have hashed content of this identity if it goes on as fast as it did
- * until now; UINT64_MAX when that is unknown, or no thread hashes it. Under the lock. */
+/* Returns in how many microseconds a thread will have hashed content of this identity if it continues at its mean rate
+ * so far. Returns UINT64_MAX when that is unknown, or no thread hashes it. Under the lock. */
 uint64_t td_hash_work_left_us(const struct td_hash_work *work, const struct td_file_id *id, uint64_t now_ns);
 
 /* Makes the digest of the job's file known: from the log or, if that lacks it, by reading the file. Reads on the idle

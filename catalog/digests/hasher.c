@@ -16,7 +16,7 @@
 #include <string.h>
 
 enum {
-    SMALL_BYTES = 1024 * 1024, /* files up to this size come first, because clients look at them first */
+    SMALL_BYTES = 1024 * 1024, /* files up to this size come first, because clients read them first */
 };
 
 /* The passes of the background over the entries of a snapshot. */
@@ -35,7 +35,7 @@ struct td_hasher {
     uint64_t file_bytes;
 };
 
-/* ---- digests of files that are gone -------------------------------------------------------------------- */
+/* ---- digests of removed files ------------------------------------------------------------------------- */
 
 static bool is_in_set(void *context, const struct td_file_id *id)
 {
@@ -43,7 +43,7 @@ static bool is_in_set(void *context, const struct td_file_id *id)
     return td_digest_log_find(context, id, sum);
 }
 
-/* Puts the identities of all files of the snapshot into the set. Returns false when it lacks one: memory is short. */
+/* Adds the identities of all files of the snapshot to the set. Returns false when memory is short. */
 static bool fill_set(struct td_digest_log *set, const struct td_snapshot *snapshot)
 {
     static const uint8_t none[TD_SHA256_BYTES];
@@ -57,7 +57,7 @@ static bool fill_set(struct td_digest_log *set, const struct td_snapshot *snapsh
     return ok;
 }
 
-/* Drops the digests of files that are gone, once they outnumber the others. */
+/* Drops the digests of removed files, once they outnumber the others. */
 static void compact(struct td_hasher *hasher, const struct td_snapshot *snapshot)
 {
     enum { SLACK = 10000 };
@@ -70,9 +70,9 @@ static void compact(struct td_hasher *hasher, const struct td_snapshot *snapshot
     td_digest_log_close(set);
 }
 
-/* Flushes and compacts the log, and calls on_known, after all files of the snapshot have been looked at. Under the
- * lock, which is released meanwhile. */
-static void report(struct td_hasher *hasher)
+/* Flushes and compacts the log, and calls on_known, after all files of the snapshot have been hashed or given up. Call
+ * under the lock; the function releases it while it works, and takes it again. */
+static void report_known(struct td_hasher *hasher)
 {
     hasher->work.has_news = false;
     struct td_snapshot *snapshot = td_snapshot_ref(hasher->snapshot);
@@ -140,7 +140,7 @@ static bool add_or_report(void *context)
         return true;
     bool is_due = hasher->work.has_news && hasher->snapshot != NULL && is_background_done(hasher);
     if (is_due)
-        report(hasher);
+        report_known(hasher);
     return is_due;
 }
 
@@ -228,7 +228,7 @@ void td_hasher_get_status(struct td_hasher *hasher, struct td_hasher_status *sta
         .enabled = hasher->is_enabled,
         .file_count = hasher->file_count,
         .file_bytes = hasher->file_bytes,
-        /* files of the snapshot before may have become known meanwhile */
+        /* digests of files that only the snapshot before has may have become known since */
         .known_count = counts->known_count < hasher->file_count ? counts->known_count : hasher->file_count,
         .known_bytes = counts->known_bytes < hasher->file_bytes ? counts->known_bytes : hasher->file_bytes,
         .hashed_bytes = td_work_queue_done_bytes(hasher->work.queue),

@@ -11,7 +11,7 @@ enum { TD_HASHER_MAX_THREADS = 64 };
 
 struct td_hasher_config {
     const char *state_dir; /* directory for the log of digests; NULL: none */
-    const char *root;      /* the served directory, in which state_dir must not lie */
+    const char *root;      /* the served directory, which must not contain state_dir */
     size_t threads; /* in the background, at most TD_HASHER_MAX_THREADS; 0: nothing is hashed, not even for callers
                        that wait */
     /* Called when every digest that can be known is known and some are new. Runs on a background thread, without a
@@ -26,7 +26,7 @@ struct td_hasher_status {
     size_t file_count, known_count;
     uint64_t file_bytes, known_bytes;
     uint64_t hashed_bytes;   /* since the start of the process */
-    uint64_t failed_count;   /* files that could not be read, or changed meanwhile, since the start */
+    uint64_t failed_count;   /* files that could not be read, or changed while they were read, since the start */
     uint64_t mismatch_count; /* blobs of a cache whose content does not have the hash in their name, since the start */
 };
 
@@ -42,8 +42,8 @@ void td_hasher_destroy(struct td_hasher *hasher);
 /* Sets the file's SHA-256 when the log of digests knows it. hasher NULL: does nothing. */
 void td_hasher_recall(struct td_hasher *hasher, struct td_file *file);
 
-/* Notes the SHA-256 of a file that was computed while the file was written, so that it is not read again. May wait for
- * the disk. hasher NULL: does nothing. */
+/* Records the SHA-256 of a file. It was computed while the file was written, so the file is not read again. May wait
+ * for the disk. hasher NULL: does nothing. */
 void td_hasher_note(struct td_hasher *hasher, const struct td_file_id *id, const uint8_t sum[TD_SHA256_BYTES]);
 
 /* Begins to hash the files of a new snapshot. Holds a reference on it until the next one is set. hasher NULL: does

@@ -1,9 +1,9 @@
-/* Plan: opening reads the file up to the first bad record, cuts the rest off, and appends from there. Writing anew
- * writes all records to a new file and renames it over the old one.
+/* Plan: opening reads the file up to the first bad record, cuts the rest off, and appends from there. Rewriting writes
+ * all records to a new file and renames it over the old one.
  *
- * Hard: (1) A log decides what the program takes for true, so a file that others can write to is refused, and links are
- * not followed. (2) After a failed write or fdatasync the log is given up for this run: the kernel takes the lost pages
- * for written, so trying again could leave a gap unnoticed. */
+ * Hard: (1) The program trusts the log, so it refuses a file that other users can write to, and follows no links. (2)
+ * After a failed write or fdatasync the log is given up for this run: the kernel marks the lost pages as written, so a
+ * retry could leave an unnoticed gap. */
 #include "catalog/digests/record_log.h"
 
 #include "catalog/model/state_dir.h"
@@ -33,7 +33,7 @@ struct td_record_file {
     int dir_fd, fd, lock_fd; /* -1: none; fd is -1 also once the log was given up */
     _Atomic bool stored;     /* whether fd is open */
     uint8_t *frames;         /* room for a batch of records */
-    uint8_t *payloads;       /* room for a batch of payloads, while the log is written anew */
+    uint8_t *payloads;       /* room for a batch of payloads, while the log is rewritten */
 };
 
 /* ---- records ------------------------------------------------------------------------------------------- */
@@ -50,8 +50,8 @@ static void write_header(const struct td_record_log_kind *kind, uint8_t header[H
     put_u32(header + sizeof kind->magic + 4, BYTE_ORDER_MARK);
 }
 
-/* Writes the frame around a payload that is in its place. */
-static void frame(const struct td_record_file *log, uint8_t *record)
+/* Writes the frame around a payload that is already in the record. */
+static void write_frame(const struct td_record_file *log, uint8_t *record)
 {
     size_t crc_at = log->record_bytes - 8;
     put_u32(record, (uint32_t)log->record_bytes);
@@ -60,17 +60,17 @@ static void frame(const struct td_record_file *log, uint8_t *record)
     put_u32(record + crc_at + 4, 0);
 }
 
-/* Returns whether the record is what `frame` makes of its payload. */
+/* Returns whether the record has the frame that belongs to its payload. */
 static bool is_good_record(const struct td_record_file *log, const uint8_t *record)
 {
     uint8_t right[TD_RECORD_LOG_MAX_PAYLOAD + TD_RECORD_LOG_FRAME_BYTES];
     memcpy(right, record, log->record_bytes);
-    frame(log, right);
+    write_frame(log, right);
     return memcmp(right, record, log->record_bytes) == 0;
 }
 
-/* Logs the reason once, and goes on without the file. Never tries again: after a failed synchronisation the kernel
- * takes the lost pages for written. */
+/* Logs the reason and stops using the file. Nothing retries: after a failed synchronisation the kernel marks the lost
+ * pages as written. */
 static void give_up(struct td_record_file *log, const char *action, int sys)
 {
     char why[128];
@@ -88,7 +88,7 @@ static bool write_records(const struct td_record_file *log, int fd, const uint8_
     for (size_t i = 0; i < count; i++) {
         uint8_t *record = log->frames + i * log->record_bytes;
         memcpy(record + BEFORE_BYTES, payloads + i * payload_bytes, payload_bytes);
-        frame(log, record);
+        write_frame(log, record);
     }
     return td_write_all(fd, log->frames, count * log->record_bytes);
 }
@@ -106,7 +106,7 @@ static void file_append(struct td_record_file *log, const void *payloads, size_t
 
 /* ---- opening ------------------------------------------------------------------------------------------- */
 
-/* Reads records up to the first bad one; sets *good_bytes to where that begins. Returns false for want of memory. */
+/* Reads records up to the first bad one, and sets *good_bytes to its offset. Returns false when memory is short. */
 static bool read_records(const struct td_record_file *log, FILE *file, bool (*take)(void *, const void *),
                          void *context, uint64_t *good_bytes)
 {
@@ -126,9 +126,9 @@ static bool read_records(const struct td_record_file *log, FILE *file, bool (*ta
     return true;
 }
 
-/* Loads the file that is open for reading. Sets *sys to an errno value when it could not be read to its end. */
-static bool load(const struct td_record_file *log, int fd, bool (*take)(void *, const void *), void *context,
-                 uint64_t *good_bytes, int *sys, struct td_error *err)
+/* Loads the open file. Sets *sys to an errno value when it could not be read to its end. */
+static bool load_records(const struct td_record_file *log, int fd, bool (*take)(void *, const void *), void *context,
+                         uint64_t *good_bytes, int *sys, struct td_error *err)
 {
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     FILE *file = copy < 0 ? NULL : fdopen(copy, "rb");
@@ -146,8 +146,8 @@ static bool load(const struct td_record_file *log, int fd, bool (*take)(void *, 
     return ok;
 }
 
-/* Opens the file. *fd stays -1 when there is none, or when it cannot be opened, which is logged. Returns false when the
- * file is not to be trusted. */
+/* Opens the file. Sets *fd to -1 when the file does not exist, or cannot be opened, which is logged. Returns false when
+ * other users can change the file. */
 static bool open_file(const struct td_record_file *log, int flags, int *fd, struct stat *st, struct td_error *err)
 {
     const char *name = log->kind->name;
@@ -170,7 +170,7 @@ static bool open_file(const struct td_record_file *log, int flags, int *fd, stru
                         name, (unsigned)geteuid());
 }
 
-/* Makes the open file an empty log. */
+/* Truncates the open file to an empty log. */
 static bool begin_log(const struct td_record_file *log, int fd)
 {
     uint8_t header[HEADER_BYTES];
@@ -178,7 +178,7 @@ static bool begin_log(const struct td_record_file *log, int fd)
     return ftruncate(fd, 0) == 0 && lseek(fd, 0, SEEK_SET) == 0 && td_write_all(fd, header, sizeof header);
 }
 
-/* Cuts off everything behind the last good record, where writing then goes on. */
+/* Truncates the file after the last good record, where the next record will be written. */
 static bool cut_off(const struct td_record_file *log, uint64_t good_bytes)
 {
     if (good_bytes == 0)
@@ -186,7 +186,7 @@ static bool cut_off(const struct td_record_file *log, uint64_t good_bytes)
     return ftruncate(log->fd, (off_t)good_bytes) == 0 && lseek(log->fd, (off_t)good_bytes, SEEK_SET) >= 0;
 }
 
-/* Opens the file for appending behind its last good record. */
+/* Opens the file, and loads it, to append after its last good record. */
 static bool open_for_writing(struct td_record_file *log, bool (*take)(void *, const void *), void *context,
                              struct td_error *err)
 {
@@ -197,7 +197,7 @@ static bool open_for_writing(struct td_record_file *log, bool (*take)(void *, co
         return false;
     if (log->fd < 0)
         return true;
-    if (!load(log, log->fd, take, context, &good_bytes, &sys, err))
+    if (!load_records(log, log->fd, take, context, &good_bytes, &sys, err))
         return false;
     atomic_store(&log->stored, true);
     if (sys != 0) {
@@ -223,13 +223,13 @@ static bool open_for_reading(const struct td_record_file *log, bool (*take)(void
     int sys;
     if (!open_file(log, O_RDONLY, &fd, &st, err))
         return false;
-    bool ok = fd < 0 || load(log, fd, take, context, &good_bytes, &sys, err);
+    bool ok = fd < 0 || load_records(log, fd, take, context, &good_bytes, &sys, err);
     if (fd >= 0)
         (void)close(fd);
     return ok;
 }
 
-/* Takes the log's lock. Returns whether this process alone writes to the log from now on. */
+/* Takes the log's lock. Returns whether this process has it, so that no other one writes to the log. */
 static bool take_lock(struct td_record_file *log, const char *path)
 {
     char why[128];
@@ -262,7 +262,7 @@ static void file_close(struct td_record_file *log)
     free(log);
 }
 
-static struct td_record_file *create(const struct td_record_log_kind *kind)
+static struct td_record_file *create_file(const struct td_record_log_kind *kind)
 {
     assert(kind->payload_bytes <= TD_RECORD_LOG_MAX_PAYLOAD);
     struct td_record_file *log = calloc(1, sizeof *log);
@@ -283,7 +283,7 @@ static bool file_open(const struct td_record_log_kind *kind, const char *state_d
                       enum td_record_log_mode mode, bool (*take)(void *context, const void *payload), void *context,
                       struct td_record_file **out, struct td_error *err)
 {
-    struct td_record_file *log = create(kind);
+    struct td_record_file *log = create_file(kind);
     bool writes = mode == TD_RECORD_LOG_WRITE;
     if (log == NULL)
         return td_error_no_memory(err);
@@ -298,10 +298,10 @@ static bool file_open(const struct td_record_log_kind *kind, const char *state_d
     return true;
 }
 
-/* ---- writing anew -------------------------------------------------------------------------------------- */
+/* ---- rewriting ----------------------------------------------------------------------------------------- */
 
-/* Writes all records to a new file, and puts that in place of the log. Returns false with errno set on failure. */
-static bool write_anew(struct td_record_file *log, size_t (*next)(void *, void *, size_t), void *context)
+/* Writes all records to a new file, and renames it over the log. Returns false with errno set on failure. */
+static bool write_new_file(struct td_record_file *log, size_t (*next)(void *, void *, size_t), void *context)
 {
     struct td_durable_file file;
     if (!td_durable_file_begin(&file, log->dir_fd, log->kind->name, 0600))
@@ -322,8 +322,8 @@ static bool write_anew(struct td_record_file *log, size_t (*next)(void *, void *
 static void file_rewrite(struct td_record_file *log, size_t (*next)(void *context, void *payloads, size_t most),
                          void *context)
 {
-    if (log->fd >= 0 && !write_anew(log, next, context))
-        give_up(log, "write the log anew", errno);
+    if (log->fd >= 0 && !write_new_file(log, next, context))
+        give_up(log, "rewrite the log", errno);
 }
 
 /* ---- batches ------------------------------------------------------------------------------------------- */
@@ -380,13 +380,13 @@ void td_record_log_end_add(struct td_record_log *log, const void *payload)
         td_record_log_flush(log);
 }
 
-/* A place in the owner's table, while the log is written anew. */
+/* A position in the owner's table, while the log is rewritten. */
 struct writing_place {
     struct td_record_log *log;
     uint64_t at;
 };
 
-/* Copies the next records of the table. What is added meanwhile is in the batch. */
+/* Copies the next records of the table. Records that other threads add during the rewriting are in the batch. */
 static size_t next_records(void *context, void *payloads, size_t most)
 {
     struct writing_place *place = context;

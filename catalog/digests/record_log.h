@@ -1,6 +1,6 @@
-/* Logs of records of one size, in the state directory: what the program has computed and need not compute again. A log
- * is only a cache. Everything from its first bad record on is ignored and overwritten; when the disk fails, the log is
- * given up for this run, and its owner works with the table in memory.
+/* Logs of records of one size, in the state directory, for results that need not be computed again. A log is only a
+ * cache. Everything from its first bad record on is ignored and overwritten; when the disk fails, the log is given up
+ * for this run, and its owner works with the table in memory.
  *
  * A file holds a header of 16 bytes (magic, version, byte order), then records: length and type (4 bytes each), the
  * payload, the CRC-32 of all of this, and four zero bytes.
@@ -49,8 +49,9 @@ struct td_record_log_owner {
     /* Takes a record while the log is opened, in the order of the file. Returns false when memory is short. */
     bool (*take)(void *context, const void *payload);
 
-    /* Writes the table's records from number *at on, at most `most`, and moves *at, which begins at 0 and counts as the
-     * owner likes. Returns their number; fewer than `most` are the last. Called under `lock`. */
+    /* Copies at most `most` records of the table to `payloads`, beginning at the cursor *at, and moves the cursor. It
+     * begins at 0; the owner chooses its unit. Returns the number of records; fewer than `most` are the last. Called
+     * under `lock`. */
     size_t (*next)(void *context, uint64_t *at, void *payloads, size_t most);
 
     void *context;
@@ -59,25 +60,25 @@ struct td_record_log_owner {
 struct td_record_log {
     struct td_record_log_owner owner;
     pthread_mutex_t lock;
-    uint8_t *batch; /* room for TD_RECORD_LOG_BATCH payloads that the log lacks */
+    uint8_t *batch; /* room for TD_RECORD_LOG_BATCH payloads that are not in the file yet */
     size_t batch_count;
-    bool is_stale; /* the table has lost records: the log is to be written anew. The owner sets this */
+    bool is_stale; /* the table has lost records, so the log must be rewritten. The owner sets this */
 
     pthread_mutex_t file_lock;
     struct td_record_file *file; /* NULL until it is opened */
     uint8_t *writing;            /* room for a batch */
-    _Atomic uint64_t flushed_ns; /* when td_record_log_flush_if_due has done so last */
+    _Atomic uint64_t flushed_ns; /* when td_record_log_flush_if_due last flushed */
 };
 
-/* Makes a log that stores nothing yet. Returns false, with nothing to undo, when memory is short. */
+/* Prepares a log that stores nothing yet. Returns false, with nothing to undo, when memory is short. */
 bool td_record_log_init(struct td_record_log *log, const struct td_record_log_owner *owner);
 
 /* Opens the file in state_dir, and gives the owner its records, without `lock`. Call at most once, before other threads
  * use the log. state_dir NULL: the log stores nothing. Creates a missing directory (not in mode TD_RECORD_LOG_READ),
  * and uses a sub-directory when others can write to it (catalog/model/state_dir.h). The file must belong to the user of
- * this process and be writable by nobody else, because a program that can write there decides what this one takes for
- * true. It must not be in `root` (NULL: not checked). Errors: TD_PERMISSION_DENIED, TD_FAILED_PRECONDITION, TD_IO,
- * TD_RESOURCE_EXHAUSTED. Damaged content and a disk that cannot be written are no errors; they are logged. */
+ * this process and be writable by nobody else, because this process trusts the content of the log. It must not be in
+ * `root` (NULL: not checked). Errors: TD_PERMISSION_DENIED, TD_FAILED_PRECONDITION, TD_IO, TD_RESOURCE_EXHAUSTED.
+ * Damaged content and a disk that cannot be written are no errors; they are logged. */
 bool td_record_log_open(struct td_record_log *log, const char *state_dir, const char *root,
                         enum td_record_log_mode mode, struct td_error *err);
 
@@ -91,10 +92,10 @@ void td_record_log_begin_add(struct td_record_log *log);
  * full, and a log that is stale. */
 void td_record_log_end_add(struct td_record_log *log, const void *payload);
 
-/* Writes the waiting records, or a stale log anew, and waits until all is on the disk. */
+/* Writes the waiting records, or rewrites a stale log, and waits until all of it is on the disk. */
 void td_record_log_flush(struct td_record_log *log);
 
-/* Does the same unless this function has done so in the last second. */
+/* Flushes in the same way, unless this function has done so in the last second. */
 void td_record_log_flush_if_due(struct td_record_log *log);
 
 /* Returns whether added records reach a disk. */

@@ -36,7 +36,7 @@ static uint32_t *find_slot(const struct td_record_table *table, size_t index, co
     return &slots[at];
 }
 
-/* Puts record i into all indexes. */
+/* Adds record i to all indexes. */
 static void enter(struct td_record_table *table, size_t i)
 {
     uint8_t *record = record_at(table, i);

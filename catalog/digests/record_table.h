@@ -1,5 +1,5 @@
-/* Tables of records of one size, with hash indexes over parts of them: what a log of records
- * (catalog/digests/record_log.h) holds on disk. Records keep the order in which they were added. Not thread-safe. */
+/* Tables of records of one size, with hash indexes over parts of them. A log of records (catalog/digests/record_log.h)
+ * stores such a table on disk. Records keep the order in which they were added. Not thread-safe. */
 #ifndef TD_CATALOG_DIGESTS_RECORD_TABLE_H
 #define TD_CATALOG_DIGESTS_RECORD_TABLE_H
 
@@ -9,10 +9,10 @@
 
 enum { TD_RECORD_TABLE_INDEXES = 2 };
 
-/* The part of a record that an index is over, and where equal records are linked. */
+/* The part of a record that is the key of an index, and the field that links records with equal keys. */
 struct td_record_part {
     size_t off, bytes; /* `bytes` is a multiple of 8 */
-    size_t link_off;   /* of a uint32_t of the record, for td_record_table_before; 0: none */
+    size_t link_off;   /* of a uint32_t in the record, for td_record_table_before; 0: no link */
 };
 
 struct td_record_table {
@@ -37,7 +37,7 @@ void td_record_table_fini(struct td_record_table *table);
  * until the next change of the table. */
 void *td_record_table_find(const struct td_record_table *table, size_t index, const void *bytes);
 
-/* Returns the record that was added before this one and has the same bytes, or NULL. The index has a link. */
+/* Returns the record that was added before this one and has the same bytes, or NULL. The index must have a link. */
 void *td_record_table_before(const struct td_record_table *table, size_t index, const void *record);
 
 /* Adds a copy of the record. Returns false when memory is short. */
