@@ -65,7 +65,7 @@ static bool take_record(void *context, const void *payload)
     struct record record;
     bool news;
     memcpy(&record, payload, sizeof record);
-    return put(log, &record, &news) || log->table.count >= TD_DIGEST_LOG_MAX_RECORDS;
+    return put_record(log, &record, &news) || log->table.count >= TD_DIGEST_LOG_MAX_RECORDS;
 }
 
 /* Copies the next records of the table. If the table is compacted while the log is rewritten, the new log can lack
@@ -131,7 +131,7 @@ void td_digest_log_add(struct td_digest_log *log, const struct td_file_id *id, c
     bool news;
     struct record record = record_of(id, sum);
     td_record_log_begin_add(&log->log);
-    bool is_new = put(log, &record, &news) && news;
+    bool is_new = put_record(log, &record, &news) && news;
     td_record_log_end_add(&log->log, is_new ? &record : NULL);
 }
 

@@ -28,7 +28,7 @@ struct target {
     bool has_tls;
 };
 
-/* What the arguments, or the environment, ask for. */
+/* The URL to ask and how to trust its server, from the arguments or the environment. */
 struct wish {
     char url[4096];
     bool is_local; /* the URL is that of the environment */
@@ -62,7 +62,7 @@ static bool split_authority(struct td_text start, struct target *out)
     return true;
 }
 
-/* Returns what follows the scheme of the URL, and sets whether that is https; NULL for another scheme. */
+/* Returns the URL without its scheme, and sets *has_tls to whether that is https. Returns NULL for other schemes. */
 static const char *skip_scheme(const char *url, bool *has_tls)
 {
     static const char plain[] = "http://";
@@ -74,7 +74,7 @@ static const char *skip_scheme(const char *url, bool *has_tls)
 }
 
 /* Splits http[s]://host[:port][/path], which must be printable ASCII like any URL (RFC 3986 section 2). Returns false
- * after it has complained. */
+ * after printing a message. */
 static bool split_url(const char *url, struct target *out)
 {
     bool printable = url[0] != '\0';
@@ -118,9 +118,8 @@ static bool write_url(const char *listen, bool has_tls, char *url, size_t capaci
     return n > 0 && (size_t)n < capacity;
 }
 
-/* Takes the server of this machine from the environment: the variables of `tensord serve`, as a container has them.
- * With TLS the server must have the certificate of the file, whose names and dates need not suit the loopback address.
- */
+/* Reads the server of this machine from the environment: the variables of `tensord serve`, which a container has. With
+ * TLS the server must have the certificate of the file, whose names and dates need not suit the loopback address. */
 static bool read_environment(struct wish *wish)
 {
     const char *plain = td_config_environment("plain-listen");
@@ -132,7 +131,7 @@ static bool read_environment(struct wish *wish)
     return write_url(listen != NULL ? listen : "127.0.0.1:8080", cert != NULL, wish->url, sizeof wish->url);
 }
 
-/* Reads the arguments. Returns false after it has complained. */
+/* Reads the arguments. Returns false after printing a message. */
 static bool read_arguments(int argc, char **argv, struct wish *wish)
 {
     size_t urls = 0;
@@ -253,12 +252,12 @@ void td_cmd_health_help(FILE *out)
         "\n"
         "A server with --tls-client-ca answers at its --plain-listen alone, since health has no certificate.\n"
         "\n"
-        "exit codes: 0 the answer was 2xx, 1 it was another or there was none, 2 wrong usage.\n",
+        "exit codes: 0 the answer was 2xx, 1 another answer or no answer, 2 wrong usage.\n",
         out);
 }
 
 /* Prints the answer. Returns the exit code. */
-static int judge(const struct wish *wish, const char *answer, ssize_t n)
+static int print_answer(const struct wish *wish, const char *answer, ssize_t n)
 {
     const char *url = wish->url;
     if (n < 12 || strncmp(answer, "HTTP/1.", 7) != 0 || !isdigit((unsigned char)answer[9]) ||
@@ -300,7 +299,7 @@ int td_cmd_health(int argc, char **argv)
     if (!ok || (n < 0 && https != NULL && td_https_was_refused(https, &err)))
         td_terminal_complain("%s: %s", wish.url, err.message);
     else
-        code = judge(&wish, answer, n);
+        code = print_answer(&wish, answer, n);
     td_https_end(https);
     (void)close(fd);
     return code;

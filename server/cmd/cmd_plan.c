@@ -172,8 +172,8 @@ static bool tally_rank(const struct job *job, const struct td_plan_basis *basis,
     return ok;
 }
 
-static void print(const struct job *job, const struct td_plan_basis *basis, const struct td_plan_tally *ranks,
-                  const struct td_plan *plan)
+static void print_report(const struct job *job, const struct td_plan_basis *basis, const struct td_plan_tally *ranks,
+                         const struct td_plan *plan)
 {
     bool by_rules = job->spec.engine == NULL && job->spec.ranks == NULL;
     const struct td_plan_report report = {.model = job->model,
@@ -201,13 +201,13 @@ static bool report_ranks(const struct job *job, struct td_plan_tally *ranks, str
     for (uint64_t rank = 0; ok && rank < job->spec.tp_size; rank++)
         ok = tally_rank(job, &basis, rank, &plan, &ranks[rank], err);
     if (ok)
-        print(job, &basis, ranks, &plan);
+        print_report(job, &basis, ranks, &plan);
     td_plan_fini(&plan);
     td_plan_basis_fini(&basis);
     return ok;
 }
 
-static bool run(struct job *job, struct td_error *err)
+static bool plan_and_report(struct job *job, struct td_error *err)
 {
     const struct arguments *arguments = job->arguments;
     bool ok = arguments->plan != NULL
@@ -273,7 +273,7 @@ static int usage(const char *fault, const char *what)
     return TD_EXIT_USAGE;
 }
 
-/* Checks --engine and --tp. Returns 0, or the exit code after it has complained. */
+/* Checks --engine and --tp. Returns 0, or the exit code after printing a message. */
 static int check_engine(struct arguments *arguments)
 {
     struct td_error err = TD_ERROR_INIT;
@@ -287,8 +287,8 @@ static int check_engine(struct arguments *arguments)
     return 0;
 }
 
-/* Reads the arguments. Returns 0, or the exit code after it has complained. */
-static int parse(int argc, char **argv, struct arguments *arguments)
+/* Reads the arguments. Returns 0, or the exit code after printing a message. */
+static int read_arguments(int argc, char **argv, struct arguments *arguments)
 {
     memset(arguments, 0, sizeof *arguments);
     for (int i = 0; i < argc; i++) {
@@ -330,10 +330,10 @@ int td_cmd_plan(int argc, char **argv)
     struct arguments arguments;
     struct job job = {.arguments = &arguments};
     struct td_error err = TD_ERROR_INIT;
-    int status = parse(argc, argv, &arguments);
+    int status = read_arguments(argc, argv, &arguments);
     if (status != 0)
         return status;
-    bool ok = run(&job, &err);
+    bool ok = plan_and_report(&job, &err);
     if ((fflush(stdout) != 0 || ferror(stdout) != 0) && ok)
         ok = td_error_set(&err, TD_IO, "cannot write to standard output");
     if (!ok)

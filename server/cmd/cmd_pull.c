@@ -29,14 +29,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Files that are smaller are fetched side by side, with one connection each: of them the way there and back takes
- * longer than the bytes. */
+/* Smaller files are fetched in parallel, with one connection each, since the round trip takes longer than their
+ * bytes. */
 enum { SMALL_BYTES = 8 * 1024 * 1024, MAX_WORKERS = 16 };
 
-/* Of several servers, each has at most so many notes: a bad one fails for every file, while the others do the work. */
+/* Most notes about each of several servers: a bad server fails for every file, while the others send it. */
 enum { MAX_NOTES = 3 };
 
-/* The pull goes on with a new list of files at most so often; a model that changes more often is given up. */
+/* Most new lists of files that the pull continues with. It fails when the model changes more often. */
 enum { MAX_CHANGES = 3 };
 
 struct pull {
@@ -52,7 +52,7 @@ struct pull {
     struct td_cancel cancel;
     struct td_fetch_notes notes;
     struct td_progress progress;
-    struct td_pull_meter meter; /* of the thread of the progress */
+    struct td_pull_meter meter; /* used by the progress thread alone */
     bool has_progress;
     _Atomic uint64_t there_bytes, total_bytes;    /* on disk, and of all files */
     _Atomic size_t waiting;                       /* files whose bytes are waited for */
@@ -61,7 +61,7 @@ struct pull {
     _Atomic unsigned noted[TD_FETCH_MAX_SERVERS]; /* notes about each server */
 };
 
-/* One of the threads that fetch files, and the file of the moment. */
+/* A thread that fetches files, with its current file. */
 struct worker {
     struct pull *pull;
     struct td_fetch_session *session;
@@ -72,7 +72,7 @@ struct worker {
     struct td_error err;
 };
 
-/* ---- telling ------------------------------------------------------------------------------------------- */
+/* ---- progress and notes -------------------------------------------------------------------------------- */
 
 /* Returns whether a signal that ends the pull is pending. */
 static bool has_signal(void)
@@ -102,8 +102,8 @@ static size_t named_server(const struct pull *pull, const char *text)
     return found;
 }
 
-/* Called by all workers. */
-static void tell(void *context, const char *text)
+/* Prints a note to standard error. Called by all workers. */
+static void print_note(void *context, const char *text)
 {
     struct pull *pull = context;
     size_t server = named_server(pull, text);
@@ -205,9 +205,9 @@ static bool rename_rank(struct pull *pull, struct td_pull_file *file, struct td_
            td_error_set(err, TD_FAILED_PRECONDITION, "the model has a file \"%s\" of its own", file->name);
 }
 
-/* Returns false, with an error, when the pull is to end: a server may list so many files that loops over them take
- * long. */
-static bool goes_on(const struct pull *pull, struct td_error *err)
+/* Returns false, with an error, when the pull was cancelled. Loops over the list call it, since a server may list so
+ * many files that a loop takes long. */
+static bool check_not_cancelled(const struct pull *pull, struct td_error *err)
 {
     return !td_cancel_is_asked(&pull->cancel) || td_error_set(err, TD_CONFLICT, "stopped");
 }
@@ -222,7 +222,7 @@ static bool choose_files(struct pull *pull, struct td_error *err)
     for (size_t i = 0; i < listing->count; i++) {
         const struct td_remote_file *listed = &listing->files[i];
         struct td_pull_file *file = &pull->files[pull->count];
-        if (!goes_on(pull, err))
+        if (!check_not_cancelled(pull, err))
             return false;
         if (!is_wanted(pull->arguments, listed->path))
             continue;
@@ -240,11 +240,11 @@ static bool choose_files(struct pull *pull, struct td_error *err)
     return true;
 }
 
-/* Finds names that are taken before the first byte is fetched, in a directory that was there. */
+/* Checks before the first byte is fetched that no file's name is taken in a directory that existed before. */
 static bool check_places(const struct pull *pull, struct td_error *err)
 {
     for (size_t i = 0; i < pull->count; i++)
-        if (!goes_on(pull, err) ||
+        if (!check_not_cancelled(pull, err) ||
             !td_fetch_target_check(pull->directory.root, td_pull_file_name(&pull->files[i]), err))
             return false;
     return true;
@@ -272,8 +272,8 @@ static bool fetch_one(struct worker *worker, struct td_pull_file *file, struct t
     return ok;
 }
 
-/* Fetches files until none is left for this worker, or one has failed. */
-static void *work(void *argument)
+/* Fetches files until this worker has no more, or a fetch has failed. */
+static void *fetch_files(void *argument)
 {
     struct worker *worker = argument;
     struct pull *pull = worker->pull;
@@ -296,8 +296,8 @@ static size_t count_small(const struct pull *pull)
     return count;
 }
 
-/* Fetches the small files by several workers. A worker that cannot be started is done without, but for the first one,
- * which is this thread. */
+/* Fetches the small files by several workers. The first worker is this thread; the others are optional, so one that
+ * cannot be started is left out. */
 static bool fetch_small(struct pull *pull, struct td_error *err)
 {
     struct worker workers[MAX_WORKERS];
@@ -310,19 +310,19 @@ static bool fetch_small(struct pull *pull, struct td_error *err)
         workers[count] =
             (struct worker){.pull = pull, .connections = 1, .takes_small = true, .err = {.pos = TD_ERROR_POS_NONE}};
         if (td_fetch_session_create(pull->client, &pull->cancel, &pull->notes, &workers[count].session, NULL) &&
-            (count == 0 || pthread_create(&workers[count].thread, NULL, work, &workers[count]) == 0))
+            (count == 0 || pthread_create(&workers[count].thread, NULL, fetch_files, &workers[count]) == 0))
             count++;
         else
             td_fetch_session_destroy(workers[count].session);
     }
     if (count > 0)
-        (void)work(&workers[0]);
+        (void)fetch_files(&workers[0]);
     for (size_t i = 0; i < count; i++) {
         if (i > 0)
             (void)pthread_join(workers[i].thread, NULL);
         td_fetch_session_destroy(workers[i].session);
     }
-    /* a worker that was stopped because another one failed says no more than that */
+    /* the error of a worker that was stopped because another one failed gives no cause */
     for (size_t i = 0; i < count; i++)
         if (workers[i].err.code != TD_CONFLICT)
             (void)td_error_copy(err, &workers[i].err);
@@ -339,7 +339,7 @@ static bool fetch_large(struct pull *pull, struct td_error *err)
                             .connections = (unsigned)pull->arguments->connections,
                             .err = {.pos = TD_ERROR_POS_NONE}};
     atomic_store(&pull->next, 0);
-    (void)work(&worker);
+    (void)fetch_files(&worker);
     (void)td_error_copy(err, &worker.err);
     return err->code == TD_OK;
 }
@@ -357,8 +357,8 @@ static bool fetch_all(struct pull *pull, struct td_error *err)
     return ok;
 }
 
-/* Reads the token from --token-file or TENSORD_TOKEN. Returns false after an error; *token may be NULL: there is none.
- */
+/* Reads the token from --token-file or TENSORD_TOKEN. Sets *token to NULL if neither is given. Returns false after an
+ * error. */
 static bool read_token(const struct td_pull_arguments *arguments, char **token, struct td_error *err)
 {
     const char *given = getenv("TENSORD_TOKEN");
@@ -400,7 +400,7 @@ static bool connect_client(struct pull *pull, struct td_error *err)
     return ok;
 }
 
-/* Lists the files of the model, which errors name. */
+/* Lists the files of the model. Errors name the model. */
 static bool list_files(struct pull *pull, struct td_error *err)
 {
     const struct td_pull_arguments *arguments = pull->arguments;
@@ -417,7 +417,7 @@ static bool fetches_beside(const struct pull *pull, const char *path, const char
     return td_remote_listing_find(&pull->model.listing, beside) != NULL && is_wanted(pull->arguments, beside);
 }
 
-/* Returns whether the path is that of another rank's weights, beside those of this one. */
+/* Returns whether the path names the weights of a rank, in a directory that also gets this rank's weights. */
 static bool is_of_a_rank(const struct pull *pull, const char *path)
 {
     const struct td_pull_arguments *arguments = pull->arguments;
@@ -432,8 +432,8 @@ static bool is_of_a_rank(const struct pull *pull, const char *path)
     return !as_json && (fetches_beside(pull, path, rank_weights) || fetches_beside(pull, path, mine));
 }
 
-/* Returns whether a file of the staging directory belongs to this pull, or to one of another rank. */
-static bool belongs(void *context, const char *path)
+/* Returns whether a file of the staging directory belongs to this pull, or to a pull of another rank. */
+static bool belongs_to_pull(void *context, const char *path)
 {
     const struct pull *pull = context;
     if (is_of_a_rank(pull, path))
@@ -454,13 +454,13 @@ static bool open_directory(struct pull *pull, struct td_error *err)
     else
         (void)snprintf(content, sizeof content, "%s at %.*s-rank*%s", arguments->model,
                        (int)(rank - arguments->revision), arguments->revision, strchr(rank + 1, '-'));
-    const struct td_pull_belonging belonging = {.belongs = belongs, .context = pull};
+    const struct td_pull_belonging belonging = {.belongs = belongs_to_pull, .context = pull};
     if (!td_pull_directory_open(arguments->directory, content, &belonging, &pull->directory, err))
         return false;
     td_pull_others_describe(&pull->directory, &belonging, (struct td_pull_files){pull->files, pull->count}, content,
                             others, sizeof others);
     if (others[0] != '\0')
-        tell(pull, others);
+        print_note(pull, others);
     return true;
 }
 
@@ -473,7 +473,8 @@ static void free_files(struct td_pull_files list)
     free(list.files);
 }
 
-/* Returns whether the model may have changed while its files were fetched, which has ended with this error, or well. */
+/* Returns whether the model may have changed while its files were fetched. `why` is the error that ended the fetching,
+ * or no error. */
 static bool may_have_changed(const struct pull *pull, const struct td_error *why)
 {
     if (why->code == TD_OK || why->code == TD_UNAVAILABLE)
@@ -481,12 +482,12 @@ static bool may_have_changed(const struct pull *pull, const struct td_error *why
     return why->code == TD_FAILED_PRECONDITION || why->code == TD_NOT_FOUND;
 }
 
-/* Reads the list again. If it has changed, or the commit, which alone tells of files without digests, chooses the files
- * of the new one, of which those that are complete are kept, and returns true. Else, also when it cannot be read, with
- * the error in *unread, the files stay the ones of the old list. */
+/* Reads the list again. If the list or the commit has changed, chooses files by the new list, keeps those that are
+ * complete, and returns true. The commit counts since files without digests can change while the list stays equal.
+ * Otherwise keeps the files of the old list and returns false; if the list could not be read, *unread has the error. */
 static bool choose_again(struct pull *pull, struct td_error *unread)
 {
-    struct td_remote_model other = pull->model; /* the old one, and then the one that is not used */
+    struct td_remote_model other = pull->model; /* first the old one; at the end the one to free */
     struct td_pull_files before = {pull->files, pull->count};
     td_remote_model_init(&pull->model);
     pull->files = NULL;
@@ -498,7 +499,7 @@ static bool choose_again(struct pull *pull, struct td_error *unread)
         is_read && (strcmp(pull->model.commit, other.commit) != 0 || td_pull_change_is_any(before, after));
     if (has_changed) {
         atomic_store(&pull->there_bytes, td_pull_change_keep(before, after));
-        if (td_pull_directory_claim(&pull->directory)) { /* what others may have or want stays */
+        if (td_pull_directory_claim(&pull->directory)) { /* otherwise files that other pulls may need stay */
             td_pull_change_remove(pull->directory.root, before, after);
             td_pull_directory_share(&pull->directory);
         }
@@ -516,7 +517,7 @@ static bool choose_again(struct pull *pull, struct td_error *unread)
     return has_changed;
 }
 
-/* Sets the error for a pull that ends since the model changes again and again; `why` may be no error. */
+/* Sets the error for a pull that ends because the model changed too often. `why` may be no error. */
 static bool give_up_changing(const struct pull *pull, const struct td_error *why, struct td_error *err)
 {
     return td_error_set(err, TD_FAILED_PRECONDITION,
@@ -525,8 +526,8 @@ static bool give_up_changing(const struct pull *pull, const struct td_error *why
                         pull->arguments->model, MAX_CHANGES + 1, why->code == TD_OK ? "" : "; ", why->message);
 }
 
-/* Fetches all files, and goes on with the new version when the model changes meanwhile. Fails when it may have changed
- * and the list cannot be read again, since files of two versions could come together. */
+/* Fetches all files. When the model changes during the pull, continues with the new version. Fails when the model may
+ * have changed and the list cannot be read again, since the directory could then have files of two versions. */
 static bool fetch_newest(struct pull *pull, struct td_error *err)
 {
     for (unsigned changes = 0;; changes++) {
@@ -536,30 +537,30 @@ static bool fetch_newest(struct pull *pull, struct td_error *err)
         if (!may_have_changed(pull, &why))
             return ok || td_error_copy(err, &why);
         if (td_pull_change_is_seen((struct td_pull_files){pull->files, pull->count}))
-            tell(pull, "files are not as they are listed: the list is read again");
+            print_note(pull, "files are not as they are listed: the list is read again");
         bool is_new = choose_again(pull, &unread);
-        if (!goes_on(pull, err))
+        if (!check_not_cancelled(pull, err))
             return false;
         if (!is_new && !ok && unread.code != TD_OK)
-            tell(pull, unread.message);
+            print_note(pull, unread.message);
         if (!is_new)
             return (ok && unread.code == TD_OK) || td_error_copy(err, ok ? &unread : &why);
         if (changes == MAX_CHANGES)
             return give_up_changing(pull, &why, err);
-        tell(pull, "the list of files has changed on the server; going on with the new one");
+        print_note(pull, "the list of files has changed on the server; continuing with the new one");
         if (!check_places(pull, err))
             return false;
     }
 }
 
-static bool run(struct pull *pull, struct td_error *err)
+static bool pull_model(struct pull *pull, struct td_error *err)
 {
     return connect_client(pull, err) && list_files(pull, err) && choose_files(pull, err) && open_directory(pull, err) &&
            check_places(pull, err) && fetch_newest(pull, err) && td_pull_directory_publish(&pull->directory, err);
 }
 
-/* Tells why the pull has not ended well, and what is left of it. */
-static void tell_failure(const struct pull *pull, const struct td_error *err)
+/* Prints why the pull failed, and where its files are kept. */
+static void print_failure(const struct pull *pull, const struct td_error *err)
 {
     bool is_stopped = err->code == TD_CONFLICT && has_signal();
     bool has_given_up = err->code == TD_UNAVAILABLE;
@@ -568,14 +569,14 @@ static void tell_failure(const struct pull *pull, const struct td_error *err)
         (void)snprintf(end, sizeof end, "; gave up, since --retry-for is %" PRIu64 " s", pull->arguments->retry_s);
     const char *text = is_stopped ? "stopped by a signal" : err->message;
     if ((is_stopped || has_given_up) && pull->directory.root != NULL)
-        td_terminal_complain("%s%s; what was fetched is kept in \"%s\", and the same command goes on from there", text,
+        td_terminal_complain("%s%s; what was fetched is kept in \"%s\", and the same command resumes from there", text,
                              end, td_pull_directory_kept(&pull->directory));
     else
         td_terminal_complain("%s%s", text, end);
 }
 
-/* Tells how the pull has ended. Returns the exit code. */
-static int report(const struct pull *pull, uint64_t begin_ns, struct td_error *err)
+/* Prints the result of the pull. Returns the exit code. */
+static int report_result(const struct pull *pull, uint64_t begin_ns, struct td_error *err)
 {
     const struct td_pull_report report = {
         .model = pull->arguments->model,
@@ -589,7 +590,7 @@ static int report(const struct pull *pull, uint64_t begin_ns, struct td_error *e
         .failure = err,
     };
     if (err->code != TD_OK)
-        tell_failure(pull, err);
+        print_failure(pull, err);
     struct td_error print_err = TD_ERROR_INIT;
     if (pull->arguments->json && !td_pull_report_json(&report, &print_err)) {
         td_terminal_complain("%s", print_err.message);
@@ -600,8 +601,8 @@ static int report(const struct pull *pull, uint64_t begin_ns, struct td_error *e
     return err->code == TD_OK ? TD_EXIT_OK : TD_EXIT_FAILED;
 }
 
-/* Lets SIGINT and SIGTERM stay pending, where is_cancelled finds them. A closed connection and a limit on the size of
- * files are errors, not signals. */
+/* Blocks SIGINT and SIGTERM, so that they stay pending until is_cancelled sees them. Ignores SIGPIPE and SIGXFSZ, so
+ * that a closed connection and a limit on the size of files are errors of the calls. */
 static void set_signals(void)
 {
     sigset_t signals;
@@ -621,8 +622,8 @@ void td_cmd_pull_help(FILE *out)
         "  tensord pull URL[,URL...] MODEL [-o DIR] [options]\n"
         "  tensord pull URL[,URL...] MODEL --engine NAME --tp SIZE --rank R [-o DIR] [options]\n\n"
         "  URL                a tensord, or another server with the interface of the Hugging Face Hub, such as\n"
-        "                     http://weights:8080; with several, each file comes from all of them, and goes on from\n"
-        "                     the others when one fails\n"
+        "                     http://weights:8080; with several, each file comes from all of them, and from the\n"
+        "                     others when one fails\n"
         "  MODEL              the id of a model, such as org/name; datasets are not pulled\n"
         "\n"
         "options, defaults in parentheses; TIME is seconds, or a number with ms, s, m, h or d, such as 5m:\n"
@@ -646,7 +647,7 @@ void td_cmd_pull_help(FILE *out)
         "  --json             one JSON object at the end, on standard output, instead of a line\n"
         "  --quiet            no progress and no notes\n"
         "\n"
-        "What is interrupted goes on where it ended when the same command is run again. A file gets its name when\n"
+        "An interrupted pull resumes where it ended when the same command is run again. A file gets its name when\n"
         "it is complete and its digest is right; until then its name begins with a dot. Files that are there with\n"
         "the right digest are not fetched again.\n"
         "\n"
@@ -664,10 +665,10 @@ int td_cmd_pull(int argc, char **argv)
         uint64_t begin_ns = td_clock_ns();
         td_remote_model_init(&pull.model);
         pull.cancel = (struct td_cancel){.is_asked = is_cancelled, .context = &pull};
-        pull.notes = (struct td_fetch_notes){.report = tell, .context = &pull};
+        pull.notes = (struct td_fetch_notes){.report = print_note, .context = &pull};
         set_signals();
-        (void)run(&pull, &err);
-        status = report(&pull, begin_ns, &err);
+        (void)pull_model(&pull, &err);
+        status = report_result(&pull, begin_ns, &err);
         free_files((struct td_pull_files){pull.files, pull.count});
         td_pull_directory_close(&pull.directory);
         td_fetch_session_destroy(pull.session);

@@ -1,14 +1,13 @@
-/* Starts the parts of the service in order, waits for signals, drains, and stops the parts in reverse order. What is
- * hard:
+/* Starts the parts of the service in order, waits for signals, drains, and stops the parts in reverse order. Hard:
  *   - Signals, also those of file leases, are blocked in every thread and taken by sigtimedwait on the main thread, so
- *     that no handler runs in the middle of anything. The fault guard's SIGBUS is the exception.
- *   - A signal about a lease that is lost would let a writer wait for long, so leases are looked at every second, too
+ *     that no handler runs in the middle of other code. The fault guard's SIGBUS is the exception.
+ *   - If a signal about a lease is lost, a writer could wait for long, so leases are also checked every second
  *     (server/net/lease_breaks).
  *   - SIGHUP reads the configuration file, the certificate and the tokens again, and reopens the access log. Parts get
  *     the settings that may change by functions that lock or store atomically (apply_live); they borrow the others from
  *     a copy that never changes (`used`).
- *   - Draining keeps its order: /readyz first, so that balancers send no more, then the listening sockets, then idle
- *     connections, then, after --drain-timeout, the others. */
+ *   - Draining keeps its order: /readyz first, so that balancers send nothing more, then the listening sockets, then
+ *     idle connections, then, after --drain-timeout, the others. */
 #include "server/cmd/commands.h"
 
 #include "catalog/upstream/remote_source.h"
@@ -67,15 +66,15 @@ struct service {
     struct td_http_server *server;
     struct td_lease_breaks breaks;
     struct td_notify notify;
-    bool told_ready;          /* systemd knows that the service is ready */
+    bool has_sent_ready;      /* READY=1 was sent to systemd */
     bool reloading;           /* systemd waits for the end of a scan that SIGHUP asked for */
     uint64_t reload_end_scan; /* which is this one, by td_catalog_status.scan_count */
 };
 
-/* Limits the free memory that malloc keeps. By default it keeps ever larger blocks in each of its arenas, of which
- * there are eight for each core, so that the memory of one large plan would never return to the kernel. Here blocks of
- * 1 MiB and more come from the kernel and return to it at once; windows and usual answers are smaller. At most 512 KiB
- * may stay free at the end of each of at most 32 arenas. */
+/* Limits the free memory that malloc keeps. By default it has eight arenas for each core and keeps ever larger blocks
+ * in each of them, so that the memory of one large plan would never return to the kernel. Here blocks of 1 MiB and more
+ * come from the kernel and return to it at once; windows and usual answers are smaller. At most 512 KiB may stay free
+ * at the end of each of at most 32 arenas. */
 static void bound_free_memory(void)
 {
     (void)mallopt(M_MMAP_THRESHOLD, 1024 * 1024);
@@ -106,7 +105,7 @@ static bool block_signals(struct service *service, struct td_error *err)
     return true;
 }
 
-/* Sets the number of workers that suits the machine, if none is given. */
+/* Sets the number of workers to fit the machine, unless it is given. */
 static void choose_workers(struct td_config *config)
 {
     enum { PER_PROCESSOR = 2, FEWEST = 4, MOST = 256 };
@@ -130,8 +129,8 @@ static uint64_t raise_descriptors(void)
     return limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit.rlim_cur;
 }
 
-/* Returns how many files of models on their way may be open at once, of `left` descriptors: what mapped files leave
- * over, and a part of them in any case. */
+/* Returns how many files of incoming models may be open at once, if `left` descriptors are free: the descriptors that
+ * mapped files do not need, but at least a sixteenth of all. */
 static uint64_t share_of_incoming(const struct td_config *config, uint64_t left)
 {
     enum { MOST = TD_UPSTREAM_MODELS * TD_UPSTREAM_MODEL_FILES, LEAST = 64, LEAST_PART = 16 };
@@ -142,8 +141,8 @@ static uint64_t share_of_incoming(const struct td_config *config, uint64_t left)
     return share < MOST ? share : MOST;
 }
 
-/* Raises the limit on open files. Lowers config->max_maps if the limit is too small for it, since each mapped file and
- * each connection takes a descriptor; and so does each file of a model on its way, whose number is bounded, too. */
+/* Raises the limit on open files, and sets how many files of incoming models may be open. Each mapped file, each
+ * connection and each of these files takes a descriptor, so lowers config->max_maps if the limit is too small. */
 static void fit_descriptors(struct service *service)
 {
     enum {
@@ -170,7 +169,7 @@ static void fit_descriptors(struct service *service)
     config->max_maps = maps;
 }
 
-/* Reads the certificate, if there is one. */
+/* Reads the certificate, if TLS is configured. */
 static bool begin_tls(struct service *service, struct td_error *err)
 {
     const struct td_config *config = &service->used;
@@ -178,8 +177,7 @@ static bool begin_tls(struct service *service, struct td_error *err)
     return config->tls_cert[0] == '\0' || td_tls_create(&files, &service->tls, err);
 }
 
-/* Reads the certificate's files again if they have changed, or in any case, and shows in the metrics when it expires.
- */
+/* Reads the certificate's files again if they have changed or `always` is set, and sets the metric of its expiry. */
 static void keep_tls(struct service *service, bool always)
 {
     if (service->tls == NULL)
@@ -247,7 +245,7 @@ static void log_layers(const struct service *service)
            layers->seccomp ? "on" : "off", layers->landlock ? "on" : "off", layers->rlimits ? "on" : "off");
 }
 
-/* Starts the first of the processes that parse, as --sandbox says. */
+/* Starts the first parser process, as --sandbox says. */
 static bool start_parsers(struct service *service, struct td_error *err)
 {
     const struct td_config *config = &service->used;
@@ -266,7 +264,7 @@ static bool start_parsers(struct service *service, struct td_error *err)
     return true;
 }
 
-/* Opens what --upstream needs, and finds the mistakes in its options. */
+/* Opens the client and the store of --upstream, and checks its options. */
 static bool open_upstream(struct service *service, struct td_error *err)
 {
     const struct td_config *config = &service->used;
@@ -336,9 +334,9 @@ static bool check_directory(const char *path, struct td_error *err)
     return true; /* the catalog opens it, and reports other faults */
 }
 
-/* Starts all parts. The steps that fail by a mistake of the user come before the catalog, whose first scan logs
+/* Starts all parts. The steps that fail by a mistake of the user come first, before the catalog's first scan logs
  * "ready". */
-static bool start(struct service *service, struct td_error *err)
+static bool start_parts(struct service *service, struct td_error *err)
 {
     struct td_config *config = &service->used;
     if (!block_signals(service, err))
@@ -393,7 +391,7 @@ static bool start(struct service *service, struct td_error *err)
                            &service->api.metrics, err);
 }
 
-static void stop(struct service *service)
+static void stop_parts(struct service *service)
 {
     if (service->upstream != NULL) /* answers that wait for bytes end */
         td_upstream_stop(service->upstream);
@@ -437,8 +435,8 @@ static bool is_end(int number)
     return number == SIGTERM || number == SIGINT;
 }
 
-/* Tells systemd how the service is: READY=1 as soon as /readyz is 200, and when a scan after SIGHUP has ended. */
-static void tell_state(struct service *service)
+/* Reports the state to systemd: READY=1 as soon as /readyz is 200, and again when the scan after a SIGHUP has ended. */
+static void notify_state(struct service *service)
 {
     struct td_notify *notify = &service->notify;
     struct td_catalog_status status;
@@ -456,8 +454,8 @@ static void tell_state(struct service *service)
                          (unsigned long long)status.files_found, td_plural(status.files_found),
                          (unsigned long long)status.files_read, (unsigned long long)status.files_to_read);
     bool is_reloaded = service->reloading && status.scan_count >= service->reload_end_scan;
-    if (((status.ready && !service->told_ready) || is_reloaded) && td_notify_ready(notify)) {
-        service->told_ready = true;
+    if (((status.ready && !service->has_sent_ready) || is_reloaded) && td_notify_ready(notify)) {
+        service->has_sent_ready = true;
         service->reloading = false;
     }
 }
@@ -514,13 +512,13 @@ static void reopen_log(struct service *service)
     struct td_error err = TD_ERROR_INIT;
     bool reopened;
     if (!td_access_log_reopen(service->log, &reopened, &err))
-        td_log(TD_LOG_ERROR, "SIGHUP: the access log goes on in the file that is open: %s", err.message);
+        td_log(TD_LOG_ERROR, "SIGHUP: the access log continues in the open file: %s", err.message);
     else if (reopened)
         td_log(TD_LOG_INFO, "SIGHUP: opened the access log \"%s\" again", service->used.access_log);
 }
 
-/* Reopens the access log, reads the configuration, the certificate and the tokens again, and scans. If systemd knows
- * that the service is ready, tells it of the reload. */
+/* Reopens the access log, reads the configuration, the certificate and the tokens again, and scans. If READY=1 was sent
+ * to systemd, reports the reload to it, too. */
 static void reload(struct service *service)
 {
     struct td_catalog_status status;
@@ -531,7 +529,7 @@ static void reload(struct service *service)
     td_log(TD_LOG_INFO, "SIGHUP: scanning again");
     td_catalog_get_status(service->catalog, &status);
     td_catalog_request_publish(service->catalog);
-    if (!service->told_ready || !td_notify_reloading(&service->notify))
+    if (!service->has_sent_ready || !td_notify_reloading(&service->notify))
         return;
     service->reloading = true;
     service->reload_end_scan = status.scan_count + (status.scanning ? 2 : 1);
@@ -540,11 +538,11 @@ static void reload(struct service *service)
 /* Returns how long the main loop may wait for a signal. */
 static long loop_step_ns(const struct service *service)
 {
-    enum { MOST_NS = 1000000000, TELLING_NS = 50000000 };
+    enum { MOST_NS = 1000000000, STATUS_NS = 50000000 };
     const struct td_notify *notify = &service->notify;
     long step_ns = MOST_NS;
-    if (td_notify_is_on(notify) && (!service->told_ready || service->reloading))
-        step_ns = TELLING_NS;
+    if (td_notify_is_on(notify) && (!service->has_sent_ready || service->reloading))
+        step_ns = STATUS_NS;
     if (notify->watchdog_ns > 0 && notify->watchdog_ns / 4 < (uint64_t)step_ns)
         step_ns = (long)(notify->watchdog_ns / 4);
     return step_ns;
@@ -554,7 +552,7 @@ static long loop_step_ns(const struct service *service)
 static void serve(struct service *service)
 {
     for (;;) {
-        tell_state(service);
+        notify_state(service);
         int number = wait_signal(service, loop_step_ns(service));
         keep_tls(service, false);
         td_token_watch_look(&service->tokens, &service->api, false);
@@ -574,7 +572,7 @@ static bool is_busy(struct service *service)
     return td_registry_count(&service->registry) > 0 || td_registry_count_unread(&service->registry) > 0;
 }
 
-/* Logs what the end of draining cuts. */
+/* Logs the connections that the end of draining cuts. */
 static void log_cut(struct service *service, const char *why)
 {
     size_t open = td_registry_count(&service->registry);
@@ -668,14 +666,14 @@ static int print_config(const struct td_config *config)
 }
 
 /* Serves as configured, until a signal ends it. Returns the exit code. */
-static int run(struct service *service)
+static int run_service(struct service *service)
 {
     struct td_error err = TD_ERROR_INIT;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
         td_log(TD_LOG_WARN, "the kernel does not let this process give up new privileges (no_new_privs)");
     td_notify_init(&service->notify);
     bound_free_memory();
-    bool ok = start(service, &err);
+    bool ok = start_parts(service, &err);
     if (ok) {
         td_log(TD_LOG_INFO, "tensord %s serves \"%s\", listening on %s", TD_VERSION, service->used.directory,
                service->ports.url);
@@ -689,7 +687,7 @@ static int run(struct service *service)
         drain(service);
         td_registry_cut_all(&service->registry);
     }
-    stop(service);
+    stop_parts(service);
     td_notify_fini(&service->notify);
     if (ok)
         td_log(TD_LOG_INFO, "stopped");
@@ -714,7 +712,7 @@ int td_cmd_serve(int argc, char **argv)
     apply_log_level(&service);
     apply_log_form(&service);
     check_environment();
-    int code = service.config.print == TD_CONFIG_PRINT_NOTHING ? run(&service) : print_config(&service.config);
+    int code = service.config.print == TD_CONFIG_PRINT_NOTHING ? run_service(&service) : print_config(&service.config);
     td_config_fini(&service.config);
     return code;
 }

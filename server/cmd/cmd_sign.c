@@ -42,7 +42,7 @@ void td_cmd_sign_help(FILE *out)
                 out);
 }
 
-/* Complains about the usage. Returns TD_EXIT_USAGE. */
+/* Prints a message about wrong usage. Returns TD_EXIT_USAGE. */
 static int usage(const char *fault, const char *what)
 {
     static const char *const options[] = {"tokens", "expires", "as", "json", "help", NULL};
@@ -54,8 +54,8 @@ static int usage(const char *fault, const char *what)
     return TD_EXIT_USAGE;
 }
 
-/* Reads the arguments. Returns 0, or the exit code after it has complained. */
-static int parse(int argc, char **argv, struct arguments *out)
+/* Reads the arguments. Returns 0, or the exit code after printing a message. */
+static int read_arguments(int argc, char **argv, struct arguments *out)
 {
     const struct {
         const char *option;
@@ -93,7 +93,7 @@ static int parse(int argc, char **argv, struct arguments *out)
 
 /* Splits a URL into scheme and authority, which may be missing, and path and query. Returns false for any other text.
  * The authority must be printable ASCII like any URL (RFC 3986 section 2). */
-static bool split(struct td_text url, struct td_text *before, struct td_text *path)
+static bool split_url(struct td_text url, struct td_text *before, struct td_text *path)
 {
     static const char *const schemes[] = {"http://", "https://"};
     *before = TD_TEXT("");
@@ -113,8 +113,8 @@ static bool split(struct td_text url, struct td_text *before, struct td_text *pa
 }
 
 /* Appends the signed URL to `out`. */
-static bool sign(const struct arguments *arguments, const struct td_token_set *set, struct td_buffer *out,
-                 int64_t *expires_s, struct td_error *err)
+static bool append_signed(const struct arguments *arguments, const struct td_token_set *set, struct td_buffer *out,
+                          int64_t *expires_s, struct td_error *err)
 {
     struct td_text before, path;
     struct td_buffer whole_path;
@@ -123,7 +123,7 @@ static bool sign(const struct arguments *arguments, const struct td_token_set *s
     if (arguments->name != NULL && token == NULL)
         return td_error_set(err, TD_NOT_FOUND, "%s has no token \"%s\"; tensord token list shows all",
                             arguments->tokens, arguments->name);
-    if (!split(td_text_of(arguments->url), &before, &path))
+    if (!split_url(td_text_of(arguments->url), &before, &path))
         return td_error_set(err, TD_INVALID_ARGUMENT,
                             "the URL must begin with http://, https:// or '/', but it is \"%.200s\"", arguments->url);
     td_buffer_init(&whole_path);
@@ -138,7 +138,7 @@ static bool sign(const struct arguments *arguments, const struct td_token_set *s
 }
 
 /* Prints the URL, or the JSON object. */
-static bool print(const struct arguments *arguments, struct td_text url, int64_t expires_s, struct td_error *err)
+static bool print_signed(const struct arguments *arguments, struct td_text url, int64_t expires_s, struct td_error *err)
 {
     struct td_buffer json;
     struct td_json_builder builder;
@@ -166,12 +166,13 @@ int td_cmd_sign(int argc, char **argv)
     struct td_buffer url;
     struct td_error err = TD_ERROR_INIT;
     int64_t expires_s = 0;
-    int status = parse(argc, argv, &arguments);
+    int status = read_arguments(argc, argv, &arguments);
     if (status != 0)
         return status;
     td_buffer_init(&url);
-    bool ok = td_token_file_read(arguments.tokens, &set, &err) && sign(&arguments, set, &url, &expires_s, &err) &&
-              print(&arguments, td_buffer_text(&url), expires_s, &err);
+    bool ok = td_token_file_read(arguments.tokens, &set, &err) &&
+              append_signed(&arguments, set, &url, &expires_s, &err) &&
+              print_signed(&arguments, td_buffer_text(&url), expires_s, &err);
     if (!ok)
         td_terminal_complain("%s", err.message);
     bool has_set = set != NULL;

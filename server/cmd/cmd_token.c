@@ -1,4 +1,4 @@
-/* Makes, lists and revokes tokens, in the tokens file alone: servers notice the change by themselves. */
+/* Creates, lists and revokes tokens in the tokens file. Running servers read the changed file again. */
 #include "server/cmd/commands.h"
 #include "server/cmd/take_option.h"
 
@@ -36,8 +36,8 @@ void td_cmd_token_help(FILE *out)
         "\n"
         "usage:\n"
         "  tensord token new NAME --tokens FILE [--models GLOB]... [--expires TIME] [--json]\n"
-        "                    make a token, and FILE if there is none; print it, and its keys for clients of S3,\n"
-        "                    once: FILE holds only its SHA-256\n"
+        "                    make a token, and FILE if it does not exist; print it, and its keys for clients\n"
+        "                    of S3, once: FILE holds only its SHA-256\n"
         "  tensord token list --tokens FILE [--json]\n"
         "                    list names, models and expiry\n"
         "  tensord token revoke NAME --tokens FILE\n"
@@ -74,8 +74,8 @@ static enum verb verb_of(const char *word)
     return VERB_NONE;
 }
 
-/* Checks what the verb needs and allows. Returns 0, or the exit code after it has complained. */
-static int check(struct arguments *arguments)
+/* Checks what the verb needs and allows. Returns 0, or the exit code after printing a message. */
+static int check_arguments(struct arguments *arguments)
 {
     bool needs_name = arguments->verb != VERB_LIST;
     if (arguments->verb == VERB_NONE)
@@ -92,8 +92,8 @@ static int check(struct arguments *arguments)
     return 0;
 }
 
-/* Reads the arguments. Returns 0, or the exit code after it has complained. */
-static int parse(int argc, char **argv, struct arguments *arguments)
+/* Reads the arguments. Returns 0, or the exit code after printing a message. */
+static int read_arguments(int argc, char **argv, struct arguments *arguments)
 {
     memset(arguments, 0, sizeof *arguments);
     for (int i = 0; i < argc; i++) {
@@ -128,7 +128,7 @@ static int parse(int argc, char **argv, struct arguments *arguments)
         if (value == NULL)
             return usage("a value is missing after ", option);
     }
-    return check(arguments);
+    return check_arguments(arguments);
 }
 
 /* Writes an expiry, "never" for 0. */
@@ -140,7 +140,7 @@ static void write_time(int64_t seconds, char out[TIME_BYTES])
         (void)td_wall_rfc3339((struct td_wall){.seconds = seconds}, out, TIME_BYTES);
 }
 
-/* Appends the globs, separated by blanks; "all" where there are none to match. */
+/* Appends the globs, separated by blanks, or "all" if the token has no globs. */
 static void write_models(const struct td_token *token, struct td_buffer *out)
 {
     for (size_t i = 0; token->models != NULL && token->models[i] != NULL; i++)
@@ -159,7 +159,7 @@ static void add_members(struct td_json_builder *json, const struct td_token *tok
     td_token_add_members(json, token);
 }
 
-/* Prints a finished document, and erases its memory. Returns false for want of memory. */
+/* Prints a finished document, and erases its memory. Returns false when memory is short. */
 static bool print_json(struct td_buffer *text, struct td_error *err)
 {
     td_buffer_putc(text, '\n');
@@ -207,8 +207,8 @@ static void print_new(const struct td_token *token, const char *text, const char
     td_buffer_fini(&models);
 }
 
-/* Tells of globs that hold a comma, which separates nothing. */
-static void tell_of_commas(const struct arguments *arguments)
+/* Warns of globs with a comma, since a comma does not separate globs. */
+static void warn_of_commas(const struct arguments *arguments)
 {
     for (size_t i = 0; i < arguments->model_count; i++)
         if (strchr(arguments->models[i], ',') != NULL)
@@ -226,7 +226,7 @@ static bool make_new(const struct arguments *arguments, int64_t expires_s, struc
     struct td_token_set *set = NULL;
     if (!td_token_file_add(arguments->file, &wanted, text, &set, err))
         return false;
-    tell_of_commas(arguments);
+    warn_of_commas(arguments);
     const struct td_token *token = td_token_set_find_name(set, td_text_of(arguments->name));
     td_token_s3_secret(set, token, secret);
     bool ok = true;
@@ -294,7 +294,7 @@ static void print_list(const struct td_token_set *set, int64_t now_s)
     }
 }
 
-static bool list(const struct arguments *arguments, struct td_error *err)
+static bool list_tokens(const struct arguments *arguments, struct td_error *err)
 {
     struct td_token_set *set = NULL;
     int64_t now_s = td_wall_now().seconds;
@@ -309,7 +309,7 @@ static bool list(const struct arguments *arguments, struct td_error *err)
     return ok;
 }
 
-static bool revoke(const struct arguments *arguments, struct td_error *err)
+static bool revoke_token(const struct arguments *arguments, struct td_error *err)
 {
     if (!td_token_file_remove(arguments->file, arguments->name, err))
         return false;
@@ -319,15 +319,15 @@ static bool revoke(const struct arguments *arguments, struct td_error *err)
 
 /* ---- the command ----------------------------------------------------------------------------------------- */
 
-static bool run(const struct arguments *arguments, int64_t expires_s, struct td_error *err)
+static bool run_verb(const struct arguments *arguments, int64_t expires_s, struct td_error *err)
 {
     switch (arguments->verb) {
     case VERB_NEW:
         return make_new(arguments, expires_s, err);
     case VERB_LIST:
-        return list(arguments, err);
+        return list_tokens(arguments, err);
     default:
-        return revoke(arguments, err);
+        return revoke_token(arguments, err);
     }
 }
 
@@ -336,14 +336,14 @@ int td_cmd_token(int argc, char **argv)
     struct arguments arguments;
     struct td_error err = TD_ERROR_INIT;
     uint64_t lifetime_s = 0;
-    int status = parse(argc, argv, &arguments);
+    int status = read_arguments(argc, argv, &arguments);
     if (status != 0)
         return status;
     if (arguments.expires != NULL && !td_duration_read_s(td_text_of(arguments.expires), 1, MOST_EXPIRES_S, &lifetime_s))
         return usage("without --expires a token never ends; --expires takes whole seconds, or a time such as 12h or "
                      "30d, from 1s to 100 years, not ",
                      arguments.expires);
-    bool ok = run(&arguments, lifetime_s == 0 ? 0 : td_wall_now().seconds + (int64_t)lifetime_s, &err);
+    bool ok = run_verb(&arguments, lifetime_s == 0 ? 0 : td_wall_now().seconds + (int64_t)lifetime_s, &err);
     if ((fflush(stdout) != 0 || ferror(stdout) != 0) && ok)
         ok = td_error_set(&err, TD_IO, "cannot write to standard output");
     if (!ok)

@@ -1,7 +1,7 @@
 /* Walks the directory like a scan, groups the names of each file, hashes each file once, and compares the result with
  * the digest log of --state-dir and with the names of blobs in a Hugging Face cache. Files are sorted by identity, so
- * that hard links and the links of several revisions to one blob stand together. Problems are printed as they are
- * found; JSON is written as one object of which the list of problems is the first member. */
+ * that hard links, and the links of several revisions to one blob, are next to each other. Problems are printed as soon
+ * as they are known; JSON is one object, with the list of problems as its first member. */
 #include "server/cmd/commands.h"
 #include "server/cmd/local_path.h"
 
@@ -69,7 +69,7 @@ static const char *full_path(struct verification *v, const char *physical)
     return v->path.failed ? physical : v->path.data;
 }
 
-/* Prints what was added to the JSON object. */
+/* Prints the new text of the JSON object. */
 static void print_json(struct verification *v)
 {
     td_json_flush(&v->json);
@@ -176,7 +176,8 @@ static bool compared_nothing(const struct tally *tally)
     return tally->recorded + tally->blob_names == 0;
 }
 
-/* Prints the first 20 files that could not be compared; none where that is all files, since the summary says so. */
+/* Prints the first 20 files that could not be compared. Prints nothing if no file could be compared, since the summary
+ * says so. */
 static void print_not_compared(struct verification *v)
 {
     enum { NAMED_MAX = 20 };
@@ -243,7 +244,7 @@ static bool find_cache_of_blobs(const char *directory, char folder[PATH_MAX])
     return slash != NULL && td_hub_cache_id(slash + 1, id, sizeof id);
 }
 
-/* Complains that there was nothing to compare with, and says what to name instead. */
+/* Prints that there was nothing to compare with, and which directory to name instead. */
 static void advise_what_to_name(const char *directory)
 {
     char folder[PATH_MAX];
@@ -256,8 +257,8 @@ static void advise_what_to_name(const char *directory)
                              "files of a Hugging Face cache");
 }
 
-/* Complains about the result as a whole, and says what to do. */
-static void advise(const struct verification *v, const struct arguments *arguments)
+/* Prints advice about the result as a whole. */
+static void print_advice(const struct verification *v, const struct arguments *arguments)
 {
     const struct tally *tally = &v->tally;
     if (v->as_json)
@@ -354,7 +355,7 @@ static void verify_file(struct verification *v, const struct td_found *const *na
         v->files[v->tally.not_compared++] = names[0]; /* a place of these names or of earlier ones */
 }
 
-/* Reports what the walk could not read, and sorts the other files by identity. */
+/* Reports files that the walk could not read, and sorts the others by identity. */
 static bool sort_files(struct verification *v, struct td_error *err)
 {
     v->files = calloc(v->walk.count + 1, sizeof *v->files);
@@ -418,7 +419,7 @@ static bool find_files(struct verification *v, const char *directory, struct td_
                        err);
 }
 
-static bool run(const struct arguments *arguments, struct verification *v, struct td_error *err)
+static bool verify_directory(const struct arguments *arguments, struct verification *v, struct td_error *err)
 {
     if (!td_local_path_check(arguments->directory, "verify", err) ||
         !td_digest_log_open(arguments->state_dir, NULL, TD_DIGEST_LOG_READ, &v->log, err) ||
@@ -437,7 +438,7 @@ static bool run(const struct arguments *arguments, struct verification *v, struc
         return td_error_no_memory(err);
     if (fflush(stdout) != 0 || ferror(stdout) != 0)
         return td_error_set(err, TD_IO, "cannot write to standard output");
-    advise(v, arguments);
+    print_advice(v, arguments);
     return true;
 }
 
@@ -473,8 +474,8 @@ static int usage(const char *fault, const char *what)
     return TD_EXIT_USAGE;
 }
 
-/* Reads the arguments. Returns 0, or the exit code after it has complained. */
-static int parse(int argc, char **argv, struct arguments *arguments)
+/* Reads the arguments. Returns 0, or the exit code after printing a message. */
+static int read_arguments(int argc, char **argv, struct arguments *arguments)
 {
     static const char state_dir[] = "--state-dir";
     const size_t len = sizeof state_dir - 1;
@@ -510,7 +511,7 @@ int td_cmd_verify(int argc, char **argv)
     struct arguments arguments;
     struct verification v = {0};
     struct td_error err = TD_ERROR_INIT;
-    int status = parse(argc, argv, &arguments);
+    int status = read_arguments(argc, argv, &arguments);
     if (status != 0)
         return status;
     td_arena_init(&v.names, 0);
@@ -519,7 +520,7 @@ int td_cmd_verify(int argc, char **argv)
     td_buffer_init(&v.json_text);
     td_json_builder_init(&v.json, &v.json_text);
     v.as_json = arguments.json;
-    bool ok = run(&arguments, &v, &err);
+    bool ok = verify_directory(&arguments, &v, &err);
     if (!ok)
         td_terminal_complain("%s", err.message); /* the message names the directory */
     free(v.files);

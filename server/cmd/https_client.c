@@ -72,7 +72,7 @@ static bool is_pinned(struct td_https *https, const char *path, struct td_error 
     return ok;
 }
 
-/* Says why the server's certificate is not trusted. Returns false. */
+/* Sets the error to the reason why the server's certificate is not trusted. Returns false. */
 static bool not_trusted(const struct td_https *https, const char *host, bool has_ca, struct td_error *err)
 {
     unsigned int status = gnutls_session_get_verify_cert_status(https->session);
@@ -94,8 +94,8 @@ static bool is_address(const char *host)
     return inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1;
 }
 
-/* Says which alert the server has sent. Servers ask for clients' certificates during the handshake of TLS 1.2, and tell
- * after that of TLS 1.3. Returns false. */
+/* Sets the error to the alert that the server has sent. A server that refuses the client's certificate sends the alert
+ * during the handshake of TLS 1.2, or after the handshake of TLS 1.3. Returns false. */
 static bool report_alert(const struct td_https *https, struct td_error *err)
 {
     gnutls_alert_description_t alert = gnutls_alert_get(https->session);

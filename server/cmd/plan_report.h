@@ -6,7 +6,7 @@
 #include "slicing/plan/plan_match.h"
 #include "slicing/rank_file.h"
 
-/* The make-up of a rank's file. A run is a contiguous stretch of one tensor's bytes. */
+/* Counts of a rank's file. A run is a contiguous range of one tensor's bytes. */
 struct td_plan_tally {
     uint64_t nbytes;         /* length of the file */
     uint64_t header_bytes;   /* length of its header */
@@ -15,7 +15,7 @@ struct td_plan_tally {
     uint64_t runs, smallest_run, largest_run; /* their number; the shortest and longest in bytes, 0 without runs */
 };
 
-/* What a report is made from; everything is borrowed. */
+/* The inputs of a report; all are borrowed. */
 struct td_plan_report {
     const struct td_model *model;
     const struct td_checkpoint *checkpoint;

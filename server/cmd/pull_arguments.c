@@ -62,7 +62,7 @@ struct values {
     const char *of[OPTION_COUNT];
 };
 
-/* Complains about the usage. Returns false. */
+/* Prints a message about wrong usage. Returns false. */
 static bool usage(const char *fault, const char *what)
 {
     char near[TD_SUGGEST_BYTES] = "";
@@ -81,8 +81,8 @@ static bool add_pattern(const char **patterns, size_t *count, const char *patter
     return true;
 }
 
-/* Takes argv[*i] if it is this option, also by its short name. */
-static bool take(int argc, char **argv, int *i, enum option option, const char **value)
+/* Reads argv[*i] if it is this option, also by its short name. */
+static bool take_option(int argc, char **argv, int *i, enum option option, const char **value)
 {
     char name[32];
     (void)snprintf(name, sizeof name, "--%s", names[option]);
@@ -90,16 +90,17 @@ static bool take(int argc, char **argv, int *i, enum option option, const char *
            (option == OUTPUT && td_take_option(argc, argv, i, "-o", value));
 }
 
-/* Takes argv[*i] if it is an option with a value; *is_one tells. Returns false after it has complained. */
+/* Reads argv[*i] if it is an option with a value, and sets *has_value to whether it is. Returns false after printing a
+ * message. */
 static bool take_value(int argc, char **argv, int *i, struct td_pull_arguments *out, struct values *values,
-                       bool *is_one)
+                       bool *has_value)
 {
     const char *given = argv[*i];
     enum option option = 0;
-    while (option < OPTION_COUNT && !take(argc, argv, i, option, &values->of[option]))
+    while (option < OPTION_COUNT && !take_option(argc, argv, i, option, &values->of[option]))
         option++;
-    *is_one = option < OPTION_COUNT;
-    if (!*is_one)
+    *has_value = option < OPTION_COUNT;
+    if (!*has_value)
         return true;
     const char *value = values->of[option];
     if (value == NULL || value[0] == '\0')
@@ -153,7 +154,7 @@ static bool read_engine(const char *name, struct td_pull_arguments *out)
     return true;
 }
 
-/* Makes the revision of a rank's files, by its name on the Hub: tp8-rank0-vllm. */
+/* Writes the revision of a rank's files, by its name on the Hub: tp8-rank0-vllm. */
 static bool read_rank(const struct values *values, struct td_pull_arguments *out)
 {
     uint64_t tp;
@@ -204,7 +205,7 @@ static bool read_urls(const char *list, struct td_pull_arguments *out)
     return true;
 }
 
-/* Returns whether the model is named as a dataset is in URLs, after it has told how datasets are got. */
+/* Returns whether the model is named like a dataset in URLs; if so, prints how to fetch datasets. */
 static bool is_dataset(const char *model)
 {
     static const char begin[] = "datasets/";
@@ -216,8 +217,8 @@ static bool is_dataset(const char *model)
     return true;
 }
 
-/* Checks what was given, and fills in what was not. */
-static bool check(const char *list, const struct values *values, struct td_pull_arguments *out)
+/* Checks the arguments, and sets the defaults of those that were not given. */
+static bool check_arguments(const char *list, const struct values *values, struct td_pull_arguments *out)
 {
     struct td_error err = TD_ERROR_INIT;
     if (list == NULL || out->model == NULL)
@@ -246,7 +247,7 @@ static bool check(const char *list, const struct values *values, struct td_pull_
     return read_numbers(values, out) && read_rank(values, out) && read_urls(list, out);
 }
 
-/* Complains about one argument too many, with the likely reason. Returns false. */
+/* Prints a message about one argument too many, with the likely reason. Returns false. */
 static bool too_many(const char *list, const char *argument)
 {
     if (list[0] != '\0' && list[strlen(list) - 1] == ',')
@@ -261,10 +262,10 @@ bool td_pull_arguments_read(int argc, char **argv, struct td_pull_arguments *out
     const char *list = NULL;
     memset(out, 0, sizeof *out);
     for (int i = 0; i < argc; i++) {
-        bool is_one;
-        if (!take_value(argc, argv, &i, out, &values, &is_one))
+        bool has_value;
+        if (!take_value(argc, argv, &i, out, &values, &has_value))
             return false;
-        if (is_one)
+        if (has_value)
             continue;
         if (strcmp(argv[i], "--json") == 0)
             out->json = true;
@@ -279,7 +280,7 @@ bool td_pull_arguments_read(int argc, char **argv, struct td_pull_arguments *out
         else
             return too_many(list, argv[i]);
     }
-    return check(list, &values, out);
+    return check_arguments(list, &values, out);
 }
 
 void td_pull_arguments_fini(struct td_pull_arguments *arguments)

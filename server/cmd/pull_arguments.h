@@ -32,7 +32,8 @@ struct td_pull_arguments {
     bool json, quiet;
 };
 
-/* Reads the arguments. Returns false after it has complained; the caller frees with td_pull_arguments_fini in any case.
+/* Reads the arguments. Returns false after printing a message; the caller frees with td_pull_arguments_fini in any
+ * case.
  */
 bool td_pull_arguments_read(int argc, char **argv, struct td_pull_arguments *out);
 

@@ -15,7 +15,7 @@ static int compare_path(const void *path, const void *file)
 }
 
 /* Returns the file of this path, or NULL. */
-static struct td_pull_file *find(struct td_pull_files list, const char *path)
+static struct td_pull_file *find_file(struct td_pull_files list, const char *path)
 {
     return list.count == 0 ? NULL : bsearch(path, list.files, list.count, sizeof *list.files, compare_path);
 }
@@ -47,7 +47,7 @@ bool td_pull_change_is_any(struct td_pull_files before, struct td_pull_files aft
     return false;
 }
 
-/* Returns whether the complete file is the one that is listed now, by its digest. */
+/* Returns whether the complete file is the listed one, by its digest. */
 static bool is_the_listed(const struct td_pull_file *done, const struct td_fetch_expected *listed)
 {
     if (listed->has_sha256)
@@ -56,7 +56,8 @@ static bool is_the_listed(const struct td_pull_file *done, const struct td_fetch
     return done->outcome.is_verified && is_equal(done->expected, listed);
 }
 
-/* Returns whether what is here of an unfinished file is gone on with, as td_fetch_journal_fits tells. */
+/* Returns whether the fetched part of an unfinished file is used for the new list, by the rule of
+ * td_fetch_journal_fits. */
 static bool is_resumed(const struct td_fetch_expected *before, const struct td_fetch_expected *after)
 {
     bool is_known_now = after->has_sha256 && !before->has_sha256 && after->size_bytes == before->size_bytes;
@@ -68,7 +69,7 @@ uint64_t td_pull_change_keep(struct td_pull_files before, struct td_pull_files a
     uint64_t kept_bytes = 0;
     for (size_t i = 0; i < after.count; i++) {
         struct td_pull_file *file = &after.files[i];
-        const struct td_pull_file *old = find(before, file->path);
+        const struct td_pull_file *old = find_file(before, file->path);
         if (old == NULL)
             continue;
         file->older_bytes = old->older_bytes;
@@ -95,7 +96,7 @@ static void remove_directories(const struct td_root *root, const char *path)
     }
 }
 
-/* Removes a file, and what an unfinished one has. */
+/* Removes a file, with its partial file and its journal. */
 static void remove_file(const struct td_root *root, const char *name)
 {
     struct td_fetch_target target;
@@ -111,7 +112,7 @@ void td_pull_change_remove(const struct td_root *root, struct td_pull_files befo
 {
     for (size_t i = 0; i < before.count; i++) {
         const struct td_pull_file *file = &before.files[i];
-        if (find(after, file->path) != NULL)
+        if (find_file(after, file->path) != NULL)
             continue;
         if (file->is_done || file->outcome.fetched_bytes + file->outcome.resumed_bytes > 0)
             remove_file(root, td_pull_file_name(file));

@@ -1,8 +1,9 @@
-/* Locks: whoever puts files into a staging directory holds a shared lock of the directory from the beginning to the
- * end. Whoever finds nobody there, since the exclusive lock can be had, removes what does not belong, and shares the
- * lock from then on. So no pull removes the files of another one that is at work, but for two cases. One that has
- * waited for lock_most_ns, as for a pull that removes hundreds of GB, goes on without a lock, and nobody sees it. And
- * the kernel gives up a lock before it takes the other kind: in that moment another pull may find itself alone. */
+/* Locks: a pull that writes files into a staging directory holds a shared lock of the directory from its start to its
+ * end. A pull that can take the exclusive lock is alone: it removes files that do not belong to it, and then changes to
+ * the shared lock. So no pull removes the files of another running pull, with two exceptions. A pull that has waited
+ * for lock_most_ns, such as for another one that removes hundreds of GB, continues without a lock, and other pulls do
+ * not see it. And the kernel releases a lock before it takes the other kind, so at that moment another pull may get the
+ * exclusive lock. */
 #include "server/cmd/pull_directory.h"
 
 #include "core/clock.h"
@@ -22,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* In the staging directory: what is pulled there. No file of a model has such a name. */
+/* The note in the staging directory that says what is pulled there. No file of a model has such a name. */
 #define NOTE_NAME ".tensord-pull-of"
 
 enum { NOTE_BYTES = 512 };
@@ -34,18 +35,18 @@ static const uint64_t lock_most_ns = 5 * TD_NS_PER_S;
 struct tidying {
     const struct td_root *root;
     size_t prefix_len; /* of the paths, up to the file's own */
-    dev_t device;      /* of the directories; what is mounted below is another one, and nobody's leftovers */
+    dev_t device;      /* of the directories; file systems mounted below have other devices, and are left alone */
     const struct td_pull_belonging *belonging;
 };
 
-/* Returns the length of the path before its last component: 0, or past a '/'. */
-static size_t above(const char *path)
+/* Returns the length of the path before its last component: 0, or up to and with a '/'. */
+static size_t directories_len(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash == NULL ? 0 : (size_t)(slash - path) + 1;
 }
 
-/* Makes the first `len` bytes of the path as a directory, with those above it. */
+/* Makes the directory that the first `len` bytes of the path name, and its parents. */
 static bool make_directories(const char *path, size_t len, struct td_error *err)
 {
     char *copy = strndup(path, len);
@@ -67,11 +68,12 @@ static bool make_directories(const char *path, size_t len, struct td_error *err)
     return ok;
 }
 
-/* Returns whether something has the final name, a link without a target too, or cannot be renamed to. */
+/* Returns whether the staging directory cannot be renamed to the final name, since a file, a directory or a link has
+ * the name, or it is no usable name. */
 static bool is_taken(const struct td_pull_directory *directory)
 {
     struct stat st;
-    const char *name = directory->final + above(directory->final);
+    const char *name = directory->final + directories_len(directory->final);
     return name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || lstat(directory->final, &st) == 0;
 }
 
@@ -92,25 +94,27 @@ static bool set_final(const char *path, struct td_pull_directory *out, struct td
     return out->final != NULL || td_error_no_memory(err);
 }
 
-/* Returns whether the staging directory, as the root has it open, is what has its name, and no symlink to it. */
+/* Returns whether the name of the staging directory still leads to the directory that the root has open, and not by a
+ * symlink. */
 static bool is_staging(const struct td_pull_directory *directory, struct stat *st)
 {
     return lstat(directory->staging, st) == 0 && S_ISDIR(st->st_mode) && st->st_dev == directory->root->device &&
            st->st_ino == directory->root->inode;
 }
 
-/* Refuses a staging directory that was there and that another user has made where everybody may, to change files in it
- * later: the rule of the kernel's fs.protected_regular. Where the directory above is not sticky, whoever may write into
- * it may rename what is in it, so the owner tells nothing. */
+/* Refuses a staging directory that another user made before in a directory where everybody may, since that user could
+ * change the files in it later. This is the rule of the kernel's fs.protected_regular. If the directory above is not
+ * sticky, every user with write access may rename its content, so the owner proves nothing. */
 static bool check_owner(const struct td_pull_directory *directory, bool is_new, struct td_error *err)
 {
     struct stat st;
     struct stat above_it;
-    size_t parent = above(directory->final);
+    size_t parent = directories_len(directory->final);
     char path[PATH_MAX];
     (void)snprintf(path, sizeof path, "%.*s", parent == 0 ? 1 : (int)parent, parent == 0 ? "." : directory->final);
     if (!is_staging(directory, &st))
-        return td_error_set(err, TD_IO, "\"%s\" has been renamed or replaced meanwhile; try again", directory->staging);
+        return td_error_set(err, TD_IO, "\"%s\" was renamed or replaced by another program; try again",
+                            directory->staging);
     if (is_new)
         return true;
     if (stat(path, &above_it) != 0)
@@ -132,7 +136,7 @@ static mode_t new_mode(void)
     return 0777 & ~mask;
 }
 
-/* Returns the mode of the staging directory: who may not write there may not look into it either, nor lock it. */
+/* Returns the mode of the staging directory: users who may not write there may not read or lock it either. */
 static mode_t staging_mode(mode_t mode)
 {
     mode_t group = (mode & S_IWGRP) != 0 ? mode & S_IRWXG : 0;
@@ -143,7 +147,7 @@ static mode_t staging_mode(mode_t mode)
 /* Makes and opens the staging directory. */
 static bool open_staging(struct td_pull_directory *out, struct td_error *err)
 {
-    size_t parent = above(out->final);
+    size_t parent = directories_len(out->final);
     struct stat st;
     if (asprintf(&out->staging, "%.*s.%s" TD_FETCH_STAGING_END, (int)parent, out->final, out->final + parent) < 0) {
         out->staging = NULL;
@@ -162,8 +166,8 @@ static bool open_staging(struct td_pull_directory *out, struct td_error *err)
     return td_root_create(out->staging, &out->root, err) && check_owner(out, is_new, err);
 }
 
-/* Locks, or waits for lock_most_ns and goes on without, as on file systems without locks: every user who may read a
- * file can lock it, and must hold up nobody. */
+/* Locks the file, but waits for at most lock_most_ns and then continues without the lock, as on file systems without
+ * locks. Every user who may read a file can lock it, and must not be able to stop pulls. */
 static void lock_soon(int fd, int how)
 {
     const struct timespec pause = {.tv_nsec = (long)lock_poll_ns};
@@ -172,7 +176,7 @@ static void lock_soon(int fd, int how)
         (void)nanosleep(&pause, NULL);
 }
 
-/* Sets *holds to whether the staging directory has anything but the note. */
+/* Sets *holds to whether the staging directory has any file but the note. */
 static bool look_for_files(const struct td_pull_directory *directory, bool *holds, struct td_error *err)
 {
     int fd = openat(directory->root->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -192,9 +196,10 @@ static bool look_for_files(const struct td_pull_directory *directory, bool *hold
     return true;
 }
 
-/* Notes the content in the staging directory, or compares it with the note that is there. Of pulls that begin at the
- * same time the lock lets one write. Refuses files without a note: a user may have put them there, and to go on with a
- * note would remove them. Whether there are files is looked at before the note, since other pulls write it first. */
+/* Writes the note with the content into the staging directory, or compares the content with an existing note. When
+ * several pulls begin at the same time, the lock lets one of them write it. Refuses a directory with files but without
+ * a note: a user may have put the files there, and the pull would remove them. Looks for files before it reads the
+ * note, since other pulls write the note before their first file. */
 static bool check_content(struct td_pull_directory *directory, const char *content, struct td_error *err)
 {
     char noted[NOTE_BYTES] = "";
@@ -222,11 +227,11 @@ static bool check_content(struct td_pull_directory *directory, const char *conte
                         noted);
 }
 
-/* Copies the path of a file; the one of an unfinished file, or of its journal, becomes that of the file. */
+/* Copies the path of a file. The path of a partial file, or of a journal, becomes the path of its file. */
 static void copy_path(const char *path, char out[PATH_MAX])
 {
     static const char *const ends[] = {TD_FETCH_PART_END, TD_FETCH_JOURNAL_END};
-    size_t name = above(path);
+    size_t name = directories_len(path);
     size_t len = strlen(path);
     (void)snprintf(out, PATH_MAX, "%s", path);
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
@@ -236,13 +241,13 @@ static void copy_path(const char *path, char out[PATH_MAX])
     }
 }
 
-/* Removes an item that does not belong to the pull, also a directory that is empty. */
+/* Removes a file that does not belong to the pull, or an empty directory. */
 static bool tidy_item(void *context, const FTSENT *item)
 {
     const struct tidying *tidying = context;
     char path[PATH_MAX];
     bool is_directory = item->fts_info == FTS_D || item->fts_info == FTS_DP;
-    const FTSENT *at = is_directory ? item : item->fts_parent; /* files of an overlay may tell devices of their own */
+    const FTSENT *at = is_directory ? item : item->fts_parent; /* files of an overlay may have other device numbers */
     if (item->fts_info == FTS_D || at->fts_statp->st_dev != tidying->device)
         return true;
     if (is_directory) {
@@ -256,11 +261,11 @@ static bool tidy_item(void *context, const FTSENT *item)
            td_root_remove(tidying->root, own, 0) || errno == ENOENT;
 }
 
-/* Removes what an earlier pull has left and does not belong to this one, by the descriptor, which no rename leads
- * elsewhere. Should somebody put a symlink in the place of a directory meanwhile, the walk may look elsewhere, but
- * nothing is removed there. */
-static bool tidy(const struct td_pull_directory *directory, const struct td_pull_belonging *belonging,
-                 struct td_error *err)
+/* Removes files of an earlier pull that do not belong to this one. It works by the descriptor, so a rename does not
+ * lead it elsewhere. If another user replaces a directory by a symlink during the walk, the walk may read another
+ * directory, but removes nothing there. */
+static bool remove_leftovers(const struct td_pull_directory *directory, const struct td_pull_belonging *belonging,
+                             struct td_error *err)
 {
     char path[64];
     int len = snprintf(path, sizeof path, "/proc/self/fd/%d/.", directory->lock);
@@ -269,21 +274,22 @@ static bool tidy(const struct td_pull_directory *directory, const struct td_pull
                               .device = directory->root->device,
                               .belonging = belonging};
     return td_disk_tree_visit(path, tidy_item, &tidying) ||
-           td_error_sys(err, TD_IO, errno, "cannot remove what an earlier pull has left in \"%s\"; remove it",
+           td_error_sys(err, TD_IO, errno, "cannot remove the files of an earlier pull in \"%s\"; remove it",
                         directory->staging);
 }
 
-/* Returns whether nobody else has a lock of the staging directory, which then is locked for this pull alone. A lock
- * that a network file system or FUSE gives, on Linux without an error, may be this machine's alone: it tells nothing.
- */
+/* Takes the exclusive lock of the staging directory, and returns whether it could. Returns false on network file
+ * systems and FUSE: a lock there may be known to this machine alone, so it does not prove that no other pull is
+ * running. */
 static bool lock_alone(const struct td_pull_directory *directory)
 {
     return td_sees_every_writer(directory->lock) && flock(directory->lock, LOCK_EX | LOCK_NB) == 0;
 }
 
-/* Enters the staging directory: locks it, checks what is pulled there, and tidies it when nobody else is there. */
-static bool enter(struct td_pull_directory *out, const char *content, const struct td_pull_belonging *belonging,
-                  struct td_error *err)
+/* Locks the staging directory, checks the note, and removes files that do not belong when no other pull has the
+ * lock. */
+static bool enter_staging(struct td_pull_directory *out, const char *content, const struct td_pull_belonging *belonging,
+                          struct td_error *err)
 {
     struct stat st;
     out->lock = openat(out->root->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -291,9 +297,9 @@ static bool enter(struct td_pull_directory *out, const char *content, const stru
         return td_error_sys(err, TD_IO, errno, "cannot open \"%s\"", out->staging);
     bool is_alone = lock_alone(out);
     bool ok = check_content(out, content, err);
-    /* what had no note was empty; what is not the staging directory any more has just got the final name */
+    /* a directory without a note was empty; one that lost its staging name has just been published */
     if (ok && is_alone && !out->has_noted && is_staging(out, &st))
-        ok = tidy(out, belonging, err);
+        ok = remove_leftovers(out, belonging, err);
     lock_soon(out->lock, LOCK_SH);
     return ok;
 }
@@ -305,8 +311,8 @@ static void close_lock(struct td_pull_directory *directory)
     directory->lock = -1;
 }
 
-/* Removes the note of a staging directory that another pull has just renamed, or that has it from this pull alone: the
- * note of what another pull has left there, or is at work with, stays. */
+/* Removes the note if another pull has just published the directory, or if this pull wrote the note and no other pull
+ * has the lock. Otherwise the note belongs to another pull and stays. */
 static void remove_note(const struct td_pull_directory *directory)
 {
     struct stat st;
@@ -315,7 +321,7 @@ static void remove_note(const struct td_pull_directory *directory)
         (void)unlinkat(directory->root->fd, NOTE_NAME, 0);
 }
 
-/* Lets go of the staging directory, which another pull has just renamed, or which is removed if it is empty. */
+/* Closes the staging directory, and removes it if it still has its name and is empty. */
 static void leave_staging(struct td_pull_directory *out)
 {
     if (out->root != NULL)
@@ -343,8 +349,8 @@ bool td_pull_directory_open(const char *path, const char *content, const struct 
     if (!set_final(path, out, err))
         return false;
     if (!is_taken(out)) {
-        /* another pull may have renamed the staging directory in between: then the final one is there */
-        bool ok = open_staging(out, err) && enter(out, content, belonging, err);
+        /* another pull may have published the staging directory in between; then the final one exists */
+        bool ok = open_staging(out, err) && enter_staging(out, content, belonging, err);
         if (!is_taken(out))
             return ok && check_writable(out, err);
         if (out->staging == NULL)

@@ -1,4 +1,4 @@
-/* Where the files of a pull go, so that a directory that did not exist appears complete, by one rename: a server that
+/* The directory that the files of a pull go to. A new directory appears complete, by one rename, so that a server that
  * serves the directory above never sees half a model. */
 #ifndef TD_SERVER_CMD_PULL_DIRECTORY_H
 #define TD_SERVER_CMD_PULL_DIRECTORY_H
@@ -11,12 +11,13 @@
 
 /* All are owned. */
 struct td_pull_directory {
-    char *final;          /* the directory that was asked for, without slashes at its end */
-    char *staging;        /* ".NAME.tensord-pull" beside it, where the files are until all are there; NULL: in final */
-    struct td_root *root; /* the one of the two that files go to */
+    char *final;   /* the directory that was asked for, without slashes at its end */
+    char *staging; /* ".NAME.tensord-pull" beside it, which has the files until all are complete; NULL: they go to final
+                    */
+    struct td_root *root; /* staging or final, where files go */
     int lock;             /* the staging directory, locked while files are put there; -1: none */
-    bool has_noted;       /* this pull has written there what is pulled */
-    mode_t mode;          /* of the final directory; the staging one has less */
+    bool has_noted;       /* this pull has written the note */
+    mode_t mode;          /* of the final directory; the staging one has fewer bits */
 };
 
 /* Returns whether a file belongs to what is pulled. `path` is below the directory. */
@@ -25,25 +26,25 @@ struct td_pull_belonging {
     void *context;
 };
 
-/* Opens the directory for files, and makes what is missing: a directory that is there is used as it is; for one that is
- * not there the staging directory is used, which an earlier pull may have left. `content` says what is pulled, such as
- * "org/m at main", and is noted there, so that files of two contents never come together. From what an earlier pull has
- * left, files and parts of files that do not belong to this one are removed, unless another pull is at work there: it
- * may have listed other files, and removed them after all if it began alone. Network file systems and FUSE do not tell
- * of other machines, so nothing is removed there. Zeroes *out first; the caller closes it in any case.
- * Errors: TD_FAILED_PRECONDITION when an unfinished pull of another content is there, or files without such a note;
- * TD_PERMISSION_DENIED when the staging directory is another user's, in a directory where everybody may make one;
- * TD_IO, with the directory, when it cannot be made, written into or tidied; as td_root_create; TD_RESOURCE_EXHAUSTED.
- */
+/* Opens the directory for files, and makes missing directories. An existing directory is used as it is. For a new one
+ * the staging directory is used, which may remain from an earlier pull. `content` says what is pulled, such as "org/m
+ * at main", and is written to a note there, so that the directory never has files of two contents. Removes files and
+ * partial files of an earlier pull that do not belong to this one, unless another pull is running there: it may have
+ * listed other files. (If that pull began alone, it has removed them itself.) Network file systems and FUSE do not show
+ * the locks of other machines, so nothing is removed there. Zeroes *out first; the caller closes it in any case.
+ * Errors: TD_FAILED_PRECONDITION when the staging directory has an unfinished pull of another content, or files but no
+ * note; TD_PERMISSION_DENIED when the staging directory is another user's, in a directory where everybody may make one;
+ * TD_IO, with the directory, when it cannot be made, written into or tidied; as td_root_create;
+ * TD_RESOURCE_EXHAUSTED. */
 bool td_pull_directory_open(const char *path, const char *content, const struct td_pull_belonging *belonging,
                             struct td_pull_directory *out, struct td_error *err);
 
-/* Gives the staging directory its final name; does nothing without one, or when another pull of the same directory has
- * done so. Errors, TD_IO: the name was taken meanwhile. */
+/* Renames the staging directory to its final name. Does nothing without a staging directory, or when another pull has
+ * renamed it already. Errors: TD_IO when the name has been taken since. */
 bool td_pull_directory_publish(const struct td_pull_directory *directory, struct td_error *err);
 
-/* Returns whether files may be removed from the directory: it is the staging directory, no other pull is at work there,
- * and none has published it. Then no other pull enters it until td_pull_directory_share, which the caller calls. */
+/* Returns whether files may be removed from the directory: it is the staging directory, no other pull is running there,
+ * and none has published it. If so, no other pull enters it until the caller calls td_pull_directory_share. */
 bool td_pull_directory_claim(const struct td_pull_directory *directory);
 void td_pull_directory_share(const struct td_pull_directory *directory);
 

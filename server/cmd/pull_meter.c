@@ -9,8 +9,8 @@
 
 enum { BAR_COLUMNS = 20, STEP_NS = 200 * 1000 * 1000 };
 
-/* Keeps a point, unless one was kept just now. */
-static void keep(struct td_pull_meter *meter, uint64_t now_ns, uint64_t bytes)
+/* Adds a point, unless the last one is less than STEP_NS old. */
+static void add_point(struct td_pull_meter *meter, uint64_t now_ns, uint64_t bytes)
 {
     size_t last = (meter->next + TD_PULL_METER_POINTS - 1) % TD_PULL_METER_POINTS;
     if (meter->count > 0 && now_ns - meter->points[last].ns < STEP_NS)
@@ -30,7 +30,7 @@ static double rate_of(const struct td_pull_meter *meter, uint64_t now_ns, uint64
     return (double)(bytes - meter->points[oldest].bytes) * 1e9 / (double)(now_ns - meter->points[oldest].ns);
 }
 
-/* Returns for how long bytes have been waited for, and none came, in ns. */
+/* Returns for how many ns the pull has waited without receiving a byte. */
 static uint64_t silence_of(struct td_pull_meter *meter, uint64_t now_ns, uint64_t bytes, bool is_waiting)
 {
     if (meter->count == 0 || bytes != meter->latest_bytes || !is_waiting) {
@@ -80,7 +80,7 @@ void td_pull_meter_write(struct td_pull_meter *meter, uint64_t now_ns, uint64_t 
     bool is_known = meter->count > 0;
     bool was_still = meter->is_still;
     uint64_t silence_ns = silence_of(meter, now_ns, bytes, is_waiting);
-    keep(meter, now_ns, bytes);
+    add_point(meter, now_ns, bytes);
     meter->is_still = silence_ns >= TD_PULL_METER_STILL_S * TD_NS_PER_S;
     if (meter->is_log && meter->is_still && was_still) {
         text[0] = '\0';

@@ -1,5 +1,5 @@
-/* The progress of a transfer as a line for people: a bar, the bytes, the rate of the last seconds, and the time left;
- * and that no bytes come, and for how long. Pure; one thread. */
+/* Writes the progress of a transfer as a line for people: a bar, the bytes, the rate of the last seconds, and the time
+ * left; or for how long no bytes have come. Pure; one thread. */
 #ifndef TD_SERVER_CMD_PULL_METER_H
 #define TD_SERVER_CMD_PULL_METER_H
 
@@ -9,17 +9,17 @@
 
 enum {
     TD_PULL_METER_POINTS = 32,
-    TD_PULL_METER_STILL_S = 3, /* silence that is told */
+    TD_PULL_METER_STILL_S = 3, /* shortest silence that the line shows */
 };
 
 /* Zeroed at the start, but for is_log. */
 struct td_pull_meter {
-    bool is_log;                      /* lines stay, so a standstill is told once */
-    bool is_still;                    /* no bytes came lately */
+    bool is_log;                      /* lines stay, so a standstill is shown once */
+    bool is_still;                    /* no bytes have come for TD_PULL_METER_STILL_S */
     uint64_t latest_bytes, latest_ns; /* when bytes came last, or were not waited for */
     struct {
         uint64_t ns, bytes;
-    } points[TD_PULL_METER_POINTS]; /* a ring of what was seen lately, 0.2 s apart or more */
+    } points[TD_PULL_METER_POINTS]; /* a ring of the latest points, at least 0.2 s apart */
     size_t count, next;
 };
 

@@ -9,8 +9,8 @@
 
 /* Writes a warning to `text` if the directory of the pull, without its subdirectories, has checkpoint files that do not
  * belong to the pull, since a program may load both models; also if the pull replaces files of another size. `files`
- * are the files of the pull, and `what` names them in the warning. Writes an empty text if there is nothing to warn of,
- * and for a pull with a staging directory. */
+ * are the files of the pull, and `what` names them in the warning. Writes an empty text if there is nothing to warn
+ * about, and for a pull with a staging directory. */
 void td_pull_others_describe(const struct td_pull_directory *directory, const struct td_pull_belonging *belonging,
                              struct td_pull_files files, const char *what, char *text, size_t capacity);
 

@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
-/* Returns whether argv[*i] is the option `name` ("--tokens"). *value then receives the text after '=' or the next
- * argument, to which *i moves, or NULL when there is none. Borrowed from argv. */
+/* Returns whether argv[*i] is the option `name` ("--tokens"). If so, sets *value to the text after '=' or to the next
+ * argument, to which *i moves, or to NULL when no argument follows. Borrowed from argv. */
 bool td_take_option(int argc, char **argv, int *i, const char *name, const char **value);
 
 #endif

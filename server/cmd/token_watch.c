@@ -18,8 +18,8 @@ bool td_token_watch_init(struct td_token_watch *watch, const char *path, struct 
     return td_token_file_read(path, &watch->first, err);
 }
 
-/* Gives the api the tokens, of which it takes over the reference, and shows their number in the metrics. */
-static void give(struct td_api *api, struct td_token_set *tokens)
+/* Passes the tokens and their reference to the API, and sets their number in the metrics. */
+static void pass_tokens(struct td_api *api, struct td_token_set *tokens)
 {
     atomic_store(&api->metrics.tokens, td_token_set_count(tokens));
     atomic_store(&api->metrics.tokens_failed, false);
@@ -36,9 +36,9 @@ static size_t count_expired(const struct td_token_set *tokens)
     return expired;
 }
 
-/* Logs how many tokens there are, and warns when none is good. before, after: what stands around the file's path. */
-static void tell(const struct td_token_watch *watch, const char *before, const char *after,
-                 const struct td_token_set *tokens)
+/* Logs how many tokens there are, and warns when none is valid. before, after: the text around the file's path. */
+static void log_tokens(const struct td_token_watch *watch, const char *before, const char *after,
+                       const struct td_token_set *tokens)
 {
     size_t count = td_token_set_count(tokens);
     size_t expired = count_expired(tokens);
@@ -54,8 +54,8 @@ static void tell(const struct td_token_watch *watch, const char *before, const c
 void td_token_watch_begin(struct td_token_watch *watch, struct td_api *api)
 {
     if (watch->first != NULL) {
-        tell(watch, "requests need a token, those of", "", watch->first);
-        give(api, watch->first);
+        log_tokens(watch, "requests need a token, those of", "", watch->first);
+        pass_tokens(api, watch->first);
     }
     watch->first = NULL;
 }
@@ -84,8 +84,8 @@ void td_token_watch_look(struct td_token_watch *watch, struct td_api *api, bool 
         return;
     }
     watch->is_waiting = false;
-    tell(watch, "read the tokens file", " again", tokens);
-    give(api, tokens);
+    log_tokens(watch, "read the tokens file", " again", tokens);
+    pass_tokens(api, tokens);
 }
 
 void td_token_watch_fini(struct td_token_watch *watch)

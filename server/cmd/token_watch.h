@@ -10,21 +10,21 @@
 struct td_token_watch {
     const char *path; /* borrowed; empty: the server has no tokens */
     struct td_file_change change;
-    bool is_waiting;            /* the file could not be read, and is tried until it can; the log has told of that */
-    struct td_token_set *first; /* what was read at the start, until td_token_watch_begin gives it away */
+    bool is_waiting;            /* the file could not be read, which was logged; reading is retried until it succeeds */
+    struct td_token_set *first; /* the tokens read at the start, until td_token_watch_begin passes them on */
 };
 
-/* Reads the file. An empty path is allowed: nothing is read then, ever. Errors as td_token_file_read. */
+/* Reads the file. An empty path is allowed: then no file is ever read. Errors as td_token_file_read. */
 bool td_token_watch_init(struct td_token_watch *watch, const char *path, struct td_error *err);
 
-/* Gives the tokens that were read to the api. Call once. */
+/* Passes the tokens that were read to the API. Call once. */
 void td_token_watch_begin(struct td_token_watch *watch, struct td_api *api);
 
-/* Reads the file again if it has changed (server/host/file_change.h), or in any case with `always`.
- * Gives the api the new tokens, or logs why the former ones stay. */
+/* Reads the file again if it has changed (server/host/file_change.h), or in any case with `always`. Passes the new
+ * tokens to the API, or logs why the old ones stay. */
 void td_token_watch_look(struct td_token_watch *watch, struct td_api *api, bool always);
 
-/* Frees what td_token_watch_begin has not given away. Allowed for zeros. */
+/* Frees the tokens that td_token_watch_begin has not passed on. Allowed for zeros. */
 void td_token_watch_fini(struct td_token_watch *watch);
 
 #endif

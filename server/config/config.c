@@ -1,7 +1,7 @@
-/* The options are known to server/config/config_options alone. The parser applies defaults, then the file, then the
- * environment, then the arguments; it does so twice if there is a file, since environment and arguments name it. The
- * second part judges environment variables: a mistyped TENSORD_ variable has no effect, which nobody would notice,
- * while Kubernetes sets variables of that prefix for a service called tensord. */
+/* Only server/config/config_options knows the options. The parser applies defaults, then the file, then the
+ * environment, then the arguments. With a file it does so twice, since environment and arguments name the file. The
+ * second part of this source judges environment variables: a mistyped TENSORD_ variable has no effect, which users
+ * would not notice, while Kubernetes sets variables with that prefix for a service called tensord. */
 #include "server/config/config.h"
 
 #include "server/config/config_file.h"
@@ -120,7 +120,7 @@ static bool apply_directory(struct td_config *config, const char *argument, stru
     return td_option_set(config, option, TD_CONFIG_ARGUMENT, "DIR", argument, err);
 }
 
-/* Reads what follows --print-config: NULL, or the text behind "=". */
+/* Reads the value of --print-config: NULL, or the text after "=". */
 static bool apply_print(struct td_config *config, const char *form, struct td_error *err)
 {
     config->print = form == NULL ? TD_CONFIG_PRINT_JSON : TD_CONFIG_PRINT_SOURCES;
@@ -128,7 +128,8 @@ static bool apply_print(struct td_config *config, const char *form, struct td_er
            td_error_set(err, TD_INVALID_ARGUMENT, "--%s takes =sources or nothing, not \"%.200s\"", print_option, form);
 }
 
-/* Returns whether an argument behind a switch is meant for it, be it right or not: nobody calls a directory so. */
+/* Returns whether an argument after a switch is meant as its value, valid or not, since no directory has such a
+ * name. */
 static bool is_for_switch(const char *argument)
 {
     static const char *const words[] = {"on", "off", "yes", "no", "true", "false", "1", "0"};
@@ -139,7 +140,7 @@ static bool is_for_switch(const char *argument)
 }
 
 /* Returns whether the option is a switch, off by default, that stands alone, which means "on": no word for a switch
- * follows. next: the argument behind it, or NULL. */
+ * follows. next: the argument after it, or NULL. */
 static bool is_bare_switch(const struct td_option *option, const char *next)
 {
     return option->kind == TD_OPTION_SWITCH && strcmp(option->fallback, "off") == 0 &&
@@ -189,13 +190,13 @@ static bool apply_arguments(struct td_config *config, int argc, char **argv, str
 }
 
 /* Applies everything in the order of precedence. file: the configuration file, or empty. */
-static bool apply(struct td_config *config, const char *file, int argc, char **argv, struct td_error *err)
+static bool apply_all(struct td_config *config, const char *file, int argc, char **argv, struct td_error *err)
 {
     return apply_defaults(config, err) && (file[0] == '\0' || td_config_file_read(config, file, err)) &&
            apply_environment(config, err) && apply_arguments(config, argc, argv, err);
 }
 
-/* Checks the options of TLS, of which some need others. */
+/* Checks the options of TLS, since some of them need others. */
 static bool check_tls(const struct td_config *config, struct td_error *err)
 {
     bool has_cert = config->tls_cert[0] != '\0';
@@ -211,7 +212,7 @@ static bool check_tls(const struct td_config *config, struct td_error *err)
     return true;
 }
 
-/* Refuses words such as "none" and "stdout", which nobody means as the name of a file. */
+/* Refuses words such as "none" and "stdout", which are not meant as the name of a file. */
 static bool check_access_log(const struct td_config *config, struct td_error *err)
 {
     static const struct {
@@ -230,7 +231,7 @@ static bool check_access_log(const struct td_config *config, struct td_error *er
     return true;
 }
 
-/* Checks the schemes of --upstream, and that nothing is given that has no effect without it. */
+/* Checks the schemes of --upstream, and refuses options that have no effect without it. */
 static bool check_upstream(const struct td_config *config, struct td_error *err)
 {
     struct td_text rest = td_text_of(config->upstream);
@@ -258,9 +259,9 @@ bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_
 {
     memset(config, 0, sizeof *config);
     td_arena_init(&config->strings, 0); /* the length of the file bounds it */
-    bool ok = apply(config, "", argc, argv, err);
+    bool ok = apply_all(config, "", argc, argv, err);
     if (ok && config->file[0] != '\0')
-        ok = apply(config, config->file, argc, argv, err);
+        ok = apply_all(config, config->file, argc, argv, err);
     if (ok && config->directory[0] == '\0')
         ok = td_error_set(err, TD_INVALID_ARGUMENT,
                           "no directory is given; usage: tensord serve DIR, or --config FILE with the key "

@@ -13,8 +13,8 @@
 /* Fills *config from the defaults, the configuration file (--config, TENSORD_CONFIG), the environment and the arguments
  * after `serve`. Strings are borrowed from argv and the environment; those of the file live until td_config_fini, which
  * the caller calls after success alone. Errors: TD_INVALID_ARGUMENT for an unknown option, a missing value, a value
- * that an option does not take, no directory or more than one; the message gives what is right. As td_config_file_read.
- * The environment must not change meanwhile. */
+ * that an option does not take, no directory or more than one; the message says what is valid. As td_config_file_read.
+ * The environment must not change during the call. */
 bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_error *err);
 
 /* Frees the strings of the configuration file. */
@@ -33,11 +33,10 @@ enum { TD_VARIABLE_BYTES = 64 };
 void td_config_variable(const char *option, char out[TD_VARIABLE_BYTES]);
 
 /* Returns the value of an option's environment variable, or NULL when the variable is missing or empty. `option` is the
- * name without dashes: "state-dir" for TENSORD_STATE_DIR. The environment must not change meanwhile. */
+ * name without dashes: "state-dir" for TENSORD_STATE_DIR. The environment must not change during the call. */
 const char *td_config_environment(const char *option);
 
-/* Returns whether the argument is an option of serve, with or without a value behind "=": "--listen", "--listen=:80".
- */
+/* Returns whether the argument is an option of serve, with or without a value after "=": "--listen", "--listen=:80". */
 bool td_config_has_option(const char *argument);
 
 /* Returns whether the argument is an option of other servers for an address or a port: "-p", "--port=80". */

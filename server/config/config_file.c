@@ -1,5 +1,5 @@
-/* The file is read whole, then token by token with core/json, so that each fault has its place. The first fault in the
- * order of the text is the one that is reported. */
+/* The file is read whole, then token by token with core/json, so that each fault has a line and a column. The first
+ * fault in the text is reported. */
 #include "server/config/config_file.h"
 
 #include "core/json/json.h"
@@ -15,7 +15,7 @@ enum { PATH_SHOWN = 160, VALUE_SHOWN = 64 };
 /* ---- places -------------------------------------------------------------------------------------------- */
 
 /* Reports a fault of the reader as one of the file. Returns false. */
-static bool report(const char *path, struct td_text text, const struct td_error *fault, struct td_error *err)
+static bool report_fault(const char *path, struct td_text text, const struct td_error *fault, struct td_error *err)
 {
     size_t line;
     size_t column;
@@ -47,8 +47,8 @@ static bool unknown_key(struct td_json *json)
                         TD_SHOW(key, VALUE_SHOWN));
 }
 
-/* Returns the option that the latest key names. Refuses a key that is unknown or stands in the file already: places[i]
- * is where the key of the option i stands, plus 1, or 0. */
+/* Returns the option that the latest key names. Refuses a key that is unknown or was given before. places[i] is the
+ * position of the key of option i, plus 1; 0: not given. */
 static const struct td_option *find_key(struct td_json *json, size_t places[TD_OPTIONS_MAX])
 {
     const struct td_option *option;
@@ -165,7 +165,7 @@ bool td_config_file_read(struct td_config *config, const char *path, struct td_e
     if (ok) {
         ok = read_settings(config, td_buffer_text(&content), &fault);
         if (!ok)
-            (void)report(path, td_buffer_text(&content), &fault, err);
+            (void)report_fault(path, td_buffer_text(&content), &fault, err);
     }
     td_buffer_fini(&content);
     return ok;

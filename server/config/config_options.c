@@ -309,7 +309,7 @@ bool td_option_set(struct td_config *config, const struct td_option *option, enu
     return false;
 }
 
-/* Appends seconds with as many digits behind the point as they need. */
+/* Appends seconds with as many digits after the point as they need. */
 static void write_seconds(uint64_t ns, struct td_buffer *out)
 {
     char fraction[16];

@@ -14,8 +14,8 @@ static bool judge_tokens(const struct td_exposure *exposure, struct td_error *er
                             "new NAME --tokens FILE and give --tokens FILE, or listen on 127.0.0.1",
                             exposure->url);
     td_log(TD_LOG_WARN,
-           "others reach %s without a token: whoever can connect can read every model; make a token with tensord token "
-           "new NAME --tokens FILE and give --tokens FILE, or listen on 127.0.0.1",
+           "others reach %s without a token: every client that can connect can read every model; make a token with "
+           "tensord token new NAME --tokens FILE and give --tokens FILE, or listen on 127.0.0.1",
            exposure->url);
     return true;
 }
@@ -31,8 +31,8 @@ static bool judge_tls(const struct td_exposure *exposure, struct td_error *err)
                             exposure->url);
     td_log(
         TD_LOG_WARN,
-        "others reach %s without TLS: whoever is on the way can read %s and change what is sent; give --tls-cert and "
-        "--tls-key, or listen on 127.0.0.1",
+        "others reach %s without TLS: others on the network path can read %s and change what is sent; give --tls-cert "
+        "and --tls-key, or listen on 127.0.0.1",
         exposure->url, exposure->has_tokens ? "tokens and models" : "models");
     return true;
 }

@@ -15,12 +15,12 @@
 #include <unistd.h>
 
 /* Returns the variable's value, or NULL. */
-static const char *variable(const char *name)
+static const char *variable_value(const char *name)
 {
     return getenv(name); // NOLINT(concurrency-mt-unsafe): before any thread starts
 }
 
-/* Sets the address of the socket. Returns false for a name that is not one of a UNIX socket, or too long. */
+/* Sets the address of the socket. Returns false for a name that is too long or not that of a UNIX socket. */
 static bool read_address(struct td_notify *notify, const char *name)
 {
     size_t len = strlen(name);
@@ -35,11 +35,11 @@ static bool read_address(struct td_notify *notify, const char *name)
     return true;
 }
 
-/* Returns the watchdog's time in ns; 0: there is none, or it watches another process. */
+/* Returns the watchdog's time in ns; 0 if no watchdog is set, or it watches another process. */
 static uint64_t read_watchdog(void)
 {
-    const char *usec = variable("WATCHDOG_USEC");
-    const char *pid = variable("WATCHDOG_PID");
+    const char *usec = variable_value("WATCHDOG_USEC");
+    const char *pid = variable_value("WATCHDOG_PID");
     uint64_t time_us, watched;
     if (usec == NULL || !td_number_read(td_text_of(usec), UINT64_MAX / 1000, &time_us))
         return 0;
@@ -51,7 +51,7 @@ static uint64_t read_watchdog(void)
 void td_notify_init(struct td_notify *notify)
 {
     static const char *const names[] = {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"};
-    const char *name = variable(names[0]);
+    const char *name = variable_value(names[0]);
     memset(notify, 0, sizeof *notify);
     notify->fd = -1;
     notify->watchdog_ns = read_watchdog();
@@ -60,7 +60,7 @@ void td_notify_init(struct td_notify *notify)
             notify->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
         if (notify->fd < 0)
             td_log(TD_LOG_WARN,
-                   "systemd is not told anything: NOTIFY_SOCKET=\"%s\" names no UNIX socket that can be used", name);
+                   "nothing is sent to systemd: NOTIFY_SOCKET=\"%s\" names no UNIX socket that can be used", name);
     }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         (void)unsetenv(names[i]); // NOLINT(concurrency-mt-unsafe): before any thread starts

@@ -1,4 +1,4 @@
-/* Text for a person at a terminal: printing that is safe with text from outside, names, columns and sizes. */
+/* Prints text for a person at a terminal, so that untrusted text is safe, and formats names, columns and sizes. */
 #ifndef TD_SERVER_HOST_TERMINAL_H
 #define TD_SERVER_HOST_TERMINAL_H
 
@@ -19,8 +19,8 @@ void td_terminal_complain(const char *format, ...) __attribute__((format(printf,
 /* Writes text of several lines in the same way; line feeds stay. */
 void td_terminal_text(FILE *out, const char *text);
 
-/* Returns the text escaped for a terminal, or "?" when out of memory. The result lies in `memory`, which the caller
- * owns, until that is used again. */
+/* Returns the text escaped for a terminal, or "?" when out of memory. The result is in `memory`, which the caller owns,
+ * and is valid until `memory` is used again. */
 const char *td_terminal_name(const char *text, struct td_buffer *memory);
 
 /* Returns the number of characters of UTF-8 text: its columns on a terminal, unless it has wide characters. */

@@ -1,5 +1,5 @@
-/* Lines of the access log, in the forms that docs/run.md describes. A line is made for every request, so what
- * lines of one connection have in common is kept with the connection, and nothing goes through printf.
+/* Lines of the access log, in the forms that docs/run.md describes. A line is written for every request, so each
+ * connection keeps the parts that its lines have in common, and no text goes through printf.
  *
  * Threads: one at a time for each connection. */
 #ifndef TD_SERVER_LOG_ACCESS_LINE_H
@@ -39,11 +39,11 @@ struct td_access_event {
     const struct td_text *range; /* the field's value, any bytes; NULL: the request has no such field */
     const struct td_text *agent;
     const char *token;                    /* the name of the token that asked; empty: none */
-    const char *request_id;               /* printable; empty: there is none */
-    const struct td_trace_context *trace; /* NULL: there is none */
+    const char *request_id;               /* printable; empty: the request has no id */
+    const struct td_trace_context *trace; /* NULL: the request has no context */
 };
 
-/* Prepares for lines about a client with this address, in which an IPv4 address is IPv4-mapped. */
+/* Prepares for lines about a client with this address; an IPv4 address is IPv4-mapped. */
 void td_access_lines_init(struct td_access_lines *lines, const struct in6_addr *client, enum td_log_form form);
 
 /* Frees the memory. The lines may also be all zero bytes. */

@@ -14,8 +14,8 @@
 
 enum { QUEUE_BYTES = 1024 * 1024, PIPE_PIECE_BYTES = 4096 };
 
-/* The writer collects lines for COLLECT_NS, or until BATCH_BYTES are queued: woken for nearly every line, it cost a
- * seventh of the rate of small answers (docs/performance.md). A batch stays in a processor's cache. */
+/* The writer collects lines for COLLECT_NS, or until BATCH_BYTES are queued. When it was woken for nearly every line,
+ * it cost a seventh of the rate of small answers (docs/performance.md). A batch stays in a processor's cache. */
 enum { BATCH_BYTES = 64 * 1024 };
 #define COLLECT_NS UINT64_C(25000000)
 
@@ -38,7 +38,7 @@ static bool past_end(const struct td_access_log *log)
     return atomic_load(&log->stop) && td_clock_ns() > atomic_load(&log->stop_ns) + UINT64_C(1000000000);
 }
 
-/* Writes the buffer, waiting at most 0.2 s at a time, so that the log can be stopped while its reader stands still.
+/* Writes the buffer, waiting at most 0.2 s at a time, so that the log can be stopped while its reader does not read.
  * Counts the lines that remain unwritten as dropped. */
 static void write_out(struct td_access_log *log)
 {
@@ -68,7 +68,7 @@ static void write_out(struct td_access_log *log)
 }
 
 /* Waits until there are lines to write, or the log is stopped. The caller holds the lock. */
-static void collect(struct td_access_log *log)
+static void wait_for_lines(struct td_access_log *log)
 {
     while (log->queued.len == 0 && !atomic_load(&log->stop))
         pthread_cond_wait(&log->wake, &log->lock);
@@ -83,7 +83,7 @@ static void *writer_main(void *argument)
     struct td_access_log *log = argument;
     for (;;) {
         pthread_mutex_lock(&log->lock);
-        collect(log);
+        wait_for_lines(log);
         struct td_buffer full = log->queued;
         log->queued = log->writing;
         log->writing = full;

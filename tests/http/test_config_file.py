@@ -215,7 +215,7 @@ def test_sighup_opens_the_access_log_again(tmp_path):
         log.rename(tmp_path / "access.log.2")
         log.mkdir()
         s.hup()
-        s.wait_for(lambda: "SIGHUP: the access log goes on in the file that is open" in s.stderr(), "it is logged")
+        s.wait_for(lambda: "SIGHUP: the access log continues in the open file" in s.stderr(), "it is logged")
         ask(3)
         s.wait_for(lambda: numbers(tmp_path / "access.log.2")[-3:] == [60, 61, 62], "the log continues")
 

@@ -296,7 +296,7 @@ def test_a_key_that_others_may_read_is_warned_of(served, tmp_path, pair, start):
 
 # shows: security.md tls-required
 def test_an_address_that_others_reach_wants_tls(served, pair, ca, start):
-    warning = "without TLS: whoever is on the way"
+    warning = "without TLS: others on the network path"
     assert warning in start(served[0], host="0.0.0.0").stderr()
     assert warning not in start(served[0]).stderr()
     assert warning not in start(served[0], *pki.options_of(pair), host="0.0.0.0", ready=False).stderr()

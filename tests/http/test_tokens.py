@@ -568,7 +568,7 @@ def test_require_auth(place, start):
     s = start(root, "--require-auth", "--tokens", tokens, host="0.0.0.0")
     assert s.get("/models").status == 401 and "without a token" not in s.stderr()
     s = start(root, host="0.0.0.0")
-    assert s.get("/models").status == 200 and "whoever can connect can read every model" in s.stderr()
+    assert s.get("/models").status == 200 and "every client that can connect can read every model" in s.stderr()
 
 
 def test_a_bad_file_does_not_start(place):

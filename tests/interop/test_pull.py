@@ -393,7 +393,7 @@ def test_a_new_version_in_between(hub, tmp_path, what, digests):
     hub.file = file
     report, err = pull(hub.url, "-o", tmp_path / "out", *QUICK, "--connections", 1)
     assert tree_of(tmp_path / "out") == new
-    assert err.count("the list of files has changed on the server; going on with the new one") == 1
+    assert err.count("the list of files has changed on the server; continuing with the new one") == 1
     assert sum("/tree/" in path for path, _ in hub.requests) == 2
     fetched = {f["path"]: f["fetched_bytes"] for f in report["files"]}
     assert report["fetched_bytes"] == sum(fetched.values())
@@ -426,7 +426,7 @@ def change_without_a_trace(hub):
 def test_a_new_version_that_only_the_commit_tells(hub, tmp_path):
     new = change_without_a_trace(hub)
     report, err = pull(hub.url, "-o", tmp_path / "out", *QUICK, "--connections", 1)
-    assert tree_of(tmp_path / "out") == new and report["commit"] == "d" * 40 and "going on with the new one" in err
+    assert tree_of(tmp_path / "out") == new and report["commit"] == "d" * 40 and "continuing with the new one" in err
 
 
 def test_a_new_version_whose_list_cannot_be_read(hub, tmp_path):
@@ -448,7 +448,7 @@ def test_digests_that_become_known_in_between(hub, tmp_path):
         hub.digests = "lfs" if is_first else hub.digests
     hub.file = file
     report, err = pull(hub.url, "-o", tmp_path / "out", *QUICK, "--connections", 1)
-    assert tree_of(tmp_path / "out") == hub.files and report["verified"] and "going on with the new one" in err
+    assert tree_of(tmp_path / "out") == hub.files and report["verified"] and "continuing with the new one" in err
     assert hub.count("config.json") == 1 and hub.count("model.safetensors") == 3
 
 
@@ -465,7 +465,7 @@ def test_digests_that_a_list_tells_after_a_failure(hub, tmp_path):
     hub.file = file
     report, err = pull(hub.url, "-o", tmp_path / "out", *QUICK, "--connections", 1)
     told = next(f for f in report["files"] if f["path"] == "model.safetensors")
-    assert tree_of(tmp_path / "out") == hub.files and report["verified"] and "going on with the new one" in err
+    assert tree_of(tmp_path / "out") == hub.files and report["verified"] and "continuing with the new one" in err
     assert told["resumed_bytes"] == 4 * MIB and told["fetched_bytes"] == told["bytes"] - 4 * MIB, told
 
 
@@ -499,7 +499,7 @@ def test_new_versions_all_the_time(hub, tmp_path, digests):
     hub.file = file
     err = fails(hub, tmp_path / "out", "org/m has changed 4 times while it was pulled: run the same command again for "
                 "the new version; model.safetensors from ")
-    assert sum("/tree/" in path for path, _ in hub.requests) == 5 and err.count("going on with the new one") == 3
+    assert sum("/tree/" in path for path, _ in hub.requests) == 5 and err.count("continuing with the new one") == 3
     hub.file = lambda h, name: FakeHub.file(hub, h, name)
     check(hub, tmp_path / "out")
 
@@ -544,7 +544,7 @@ def test_a_tensord_publishes_a_new_version(model, tmp_path):
         wait_for_digest()
         relay.pace = None
         out, err = p.communicate(timeout=60)
-    assert p.returncode == 0 and "going on with the new one" in err, err
+    assert p.returncode == 0 and "continuing with the new one" in err, err
     assert tree_of(tmp_path / "out") == tree_of(model.root / "org/m") and json.loads(out)["verified"]
 
 
@@ -1015,7 +1015,7 @@ def test_a_new_version_leaves_what_another_rank_has_published(hub, tmp_path):
     assert old.pop(".rank-0.safetensors.tensord-part") is not None and {"old.txt", "rank-1.safetensors"} <= set(old)
     waits.set()
     _, err = p.communicate(timeout=60)
-    assert p.returncode == 0 and "going on with the new one" in err, err
+    assert p.returncode == 0 and "continuing with the new one" in err, err
     assert tree_of(out) == {**old, "config.json": new["config.json"], "rank-0.safetensors": new["model.safetensors"]}
 
 

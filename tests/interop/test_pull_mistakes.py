@@ -48,7 +48,7 @@ def test_two_contents_never_come_together(model, tmp_path):
         report, err = pull(hub.url, "-o", tmp_path / "out", "--retry-for", "1s", model="Org/Big", code=1)
         kept = staging(tmp_path / "out")
         assert report["directory"] == str(kept) and kept.is_dir()
-        assert f'is 1 s; what was fetched is kept in "{kept}", and the same command goes on' in err
+        assert f'is 1 s; what was fetched is kept in "{kept}", and the same command resumes' in err
         hub.file = lambda h, name: FakeHub.file(hub, h, name)
         for options in ([], ["--engine", "fsdp", "--tp", 4, "--rank", 0]):
             _, err = pull(url, "-o", tmp_path / "out", *options, code=1)
