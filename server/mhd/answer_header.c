@@ -1,5 +1,5 @@
-/* The length must be known to tell how much of the body a client has received, so td_answer_header_bytes repeats what
- * libmicrohttpd writes. */
+/* To compute how much of the body a client has received, the server needs the length of the header. So
+ * td_answer_header_bytes counts the same fields that libmicrohttpd writes. */
 #include "server/mhd/answer_header.h"
 
 #include "core/digits.h"

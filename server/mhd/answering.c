@@ -20,7 +20,8 @@ static uint64_t request_header_bytes(struct MHD_Connection *mhd)
 
 /* Adds the request's id, and makes libmicrohttpd's response, which the exchange then owns. On a thread that may wait it
  * does not fail, except for lack of memory. */
-static void make(struct td_session *session, const struct td_request *request, struct td_response *response, bool head)
+static void make_response(struct td_session *session, const struct td_request *request, struct td_response *response,
+                          bool head)
 {
     struct td_exchange *exchange = &session->exchange;
     if (exchange->is_last || atomic_load(&session->serving->api->draining))
@@ -39,8 +40,7 @@ static void make(struct td_session *session, const struct td_request *request, s
         exchange->transfer.header_bytes += strlen("Connection: Keep-Alive\r\n"); /* by libmicrohttpd */
 }
 
-/* Hands the response that was made to libmicrohttpd. MHD_NO drops the connection: for lack of memory there is nothing
- * else left to do. */
+/* Queues the response in libmicrohttpd. Returns MHD_NO, which drops the connection, when memory is short. */
 static enum MHD_Result queue(struct td_session *session)
 {
     struct td_exchange *exchange = &session->exchange;
@@ -66,21 +66,21 @@ enum MHD_Result td_answer_refuse(struct td_session *session, bool head, int stat
     td_response_init_for(&response, &request);
     td_response_fail(&response, status, NULL, "%s", message);
     response.close = true;
-    make(session, &request, &response, head);
+    make_response(session, &request, &response, head);
     td_response_fini(&response);
     return queue(session);
 }
 
-/* Tells the client how long the answer took from the whole request on, if that is long. */
-static void tell_time(struct td_session *session, struct td_response *response)
+/* Adds a header field with the time that the answer took since the request was complete, if that was long. */
+static void add_timing(struct td_session *session, struct td_response *response)
 {
     uint64_t handling_ns = td_deadline_handling_ns(&session->link.connection->deadline);
     if (handling_ns >= TD_TIMED_NS)
         td_response_add_timing(response, handling_ns);
 }
 
-/* Makes the response to the request. A thread that must not wait may be refused the answer, or its sending: nothing is
- * made then. Returns true, with nothing made, when the request has to wait for a change. */
+/* Makes the response to the request. On a thread that must not wait, making or sending the answer may be refused; then
+ * no response is made. Returns true, without a response, when the request has to wait for a change. */
 static bool make_answer(struct td_session *session, bool close)
 {
     struct td_request request = td_session_request(session);
@@ -106,8 +106,8 @@ static bool make_answer(struct td_session *session, bool close)
     response.close = response.close || close;
     if (!waits && !td_waiting_was_refused()) {
         td_session_leave_wait(session);
-        tell_time(session, &response);
-        make(session, &request, &response, td_text_equals(request.method, "HEAD"));
+        add_timing(session, &response);
+        make_response(session, &request, &response, td_text_equals(request.method, "HEAD"));
     }
     td_response_fini(&response);
     return waits;
@@ -164,7 +164,8 @@ static enum MHD_Result wait_here(struct td_session *session)
     return queue(session);
 }
 
-/* Has a job make the answer. Without a thread for it, answers 503: those there are may wait for a disk without end. */
+/* Has a job make the answer. If no thread is free for it and none can be started, answers 503, since the busy threads
+ * may wait for a disk forever. */
 static enum MHD_Result begin_job(struct td_session *session)
 {
     if (td_jobs_are_stuck(session->link.jobs)) {
@@ -193,9 +194,9 @@ enum MHD_Result td_answer_begin(struct td_session *session, bool close)
     if (waits && !is_shared)
         return wait_here(session);
     session->exchange.stage = waits ? TD_STAGE_WAIT_WANTED : TD_STAGE_JOB_WANTED;
-    /* Suspended at once, libmicrohttpd would read from the socket before it asks for the answer, and drop a client that
-     * has closed its side. Without an answer it comes again, and then asks for the answer first. In the first call of
-     * on_request it would go on to the body instead. */
+    /* If the connection were suspended here, libmicrohttpd would read from the socket before it asks for the answer,
+     * and drop a client that has closed its side. When this call gives no answer, libmicrohttpd calls again, and then
+     * asks for the answer first. In the first call of on_request it would read the body instead. */
     return !close ? MHD_YES : waits ? park(session) : begin_job(session);
 }
 

@@ -1,6 +1,6 @@
-/* Makes the answer to a request whose header has been read, and hands it to libmicrohttpd: on the connection's thread,
- * in a job or, after a wait for a change, by the waker. MHD_NO, which the functions return when memory is short, drops
- * the connection. Call on the connection's thread, in libmicrohttpd's callback, unless noted. */
+/* Makes the answer to a request after its header has been read, and passes it to libmicrohttpd: on the connection's
+ * thread, in a job or, after a wait for a change, on the waker. MHD_NO, which the functions return when memory is
+ * short, drops the connection. Call on the connection's thread, in libmicrohttpd's callback, unless noted. */
 #ifndef TD_SERVER_MHD_ANSWERING_H
 #define TD_SERVER_MHD_ANSWERING_H
 
@@ -13,10 +13,10 @@ enum MHD_Result td_answer_refuse(struct td_session *session, bool head, int stat
  * answer. */
 enum MHD_Result td_answer_begin(struct td_session *session, bool close);
 
-/* Goes on with an answer whose stage is TD_STAGE_WAIT_WANTED, TD_STAGE_JOB_WANTED or TD_STAGE_JOB_BEGUN. */
+/* Continues an answer in the stage TD_STAGE_WAIT_WANTED, TD_STAGE_JOB_WANTED or TD_STAGE_JOB_BEGUN. */
 enum MHD_Result td_answer_resume(struct td_session *session);
 
-/* Tries a request that waits again. may_wait: on a job's thread, else on the waker. */
+/* Retries a waiting request. may_wait: called on a job's thread, else on the waker. */
 enum td_retry td_answer_retry(struct td_waiter *waiter, bool may_wait);
 
 #endif

@@ -1,7 +1,7 @@
 /* libmicrohttpd calls back, on the connection's thread, which it may share with others: on_connection at the start and
  * end of a connection (server/mhd/session), on_request_line for each request, on_request once with the header
  * (server/mhd/request_reader), then with the parts of a body, then without any (server/mhd/answering), and on_completed
- * when the answer was sent or broken off (server/mhd/sent_report). What is hard:
+ * when the answer was sent or broken off (server/mhd/sent_report). Hard:
  *   - The raw target exists only in on_request_line. libmicrohttpd decodes it in place afterwards, but ids may hold
  *     %2F.
  *   - In the first call of on_request an answer closes the connection; in the last one it does not. A good request
@@ -200,7 +200,7 @@ static bool start_daemons(struct td_http_server *server, struct td_error *err)
                         server->daemon == NULL ? "" : " with TLS");
 }
 
-/* Starts the workers and what runs their jobs. */
+/* Starts the workers and the threads that run their jobs. */
 static bool start_workers(struct td_http_server *server, struct td_error *err)
 {
     size_t count = server->serving.config->workers;
@@ -290,8 +290,8 @@ void td_http_server_end_waits(struct td_http_server *server)
 }
 
 /* A function of td_taker's kind. */
-static bool take(void *context, struct td_connection *connection, enum td_lane lane, const struct sockaddr *address,
-                 unsigned int address_len)
+static bool take_connection(void *context, struct td_connection *connection, enum td_lane lane,
+                            const struct sockaddr *address, unsigned int address_len)
 {
     struct td_http_server *server = context;
     struct MHD_Daemon *daemon = lane == TD_LANE_TLS ? server->tls_daemon : server->daemon;
@@ -309,5 +309,5 @@ const char *td_http_server_library(void)
 
 struct td_taker td_http_server_taker(struct td_http_server *server)
 {
-    return (struct td_taker){.take = take, .context = server};
+    return (struct td_taker){.take = take_connection, .context = server};
 }

@@ -16,10 +16,9 @@ struct td_http_server;
 /* Returns the version of libmicrohttpd, such as "0.9.75"; static. */
 const char *td_http_server_library(void);
 
-/* Starts libmicrohttpd without a listening socket; connections come by
- * td_http_server_taker. tls: of the connections in
- * TD_LANE_TLS; NULL: there are none. All arguments are borrowed and must outlive the server. Fails with
- * TD_RESOURCE_EXHAUSTED. */
+/* Starts libmicrohttpd without a listening socket; acceptors pass connections by td_http_server_taker. tls: the
+ * credentials for connections in TD_LANE_TLS; NULL: no port has TLS. All arguments are borrowed and must outlive the
+ * server. Fails with TD_RESOURCE_EXHAUSTED. */
 bool td_http_server_create(const struct td_config *config, struct td_api *api, struct td_registry *registry,
                            struct td_access_log *log, struct td_tls *tls, struct td_http_server **out,
                            struct td_error *err);
@@ -27,11 +26,12 @@ bool td_http_server_create(const struct td_config *config, struct td_api *api, s
 /* Ends every connection, waits for its thread, and frees the server. NULL is allowed. */
 void td_http_server_destroy(struct td_http_server *server);
 
-/* Has all requests answered that wait for a change, once api->draining is set. Returns at once. Any thread. */
+/* Answers all requests that wait for a change, after api->draining was set. Returns at once. Any thread. */
 void td_http_server_end_waits(struct td_http_server *server);
 
-/* Returns what acceptors hand connections to: it gives each a thread of libmicrohttpd, in the shared lane one of those
- * that the server has, unless --workers is 0. Valid until td_http_server_destroy. */
+/* Returns the taker to which acceptors pass connections. It gives each connection a thread of libmicrohttpd: in the
+ * shared lane one of the workers, unless --workers is 0, else a thread of its own. Valid until
+ * td_http_server_destroy. */
 struct td_taker td_http_server_taker(struct td_http_server *server);
 
 #endif

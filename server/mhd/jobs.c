@@ -1,5 +1,5 @@
-/* A queue and threads that wait for it. A thread that finds nothing to do for idle_ns ends, except for the last one.
- * What is hard: once its connection is resumed, a job may be freed at any moment, so nothing of it is used then. */
+/* A queue and threads that wait for it. A thread that gets no job for idle_ns ends, except for the last one. Hard:
+ * after its connection is resumed, a job may be freed at any moment, so no code uses it then. */
 #include "server/mhd/jobs.h"
 
 #include "core/clock.h"
@@ -24,10 +24,10 @@ struct td_jobs {
     size_t queued, running;
     size_t threads, idle, max_threads;
     bool closed, stop;
-    uint64_t warned_ns; /* when the log last told that no thread could be started; 0: never */
+    uint64_t warned_ns; /* when it was last logged that no thread could be started; 0: never */
 };
 
-static struct td_job *take(struct td_jobs *jobs)
+static struct td_job *take_job(struct td_jobs *jobs)
 {
     struct td_job *job = jobs->first;
     jobs->first = job->next;
@@ -38,7 +38,7 @@ static struct td_job *take(struct td_jobs *jobs)
     return job;
 }
 
-static void run(struct td_job *job)
+static void run_job(struct td_job *job)
 {
     struct MHD_Connection *mhd = job->mhd;
     job->run(job);
@@ -64,9 +64,9 @@ static void *jobs_main(void *argument)
     struct td_jobs *jobs = argument;
     pthread_mutex_lock(&jobs->lock);
     while (wait_job(jobs)) {
-        struct td_job *job = take(jobs);
+        struct td_job *job = take_job(jobs);
         pthread_mutex_unlock(&jobs->lock);
-        run(job);
+        run_job(job);
         pthread_mutex_lock(&jobs->lock);
         jobs->running--;
         pthread_cond_broadcast(&jobs->ended);
@@ -86,8 +86,8 @@ static int start_thread(struct td_jobs *jobs)
     return sys;
 }
 
-/* Logs, once a minute, that no thread could be started: the job waits for one of those that there are. */
-static void warn(struct td_jobs *jobs, int sys)
+/* Logs, once a minute, that no thread could be started, so that the job waits for an existing one. */
+static void warn_of_threads(struct td_jobs *jobs, int sys)
 {
     uint64_t now_ns = td_clock_ns();
     if (sys == 0 || (jobs->warned_ns != 0 && now_ns - jobs->warned_ns < UINT64_C(60000000000)))
@@ -132,7 +132,7 @@ static void queue_job(struct td_jobs *jobs, struct MHD_Connection *mhd, struct t
     jobs->last = job;
     jobs->queued++;
     if (jobs->queued > jobs->idle && jobs->threads < jobs->max_threads)
-        warn(jobs, start_thread(jobs));
+        warn_of_threads(jobs, start_thread(jobs));
     pthread_cond_signal(&jobs->wake);
 }
 

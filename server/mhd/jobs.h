@@ -1,7 +1,7 @@
 /* Jobs: work for a connection whose thread serves other connections too and so must not wait
  * (server/mhd/http_server.h). The connection is suspended, another thread does the work, and the connection is resumed.
- * A thread that is free takes the job; if none is, one more is started, so that a job which waits for a disk holds up
- * no other. */
+ * A free thread takes the job. If no thread is free, another one is started, so that a job which waits for a disk does
+ * not delay others. */
 #ifndef TD_SERVER_MHD_JOBS_H
 #define TD_SERVER_MHD_JOBS_H
 
@@ -22,8 +22,8 @@ struct td_job {
     struct td_job *next;
 };
 
-/* Starts the first thread. At most max_threads are started; further jobs wait for a free one, as they do when the
- * system allows no further thread, which the log tells. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Starts the first thread. At most max_threads are started; further jobs wait for a free one. When the system allows no
+ * further thread, this is logged, and jobs wait in the same way. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_jobs_create(size_t max_threads, struct td_jobs **out, struct td_error *err);
 
 /* Suspends the connection and has its job run. Returns false, with nothing done, after td_jobs_close. Called by a
@@ -34,11 +34,11 @@ bool td_jobs_run(struct td_jobs *jobs, struct MHD_Connection *mhd, struct td_job
  * begun. Not after td_jobs_close. Any thread. */
 void td_jobs_run_alone(struct td_jobs *jobs, struct td_job *job);
 
-/* Returns whether a job has waited for a thread for longer than 1 s: no further thread can be started, and none of
- * those there are has become free, as when all wait for a disk that hangs. A further job would wait as long. */
+/* Returns whether a job has waited for a thread for longer than 1 s: no further thread can be started, and no thread
+ * has become free, for example because all wait for a disk that hangs. A further job would wait as long. */
 bool td_jobs_are_stuck(struct td_jobs *jobs);
 
-/* Waits until every job has ended and its connection is resumed. No job is taken from then on. Once. */
+/* Waits until every job has ended and its connection is resumed. No further job is accepted. Call once. */
 void td_jobs_close(struct td_jobs *jobs);
 
 /* Ends the threads and frees the jobs' state. td_jobs_close comes first. NULL is allowed. */

@@ -16,7 +16,7 @@ bool td_kept_response_suits(const struct td_response *response)
     return true;
 }
 
-/* Returns whether the kept response differs from this one by bytes and by values of fields alone. */
+/* Returns whether the kept response differs from this one only in bytes and in values of fields. */
 static bool is_like(const struct td_kept_response *kept, const struct td_response *response, size_t len, bool by_sender)
 {
     if (kept->made == NULL || kept->len != len || (kept->bytes == NULL) != by_sender ||
@@ -51,7 +51,7 @@ static bool replace_values(struct td_kept_response *kept, const struct td_respon
     return true;
 }
 
-static void forget(struct td_kept_response *kept)
+static void free_response(struct td_kept_response *kept)
 {
     if (kept->made != NULL)
         MHD_destroy_response(kept->made);
@@ -59,9 +59,9 @@ static void forget(struct td_kept_response *kept)
     memset(kept, 0, sizeof *kept);
 }
 
-/* Makes a new response with room for len bytes, or with the memory that stands for them. Returns false without memory.
- */
-static bool make(struct td_kept_response *kept, const struct td_response *response, size_t len, bool by_sender)
+/* Makes a new response with room for len bytes, or with td_sender_memory in their place. Returns false when memory is
+ * short. */
+static bool make_response(struct td_kept_response *kept, const struct td_response *response, size_t len, bool by_sender)
 {
     void *bytes = by_sender ? td_sender_memory(len) : malloc(len);
     if (bytes == NULL)
@@ -91,10 +91,10 @@ bool td_kept_response_prepare(struct td_kept_response *kept, const struct td_res
 {
     if (is_like(kept, response, len, by_sender) && replace_values(kept, response))
         return true;
-    forget(kept);
-    if (make(kept, response, len, by_sender))
+    free_response(kept);
+    if (make_response(kept, response, len, by_sender))
         return true;
-    forget(kept);
+    free_response(kept);
     return false;
 }
 
@@ -102,6 +102,6 @@ void td_kept_response_destroy(struct td_kept_response *kept)
 {
     if (kept == NULL)
         return;
-    forget(kept);
+    free_response(kept);
     free(kept);
 }

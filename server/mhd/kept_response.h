@@ -1,6 +1,6 @@
-/* A response of libmicrohttpd that a connection uses again, for answers that differ by their bytes and by the values of
- * some fields alone, such as the ranges of one file. To make a response costs some thirty small allocations. For one
- * thread at a time. */
+/* A response of libmicrohttpd that a connection uses again for answers that differ only in their bytes and in the
+ * values of some fields, such as ranges of one file. Making a response costs about thirty small allocations. One thread
+ * at a time. */
 #ifndef TD_SERVER_MHD_KEPT_RESPONSE_H
 #define TD_SERVER_MHD_KEPT_RESPONSE_H
 
@@ -14,8 +14,8 @@ enum {
 };
 
 struct td_kept_response {
-    struct MHD_Response *made; /* one reference, not for whoever queues it; NULL: none */
-    uint8_t *bytes;            /* of the body; owned; NULL: td_sender_memory stands for it */
+    struct MHD_Response *made; /* one reference; queueing it takes another; NULL: none */
+    uint8_t *bytes;            /* of the body; owned; NULL: td_sender_memory takes its place */
     size_t len;
     uint64_t header_bytes; /* length of the header that libmicrohttpd will send */
     /* what `made` was made from, as in td_response */
@@ -31,12 +31,13 @@ struct td_kept_response {
     } headers[TD_RESPONSE_HEADERS];
 };
 
-/* Returns whether a response can be kept: all that it points to is static, and the connection goes on after it. */
+/* Returns whether a response can be kept: all its pointers are to static data, and the connection stays open after
+ * it. */
 bool td_kept_response_suits(const struct td_response *response);
 
-/* Adapts the kept response, or makes a new one, for a body of len bytes. by_sender: bytes that server/mhd/sender
- * sends; else up to TD_KEPT_BYTES, which the caller then writes to kept->bytes. At least one. The answer
- * before must have been sent. Returns false without memory. */
+/* Adapts the kept response, or makes a new one, for a body of len bytes, at least one. by_sender: server/mhd/sender
+ * sends the body; else the body has at most TD_KEPT_BYTES, which the caller then writes to kept->bytes. The previous
+ * answer must have been sent. Returns false when memory is short. */
 bool td_kept_response_prepare(struct td_kept_response *kept, const struct td_response *response, size_t len,
                               bool by_sender);
 

@@ -31,8 +31,8 @@ static bool has_token(const struct td_exchange *exchange, const char *name, cons
     return false;
 }
 
-/* Prepares for the request's body, or answers at once and closes the connection when no handler would read the body, or
- * the client may not have it read: whoever has no token takes no memory. */
+/* Prepares for the request's body. If no handler would read the body, or the client is not authorized, answers at once
+ * and closes the connection, so that clients without a token cannot use memory. */
 static enum MHD_Result expect_upload(struct td_session *session, const struct td_request *request)
 {
     if (!td_api_takes_body(request) || !td_api_admits(session->serving->api, request))

@@ -1,8 +1,8 @@
 /* The dynamic linker binds libmicrohttpd's calls of send, sendmsg and shutdown to this program's functions, since the
  * program comes first in its search order. libmicrohttpd does not promise to call these three. So no body is sent this
- * way before a header and a body of libmicrohttpd have come here. If another call of it read the memory, that call
- * would fail and end the connection, rather than send other bytes. If libmicrohttpd does not call shutdown, the server
- * knows less about what a client has read. */
+ * way until libmicrohttpd has once sent a header and a body through these functions. If libmicrohttpd read the memory
+ * by another call, that call would fail and end the connection, rather than send other bytes. If libmicrohttpd does not
+ * call shutdown, the server knows less about what a client has read. */
 #include "server/mhd/sender.h"
 
 #include "core/socket_send.h"
@@ -16,12 +16,13 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-static _Atomic bool is_bound; /* a call of libmicrohttpd has come here */
+static _Atomic bool is_bound; /* libmicrohttpd has called these functions */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static char *memory; /* set once; NULL: there is none */
+static char *memory; /* set once; NULL: not reserved */
 static size_t memory_len;
 
-/* Reserves address space for the longest body, or for as much as there is. Nobody reads it, so it takes no memory. */
+/* Reserves address space for the longest body, or as much as the system allows. No code reads it, so it takes no
+ * memory. */
 static void reserve_memory(void)
 {
     static const size_t most = (size_t)1 << 40;
@@ -43,7 +44,7 @@ char *td_sender_memory(size_t len)
     return len <= memory_len ? memory : NULL;
 }
 
-/* Returns whether these bytes stand for some of the body. */
+/* Returns whether these bytes are in td_sender_memory, so that they mean a part of the body. */
 static bool stands_for(const struct td_sent *body, const void *bytes, size_t len)
 {
     uintptr_t at = (uintptr_t)bytes - (uintptr_t)memory;

@@ -46,7 +46,7 @@ static uint64_t acknowledged_bytes(const struct td_session *session)
     return connection->is_tls ? td_tls_plain_bytes(bytes) : bytes;
 }
 
-/* Returns the body bytes sent: all of a complete answer; of a cut one those that the client has acknowledged. A small
+/* Returns the number of body bytes sent: all of a complete answer, or the acknowledged ones of a cut answer. A small
  * answer is sent in one piece or, when the client is gone, not at all. */
 static uint64_t sent_body_bytes(const struct td_session *session, bool complete)
 {

@@ -5,8 +5,8 @@
 
 #include "server/mhd/session.h"
 
-/* Reports the answer of the session's exchange, if there is one, complete or broken off. code: libmicrohttpd's reason
- * for its end. Asks for a scan when a file had changed. The connection's thread. */
+/* Reports the answer of the session's exchange, if it has one, complete or broken off. code: libmicrohttpd's reason for
+ * its end. Asks for a scan when a file had changed. Call on the connection's thread. */
 void td_sent_report(struct td_session *session, enum MHD_RequestTerminationCode code);
 
 #endif

@@ -13,7 +13,7 @@ enum { TARGET_KEPT_BYTES = 1024 }; /* a buffer for targets that is longer is fre
 
 /* ---- bodies of requests -------------------------------------------------------------------------------- */
 
-/* Returns the address of the client: all zero where libmicrohttpd does not tell the connection. */
+/* Returns the address of the client; all zero when the session has no entry in the registry. */
 static const struct in6_addr *address_of(const struct td_session *session)
 {
     static const struct in6_addr unknown;
@@ -148,8 +148,9 @@ void td_session_end(const struct td_serving *serving, struct td_session *session
 
 /* ---- requests ------------------------------------------------------------------------------------------ */
 
-/* Cuts the query off libmicrohttpd's copy of the target. It would keep a node in its pool for every parameter, which
- * nobody asks it for, and close the connection without an answer when a few hundred had filled the pool. */
+/* Cuts the query off libmicrohttpd's copy of the target. Otherwise libmicrohttpd would keep a node in its pool for
+ * every parameter, which this server does not use, and a few hundred would fill the pool, so that it closes the
+ * connection without an answer. */
 static void hide_query(const char *target)
 {
     char *query = strchr(target, '?');

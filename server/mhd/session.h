@@ -30,7 +30,7 @@ struct td_serving {
     struct td_api *api;
     struct td_registry *registry;
     struct td_access_log *log;
-    struct td_tls *tls;         /* NULL: there is no TLS */
+    struct td_tls *tls;         /* NULL: no port has TLS */
     struct td_uploads *uploads; /* all request bodies that are being read or handled */
     struct td_waiters *waiters; /* requests that wait for a change */
     struct td_jobs *jobs;       /* of connections that share a thread; NULL: all have threads of their own */
@@ -38,12 +38,12 @@ struct td_serving {
 
 /* The stages of a request, in this order. */
 enum td_stage {
-    TD_STAGE_NONE,        /* there is no request */
+    TD_STAGE_NONE,        /* the session has no request */
     TD_STAGE_LINE,        /* its request line was read */
-    TD_STAGE_JUDGED,      /* the guard has seen it */
+    TD_STAGE_JUDGED,      /* the request guard has passed it */
     TD_STAGE_WAIT_WANTED, /* the connection is to be suspended until something changes */
     TD_STAGE_JOB_WANTED,  /* a job is to make the answer */
-    TD_STAGE_JOB_BEGUN,   /* the connection is suspended, or was: the job has made the answer */
+    TD_STAGE_JOB_BEGUN,   /* the connection is suspended until the job has made the answer, or is resumed after that */
     TD_STAGE_QUEUED,      /* libmicrohttpd has the response */
 };
 
@@ -58,7 +58,7 @@ struct td_exchange {
     const char *method;                 /* belongs to libmicrohttpd, like the headers, until the request is completed */
     struct td_buffer upload;            /* the part of the request's body that has arrived; freed once it is handled */
     struct td_upload counted;           /* the same in the server's uploads */
-    enum td_upload_verdict no_room_for; /* what the body was too long for; TD_UPLOAD_FITS: nothing */
+    enum td_upload_verdict no_room_for; /* the limit that the body exceeds; TD_UPLOAD_FITS: none */
     uint64_t content_bytes;             /* length of the request's body, as far as it has arrived */
     bool has_upload;
     bool is_http_1_0;
@@ -97,22 +97,22 @@ struct td_session {
  * request on it is then refused. */
 struct td_session *td_session_begin(const struct td_serving *serving, struct MHD_Connection *mhd);
 
-/* Ends the session and closes its connection, which libmicrohttpd is about to do. session NULL: there was no memory for
- * it. */
+/* Ends the session and removes its connection, which libmicrohttpd is about to close. session NULL: memory was short
+ * when the connection began. */
 void td_session_end(const struct td_serving *serving, struct td_session *session, struct MHD_Connection *mhd);
 
 /* Begins an exchange: keeps the raw target before libmicrohttpd decodes it, and decides on the facade. Hides the query
  * in libmicrohttpd's copy of the target. Returns false when memory is short, or the connection is not registered. */
 bool td_session_begin_request(struct td_session *session, const char *target);
 
-/* Ends what the exchange still holds, and the exchange. */
+/* Releases the exchange and all that it still holds. */
 void td_session_end_request(struct td_session *session);
 
 /* Returns the request; it borrows from the session. */
 struct td_request td_session_request(const struct td_session *session);
 
 /* Appends a part of the request's body. Beyond the limits of uploads the body is dropped and marked as failed, for the
- * answer that follows its end; what comes after that takes no memory, and is not counted. */
+ * answer after its end; its further bytes take no memory, and are not counted. */
 void td_session_add_upload(struct td_session *session, const char *bytes, size_t len);
 
 /* Frees the request's body and subtracts it from the server's sum. */
@@ -122,10 +122,10 @@ void td_session_drop_upload(struct td_session *session);
  * too many wait already. */
 bool td_session_enter_wait(struct td_session *session, uint64_t until_ns);
 
-/* Ends what td_session_enter_wait began, if it did. */
+/* Ends the wait that td_session_enter_wait began, if it returned true. */
 void td_session_leave_wait(struct td_session *session);
 
-/* Marks the beginning of another try. The time of the answer counts from here on. */
+/* Marks the beginning of a retry. The time of the answer counts from here on. */
 void td_session_end_waiting(struct td_session *session);
 
 #endif

@@ -15,7 +15,7 @@ struct td_tls {
     pthread_mutex_t lock; /* of `newest` */
     struct td_tls_credentials *newest;
     struct td_file_change change; /* used by one thread, as is the next one */
-    bool is_waiting;              /* the files could not be read, and are tried until they can */
+    bool is_waiting;              /* the files could not be read; reading is retried until it succeeds */
 };
 
 static void warn_of_expiry(const struct td_tls *tls, int64_t expiry_s)
@@ -36,8 +36,8 @@ static void warn_of_expiry(const struct td_tls *tls, int64_t expiry_s)
                tls->files.cert, when);
 }
 
-/* Logs whose certificate new connections get. after: what stands behind the file's path. */
-static void tell(const struct td_tls *tls, const char *after)
+/* Logs the names and the expiry of the new connections' certificate. after: the text after the file's path. */
+static void log_certificate(const struct td_tls *tls, const char *after)
 {
     char when[40];
     (void)td_wall_rfc3339((struct td_wall){.seconds = td_tls_expiry_s(tls)}, when, sizeof when);
@@ -45,8 +45,8 @@ static void tell(const struct td_tls *tls, const char *after)
            td_tls_credentials_names(tls->newest), when);
 }
 
-/* Reads the files. On success new connections get what they hold. */
-static bool load(struct td_tls *tls, struct td_error *err)
+/* Reads the files. On success new connections get their content. */
+static bool load_credentials(struct td_tls *tls, struct td_error *err)
 {
     struct td_tls_credentials *fresh = NULL;
     if (!td_tls_credentials_load(&tls->files, &fresh, err))
@@ -69,11 +69,11 @@ bool td_tls_create(const struct td_tls_files *files, struct td_tls **out, struct
     tls->change = (struct td_file_change){.paths = {files->cert, files->key, files->client_ca}};
     td_file_change_note(&tls->change);
     (void)pthread_mutex_init(&tls->lock, NULL);
-    if (!load(tls, err)) {
+    if (!load_credentials(tls, err)) {
         td_tls_destroy(tls);
         return false;
     }
-    tell(tls, "");
+    log_certificate(tls, "");
     *out = tls;
     return true;
 }
@@ -87,14 +87,14 @@ void td_tls_destroy(struct td_tls *tls)
     free(tls);
 }
 
-/* Reads the files again; with a fault, what there was stays. A fault that may pass, since descriptors or memory were
- * short, is told of once. */
+/* Reads the files again. After a fault the old credentials stay. A fault that may pass, such as a lack of descriptors
+ * or memory, is logged once. */
 static void load_again(struct td_tls *tls)
 {
     struct td_error err = TD_ERROR_INIT;
-    if (load(tls, &err)) {
+    if (load_credentials(tls, &err)) {
         tls->is_waiting = false;
-        tell(tls, " again");
+        log_certificate(tls, " again");
         return;
     }
     bool may_pass = err.code == TD_IO || err.code == TD_RESOURCE_EXHAUSTED;
@@ -122,9 +122,9 @@ int64_t td_tls_expiry_s(const struct td_tls *tls)
     return td_tls_credentials_expiry_s(tls->newest);
 }
 
-/* Sends records for GnuTLS. While more of the answer follows, the kernel may join them into full packets. A function of
- * GnuTLS's kind, on the connection's thread. */
-static ssize_t push(gnutls_transport_ptr_t transport, const giovec_t *parts, int count)
+/* Sends records for GnuTLS. While more of the answer follows, the kernel may join them into full packets. GnuTLS calls
+ * it on the connection's thread. */
+static ssize_t send_records(gnutls_transport_ptr_t transport, const giovec_t *parts, int count)
 {
     const struct td_tls_stream *stream = transport;
     struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = (size_t)count};
@@ -141,7 +141,7 @@ struct td_tls_credentials *td_tls_begin(struct td_tls *tls, gnutls_session_t ses
         return NULL;
     }
     gnutls_transport_set_ptr2(session, (gnutls_transport_ptr_t)(intptr_t)stream->fd, stream);
-    gnutls_transport_set_vec_push_function(session, push);
+    gnutls_transport_set_vec_push_function(session, send_records);
     return credentials;
 }
 

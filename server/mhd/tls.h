@@ -27,7 +27,7 @@ bool td_tls_create(const struct td_tls_files *files, struct td_tls **out, struct
 /* Frees it. No session may begin any more. NULL is allowed. */
 void td_tls_destroy(struct td_tls *tls);
 
-/* Reads the files again, for connections from now on. If one has a fault, logs it and keeps what there was. */
+/* Reads the files again, for new connections. If a file has a fault, logs it and keeps the old credentials. */
 void td_tls_reload(struct td_tls *tls);
 
 /* Reads the files again if they have changed (server/host/file_change.h). A fault is logged once for each change. For
@@ -37,12 +37,12 @@ void td_tls_watch(struct td_tls *tls);
 /* Returns when the certificate of new connections expires, in seconds since 1970. For the thread of td_tls_reload. */
 int64_t td_tls_expiry_s(const struct td_tls *tls);
 
-/* Prepares the session of GnuTLS of a new connection: the newest credentials, and how it sends. The stream is borrowed,
- * and outlives the session. Returns a reference on the credentials, which the caller drops when the connection has
- * ended; NULL without memory: the handshake then fails. Any thread. */
+/* Sets the newest credentials and the function to send by in the GnuTLS session of a new connection. The stream is
+ * borrowed and must outlive the session. Returns a reference on the credentials, which the caller drops when the
+ * connection has ended; NULL without memory: the handshake then fails. Any thread. */
 struct td_tls_credentials *td_tls_begin(struct td_tls *tls, gnutls_session_t session, struct td_tls_stream *stream);
 
-/* Returns how many of the bytes that an answer gave to TLS are surely among `bytes` bytes of TLS on the wire. */
+/* Returns how many bytes of an answer `bytes` bytes of TLS on the wire contain at least. */
 uint64_t td_tls_plain_bytes(uint64_t bytes);
 
 #endif

@@ -1,7 +1,7 @@
-/* GnuTLS would load both files itself (gnutls_certificate_set_x509_key_file), but tells faults apart too little for a
- * person who has to act on them. So the parts are read one by one. What is hard: GnuTLS sends no alert when a handshake
- * fails, and libmicrohttpd sends none either. For client certificates, of which people most often have the wrong one,
- * it is sent here, before the failure is reported. */
+/* GnuTLS can load both files itself (gnutls_certificate_set_x509_key_file), but its errors do not show which file has
+ * which fault. So the parts are read one by one. Hard: neither GnuTLS nor libmicrohttpd sends an alert when a handshake
+ * fails. Wrong client certificates are the most frequent cause, so for these the alert is sent here, before the failure
+ * is reported. */
 #include "server/mhd/tls_credentials.h"
 
 #include "core/clock.h"
@@ -50,7 +50,7 @@ static struct td_text words_of(int code)
     return words;
 }
 
-static bool fail(struct td_error *err, int code, const char *what, const char *path, const char *advice)
+static bool report_fault(struct td_error *err, int code, const char *what, const char *path, const char *advice)
 {
     if (code == GNUTLS_E_MEMORY_ERROR)
         return td_error_no_memory(err);
@@ -74,7 +74,8 @@ static bool read_chain(const char *path, struct chain *chain, struct td_error *e
         gnutls_datum_t pem = datum_of(&text);
         int code = gnutls_x509_crt_list_import2(&chain->certs, &chain->count, &pem, GNUTLS_X509_FMT_PEM,
                                                 GNUTLS_X509_CRT_LIST_SORT);
-        ok = code >= 0 || fail(err, code, what, path, "; it must be PEM (-----BEGIN CERTIFICATE-----), with its chain");
+        ok = code >= 0 ||
+             report_fault(err, code, what, path, "; it must be PEM (-----BEGIN CERTIFICATE-----), with its chain");
     }
     td_buffer_fini(&text);
     if (ok && chain->count > TD_TLS_CHAIN)
@@ -108,10 +109,11 @@ static bool read_key(const char *path, gnutls_x509_privkey_t *key, struct td_err
         int code = gnutls_x509_privkey_init(key);
         if (code >= 0)
             code = gnutls_x509_privkey_import2(*key, &pem, GNUTLS_X509_FMT_PEM, NULL, 0);
-        ok = code >= 0 || fail(err, code, what, path,
-                               is_certificate(&text)
-                                   ? "; it is a certificate, which --tls-cert takes: --tls-key takes its private key"
-                                   : "; it must be PEM (-----BEGIN PRIVATE KEY-----), without a passphrase");
+        ok = code >= 0 ||
+             report_fault(err, code, what, path,
+                          is_certificate(&text)
+                              ? "; it is a certificate, which --tls-cert takes: --tls-key takes its private key"
+                              : "; it must be PEM (-----BEGIN PRIVATE KEY-----), without a passphrase");
         warn_of_readers(path, &st);
     }
     if (text.data != NULL)
@@ -131,8 +133,8 @@ static bool read_authorities(struct td_tls_credentials *credentials, const char 
     if (ok) {
         gnutls_datum_t pem = datum_of(&text);
         int count = gnutls_certificate_set_x509_trust_mem(credentials->pair, &pem, GNUTLS_X509_FMT_PEM);
-        ok = count > 0 || fail(err, count == 0 ? GNUTLS_E_NO_CERTIFICATE_FOUND : count, what, path,
-                               "; it must be PEM (-----BEGIN CERTIFICATE-----)");
+        ok = count > 0 || report_fault(err, count == 0 ? GNUTLS_E_NO_CERTIFICATE_FOUND : count, what, path,
+                                       "; it must be PEM (-----BEGIN CERTIFICATE-----)");
     }
     td_buffer_fini(&text);
     credentials->asks_clients = true;
@@ -156,7 +158,7 @@ static void read_names(gnutls_x509_crt_t cert, char names[TD_TLS_NAMES_BYTES])
         char address[INET6_ADDRSTRLEN];
         size_t len = sizeof name - 1;
         int kind = gnutls_x509_crt_get_subject_alt_name(cert, i, name, &len, NULL);
-        if (kind < 0 && kind != GNUTLS_E_SHORT_MEMORY_BUFFER) /* there is no further name */
+        if (kind < 0 && kind != GNUTLS_E_SHORT_MEMORY_BUFFER) /* no further name */
             break;
         if (kind == GNUTLS_SAN_DNSNAME) {
             name[len] = '\0';
@@ -170,8 +172,8 @@ static void read_names(gnutls_x509_crt_t cert, char names[TD_TLS_NAMES_BYTES])
         append_name(names, "no name");
 }
 
-static bool load(struct td_tls_credentials *credentials, const struct td_tls_files *files, struct chain *chain,
-                 gnutls_x509_privkey_t *key, struct td_error *err)
+static bool load_files(struct td_tls_credentials *credentials, const struct td_tls_files *files, struct chain *chain,
+                       gnutls_x509_privkey_t *key, struct td_error *err)
 {
     if (gnutls_certificate_allocate_credentials(&credentials->pair) < 0)
         return td_error_no_memory(err);
@@ -182,7 +184,7 @@ static bool load(struct td_tls_credentials *credentials, const struct td_tls_fil
         return td_error_set(err, TD_FAILED_PRECONDITION, "the key \"%.*s\" is not that of the certificate \"%.*s\"",
                             TD_SHOW(td_text_of(files->key), PATH_SHOWN), TD_SHOW(td_text_of(files->cert), PATH_SHOWN));
     if (code < 0)
-        return fail(err, code, "certificate", files->cert, "");
+        return report_fault(err, code, "certificate", files->cert, "");
     credentials->expiry_s = gnutls_x509_crt_get_expiration_time(chain->certs[0]);
     read_names(chain->certs[0], credentials->names);
     return read_authorities(credentials, files->client_ca, err);
@@ -196,7 +198,7 @@ bool td_tls_credentials_load(const struct td_tls_files *files, struct td_tls_cre
     if (credentials == NULL)
         return td_error_no_memory(err);
     atomic_init(&credentials->refs, 1);
-    bool ok = load(credentials, files, &chain, &key, err);
+    bool ok = load_files(credentials, files, &chain, &key, err);
     free_chain(&chain);
     if (key != NULL)
         gnutls_x509_privkey_deinit(key);
@@ -235,7 +237,7 @@ const char *td_tls_credentials_names(const struct td_tls_credentials *credential
 
 /* ---- clients' certificates ----------------------------------------------------------------------------- */
 
-/* Sends the alert that tells the client why its certificate is refused. */
+/* Sends the alert with the reason why the client's certificate is refused. */
 static void send_alert(gnutls_session_t session, unsigned int status)
 {
     gnutls_alert_description_t alert = (status & GNUTLS_CERT_EXPIRED) != 0            ? GNUTLS_A_CERTIFICATE_EXPIRED
@@ -244,8 +246,8 @@ static void send_alert(gnutls_session_t session, unsigned int status)
     (void)gnutls_alert_send(session, GNUTLS_AL_FATAL, alert);
 }
 
-/* Verifies a client's certificate: an authority of ours has signed it, it is valid today, and it is for clients. A
- * function of GnuTLS's kind: 0 lets the handshake go on. */
+/* Verifies a client's certificate: an authority of ours has signed it, it is valid today, and it is for clients. GnuTLS
+ * calls it; 0 continues the handshake. */
 static int verify_client(gnutls_session_t session)
 {
     gnutls_typed_vdata_st purpose = {.type = GNUTLS_DT_KEY_PURPOSE_OID,
@@ -262,8 +264,8 @@ static int verify_client(gnutls_session_t session)
     return -1;
 }
 
-/* Sends an alert to a client that sends no certificate. A function of GnuTLS's kind, called with each message of a
- * handshake: GnuTLS then refuses the empty list. */
+/* Sends an alert to a client that sends no certificate. GnuTLS calls it with each certificate message of a handshake,
+ * and refuses the empty list after it. */
 static int look_at_list(gnutls_session_t session, unsigned int kind, unsigned int when, unsigned int is_incoming,
                         const gnutls_datum_t *message)
 {

@@ -32,8 +32,8 @@ struct td_tls_files {
 struct td_tls_credentials;
 
 /* Reads and checks the files. The caller gets one reference in *out. Logs a warning when others may read the key.
- * Errors name the file, and say what would be right: TD_IO for a file that cannot be read, TD_FAILED_PRECONDITION for
- * one that is no regular file, too long, not PEM, or encrypted, and for a key of another certificate,
+ * Errors name the file, and say what it must be: TD_IO for a file that cannot be read, TD_FAILED_PRECONDITION for one
+ * that is no regular file, too long, not PEM, or encrypted, and for a key of another certificate,
  * TD_RESOURCE_EXHAUSTED. */
 bool td_tls_credentials_load(const struct td_tls_files *files, struct td_tls_credentials **out, struct td_error *err);
 

@@ -1,12 +1,12 @@
-/* td_transfer_create chooses the way: no body at all (HEAD, 304), copy if it is short, file or memory if the body lies
- * in memory or under leases, else checked. Then it chooses who sends: server/mhd/sender all that is longer than
- * TD_REFERENCE_BYTES; libmicrohttpd what is shorter, what a shared thread sends in turns or has jobs read, and
- * everything while its calls are not seen to come to server/mhd/sender. What is hard:
- *   - file, memory: a lease may break while the body is being registered. The connection is registered first and the
- *     body looked at again after that, so that either this thread or the one that breaks the lease notices.
- *   - file: the kernel hands out pages of the file itself, so a write shows in bytes that the client has not read.
+/* td_transfer_create chooses the way: no body at all (HEAD, 304), copy if the body is short, file or memory if it is in
+ * memory or under leases, else checked. Then it chooses the sender. server/mhd/sender sends bodies longer than
+ * TD_REFERENCE_BYTES. libmicrohttpd sends shorter ones, bodies that a shared thread sends in turns or has jobs read,
+ * and all bodies until its calls have been seen to reach server/mhd/sender. Hard:
+ *   - file, memory: a lease may break while the body is being registered. So the connection is registered first and the
+ *     body checked again after that; then either this thread or the one that breaks the lease notices.
+ *   - file: the kernel queues pages of the file itself, so a write shows in bytes that the client has not read.
  *     server/net/connection keeps the lease until the client has read them. An answer after which this side closes the
- *     connection is not sent so, since no further request would prove that.
+ *     connection is not sent in this way, since no further request would prove that the client has read it.
  *   - copy: a file that changed during the copy turns the answer into an error, while its status can still change.
  *     A copy never waits for bytes that are still being fetched: deadlines hold while an answer is sent, not before.
  *   - checked: the status is already sent, so a change can only break the answer off: the files are checked after the
@@ -58,7 +58,7 @@ static void transfer_free(void *cls)
     free(transfer);
 }
 
-/* Moves the body into a transfer. Returns NULL when out of memory; the body then stays. */
+/* Moves the body into a transfer. Returns NULL when memory is short; the body then stays in the response. */
 static struct transfer *transfer_take(struct td_response *response, struct td_link *link)
 {
     struct transfer *transfer = calloc(1, sizeof *transfer);
@@ -70,14 +70,14 @@ static struct transfer *transfer_take(struct td_response *response, struct td_li
     return transfer;
 }
 
-/* Records why the answer is broken off, and returns what makes libmicrohttpd do it. */
+/* Records why the answer is broken off, and returns the code on which libmicrohttpd breaks it off. */
 static ssize_t abort_transfer(struct transfer *transfer, const struct td_error *err)
 {
     td_connection_break_off(transfer->link->connection, err);
     return MHD_CONTENT_READER_END_WITH_ERROR;
 }
 
-/* Reads the next bytes of the body. Returns their number, or what makes libmicrohttpd break the answer off. */
+/* Reads the next bytes of the body. Returns their number, or the code on which libmicrohttpd breaks the answer off. */
 static ssize_t read_next(struct transfer *transfer, char *out, size_t max)
 {
     struct td_error err = TD_ERROR_INIT;
@@ -110,8 +110,8 @@ static void run_window(struct td_job *job)
     window->sent_len = 0;
 }
 
-/* Gives libmicrohttpd what a job has read. When nothing is left of it, suspends the connection until a job has read the
- * next window. */
+/* Gives libmicrohttpd bytes that a job has read. When it has taken the whole window, suspends the connection until a
+ * job has read the next one. */
 static ssize_t take_window(void *cls, uint64_t pos, char *out, size_t max)
 {
     struct transfer *transfer = cls;
@@ -237,8 +237,8 @@ static struct MHD_Response *create_file(const struct td_body *body, struct td_co
     return made;
 }
 
-/* Returns whether the connection's kept response may be used. An answer that took long is another each time, and would
- * have the next one make the kept response anew. */
+/* Returns whether the connection's kept response may be used. An answer that took long has a field with its time, so
+ * the next answer would have to make the kept response again. */
 static bool may_be_kept(const struct td_response *response)
 {
     return !response->is_timed && td_kept_response_suits(response);
@@ -288,11 +288,11 @@ static struct MHD_Response *create_sent(struct td_response *response, struct td_
 }
 
 /* Returns whether the body can be sent in place; if so, the connection is registered as sending from its files. */
-static bool pin(const struct td_body *body, struct td_connection *connection)
+static bool pin_body(const struct td_body *body, struct td_connection *connection)
 {
     if (body->total_bytes <= TD_COPY_BYTES || !td_body_is_pinned(body) || !td_pins_add(&connection->pins, body))
         return false;
-    /* A lease may have broken before the registration: look again. */
+    /* A lease may have broken before the registration, so check again. */
     if (td_body_is_pinned(body))
         return true;
     td_pins_clear(&connection->pins);
@@ -321,8 +321,8 @@ static struct MHD_Response *create_moved(struct td_response *response, struct td
     return made;
 }
 
-/* Returns whether the body can be sent from its mappings without holding up others who share the thread: all of it is
- * in memory. */
+/* Returns whether the whole body is in memory, so that sending from its mappings does not delay other connections of
+ * the thread. */
 static bool is_ready(const struct td_body *body, const struct td_link *link)
 {
     if (link->jobs == NULL)
@@ -343,7 +343,7 @@ static struct MHD_Response *create_kept(const struct td_response *response, stru
     struct td_kept_response *kept = prepare_kept(response, link, false);
     if (kept == NULL || !td_body_read(&response->body, &cursor, kept->bytes, kept->len, NULL))
         return NULL;
-    /* Under a lease nobody can have written meanwhile: the lease is looked at after the bytes. */
+    /* The lease is checked after the copy: if it still holds, no process can have written during the copy. */
     atomic_signal_fence(memory_order_seq_cst);
     if (!td_body_is_pinned(&response->body) && !td_body_unchanged(&response->body))
         return NULL;
@@ -352,8 +352,8 @@ static struct MHD_Response *create_kept(const struct td_response *response, stru
     return kept->made;
 }
 
-/* Returns whether server/mhd/sender is to send the body. A shared thread has it send only what goes out at once, and
- * what takes little time to look at. */
+/* Returns whether server/mhd/sender is to send the body. On a shared thread it sends only bodies that go out at once
+ * and take little time to check. */
 static bool is_for_sender(const struct td_body *body, const struct td_link *link)
 {
     return body->total_bytes > TD_REFERENCE_BYTES &&
@@ -381,8 +381,8 @@ static struct MHD_Response *create_plain(struct td_response *response, struct td
         transfer->way = TD_WAY_COPY;
         return create_flat(response);
     }
-    /* The kernel reads pages that it lacks with the socket locked, and the reaper would wait for the socket: what is
-     * too long to be touched first goes through windows. A shared thread has all of it in memory (is_ready). */
+    /* The kernel reads missing pages with the socket locked, and the reaper would wait for the socket. So a body that
+     * is too long to be touched first goes through windows. On a shared thread all of it is in memory (is_ready). */
     bool is_too_long = link->jobs == NULL && total > TD_LOOK_BYTES;
     if (pinned && (runs > TD_IOVEC_RUNS || is_too_long)) {
         td_pins_clear(&connection->pins);
@@ -402,11 +402,11 @@ static struct MHD_Response *create_with_body(struct td_response *response, struc
     uint64_t cold_bytes = link->jobs == NULL ? TD_COLD_BYTES : 1; /* a shared thread never reads from a disk */
     if (body->total_bytes >= cold_bytes && !td_waiting_is_forbidden() && !td_body_is_cached(body))
         td_body_prefetch(body, TD_PREFETCH_BYTES);
-    /* With TLS the bytes are read here and not by the kernel, so nothing is sent from where it lies: a file that
-     * shrinks would raise SIGBUS in GnuTLS. */
+    /* With TLS this process reads the bytes, not the kernel, so no mapping is sent in place: a file that shrinks would
+     * raise SIGBUS in GnuTLS. */
     bool for_sender = !connection->is_tls && is_for_sender(body, link);
     bool pinned =
-        !connection->is_tls && (for_sender || td_body_run_count(body) <= TD_IOVEC_RUNS) && pin(body, connection);
+        !connection->is_tls && (for_sender || td_body_run_count(body) <= TD_IOVEC_RUNS) && pin_body(body, connection);
     bool ready = (pinned || link->jobs == NULL) && is_ready(body, link);
     if (pinned && !ready) {
         td_pins_clear(&connection->pins);
@@ -414,7 +414,7 @@ static struct MHD_Response *create_with_body(struct td_response *response, struc
     }
     if (td_waiting_was_refused())
         return NULL;
-    /* A shared thread must not look at files while it sends. */
+    /* A shared thread must not check files while it sends. */
     if (for_sender && ready)
         made = create_sent(response, link, pinned, transfer);
     return made != NULL ? made : create_plain(response, link, pinned, transfer);

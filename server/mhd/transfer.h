@@ -18,24 +18,25 @@
 #include <stdint.h>
 
 enum {
-    TD_FLAT_BYTES = 32 * 1024,           /* longest flat body */
-    TD_COPY_BYTES = TD_KEPT_BYTES,       /* longest body that is copied even if it could be sent in place */
-    TD_TURN_BYTES = 256 * 1024,          /* longest body that a shared thread sends at once, by reference or flat */
-    TD_COLD_BYTES = 8 * 1024 * 1024,     /* shortest body of which it is checked whether it is in the page cache */
-    TD_PREFETCH_BYTES = 8 * 1024 * 1024, /* read before sending a body that is not; the kernel then reads ahead */
-    TD_LOOK_BYTES = 1024 * 1024,         /* longest body whose pages are all looked at, or touched, before it is sent */
-    TD_SHARED_BYTES = 64 * 1024 * 1024,  /* longest body that a shared thread sends without jobs */
-    TD_BLOCK_BYTES = 64 * 1024,          /* of a window, what libmicrohttpd gets at a time from a job */
-    TD_IOVEC_RUNS = 256                  /* pieces of a pinned body; their vector must fit the connection's pool */
+    TD_FLAT_BYTES = 32 * 1024,       /* longest flat body */
+    TD_COPY_BYTES = TD_KEPT_BYTES,   /* longest body that is copied even if it could be sent in place */
+    TD_TURN_BYTES = 256 * 1024,      /* longest body that a shared thread sends at once, by reference or flat */
+    TD_COLD_BYTES = 8 * 1024 * 1024, /* shortest body that is checked for being in the page cache */
+    TD_PREFETCH_BYTES =
+        8 * 1024 * 1024,                /* read before sending a body that is not cached; the kernel then reads ahead */
+    TD_LOOK_BYTES = 1024 * 1024,        /* longest body that has all its pages checked, or touched, before it is sent */
+    TD_SHARED_BYTES = 64 * 1024 * 1024, /* longest body that a shared thread sends without jobs */
+    TD_BLOCK_BYTES = 64 * 1024,         /* of a window, what libmicrohttpd gets at a time from a job */
+    TD_IOVEC_RUNS = 256                 /* pieces of a pinned body; their vector must fit the connection's pool */
 };
 
 /* A connection and what serves it here; used by its thread alone. */
 struct td_link {
     struct td_connection *connection;
     struct MHD_Connection *mhd;
-    struct td_jobs *jobs;          /* its thread is shared, and what would wait is a job; NULL: a thread of its own */
+    struct td_jobs *jobs; /* for work that would wait, since its thread is shared; NULL: it has a thread of its own */
     struct td_kept_response *kept; /* owned by the session; NULL: none yet */
-    struct td_tls_stream stream;   /* what GnuTLS sends to; without TLS nothing reads it */
+    struct td_tls_stream stream;   /* where GnuTLS sends; not used without TLS */
 };
 
 /* A body as it is sent. */

@@ -1,10 +1,10 @@
 /* Plan: a request that waits is in the list `parked`. The waker takes those that are due out of the list, tries each
- * without the lock, and puts it back, resumes it, or appends it to `ready`, which the makers, jobs, work off. A request
- * with a thread of its own is only woken; the thread tries it and waits again. What is hard:
+ * without the lock, and puts it back, resumes it, or appends it to `ready`, from which jobs (makers) take requests. A
+ * request with a thread of its own is only woken; the thread retries it and waits again. Hard:
  *   - A change may be published after a request was tried and before it waits. So each request remembers the number of
- *     publications before its try, and is due when there were more since.
- *   - Once its connection is resumed, a waiter may be freed at any moment, so nothing of it is used then.
- *   - libmicrohttpd does not notice that a client has gone while the connection is suspended, so the waker looks at all
+ *     publications before its try, and is due when more have followed.
+ *   - After its connection is resumed, a waiter may be freed at any moment, so no code uses it then.
+ *   - libmicrohttpd does not notice that a client has gone while the connection is suspended, so the waker checks all
  *     sockets every 1 s. */
 #include "server/mhd/waiters.h"
 
@@ -31,7 +31,7 @@ struct td_waiters {
     struct td_waiters_config config;
     pthread_t waker;
     _Atomic uint64_t published;
-    uint64_t looked_ns; /* when the waker has looked for clients that are gone; the waker's alone */
+    uint64_t looked_ns; /* when the waker last looked for clients that are gone; used by the waker alone */
     pthread_mutex_t lock;
     pthread_cond_t wake; /* of the waker: there may be something to do */
     pthread_cond_t left; /* no request is inside any more, or no maker is busy */
@@ -45,7 +45,7 @@ struct td_waiters {
     bool closed, stop;
 };
 
-static void append(struct waiter_list *list, struct td_waiter *waiter)
+static void append_waiter(struct waiter_list *list, struct td_waiter *waiter)
 {
     waiter->next = NULL;
     *(list->last != NULL ? &list->last->next : &list->first) = waiter;
@@ -77,8 +77,8 @@ struct sorted {
     uint64_t wake_ns; /* when the first of the kept ones is due, or clients are looked at */
 };
 
-/* Sorts the waiters of a list, for the waker, which alone takes waiters out of `parked`. Without the lock, since a look
- * at a client is a system call. */
+/* Sorts the waiters of a list. Called by the waker, which alone takes waiters out of `parked`, and without the lock,
+ * since checking a client is a system call. */
 static struct sorted sort_out(struct td_waiters *waiters, struct waiter_list all, uint64_t published)
 {
     struct sorted sorted = {.wake_ns = UINT64_MAX};
@@ -90,17 +90,17 @@ static struct sorted sort_out(struct td_waiters *waiters, struct waiter_list all
     while (all.first != NULL) {
         struct td_waiter *waiter = take_first(&all);
         if (waiter->seen == published && waiter->until_ns > now_ns && !(looks && td_cancel_is_asked(waiter->cancel))) {
-            append(&sorted.kept, waiter);
+            append_waiter(&sorted.kept, waiter);
             if (waiter->until_ns < sorted.wake_ns)
                 sorted.wake_ns = waiter->until_ns;
         } else {
-            append(waiter->mhd != NULL ? &sorted.due : &sorted.woken, waiter);
+            append_waiter(waiter->mhd != NULL ? &sorted.due : &sorted.woken, waiter);
         }
     }
     return sorted;
 }
 
-/* Takes the waiters that are due out of `parked`. Wakes the threads of those that have one, and returns the others. */
+/* Takes the due waiters out of `parked`. Wakes those with threads of their own, and returns the others. */
 static struct waiter_list take_due(struct td_waiters *waiters)
 {
     pthread_mutex_lock(&waiters->lock);
@@ -111,8 +111,8 @@ static struct waiter_list take_due(struct td_waiters *waiters)
     pthread_mutex_unlock(&waiters->lock);
     struct sorted sorted = sort_out(waiters, all, published);
     pthread_mutex_lock(&waiters->lock);
-    while (waiters->parked.first != NULL) /* they came meanwhile */
-        append(&sorted.kept, take_first(&waiters->parked));
+    while (waiters->parked.first != NULL) /* parked during the sorting */
+        append_waiter(&sorted.kept, take_first(&waiters->parked));
     waiters->parked = sorted.kept;
     if (sorted.wake_ns < waiters->wake_ns)
         waiters->wake_ns = sorted.wake_ns;
@@ -139,10 +139,10 @@ static void wake_by(struct td_waiters *waiters, const struct td_waiter *waiter)
     pthread_cond_signal(&waiters->wake);
 }
 
-/* Lets the request wait on. Under the lock. */
+/* Parks the request again. Under the lock. */
 static void put_back(struct td_waiters *waiters, struct td_waiter *waiter)
 {
-    append(&waiters->parked, waiter);
+    append_waiter(&waiters->parked, waiter);
     wake_by(waiters, waiter);
 }
 
@@ -159,12 +159,12 @@ static void retry_all(struct td_waiters *waiters, struct waiter_list due)
         else if (result == TD_RETRY_WAITS)
             put_back(waiters, waiter);
         else
-            append(&waiters->ready, waiter);
+            append_waiter(&waiters->ready, waiter);
         pthread_mutex_unlock(&waiters->lock);
     }
 }
 
-/* Tries the requests that are ready, one after the other, until none is left. */
+/* Retries the ready requests one after the other, until the list is empty. */
 static void run_maker(struct td_job *job)
 {
     struct maker *maker = (struct maker *)(void *)job;
@@ -292,7 +292,7 @@ void td_waiters_publish(struct td_waiters *waiters)
 }
 
 /* Adds a request that begins to wait. Under the lock. */
-static void add(struct td_waiters *waiters, struct td_waiter *waiter)
+static void add_waiter(struct td_waiters *waiters, struct td_waiter *waiter)
 {
     waiters->inside++;
     put_back(waiters, waiter);
@@ -305,7 +305,7 @@ bool td_waiters_park(struct td_waiters *waiters, struct td_waiter *waiter, struc
     if (may_wait) {
         MHD_suspend_connection(mhd);
         waiter->mhd = mhd;
-        add(waiters, waiter);
+        add_waiter(waiters, waiter);
     }
     pthread_mutex_unlock(&waiters->lock);
     return may_wait;
@@ -322,7 +322,7 @@ bool td_waiters_sleep(struct td_waiters *waiters, struct td_waiter *waiter)
         waiter->mhd = NULL;
         waiter->wake = &wake;
         waiter->is_due = false;
-        add(waiters, waiter);
+        add_waiter(waiters, waiter);
         while (!waiter->is_due)
             pthread_cond_wait(&wake, &waiters->lock);
         count_out(waiters);

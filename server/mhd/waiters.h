@@ -1,8 +1,8 @@
 /* Requests that wait for a change of what is published (td_response's wait_until_ns). In a shared thread a connection
  * is suspended while its request waits, so that waiting takes no thread; a connection with a thread of its own waits in
- * that. One thread, the waker, tries all requests again whenever something was published, each one at its time, and
- * those whose clients are gone within 1 s. It never waits for a disk: answers that may have to are made by at most
- * TD_WAITERS_MAKING jobs, in the order in which the requests came to wait. */
+ * that. One thread, the waker, retries all requests when a change is published, each request at its time, and requests
+ * of clients that are gone within 1 s. The waker never waits for a disk: answers that may have to wait are made by at
+ * most TD_WAITERS_MAKING jobs, in the order in which the requests began to wait. */
 #ifndef TD_SERVER_MHD_WAITERS_H
 #define TD_SERVER_MHD_WAITERS_H
 
@@ -24,19 +24,19 @@ struct td_waiters;
 /* One request that waits. Part of an object that lives until the request is answered. The first three members are set
  * by the owner before each wait. */
 struct td_waiter {
-    uint64_t until_ns;              /* when it is tried again at the latest (td_clock_ns) */
-    uint64_t seen;                  /* td_waiters_published before it was tried last */
-    const struct td_cancel *cancel; /* asks for an end when the client is gone */
+    uint64_t until_ns;              /* when it is retried at the latest (td_clock_ns) */
+    uint64_t seen;                  /* td_waiters_published before the last try */
+    const struct td_cancel *cancel; /* asked when the client is gone */
     /* of the waiters alone */
-    struct MHD_Connection *mhd; /* suspended; NULL: a thread of its own waits */
+    struct MHD_Connection *mhd; /* suspended; NULL: it waits in its own thread */
     pthread_cond_t *wake;       /* of that thread */
-    bool is_due;                /* that thread is to go on */
+    bool is_due;                /* that thread is to continue */
     struct td_waiter *next;
 };
 
-/* The result of trying a request again. */
+/* The result of retrying a request. */
 enum td_retry {
-    TD_RETRY_WAITS,   /* nothing has changed for it, and its time has not come; td_waiter's `seen` is set anew */
+    TD_RETRY_WAITS,   /* nothing has changed for it, and its time has not come; `seen` of td_waiter is updated */
     TD_RETRY_MADE,    /* its answer is made */
     TD_RETRY_REFUSED, /* a job has to try it, since that may wait */
 };
@@ -45,8 +45,8 @@ struct td_waiters_config {
     size_t max;              /* most requests that wait at once */
     _Atomic uint64_t *count; /* of those that wait now; borrowed */
     struct td_jobs *jobs;    /* borrowed; NULL: no connection is ever suspended */
-    /* Tries the request again. may_wait: a job calls; the result is then never TD_RETRY_REFUSED. Else the waker calls,
-     * which must not wait. */
+    /* Retries the request. may_wait: a job calls it, and the result is never TD_RETRY_REFUSED. Else the waker calls it,
+     * and it must not wait. */
     enum td_retry (*retry)(struct td_waiter *waiter, bool may_wait);
 };
 
@@ -56,14 +56,14 @@ bool td_waiters_create(const struct td_waiters_config *config, struct td_waiters
 /* Counts one more request that waits. Returns false, with nothing counted, when `max` wait already. Any thread. */
 bool td_waiters_enter(struct td_waiters *waiters);
 
-/* Ends what td_waiters_enter began. Any thread. */
+/* Counts one request less. Any thread. */
 void td_waiters_leave(struct td_waiters *waiters);
 
-/* Returns the number of calls of td_waiters_publish. A request asks before it is tried, so that what is published
- * between its try and its wait is not missed. Any thread. */
+/* Returns the number of calls of td_waiters_publish. Call it before a request is tried, so that a change between the
+ * try and the wait is not missed. Any thread. */
 uint64_t td_waiters_published(const struct td_waiters *waiters);
 
-/* Has all requests tried again, because something was published or because waits are to end. Quick. Any thread. */
+/* Has all requests retried, because a change was published or because waits are to end. Quick. Any thread. */
 void td_waiters_publish(struct td_waiters *waiters);
 
 /* Suspends the connection until its request is answered, or another try needs the connection's thread. Returns false,
@@ -71,11 +71,11 @@ void td_waiters_publish(struct td_waiters *waiters);
  * return at once. */
 bool td_waiters_park(struct td_waiters *waiters, struct td_waiter *waiter, struct MHD_Connection *mhd);
 
-/* Waits, in the connection's own thread, until the request is to be tried again. Returns false at once after
+/* Waits, in the connection's own thread, until the request is to be retried. Returns false at once after
  * td_waiters_close or when the system refuses. */
 bool td_waiters_sleep(struct td_waiters *waiters, struct td_waiter *waiter);
 
-/* Has all requests tried again and waits until none waits. From now on none does. The tries must end waits by then.
+/* Has all requests retried, waits until no request waits, and accepts no further ones. The retries must end the waits.
  * Call it once, before the jobs are closed. */
 void td_waiters_close(struct td_waiters *waiters);
 
