@@ -1,16 +1,16 @@
 /* An acceptor waits in epoll for connections, for the first bytes of those that it has accepted, and for its end (an
  * eventfd), so that it stops at once. The first bytes choose the lane of a connection; until they come it takes no
- * thread. What is hard:
+ * thread. Hard:
  *   - At a limit the client must get an answer, but no thread and no memory may be spent: turn_away sends a ready-made
  *     answer without waiting and closes. Unread bytes would make close() reset the connection before the client has
  *     read the answer, so they are read first.
  *   - When descriptors run out, accept fails and poll reports the same connection again at once. The acceptor keeps one
- *     descriptor in reserve: it gives that up to answer one client, then rests 50 ms.
+ *     descriptor in reserve: it closes that to answer one client, then pauses for 50 ms.
  *   - libmicrohttpd closes the descriptor of a connection that it does not take, and another acceptor may get the same
  *     number at once. Both register and hand over under one lock (registry->handing), so that the entry is removed
  *     before the number is registered again.
- *   - A server that drains listens no more, but a request may still be on its way in a connection that is open. So the
- *     acceptor then goes on waiting for first bytes, until the reaper has ended the last silent connection. */
+ *   - A server that drains no longer listens, but a request may still be on its way in an open connection. So the
+ *     acceptor continues to wait for first bytes, until the reaper has ended the last silent connection. */
 #include "server/net/acceptor.h"
 
 #include "core/clock.h"
@@ -48,14 +48,14 @@ struct td_acceptor {
     int listen_fd;
     int epoll_fd;
     int wake_fd;                              /* eventfd: written first to end the listening, then to end the thread */
-    int reserve_fd;                           /* given up for a moment when descriptors run out, to answer a client */
+    int reserve_fd;                           /* closed for a moment when descriptors run out, to answer a client */
     bool running;                             /* the thread was started and not joined */
     bool stopped;                             /* td_acceptor_stop was called */
     sem_t deaf;                               /* posted when the thread has closed the listening socket */
     char far_congestion[TD_CONGESTION_BYTES]; /* for td_congestion_accept */
     const struct td_facade *facade;
     bool has_tls;
-    uint64_t warned_ns; /* when the log last told of missing descriptors or memory; 0: never */
+    uint64_t warned_ns; /* when missing descriptors or memory were last logged; 0: never */
     pthread_t thread;
     struct td_taker taker;
     struct td_registry *registry;
@@ -117,7 +117,7 @@ static bool open_listener(const struct td_acceptor_config *config, const char *l
 }
 
 /* Writes the URL of a listening socket. */
-static void describe(int fd, bool has_tls, char *url, size_t capacity)
+static void write_url(int fd, bool has_tls, char *url, size_t capacity)
 {
     struct sockaddr_storage name;
     socklen_t len = sizeof name;
@@ -148,8 +148,8 @@ static struct in6_addr address_of(const struct sockaddr_storage *from)
     return address;
 }
 
-/* Takes at most 64 KiB of what was received from the socket: a client that sends without end must not hold the thread.
- */
+/* Reads and drops at most 64 KiB of received bytes, so that a client that sends without end does not keep the
+ * thread. */
 static void discard_received(int fd)
 {
     enum { MOST_PARTS = 32 };
@@ -177,8 +177,8 @@ static void answer_and_close(const struct td_facade *facade, int fd, const char 
     (void)close(fd);
 }
 
-/* Answers 503 or 429 and closes the connection. With TLS an answer would need a handshake, for which nothing is to be
- * spent: the connection is closed. */
+/* Answers 503 or 429 and closes the connection. With TLS an answer would need a handshake, which costs too much at a
+ * limit, so the connection is only closed. */
 static void turn_away(const struct td_acceptor *acceptor, int fd, enum td_over over)
 {
     const struct td_facade *facade = acceptor->facade;
@@ -191,7 +191,7 @@ static void turn_away(const struct td_acceptor *acceptor, int fd, enum td_over o
 }
 
 /* Logs why connections cannot be accepted, once a minute. */
-static void warn(struct td_acceptor *acceptor, int sys, const char *advice)
+static void warn_of_shortage(struct td_acceptor *acceptor, int sys, const char *advice)
 {
     uint64_t now_ns = td_clock_ns();
     if (acceptor->warned_ns == 0 || now_ns - acceptor->warned_ns > UINT64_C(60000000000)) {
@@ -200,7 +200,8 @@ static void warn(struct td_acceptor *acceptor, int sys, const char *advice)
     }
 }
 
-/* Hands the connection to the server, and forgets it. Without memory for it, the server has closed the descriptor. */
+/* Passes the connection to the server, and frees its entry here. When the server's memory is short, it has closed the
+ * descriptor. */
 static void pass_on(struct td_acceptor *acceptor, struct silent *silent, enum td_lane lane)
 {
     pthread_mutex_lock(&acceptor->registry->handing);
@@ -212,12 +213,12 @@ static void pass_on(struct td_acceptor *acceptor, struct silent *silent, enum td
     free(silent);
     if (is_taken)
         return;
-    warn(acceptor, ENOMEM, "");
+    warn_of_shortage(acceptor, ENOMEM, "");
     atomic_fetch_add(&acceptor->metrics->refused_total, 1);
 }
 
 /* Waits for the first bytes of the connection. Returns false when that is not possible. */
-static bool watch(struct td_acceptor *acceptor, struct silent *silent)
+static bool watch_silent(struct td_acceptor *acceptor, struct silent *silent)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.ptr = silent};
     if (epoll_ctl(acceptor->epoll_fd, EPOLL_CTL_ADD, silent->connection->fd, &event) != 0)
@@ -229,7 +230,7 @@ static bool watch(struct td_acceptor *acceptor, struct silent *silent)
     return true;
 }
 
-static void unwatch(struct td_acceptor *acceptor, struct silent *silent)
+static void unwatch_silent(struct td_acceptor *acceptor, struct silent *silent)
 {
     (void)epoll_ctl(acceptor->epoll_fd, EPOLL_CTL_DEL, silent->connection->fd, NULL);
     *(silent->previous != NULL ? &silent->previous->next : &acceptor->silent) = silent->next;
@@ -249,15 +250,15 @@ static void refuse_protocol(const struct td_acceptor *acceptor, struct silent *s
     free(silent);
 }
 
-/* What the first bytes of a connection show. */
+/* The properties of a connection that its first bytes show. */
 struct first_bytes {
     bool is_tls;       /* they begin a TLS handshake */
     enum td_lane lane; /* for the connection, if the port speaks its protocol */
 };
 
-/* Looks at the first bytes, without taking them from the socket. Returns their number and fills in *out, or returns 0
- * when the connection has ended, or -1 when there are none yet. */
-static ssize_t look(const struct td_acceptor *acceptor, int fd, struct first_bytes *out)
+/* Peeks at the first bytes, which stay in the socket. Returns their number and fills in *out; returns 0 when the
+ * connection has ended, or -1 when no bytes have come yet. */
+static ssize_t peek_first_bytes(const struct td_acceptor *acceptor, int fd, struct first_bytes *out)
 {
     enum { LOOK_BYTES = 4096 };
     static const char handshake = 0x16; /* type of a TLS record (RFC 8446 section 5.1); begins no HTTP request */
@@ -272,7 +273,7 @@ static ssize_t look(const struct td_acceptor *acceptor, int fd, struct first_byt
 }
 
 /* Closes a connection that has sent nothing. */
-static void drop(struct silent *silent)
+static void close_silent(struct silent *silent)
 {
     int fd = silent->connection->fd;
     td_connection_close(silent->connection);
@@ -282,7 +283,7 @@ static void drop(struct silent *silent)
 
 /* Passes on a connection that has sent something, or refuses it if it speaks TLS on a port without it, or plain HTTP on
  * a port with it. */
-static void begin(struct td_acceptor *acceptor, struct silent *silent, const struct first_bytes *first)
+static void accept_protocol(struct td_acceptor *acceptor, struct silent *silent, const struct first_bytes *first)
 {
     if (acceptor->has_tls != first->is_tls)
         refuse_protocol(acceptor, silent);
@@ -290,18 +291,18 @@ static void begin(struct td_acceptor *acceptor, struct silent *silent, const str
         pass_on(acceptor, silent, first->lane);
 }
 
-/* Begins with a connection that has sent something, and closes one that has ended. */
-static void hear(struct td_acceptor *acceptor, struct silent *silent)
+/* Handles a connection that has sent its first bytes, and closes one that has ended. */
+static void handle_first_bytes(struct td_acceptor *acceptor, struct silent *silent)
 {
     struct first_bytes first = {.lane = TD_LANE_OWN};
-    ssize_t n = look(acceptor, silent->connection->fd, &first);
+    ssize_t n = peek_first_bytes(acceptor, silent->connection->fd, &first);
     if (n < 0)
         return;
-    unwatch(acceptor, silent);
+    unwatch_silent(acceptor, silent);
     if (n > 0)
-        begin(acceptor, silent, &first);
+        accept_protocol(acceptor, silent, &first);
     else
-        drop(silent);
+        close_silent(silent);
 }
 
 /* Registers the connection and waits for its first bytes, or turns it away at a limit. */
@@ -327,7 +328,7 @@ static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_
     pthread_mutex_unlock(&acceptor->registry->handing);
     if (connection == NULL) {
         free(silent);
-        warn(acceptor, ENOMEM, "");
+        warn_of_shortage(acceptor, ENOMEM, "");
         atomic_fetch_add(&acceptor->metrics->refused_total, 1);
         turn_away(acceptor, fd, TD_OVER_TOTAL);
         return;
@@ -336,14 +337,14 @@ static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_
     connection->is_tls = acceptor->has_tls;
     atomic_fetch_add(&acceptor->metrics->accepted, 1);
     *silent = (struct silent){.connection = connection, .from = *from, .from_len = from_len};
-    if (look(acceptor, fd, &first) > 0 || !watch(acceptor, silent))
-        begin(acceptor, silent, &first);
+    if (peek_first_bytes(acceptor, fd, &first) > 0 || !watch_silent(acceptor, silent))
+        accept_protocol(acceptor, silent, &first);
 }
 
 /* Answers one client with the reserved descriptor, then rests, so that the loop does not spin. Logs once a minute. */
 static void out_of_descriptors(struct td_acceptor *acceptor, int sys)
 {
-    warn(acceptor, sys, "; raise the limit on open files (ulimit -n)");
+    warn_of_shortage(acceptor, sys, "; raise the limit on open files (ulimit -n)");
     if (acceptor->reserve_fd >= 0) {
         (void)close(acceptor->reserve_fd);
         int fd = accept4(acceptor->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -394,12 +395,12 @@ static bool be_woken(struct td_acceptor *acceptor)
 }
 
 /* Handles what epoll reports. Returns false at the end. */
-static bool handle(struct td_acceptor *acceptor, const struct epoll_event *event)
+static bool handle_event(struct td_acceptor *acceptor, const struct epoll_event *event)
 {
     if (event->data.ptr == &acceptor->wake_fd)
         return be_woken(acceptor);
     if (event->data.ptr != &acceptor->listen_fd)
-        hear(acceptor, event->data.ptr);
+        handle_first_bytes(acceptor, event->data.ptr);
     else if (acceptor->listen_fd >= 0)
         accept_some(acceptor);
     return true;
@@ -416,12 +417,12 @@ static void *acceptor_main(void *argument)
         if (count < 0 && errno != EINTR)
             break;
         for (int i = 0; i < count; i++)
-            go_on = handle(acceptor, &events[i]) && go_on;
+            go_on = handle_event(acceptor, &events[i]) && go_on;
     }
     stop_listening(acceptor);
     for (struct silent *silent = acceptor->silent, *next; silent != NULL; silent = next) {
         next = silent->next;
-        drop(silent);
+        close_silent(silent);
     }
     return NULL;
 }
@@ -456,7 +457,7 @@ bool td_acceptor_create(const struct td_acceptor_config *config, char *url, size
         return false;
     }
     td_congestion_listen(acceptor->listen_fd, acceptor->far_congestion);
-    describe(acceptor->listen_fd, acceptor->has_tls, url, url_capacity);
+    write_url(acceptor->listen_fd, acceptor->has_tls, url, url_capacity);
     *out = acceptor;
     return true;
 }
@@ -486,7 +487,7 @@ bool td_acceptor_start(struct td_acceptor *acceptor, struct td_taker taker, stru
     return true;
 }
 
-static void wake(const struct td_acceptor *acceptor)
+static void wake_thread(const struct td_acceptor *acceptor)
 {
     uint64_t one = 1;
     ssize_t written = write(acceptor->wake_fd, &one, sizeof one);
@@ -497,7 +498,7 @@ void td_acceptor_stop(struct td_acceptor *acceptor)
 {
     if (acceptor == NULL || !acceptor->running || acceptor->stopped)
         return;
-    wake(acceptor);
+    wake_thread(acceptor);
     while (sem_wait(&acceptor->deaf) != 0)
         continue; /* interrupted */
     acceptor->stopped = true;
@@ -509,7 +510,7 @@ void td_acceptor_destroy(struct td_acceptor *acceptor)
         return;
     if (acceptor->running) {
         td_acceptor_stop(acceptor);
-        wake(acceptor);
+        wake_thread(acceptor);
         (void)pthread_join(acceptor->thread, NULL);
     }
     if (acceptor->listen_fd >= 0)

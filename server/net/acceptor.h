@@ -37,14 +37,14 @@ bool td_acceptor_create(const struct td_acceptor_config *config, char *url, size
 /* Returns whether only this machine can reach the address: it is in 127.0.0.0/8, or ::1. */
 bool td_acceptor_is_loopback(const struct td_acceptor *acceptor);
 
-/* Starts accepting connections. Each one that is within the limits is registered and handed to the taker. What the
- * taker points to, registry and metrics are borrowed and must outlive the acceptor. Call once. Errors:
+/* Starts accepting connections. Each one that is within the limits is registered and passed to the taker. The taker's
+ * context, registry and metrics are borrowed and must outlive the acceptor. Call once. Errors:
  * TD_RESOURCE_EXHAUSTED. */
 bool td_acceptor_start(struct td_acceptor *acceptor, struct td_taker taker, struct td_registry *registry,
                        struct td_metrics *metrics, struct td_error *err);
 
-/* Stops accepting and closes the listening socket, so that the kernel refuses further connections. Open connections go
- * on, also those that have sent nothing yet. NULL is allowed. */
+/* Stops accepting and closes the listening socket, so that the kernel refuses further connections. Open connections
+ * continue, also those that have sent nothing yet. NULL is allowed. */
 void td_acceptor_stop(struct td_acceptor *acceptor);
 
 /* Stops the acceptor, waits for its thread, closes the connections that have sent nothing yet, and frees it. The server

@@ -1,6 +1,6 @@
-/* Open addressing with linear probing: an address is in the first slot from the one that its hash chooses on that was
- * free when it came. Its end moves later ones back over the gap, so that no search has to pass slots that were freed.
- * SipHash: https://www.aumasson.jp/siphash/siphash.pdf. */
+/* Open addressing with linear probing: an address is in the first slot, beginning at the one that its hash chooses,
+ * that was free when the address was added. Removing it moves later addresses back over the gap, so that no search has
+ * to pass freed slots. SipHash: https://www.aumasson.jp/siphash/siphash.pdf. */
 #include "server/net/address_counts.h"
 
 #include <assert.h>
@@ -10,7 +10,7 @@
 
 enum { LEAST_SLOTS = 16 };
 
-static uint64_t rotate(uint64_t x, unsigned bits)
+static uint64_t rotate_left(uint64_t x, unsigned bits)
 {
     return x << bits | x >> (64 - bits);
 }
@@ -20,14 +20,14 @@ static void sip_rounds(uint64_t v[4], int rounds)
     for (int i = 0; i < rounds; i++) {
         v[0] += v[1];
         v[2] += v[3];
-        v[1] = rotate(v[1], 13) ^ v[0];
-        v[3] = rotate(v[3], 16) ^ v[2];
-        v[0] = rotate(v[0], 32);
+        v[1] = rotate_left(v[1], 13) ^ v[0];
+        v[3] = rotate_left(v[3], 16) ^ v[2];
+        v[0] = rotate_left(v[0], 32);
         v[2] += v[1];
         v[0] += v[3];
-        v[1] = rotate(v[1], 17) ^ v[2];
-        v[3] = rotate(v[3], 21) ^ v[0];
-        v[2] = rotate(v[2], 32);
+        v[1] = rotate_left(v[1], 17) ^ v[2];
+        v[3] = rotate_left(v[3], 21) ^ v[0];
+        v[2] = rotate_left(v[2], 32);
     }
 }
 
@@ -72,7 +72,7 @@ static size_t slot_of(const struct td_address_counts *counts, const struct in6_a
 }
 
 /* Moves all counts into `capacity` slots. Returns false, with nothing changed, when out of memory. */
-static bool resize(struct td_address_counts *counts, size_t capacity)
+static bool resize_slots(struct td_address_counts *counts, size_t capacity)
 {
     struct td_address_counts next = *counts;
     next.slots = calloc(capacity, sizeof *next.slots);
@@ -109,12 +109,12 @@ size_t td_address_counts_get(const struct td_address_counts *counts, const struc
 
 bool td_address_counts_add(struct td_address_counts *counts, const struct in6_addr *address)
 {
-    if (counts->capacity == 0 && !resize(counts, LEAST_SLOTS))
+    if (counts->capacity == 0 && !resize_slots(counts, LEAST_SLOTS))
         return false;
     size_t i = slot_of(counts, address);
     if (counts->slots[i].count == 0) {
         if (counts->used >= counts->capacity / 2) {
-            if (!resize(counts, counts->capacity * 2))
+            if (!resize_slots(counts, counts->capacity * 2))
                 return false;
             i = slot_of(counts, address);
         }
@@ -126,7 +126,7 @@ bool td_address_counts_add(struct td_address_counts *counts, const struct in6_ad
 }
 
 /* Frees a slot, whose count is 0. Each later address up to the next free slot moves into the gap, unless its hash
- * chooses a slot behind the gap. */
+ * chooses a slot after the gap. */
 static void free_slot(struct td_address_counts *counts, size_t gap)
 {
     size_t mask = counts->capacity - 1;
@@ -150,5 +150,5 @@ void td_address_counts_remove(struct td_address_counts *counts, const struct in6
         return;
     free_slot(counts, i);
     if (counts->capacity > LEAST_SLOTS && counts->used < counts->capacity / 8)
-        (void)resize(counts, counts->capacity / 2); /* without memory the table stays as large as it is */
+        (void)resize_slots(counts, counts->capacity / 2); /* without memory the table stays as large as it is */
 }

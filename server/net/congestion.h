@@ -1,7 +1,6 @@
-/* Connections over a short path: their congestion control and their send queue. BBR, the default of some hosts, paces
- * what it sends; on the loopback device and over one switch that halves the rate and saves nothing. Connections over so
- * short a path use CUBIC; others keep the host's default.
- */
+/* Sets the congestion control and the send queue of connections over a short path. BBR, the default of some hosts,
+ * paces its packets; on the loopback device and over one switch that halves the rate and saves nothing. Connections
+ * over such a short path use CUBIC; others keep the host's default. */
 #ifndef TD_SERVER_NET_CONGESTION_H
 #define TD_SERVER_NET_CONGESTION_H
 
@@ -27,7 +26,7 @@ struct td_send_queue {
  * CUBIC already, or the kernel has none. */
 void td_congestion_listen(int listen_fd, char far_name[TD_CONGESTION_BYTES]);
 
-/* Gives an accepted connection the host's default back, if its path is not short (TD_NEAR_RTT_US, as measured by the
+/* Resets an accepted connection to the host's default, if its path is not short (TD_NEAR_RTT_US, as measured by the
  * handshake). far_name: from td_congestion_listen. */
 void td_congestion_accept(int fd, const char *far_name);
 

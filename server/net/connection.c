@@ -1,6 +1,6 @@
 /* The registry is a list under one lock, with a table by descriptor and counts by address, so that a connection is
  * accepted in constant time. Every 100 ms the reaper has each connection judged (server/net/deadline) and cuts those
- * past their deadline. What is hard:
+ * past their deadline. Hard:
  *   - The reaper may not close a descriptor, which belongs to libmicrohttpd: it shuts the socket down, and the
  *     connection's thread closes it. A cut answer is reset, so that no client takes it for complete.
  *   - libmicrohttpd does not report every connection that it drops. Such an entry is removed when its descriptor is
@@ -48,15 +48,16 @@ static void tell_damage(struct td_registry *registry, const struct td_error *err
 {
     enum { PAUSE_NS = 1000000000 };
     uint64_t now = td_clock_ns();
-    uint64_t last = atomic_load(&registry->damage_told_ns);
-    if ((last == 0 || now - last >= PAUSE_NS) && atomic_compare_exchange_strong(&registry->damage_told_ns, &last, now))
+    uint64_t last = atomic_load(&registry->damage_logged_ns);
+    if ((last == 0 || now - last >= PAUSE_NS) &&
+        atomic_compare_exchange_strong(&registry->damage_logged_ns, &last, now))
         td_log(TD_LOG_ERROR, "an answer was broken off: %s", err->message);
 }
 
 void td_connection_break_off(struct td_connection *connection, const struct td_error *err)
 {
     int none = TD_CUT_NONE;
-    /* A changed file may look damaged too; the reader has told the two apart already (storage/decoded.c). */
+    /* A changed file may look damaged, too; the reader has already distinguished the two (storage/decoded.c). */
     enum td_cut cut = err->code == TD_FAILED_PRECONDITION  ? TD_CUT_DAMAGED
                       : err->code == TD_RESOURCE_EXHAUSTED ? TD_CUT_BUSY
                                                            : TD_CUT_CHANGED;
@@ -103,7 +104,7 @@ void td_connection_end_answer(struct td_connection *connection, bool is_complete
         return;
     if (is_sent)
         td_sent_end(connection->fd);
-    td_pins_clear(&connection->pins); /* not sooner: td_registry_uses_blob or td_registry_settle has to find the blob */
+    td_pins_clear(&connection->pins); /* not before: td_registry_uses_blob or td_registry_settle has to find the blob */
     td_blob_unref(dropped);
     td_sent_body_fini(&connection->sent_body);
 }
@@ -146,7 +147,7 @@ void td_registry_cut_unacknowledged(struct td_registry *registry, const struct t
 
 /* ---- the reaper ---------------------------------------------------------------------------------------- */
 
-/* Gives memory back to the kernel after many connections have ended: malloc keeps the 20 KiB and more of each. */
+/* Returns memory to the kernel after many connections have ended, since malloc keeps 20 KiB or more for each. */
 static void trim_memory(struct td_registry *registry)
 {
     enum { MANY = 256 };
@@ -272,7 +273,7 @@ struct td_connection *td_registry_find(struct td_registry *registry, int fd)
 }
 
 /* Returns whether the connection was cut or the client has closed it, without waiting. A client that shuts down only
- * its sending side counts as gone, because TCP does not tell the two apart. */
+ * its sending side counts as gone, because TCP does not show the difference. */
 static bool is_gone(void *context)
 {
     const struct td_connection *connection = context;
@@ -364,7 +365,8 @@ void td_connection_close(struct td_connection *connection)
     pthread_mutex_unlock(&registry->lock);
     td_blob_unref(dropped);
     atomic_fetch_sub(&registry->metrics->connections, 1);
-    /* A cut answer is counted with its request; a deadline that is left here ended the connection between requests. */
+    /* A cut answer is counted with its request. A deadline that is still recorded here ended the connection between
+     * requests. */
     enum td_cut cut = td_connection_cut_reason(connection);
     if (cut == TD_CUT_DEADLINE)
         td_metrics_cut(registry->metrics, cut);

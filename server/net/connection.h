@@ -28,8 +28,8 @@
 /* The limit that a connection exceeds: none, the total number, or the number from one address. */
 enum td_over { TD_OVER_NONE, TD_OVER_TOTAL, TD_OVER_ADDRESS };
 
-/* A connection. What other modules keep for it are members with functions of their own; the others are the registry's.
- * Facts are set before the first request and never change. */
+/* A connection. The state that other modules keep for it is in members with functions of their own; the other members
+ * are the registry's. Facts are set before the first request and never change. */
 struct td_connection {
     /* facts */
     int fd;
@@ -42,7 +42,7 @@ struct td_connection {
     /* each has its own functions */
     struct td_deadline deadline;
     struct td_send_queue queue;
-    struct td_sent_body sent_body; /* of the answer that is being sent; empty: it goes another way */
+    struct td_sent_body sent_body; /* of the answer that is being sent; empty: it is sent in another way */
     struct td_read_proof proof;
     struct td_pins pins;
     struct td_cancel cancel; /* asks for an end when the connection was cut or the client closed its side */
@@ -66,7 +66,7 @@ struct td_registry {
     /* the open connections, under the lock: as a list, by descriptor, and how many each address has */
     struct td_connection *first;
     size_t count;
-    size_t most;                  /* open at once since memory was last given back */
+    size_t most;                  /* open at once since memory was last returned to the kernel */
     struct td_connection **by_fd; /* NULL where the descriptor is not that of an open connection */
     size_t fd_capacity;           /* length of by_fd: at most half more than the largest descriptor was */
     struct td_address_counts addresses;
@@ -74,8 +74,8 @@ struct td_registry {
     struct td_metrics *metrics;
     pthread_t reaper;
     _Atomic bool stop;
-    _Atomic bool draining;           /* idle connections are ended at once */
-    _Atomic uint64_t damage_told_ns; /* when the log last told of an answer that met damage */
+    _Atomic bool draining;             /* idle connections are ended at once */
+    _Atomic uint64_t damage_logged_ns; /* when an answer that met damage was last logged */
 };
 
 /* Connections accepted beyond max_connections, so that probes such as /healthz are answered at the limit. */
@@ -86,11 +86,11 @@ enum { TD_RESERVED_CONNECTIONS = 16 };
 bool td_registry_init(struct td_registry *registry, const struct td_registry_limits *limits, struct td_metrics *metrics,
                       struct td_error *err);
 
-/* Changes the limits: deadlines of the phases that connections are in as well. Open connections beyond a new limit on
- * their number stay open. Any thread. */
+/* Changes the limits. New deadlines also apply to the current phases of open connections. Open connections beyond a new
+ * limit on their number stay open. Any thread. */
 void td_registry_set_limits(struct td_registry *registry, const struct td_registry_limits *limits);
 
-/* Stops the reaper and frees what is left. All descriptors must be closed, and no other thread may use the registry any
+/* Stops the reaper and frees the registry. All descriptors must be closed, and no other thread may use the registry any
  * more. */
 void td_registry_fini(struct td_registry *registry);
 

@@ -2,15 +2,16 @@
  * send queue whether or not the client reads them. The phase HEADER begins with a complete request line, so a request
  * line that dribbles in is noticed by the bytes received (judge_idle).
  *
- * Bytes are counted by a system call for each connection, under the lock that accepting needs. An answer that is sent
- * is looked at every round, an idle connection every TD_IDLE_ROUNDS, and a tenth of the idle ones in each round. */
+ * Bytes are counted by a system call for each connection, under the lock that accepting needs. An answer that is being
+ * sent is checked in every round, an idle connection every TD_IDLE_ROUNDS, so that each round checks a tenth of the
+ * idle ones. */
 #include "server/net/deadline.h"
 
 #include "core/clock.h"
 #include "server/net/socket_facts.h"
 
 static const uint64_t rate_window_ns = UINT64_C(30000000000);  /* over which min_rate is measured */
-static const uint64_t drain_silence_ns = UINT64_C(1000000000); /* when draining, for a connection that says nothing */
+static const uint64_t drain_silence_ns = UINT64_C(1000000000); /* when draining, for a connection that sends nothing */
 
 void td_deadline_init(struct td_deadline *deadline, int fd)
 {

@@ -27,7 +27,7 @@ struct td_deadline_limits {
     uint64_t min_rate; /* of an answer, bytes per second; 0: no limit */
 };
 
-/* What all connections have in common in one round. */
+/* The inputs of one round, the same for all connections. */
 struct td_deadline_round {
     struct td_deadline_limits limits;
     uint64_t now_ns;

@@ -1,5 +1,5 @@
 /* The kernel's socket diagnostics (sock_diag(7)) describe any TCP socket of this network namespace by its two ends,
- * that of another process, too: idiag_rqueue counts the bytes that nobody has read. What is hard:
+ * that of another process, too: idiag_rqueue counts the bytes that nobody has read. Hard:
  *   - A socket that is bound to an interface is found only if the query names the interface. A socket behind a DNAT or
  *     REDIRECT rule of this host is found only by the address that it connected to. So a socket that is not found may
  *     still be on this host.
@@ -46,7 +46,8 @@ static int open_netlink(int protocol)
 
 /* Sends a request and receives the first message of the answer. Returns its payload if the message has this type and at
  * least `least` bytes; else NULL. */
-static const void *call(int netlink, const struct nlmsghdr *request, union answer *answer, uint16_t type, size_t least)
+static const void *query_netlink(int netlink, const struct nlmsghdr *request, union answer *answer, uint16_t type,
+                                 size_t least)
 {
     if (netlink < 0 || td_socket_send(netlink, request, request->nlmsg_len, 0) != (ssize_t)request->nlmsg_len)
         return NULL;
@@ -60,8 +61,8 @@ struct socket_query {
     struct inet_diag_req_v2 request;
 };
 
-/* Returns whether the kernel describes TCP sockets: asks for the sockets in none of the states, and expects the end of
- * the list without an error. */
+/* Returns whether the kernel describes TCP sockets: asks for the sockets of an empty set of states, and expects the end
+ * of the list without an error. */
 static bool describes_sockets(int netlink)
 {
     union answer answer;
@@ -70,7 +71,7 @@ static bool describes_sockets(int netlink)
                                             .nlmsg_type = SOCK_DIAG_BY_FAMILY,
                                             .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
                                  .request = {.sdiag_family = AF_INET, .sdiag_protocol = IPPROTO_TCP}};
-    const void *end = call(netlink, &query.header, &answer, NLMSG_DONE, sizeof failed);
+    const void *end = query_netlink(netlink, &query.header, &answer, NLMSG_DONE, sizeof failed);
     if (end == NULL)
         return false;
     memcpy(&failed, end, sizeof failed);
@@ -118,7 +119,7 @@ static bool find_client(struct td_delivery *delivery, const struct td_ends *ends
     id->idiag_if = ends->device;
     id->idiag_cookie[0] = id->idiag_cookie[1] = INET_DIAG_NOCOOKIE;
     pthread_mutex_lock(&delivery->lock);
-    const void *data = call(delivery->sockets, &query.header, &answer, SOCK_DIAG_BY_FAMILY, sizeof *found);
+    const void *data = query_netlink(delivery->sockets, &query.header, &answer, SOCK_DIAG_BY_FAMILY, sizeof *found);
     pthread_mutex_unlock(&delivery->lock);
     if (data == NULL)
         return false;
@@ -214,7 +215,7 @@ static bool is_routed_here(struct td_delivery *delivery, const struct td_ends *e
         .address_header = {.rta_type = RTA_DST, .rta_len = (uint16_t)RTA_LENGTH(len)}};
     memcpy(query.address, ends->peer_address.s6_addr + (is_ipv4 ? 12 : 0), len);
     pthread_mutex_lock(&delivery->lock);
-    const void *data = call(delivery->routes, &query.header, &answer, RTM_NEWROUTE, sizeof route);
+    const void *data = query_netlink(delivery->routes, &query.header, &answer, RTM_NEWROUTE, sizeof route);
     if (data != NULL)
         memcpy(&route, data, sizeof route);
     pthread_mutex_unlock(&delivery->lock);

@@ -1,7 +1,7 @@
-/* Tells whether the client of a TCP connection has read what was sent. An acknowledged byte was received, not read:
- * where the client's socket is on this host, the kernel may have put pages of the file itself into the socket's queue
- * (sendfile), and a write to the file still shows in them. A FIN of the client proves nothing either: a socket that
- * sends no more may still be read from. Thread-safe, except init and fini. */
+/* Determines whether the client of a TCP connection has read the bytes that were sent. An acknowledged byte was
+ * received, but perhaps not read: where the client's socket is on this host, the kernel may have put pages of the file
+ * itself into the socket's queue (sendfile), and a write to the file still shows in them. A FIN of the client proves
+ * nothing either: a socket that sends no more may still be read from. Thread-safe, except init and fini. */
 #ifndef TD_SERVER_NET_DELIVERY_H
 #define TD_SERVER_NET_DELIVERY_H
 
@@ -32,7 +32,7 @@ struct td_ends {
 #define TD_DELIVERY_GRACE_NS UINT64_C(2000000000)
 
 enum td_delivery_state {
-    TD_DELIVERY_PENDING, /* bytes are unacknowledged, or lie unread in a socket of this network namespace */
+    TD_DELIVERY_PENDING, /* bytes are unacknowledged, or unread in a socket of this network namespace */
     TD_DELIVERY_UNKNOWN, /* all bytes are acknowledged by a socket of this host, but the kernel does not show the socket
                             or its queue, which may hold unread bytes */
     TD_DELIVERY_ARRIVED, /* all bytes are acknowledged, by a socket outside of this network namespace */
@@ -50,8 +50,8 @@ void td_delivery_fini(struct td_delivery *delivery);
  * interface, or that is behind a DNAT or REDIRECT rule and so has another peer than this side. */
 bool td_delivery_ends(struct td_delivery *delivery, int fd, struct td_ends *ends);
 
-/* Looks at the connection between these ends. fd: this side's socket; -1: all bytes were acknowledged before. Finds the
- * client's socket, and so its unread bytes, only if delivery->can_look. Takes some 4 us. */
+/* Queries the state of the connection between these ends. fd: this side's socket; -1: all bytes were acknowledged
+ * before. Finds the client's socket, and so its unread bytes, only if delivery->can_look. Takes some 4 us. */
 enum td_delivery_state td_delivery_look(struct td_delivery *delivery, int fd, const struct td_ends *ends);
 
 /* Returns whether an answer counts as read: it is TD_DELIVERY_READ, or has been TD_DELIVERY_ARRIVED for

@@ -24,7 +24,7 @@ bool td_departed_add(struct td_departed_list *list, struct td_departed *departed
     return true;
 }
 
-/* Closes the connection's last descriptor, which is not needed any more. */
+/* Closes the duplicate descriptor of the connection, which is no longer needed. */
 static void let_go(struct td_departed *departed)
 {
     if (departed->fd >= 0)
@@ -41,7 +41,7 @@ static void note_progress(struct td_departed *departed, uint64_t now_ns)
     departed->acknowledged_bytes = bytes;
 }
 
-/* Returns whether the answer needs its blob no longer: it is proved to be read, or too old. */
+/* Returns whether the answer no longer needs its blob, since it is proved to be read or is too old. */
 static bool is_over(struct td_departed *departed, struct td_delivery *delivery)
 {
     enum td_delivery_state state;
@@ -65,7 +65,7 @@ static bool is_over(struct td_departed *departed, struct td_delivery *delivery)
 }
 
 /* Moves the answer at *at from the list to *taken. */
-static void take(struct td_departed_list *list, struct td_departed **at, struct td_departed **taken)
+static void move_departed(struct td_departed_list *list, struct td_departed **at, struct td_departed **taken)
 {
     struct td_departed *departed = *at;
     *at = departed->next;
@@ -81,7 +81,7 @@ struct td_departed *td_departed_take_read(struct td_departed_list *list, struct 
     struct td_departed **at = &list->first;
     while (*at != NULL)
         if ((blob == NULL || (*at)->blob == blob) && is_over(*at, delivery))
-            take(list, at, &taken);
+            move_departed(list, at, &taken);
         else
             at = &(*at)->next;
     return taken;
@@ -96,7 +96,7 @@ struct td_departed *td_departed_take_unacknowledged(struct td_departed_list *lis
         if ((blob == NULL || departed->blob == blob) && departed->fd >= 0 &&
             td_socket_unacknowledged_bytes(departed->fd) > 0) {
             td_socket_reset_at_close(departed->fd);
-            take(list, at, &taken);
+            move_departed(list, at, &taken);
         } else {
             at = &departed->next;
         }

@@ -35,7 +35,7 @@ struct td_departed_list {
 
 /* Adds the answer of a connection that is about to be closed. `fd` is its descriptor; the caller has set ends and
  * is_open. Takes over *departed and the reference on the blob. Returns false, with nothing added, when bytes are
- * unacknowledged and the process has no free descriptor to watch them. */
+ * unacknowledged and the process has no free descriptor to watch the connection. */
 bool td_departed_add(struct td_departed_list *list, struct td_departed *departed, struct td_blob *blob, int fd);
 
 /* Removes the answers from this blob (NULL: from any) that are proved to be read or are too old. Returns them, for

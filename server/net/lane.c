@@ -1,11 +1,11 @@
-/* Reads just enough of a header to choose a lane. Nothing depends on its being right: libmicrohttpd reads the header
+/* Reads just enough of a header to choose a lane. A wrong result only costs speed: libmicrohttpd reads the header
  * again, and the request guard judges it. */
 #include "server/net/lane.h"
 
 #include "api/api.h"
 #include "http/range.h"
 
-/* Takes the next line, without its end. Returns false when no whole line is left. */
+/* Takes the next line, without its end. Returns false when the rest has no complete line. */
 static bool take_line(struct td_text *rest, struct td_text *line)
 {
     const char *end = rest->len == 0 ? NULL : memchr(rest->p, '\n', rest->len);
@@ -17,8 +17,8 @@ static bool take_line(struct td_text *rest, struct td_text *line)
     return true;
 }
 
-/* Returns the length of all ranges of a Range field, as far as it does not depend on the length of the representation;
- * UINT64_MAX when it does, or when there are none. */
+/* Returns the length of all ranges of a Range field; UINT64_MAX when it depends on the length of the representation, or
+ * when the field has no range. */
 static uint64_t length_of(struct td_text value)
 {
     struct td_byte_range ranges[TD_MAX_RANGES];
@@ -44,7 +44,7 @@ enum td_lane td_lane_of(const struct td_facade *port, struct td_text bytes)
     while (take_line(&bytes, &line) && line.len > 0)
         if (td_text_begins_ignore_case(line, "Range:"))
             range = td_text_skip(line, strlen("Range:"));
-    if (line.len > 0) /* the header goes on */
+    if (line.len > 0) /* the header is not complete */
         return TD_LANE_OWN;
     if (td_text_equals(method, "HEAD"))
         return TD_LANE_SHARED;

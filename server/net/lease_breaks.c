@@ -16,9 +16,9 @@ static bool wait_unused(struct td_registry *registry, const struct td_blob *blob
 }
 
 /* Ends the transfers that send from a file which another process waits to write to: short ones finish within 100 ms,
- * long ones are cut. Complete answers that were sent by reference are waited for until their clients have read them.
- * Those that are not even acknowledged when the kernel is about to end the lease by itself are cut. Returns whether no
- * transfer and no unread answer is left. */
+ * long ones are cut. Waits for complete answers that were sent by reference until their clients have read them. Cuts
+ * those that are still not acknowledged when the kernel is about to end the lease by itself. Returns whether no
+ * transfer and no unread answer remains. */
 static bool cut_blob(void *context, const struct td_blob *blob, bool is_first, uint64_t since_ns)
 {
     struct td_lease_breaks *breaks = context;

@@ -17,7 +17,7 @@ struct td_pins {
 };
 
 /* Records that the body will be sent in place from its pinned mappings. Returns false, with nothing recorded, when the
- * body lies in more than TD_PINNED_BLOBS of them. Called by the connection's thread, as is td_pins_clear. */
+ * body has bytes of more than TD_PINNED_BLOBS mappings. Called by the connection's thread, as is td_pins_clear. */
 bool td_pins_add(struct td_pins *pins, const struct td_body *body);
 
 /* Removes what td_pins_add recorded. */

@@ -5,15 +5,15 @@
 
 enum { PORTS = 3 };
 
-/* Writes the acceptors, in which NULL stands for a port that there is not. */
-static void list(const struct td_ports *ports, struct td_acceptor *all[PORTS])
+/* Writes the acceptors of all ports to `all`; NULL for a port that is not used. */
+static void list_acceptors(const struct td_ports *ports, struct td_acceptor *all[PORTS])
 {
     all[0] = ports->main;
     all[1] = ports->s3;
     all[2] = ports->plain;
 }
 
-/* Binds the port of --plain-listen, if there is one. */
+/* Binds the port of --plain-listen, if it is given. */
 static bool bind_plain(struct td_ports *ports, const struct td_config *config, struct td_error *err)
 {
     struct td_acceptor_config port = {
@@ -58,7 +58,7 @@ bool td_ports_accept(struct td_ports *ports, struct td_taker taker, struct td_re
                      struct td_metrics *metrics, struct td_error *err)
 {
     struct td_acceptor *all[PORTS];
-    list(ports, all);
+    list_acceptors(ports, all);
     for (size_t i = 0; i < PORTS; i++)
         if (all[i] != NULL && !td_acceptor_start(all[i], taker, registry, metrics, err))
             return false;
@@ -68,7 +68,7 @@ bool td_ports_accept(struct td_ports *ports, struct td_taker taker, struct td_re
 void td_ports_stop(struct td_ports *ports)
 {
     struct td_acceptor *all[PORTS];
-    list(ports, all);
+    list_acceptors(ports, all);
     for (size_t i = 0; i < PORTS; i++)
         td_acceptor_stop(all[i]);
 }
@@ -76,7 +76,7 @@ void td_ports_stop(struct td_ports *ports)
 void td_ports_close(struct td_ports *ports)
 {
     struct td_acceptor *all[PORTS];
-    list(ports, all);
+    list_acceptors(ports, all);
     for (size_t i = 0; i < PORTS; i++)
         td_acceptor_destroy(all[i]);
 }

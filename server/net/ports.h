@@ -9,7 +9,7 @@
 #include <stdbool.h>
 
 struct td_ports {
-    struct td_acceptor *main, *s3, *plain; /* NULL: there is none */
+    struct td_acceptor *main, *s3, *plain; /* NULL: the port is not used */
     char url[128], s3_url[128], plain_url[128];
 };
 
@@ -17,10 +17,10 @@ struct td_ports {
  * TD_INVALID_ARGUMENT for a --plain-listen that others than this machine can reach. */
 bool td_ports_bind(struct td_ports *ports, const struct td_config *config, struct td_error *err);
 
-/* Judges what others can reach without TLS or without a token. Errors as td_exposure_judge. */
+/* Checks whether other machines can reach a port without TLS or without a token. Errors as td_exposure_judge. */
 bool td_ports_judge(const struct td_ports *ports, const struct td_config *config, struct td_error *err);
 
-/* Begins to accept connections on all ports. What is passed is borrowed. Errors as td_acceptor_start. */
+/* Begins to accept connections on all ports. All arguments are borrowed. Errors as td_acceptor_start. */
 bool td_ports_accept(struct td_ports *ports, struct td_taker taker, struct td_registry *registry,
                      struct td_metrics *metrics, struct td_error *err);
 

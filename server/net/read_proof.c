@@ -71,7 +71,7 @@ static bool was_read(struct td_read_proof *proof)
 
 /* Looks for proof before this side shuts down. After that, the kernel does not distinguish a client that has closed its
  * socket from one that only sends no more and may have unread bytes. Returns whether this side may shut down: not while
- * the client may have unread bytes, so that the kernel goes on showing them (server/net/departed). */
+ * the client may have unread bytes, so that the kernel continues to show them (server/net/departed). */
 static bool look_before_shutdown(void *context)
 {
     struct td_read_proof *proof = context;
@@ -134,8 +134,8 @@ static void begin_hold(struct td_read_proof *proof)
     (void)setsockopt(proof->fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on);
 }
 
-/* Lets the end of the answer go. After one that is not complete, the next request proves as little as before. In the
- * first answers of a connection libmicrohttpd itself has let the end go before; the look may then take a prompt client
+/* Releases the end of the answer. After an incomplete answer, the next request proves no more than before. In the first
+ * answers of a connection libmicrohttpd itself has released the end earlier, so the check may mistake a quick client
  * for one that pipelines. */
 static void end_hold(struct td_read_proof *proof, bool is_complete)
 {

@@ -19,7 +19,7 @@
  * files that can never change; none. */
 enum td_referring { TD_REFERRING_ALL, TD_REFERRING_REMOTE, TD_REFERRING_NONE };
 
-/* What the proofs of all connections share. */
+/* The state that the proofs of all connections share. */
 struct td_read_proofs {
     struct td_delivery delivery;
     struct td_departed_list departed; /* one thread at a time, but for its count */
@@ -35,7 +35,7 @@ struct td_read_proof {
     bool proves_nothing;        /* the next request does not prove that this answer was read */
     uint64_t received_bytes;    /* of all requests up to this one */
     /* a complete answer that was sent by reference and may not have been read */
-    _Atomic(struct td_blob *) unread; /* one reference, which is for whoever exchanges the pointer; NULL: none */
+    _Atomic(struct td_blob *) unread; /* one reference, owned by the thread that exchanges the pointer; NULL: none */
     _Atomic uint64_t arrived_ns;      /* when all of it was first seen to be acknowledged; 0: not yet */
     struct td_departed *departed; /* owned; allocated before the first answer by reference, with the ends; NULL: none */
     struct td_sent_shutdown end;  /* registered with td_sent_watch from then on */
@@ -63,7 +63,7 @@ size_t td_read_proofs_count(const struct td_read_proofs *proofs, const struct td
 /* Begins without an answer, for an open socket. `shared` is borrowed. */
 void td_read_proof_init(struct td_read_proof *proof, struct td_read_proofs *shared, int fd);
 
-/* Frees what td_read_proof_depart has left. */
+/* Frees the proof, after td_read_proof_depart. */
 void td_read_proof_fini(struct td_read_proof *proof);
 
 /* Returns whether an answer may be sent by reference from the blob: --sendfile allows it, and either the file can never
@@ -74,7 +74,7 @@ void td_read_proof_fini(struct td_read_proof *proof);
  * - while too many closed connections have unproved answers (TD_DEPARTED). */
 bool td_read_proof_may_refer(struct td_read_proof *proof, const struct td_blob *blob);
 
-/* Sets how many bytes all requests have that came up to the one that is answered. */
+/* Sets the number of bytes of all requests up to the one that is being answered. */
 void td_read_proof_expect(struct td_read_proof *proof, uint64_t received_bytes);
 
 /* Begins an answer by reference: takes a reference on the blob, unless its file can never change. holds_end: holds the
@@ -86,7 +86,7 @@ void td_read_proof_begin(struct td_read_proof *proof, struct td_blob *blob, bool
  * sent by reference, so that the next request can be the proof. */
 void td_read_proof_hold(struct td_read_proof *proof);
 
-/* Looks whether the next request has come already, before the client has the end of the answer. */
+/* Checks whether the next request has come already, before the client has the end of the answer. */
 void td_read_proof_look(struct td_read_proof *proof);
 
 /* Ends the answer. is_complete: all of it was handed to the kernel; the blob is then kept until td_read_proof_confirm,
@@ -94,8 +94,8 @@ void td_read_proof_look(struct td_read_proof *proof);
  * Returns whether the answer had a reference. *dropped is one that the caller drops; NULL: none. */
 bool td_read_proof_end(struct td_read_proof *proof, bool is_complete, struct td_blob **dropped);
 
-/* Called when a request begins: a client that sends one has read all answers before, unless the request came before the
- * end of the last answer was let go (the client pipelines), or the client has closed its sending side. */
+/* Called when a request begins: a client that sends one has read all earlier answers, unless the request came before
+ * the end of the last answer was released (the client pipelines), or the client has closed its sending side. */
 void td_read_proof_confirm(struct td_read_proof *proof);
 
 /* Returns whether the blob's last answer may be unread. Any thread. */
@@ -111,8 +111,8 @@ void td_read_proof_reset(struct td_read_proof *proof);
 /* Looks for proof before the socket is closed, when the connection has no thread any more. */
 void td_read_proof_close(struct td_read_proof *proof);
 
-/* Leaves an unread answer to the shared list. Returns a reference that the caller drops without a lock; NULL: none.
- * Call it after td_read_proof_close. */
+/* Moves an unread answer to the shared list. Returns a reference that the caller drops without a lock; NULL: none. Call
+ * it after td_read_proof_close. */
 struct td_blob *td_read_proof_depart(struct td_read_proof *proof);
 
 #endif

@@ -10,8 +10,8 @@
 enum { IN_TOKEN = 1, IN_TARGET = 2, IN_NAME = 4 };
 
 /* IN_TOKEN: tchar, RFC 9110 section 5.6.2. IN_TARGET: bytes that a request target may hold unencoded, RFC 3986 section
- * 2. IN_NAME: reg-name, RFC 3986 section 3.2.2. Bytes from 0x80 on are in none. test_request_guard derives the table
- * from the RFCs. */
+ * 2. IN_NAME: reg-name, RFC 3986 section 3.2.2. Bytes from 0x80 on are in no class. test_request_guard derives the
+ * table from the RFCs. */
 // clang-format off
 static const unsigned char classes[256] = {
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /* 00 */
@@ -96,12 +96,12 @@ static bool is_absolute_form(struct td_text target)
     return authority.len > 0 && authority.p[0] != ':' && is_host(authority);
 }
 
-static struct td_guard_verdict refuse(int status, const char *message)
+static struct td_guard_verdict refuse_request(int status, const char *message)
 {
     return (struct td_guard_verdict){.status = status, .message = message};
 }
 
-/* What the header fields say of the body's length. */
+/* The length of the body, as the header fields declare it. */
 struct framing {
     size_t lengths, encodings; /* numbers of fields Content-Length and Transfer-Encoding */
     bool is_number;            /* Content-Length is a plain number below 2^64 */
@@ -110,8 +110,8 @@ struct framing {
     uint64_t length;           /* the number, if it is one */
 };
 
-/* Notes a field if its name begins with that of a framing field, since libmicrohttpd 0.9.75 appends a folded line (RFC
- * 9112 section 5.2) to the name. */
+/* Records a field if its name begins with the name of a framing field, since libmicrohttpd 0.9.75 appends a folded line
+ * (RFC 9112 section 5.2) to the name. */
 static void note_framing(const struct td_header *header, struct framing *framing)
 {
     if (begins_ignoring_case(header->name, "Transfer-Encoding")) {
@@ -137,16 +137,16 @@ static struct td_guard_verdict judge_framing(const struct framing *framing, stru
         return (struct td_guard_verdict){.has_unread_body = framing->encodings > 0 || framing->lengths > 1 ||
                                                             (framing->lengths == 1 && !framing->is_zero)};
     if (is_post && framing->encodings == 1 && framing->is_chunked && framing->lengths == 0)
-        return refuse(411, "the body must come with a Content-Length: Transfer-Encoding is not accepted");
+        return refuse_request(411, "the body must come with a Content-Length: Transfer-Encoding is not accepted");
     if (framing->encodings > 0)
-        return refuse(400, is_post ? "Transfer-Encoding is not accepted"
-                                   : "only POST requests may have a body: Transfer-Encoding is not accepted");
+        return refuse_request(400, is_post ? "Transfer-Encoding is not accepted"
+                                           : "only POST requests may have a body: Transfer-Encoding is not accepted");
     if (!is_post && (framing->lengths > 1 || (framing->lengths == 1 && !framing->is_zero)))
-        return refuse(400, "only POST requests may have a body: Content-Length must be absent or one plain 0");
+        return refuse_request(400, "only POST requests may have a body: Content-Length must be absent or one plain 0");
     if (framing->lengths > 1 || (framing->lengths == 1 && !framing->is_number))
-        return refuse(400, "there must be one Content-Length, with a plain number");
+        return refuse_request(400, "there must be one Content-Length, with a plain number");
     if (framing->length > max_body_bytes)
-        return refuse(413, "the body is longer than --max-body-bytes");
+        return refuse_request(413, "the body is longer than --max-body-bytes");
     return (struct td_guard_verdict){.body_bytes = framing->length};
 }
 
@@ -160,18 +160,18 @@ static struct td_guard_verdict judge_fields(const struct td_request *request, bo
         const struct td_header *header = &request->headers[i];
         bytes += header->name.len + header->value.len;
         if (!is_token(header->name))
-            return refuse(400, "a header field name contains a byte that is not allowed there");
+            return refuse_request(400, "a header field name contains a byte that is not allowed there");
         if (!is_field_value(header->value))
-            return refuse(400, "a header field value contains a control byte");
+            return refuse_request(400, "a header field value contains a control byte");
         note_framing(header, &framing);
         if (td_text_equals_ignore_case(header->name, "Host") && (++hosts > 1 || !is_host(header->value)))
-            return refuse(400, "there must be one Host header, with host or host:port");
+            return refuse_request(400, "there must be one Host header, with host or host:port");
     }
     if (hosts == 0 && is_http_1_1)
-        return refuse(400, "the Host header is missing");
+        return refuse_request(400, "the Host header is missing");
     struct td_guard_verdict verdict = judge_framing(&framing, request->method, limits->max_body_bytes);
     if (verdict.status == 0 && bytes > limits->max_header_bytes)
-        return refuse(431, "the request line and header are too large");
+        return refuse_request(431, "the request line and header are too large");
     return verdict;
 }
 
@@ -180,14 +180,14 @@ struct td_guard_verdict td_request_guard(const struct td_request *request, const
 {
     bool is_http_1_1 = strcmp(version, "HTTP/1.1") == 0;
     if (!is_http_1_1 && strcmp(version, "HTTP/1.0") != 0)
-        return refuse(400, "the protocol must be HTTP/1.1 or HTTP/1.0");
+        return refuse_request(400, "the protocol must be HTTP/1.1 or HTTP/1.0");
     if (!is_token(request->method))
-        return refuse(400, "the method is not a token");
+        return refuse_request(400, "the method is not a token");
     if (!is_target(request->target))
-        return refuse(400, "the request target contains a byte that must be percent-encoded");
+        return refuse_request(400, "the request target contains a byte that must be percent-encoded");
     if (request->target.p[0] != '/' && !is_absolute_form(request->target))
-        return refuse(400, "the request target must begin with '/', or with http:// and a host");
+        return refuse_request(400, "the request target must begin with '/', or with http:// and a host");
     if (too_many)
-        return refuse(431, "too many header fields");
+        return refuse_request(431, "too many header fields");
     return judge_fields(request, is_http_1_1, limits);
 }

@@ -26,7 +26,7 @@ struct td_guard_verdict {
 };
 
 /* Judges a request by its method, target and header fields. `version` is the protocol text, such as "HTTP/1.1".
- * `too_many` says that there were more than TD_MAX_HEADER_FIELDS fields, of which request->headers holds the first. */
+ * `too_many`: the request had more than TD_MAX_HEADER_FIELDS fields, and request->headers has only the first ones. */
 struct td_guard_verdict td_request_guard(const struct td_request *request, const char *version, bool too_many,
                                          const struct td_guard_limits *limits);
 

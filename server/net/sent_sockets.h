@@ -1,6 +1,6 @@
-/* What is registered for a socket: the body that is being sent to it, and a callback before its shutdown. One entry for
- * each descriptor below 65,536, since send(2), sendmsg(2) and shutdown(2), which server/mhd/sender replaces, are given
- * nothing but the descriptor. */
+/* Registers for each socket the body that is being sent to it, and a callback before its shutdown. The table has one
+ * entry for each descriptor below 65,536, since the descriptor is the only argument of send(2), sendmsg(2) and
+ * shutdown(2), which server/mhd/sender replaces, that identifies a connection. */
 #ifndef TD_SERVER_NET_SENT_SOCKETS_H
 #define TD_SERVER_NET_SENT_SOCKETS_H
 

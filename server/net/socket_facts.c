@@ -33,7 +33,8 @@ uint64_t td_socket_acknowledged_bytes(int fd)
 
 uint64_t td_socket_given_bytes(int fd)
 {
-    /* The queue first: what is acknowledged meanwhile counts twice rather than not at all. */
+    /* The queue is read first, so that bytes that are acknowledged between the two calls count twice rather than not at
+     * all. */
     int queued = td_socket_unacknowledged_bytes(fd);
     return td_socket_acknowledged_bytes(fd) + (uint64_t)queued;
 }

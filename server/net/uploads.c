@@ -1,7 +1,6 @@
 #include "server/net/uploads.h"
 
-/* A body of the longest length has this many units: shares are counted that exactly, and short bodies without a lock.
- */
+/* Units of a body of the longest length. Shares are counted in units, so that short bodies need no lock. */
 enum { UNITS_OF_LONGEST = 128 };
 
 bool td_uploads_init(struct td_uploads *uploads, uint64_t longest_bytes, struct td_error *err)
@@ -20,8 +19,8 @@ void td_uploads_fini(struct td_uploads *uploads)
     pthread_mutex_destroy(&uploads->lock);
 }
 
-/* Counts units for the address until the body has `units`. Returns the units of all of the address's bodies. What
- * cannot be counted without memory is not: the sum of all bodies bounds it. */
+/* Counts units for the address until the body has `units`. Returns the units of all bodies of the address. When memory
+ * is short, units are not counted; the limit of all bodies still applies. */
 static size_t count_units(struct td_uploads *uploads, const struct in6_addr *address, struct td_upload *upload,
                           uint32_t units)
 {
@@ -33,7 +32,7 @@ static size_t count_units(struct td_uploads *uploads, const struct in6_addr *add
     return all;
 }
 
-/* Adds bytes to those of all bodies. Returns false, and adds nothing, when these would be too many. */
+/* Adds bytes to the sum of all bodies. Returns false, and adds nothing, when the sum would exceed its limit. */
 static bool add_to_all(struct td_uploads *uploads, uint64_t bytes)
 {
     uint64_t most = uploads->longest_bytes * TD_UPLOADS_AT_ONCE;

@@ -1,5 +1,5 @@
-/* The memory that bodies of requests may take: all of them together, and those of one client address, which may take
- * half, so that one client does not keep the requests of all others out.
+/* Limits the memory of request bodies: of all bodies together, and of each client address to half of that, so that one
+ * client cannot block the requests of all others.
  *
  * Threads: calls may overlap, but for one upload. */
 #ifndef TD_SERVER_NET_UPLOADS_H
@@ -14,17 +14,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* All bodies may take this many times the longest one, and those of an address half of it. */
+/* The limit of all bodies is this many times the longest one; the limit of an address is half of that. */
 enum { TD_UPLOADS_AT_ONCE = 8 };
 
 struct td_uploads {
     uint64_t longest_bytes;         /* of one body */
-    _Atomic uint64_t bytes;         /* of all bodies; never more than they may have */
+    _Atomic uint64_t bytes;         /* of all bodies; never above their limit */
     pthread_mutex_t lock;           /* of `units` */
     struct td_address_counts units; /* of each address; bodies of less than a unit do not count */
 };
 
-/* One body, as far as it has arrived. All zero: nothing has. */
+/* The bytes of one body that have arrived. All zero: none. */
 struct td_upload {
     uint64_t bytes;
     uint32_t units; /* counted for the address */
@@ -33,7 +33,7 @@ struct td_upload {
 enum td_upload_verdict {
     TD_UPLOAD_FITS,
     TD_UPLOAD_NO_MEMORY, /* all bodies together would be too long */
-    TD_UPLOAD_NO_SHARE,  /* those of the address would be */
+    TD_UPLOAD_NO_SHARE,  /* the bodies of the address would be too long */
 };
 
 /* Prepares the counts, for bodies of at most `longest_bytes`. Fails with TD_RESOURCE_EXHAUSTED when the kernel gives
@@ -43,11 +43,11 @@ bool td_uploads_init(struct td_uploads *uploads, uint64_t longest_bytes, struct 
 void td_uploads_fini(struct td_uploads *uploads);
 
 /* Counts bytes of a body that have arrived from an address. With another verdict than TD_UPLOAD_FITS the whole body is
- * taken away, as by td_uploads_remove: the caller frees it, and counts no more of it. */
+ * subtracted, as by td_uploads_remove: the caller frees it, and counts no more of it. */
 enum td_upload_verdict td_uploads_add(struct td_uploads *uploads, const struct in6_addr *address,
                                       struct td_upload *upload, uint64_t bytes);
 
-/* Takes a body away, which then is as if nothing had arrived. */
+/* Subtracts a body; *upload is then as before its first byte. */
 void td_uploads_remove(struct td_uploads *uploads, const struct in6_addr *address, struct td_upload *upload);
 
 #endif
