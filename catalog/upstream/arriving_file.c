@@ -13,10 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- what is there ------------------------------------------------------------------------------------- */
+/* ---- the frontier -------------------------------------------------------------------------------------- */
 
-/* Inserts a piece at its place, joined with those that it touches. */
-static void insert(struct td_frontier *frontier, struct td_frontier_piece piece)
+/* Inserts a piece at its place and joins it with the pieces that it touches. */
+static void insert_piece(struct td_frontier *frontier, struct td_frontier_piece piece)
 {
     size_t first = 0;
     while (first < frontier->count && frontier->pieces[first].end < piece.off)
@@ -38,7 +38,7 @@ void td_frontier_add(struct td_frontier *frontier, uint64_t off, uint64_t len)
 {
     uint64_t end = len > UINT64_MAX - off ? UINT64_MAX : off + len;
     if (off > frontier->bytes) {
-        insert(frontier, (struct td_frontier_piece){off, end});
+        insert_piece(frontier, (struct td_frontier_piece){off, end});
         return;
     }
     if (end > frontier->bytes)
@@ -61,8 +61,8 @@ void td_frontier_fini(struct td_frontier *frontier)
 
 /* ---- the file ------------------------------------------------------------------------------------------ */
 
-/* Opens the file anew for reading: a duplicate of a descriptor that can write would keep the kernel from granting
- * leases on the file as long as it is open. */
+/* Opens the file again, for reading only: the kernel grants no leases on a file while a duplicate of a writing
+ * descriptor is open. */
 static void on_began(void *context, int fd, uint64_t size_bytes)
 {
     struct td_arriving_file *arriving = context;
@@ -70,7 +70,7 @@ static void on_began(void *context, int fd, uint64_t size_bytes)
     (void)size_bytes;
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     int mine = arriving->is_attached ? -1 : open(path, O_RDONLY | O_CLOEXEC);
-    if (mine < 0) /* without descriptors, or /proc, the file is opened at its end */
+    if (mine < 0) /* no descriptors, or no /proc: the file is opened when it is complete */
         return;
     td_incoming_attach(arriving->blob, mine);
     arriving->is_attached = true;
@@ -88,7 +88,7 @@ static void on_arrived(void *context, uint64_t off, uint64_t len, bool resumed)
         atomic_fetch_add_explicit(arriving->fetched_bytes, len, memory_order_relaxed);
 }
 
-/* Readers may have been given bytes that were wrong: ends the fetch. */
+/* Cancels the fetch, since readers may have received wrong bytes. */
 static void on_discarded(void *context)
 {
     struct td_arriving_file *arriving = context;
@@ -96,10 +96,10 @@ static void on_discarded(void *context)
     atomic_store(&arriving->intake->is_cancelled, true);
 }
 
-/* Opens the finished file, gives it the model's time and tells the catalog its digest, so that nothing is hashed twice.
- */
-static bool settle(const struct td_arriving_file *arriving, const struct td_remote_file *file,
-                   const struct td_fetch_outcome *outcome, int *fd, struct td_error *err)
+/* Opens the finished file, sets its modification time to the model's and passes its digest to the catalog, which then
+ * does not hash the file again. */
+static bool open_finished(const struct td_arriving_file *arriving, const struct td_remote_file *file,
+                          const struct td_fetch_outcome *outcome, int *fd, struct td_error *err)
 {
     struct stat st;
     struct td_file_id id;
@@ -118,16 +118,17 @@ static bool settle(const struct td_arriving_file *arriving, const struct td_remo
     return true;
 }
 
-_Static_assert((int)TD_LFS_POINTER_BYTES <= (int)TD_INCOMING_SMALL_BYTES, "answers of HEAD wait for each pointer");
+_Static_assert((int)TD_LFS_POINTER_BYTES <= (int)TD_INCOMING_SMALL_BYTES,
+               "a HEAD waits until a file that may be a pointer is complete");
 
-/* Sets arriving->is_lfs_pointer. */
-static bool look_for_pointer(struct td_arriving_file *arriving, int fd, struct td_error *err)
+/* Checks whether the finished file is a Git LFS pointer. Sets arriving->is_lfs_pointer. */
+static bool check_for_pointer(struct td_arriving_file *arriving, int fd, struct td_error *err)
 {
     const struct td_input input = td_input_descriptor(&fd, arriving->blob->len_bytes);
     return td_lfs_pointer_check(&input, &arriving->is_lfs_pointer, err);
 }
 
-static bool fetch(struct td_arriving_file *arriving, struct td_fetch_outcome *outcome, struct td_error *err)
+static bool fetch_from_source(struct td_arriving_file *arriving, struct td_fetch_outcome *outcome, struct td_error *err)
 {
     struct td_intake *intake = arriving->intake;
     const struct td_cancel cancel = td_intake_cancel(intake);
@@ -140,9 +141,9 @@ static bool fetch(struct td_arriving_file *arriving, struct td_fetch_outcome *ou
     int fd = -1;
     if (!source->fetch(source->context, &wish, &intake->model, file, intake->folder, &events, outcome, err))
         return false;
-    if (!settle(arriving, file, outcome, &fd, err))
+    if (!open_finished(arriving, file, outcome, &fd, err))
         return false;
-    if (!look_for_pointer(arriving, fd, err)) {
+    if (!check_for_pointer(arriving, fd, err)) {
         (void)close(fd);
         return false;
     }
@@ -155,7 +156,7 @@ static bool fetch(struct td_arriving_file *arriving, struct td_fetch_outcome *ou
 
 bool td_arriving_file_fetch(struct td_arriving_file *arriving, struct td_fetch_outcome *outcome, struct td_error *err)
 {
-    bool ok = fetch(arriving, outcome, err);
+    bool ok = fetch_from_source(arriving, outcome, err);
     td_frontier_fini(&arriving->frontier);
     return ok;
 }

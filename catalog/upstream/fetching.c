@@ -1,8 +1,8 @@
-/* Whoever finishes a file looks whether that was the last one of its phase and takes the next step. What is hard:
- *   - An intake that has failed keeps its place until every thread that works for it has noticed (`running`), and its
- *     files on disk are then left to be resumed, or removed where the disk is full.
- *   - Which of several servers has lied cannot be told: it may be the one that listed the files, or the one that sent
- *     bytes. So after wrong bytes each server is asked alone, for the list and for the files. */
+/* The thread that finishes the last file of a phase takes the next step. What is hard:
+ *   - A failed intake keeps its place until every thread that works for it has stopped (`running`). Its files then stay
+ *     on disk to be resumed, or are removed when the disk is full.
+ *   - Nobody can say which of several servers was wrong: the one that listed the files, or the one that sent the bytes.
+ *     So after wrong bytes each server is asked alone, for the list and for the files. */
 #include "catalog/upstream/fetching.h"
 
 #include "catalog/model/content_hash.h"
@@ -21,23 +21,23 @@
 #include <string.h>
 #include <unistd.h>
 
-static const uint64_t published_ns = 60 * TD_NS_PER_S; /* how long an intake stays if no scan finds its model */
-static const uint64_t failure_ns = 2 * TD_NS_PER_S;    /* how long the first failure is kept; doubles with each */
+static const uint64_t published_ns = 60 * TD_NS_PER_S; /* bound on the time until a scan finds a published model */
+static const uint64_t failure_ns = 2 * TD_NS_PER_S;    /* how long the first failure is remembered; doubles with each */
 static const uint64_t failure_most_ns = 60 * TD_NS_PER_S;
-static const uint64_t patience_ns = 120 * TD_NS_PER_S; /* how long a model waits in all because of that */
+static const uint64_t patience_ns = 120 * TD_NS_PER_S; /* bound on a model's wait for busy upstreams */
 
 /* ---- failing ---------------------------------------------------------------------------------------------- */
 
-/* Returns whether what has arrived only takes room, which it then gives back. */
-static bool is_of_room(const struct td_error *why)
+/* Returns whether the disk is full or the model can never fit; its partial files are then removed. */
+static bool is_out_of_room(const struct td_error *why)
 {
     return why->sys == ENOSPC || why->sys == EDQUOT || td_fetch_fault_never_fits(why);
 }
 
 enum td_upstream_failure td_fetching_own_failure(const struct td_error *why)
 {
-    bool is_refused = why->code == TD_RESOURCE_EXHAUSTED && why->sys == 0; /* by a bound on room or descriptors */
-    return is_refused || is_of_room(why) ? TD_UPSTREAM_FAILED_SPACE : TD_UPSTREAM_FAILED_OTHER;
+    bool is_refused = why->code == TD_RESOURCE_EXHAUSTED && why->sys == 0; /* by a limit on bytes or descriptors */
+    return is_refused || is_out_of_room(why) ? TD_UPSTREAM_FAILED_SPACE : TD_UPSTREAM_FAILED_OTHER;
 }
 
 /* Returns the kind of a failure that the upstream may have caused. */
@@ -54,10 +54,12 @@ static enum td_upstream_failure failure_of(const struct td_error *why)
     }
 }
 
-/* Remembers the tags of files whose readers may have wrong bytes: readers got some before the file was checked, or its
- * late digest was another. The next fetch may send other bytes, whatever this one failed of. The intake has failed, so
- * readers get no more; `snapshot` (NULL: none) is the one it had. */
-static void note_wrong(struct td_fetching *f, const struct td_intake *intake, const struct td_snapshot *snapshot)
+/* Remembers the entity tags of files whose readers may have wrong bytes: a file that sent bytes before it was verified,
+ * or the file that did not match a digest that came late. Whatever the reason of this failure, the next fetch may bring
+ * other bytes. The intake has failed, so its readers get no more bytes. `snapshot` (NULL: none) is the snapshot that it
+ * had. */
+static void remember_wrong_tags(struct td_fetching *f, const struct td_intake *intake,
+                                const struct td_snapshot *snapshot)
 {
     size_t wrong = atomic_load(&intake->wrong_file);
     for (size_t i = 0; snapshot != NULL && i < intake->model.listing.count; i++) {
@@ -72,22 +74,22 @@ static void note_wrong(struct td_fetching *f, const struct td_intake *intake, co
     }
 }
 
-/* Returns whether a failure is one of the upstream's servers', after which another one may be right. */
+/* Returns whether the upstream has another server that was not asked alone yet. */
 static bool has_another_server(const struct td_fetching *f, const struct td_intake *intake)
 {
     size_t count = f->config.source.server_count;
     return count > 1 && intake->rounds < count && !atomic_load(&f->stop);
 }
 
-static void tell_failure(const struct td_intake *intake, const struct td_error *why)
+static void log_failure(const struct td_intake *intake, const struct td_error *why)
 {
     td_log(TD_LOG_WARN, "upstream: \"%s\" could not be fetched%s: %s", intake->id,
            intake->is_again ? ", and is asked of another server alone" : "", why->message);
 }
 
-/* Ends an intake by a failure of this kind. */
-static void fail(struct td_fetching *f, struct td_intake *intake, enum td_upstream_failure kind,
-                 const struct td_error *why)
+/* Ends an intake with a failure of this kind. */
+static void fail_as(struct td_fetching *f, struct td_intake *intake, enum td_upstream_failure kind,
+                    const struct td_error *why)
 {
     unsigned shift = intake->failures < 5 ? intake->failures : 5;
     uint64_t kept_ns = failure_ns << shift;
@@ -98,31 +100,31 @@ static void fail(struct td_fetching *f, struct td_intake *intake, enum td_upstre
         td_error_init(&shown);
         (void)td_error_set(&shown, TD_UNAVAILABLE, "the server is stopping");
     }
-    intake->is_disk_full = intake->is_disk_full || is_of_room(why);
+    intake->is_disk_full = intake->is_disk_full || is_out_of_room(why);
     struct td_snapshot *snapshot = intake->snapshot == NULL ? NULL : td_snapshot_ref(intake->snapshot);
     td_intake_fail(intake, &shown, td_clock_ns() + (kept_ns < failure_most_ns ? kept_ns : failure_most_ns));
-    note_wrong(f, intake, snapshot);
+    remember_wrong_tags(f, intake, snapshot);
     td_snapshot_unref(snapshot);
     if (is_first && !atomic_load(&f->stop)) {
         intake->is_again = is_wrong && has_another_server(f, intake);
         f->status.failures[kind]++;
-        tell_failure(intake, why);
+        log_failure(intake, why);
     }
     pthread_cond_broadcast(&f->changed);
 }
 
 void td_fetching_fail(struct td_fetching *f, struct td_intake *intake, const struct td_error *why)
 {
-    fail(f, intake, failure_of(why), why);
+    fail_as(f, intake, failure_of(why), why);
 }
 
-/* Ends an intake by a failure that is no server's of the upstream, so that no other one is asked. */
+/* Ends an intake with a failure that no server of the upstream caused, so that no other server is asked. */
 static void fail_here(struct td_fetching *f, struct td_intake *intake, const struct td_error *why)
 {
-    fail(f, intake, td_fetching_own_failure(why), why);
+    fail_as(f, intake, td_fetching_own_failure(why), why);
 }
 
-/* Queues it again, for the next server alone. */
+/* Queues an intake again, for the next server alone. */
 static void ask_another_server(struct td_fetching *f, struct td_intake *intake)
 {
     char via[TD_UPSTREAM_VIA_BYTES];
@@ -130,7 +132,7 @@ static void ask_another_server(struct td_fetching *f, struct td_intake *intake)
     (void)snprintf(via, sizeof via, "%s", intake->via);
     td_intake_restart(intake, via);
     intake->rounds = rounds;
-    /* the preferred one, which was asked first, comes last */
+    /* the preferred server, which was asked first, comes last */
     intake->alone = rounds % f->config.source.server_count + 1;
 }
 
@@ -157,7 +159,7 @@ void td_fetching_put_away(struct td_fetching *f, struct td_intake *intake)
 
 /* ---- listing ---------------------------------------------------------------------------------------------- */
 
-/* Keeps the answer that the upstream has no such model. */
+/* Remembers that the upstream has no such model. */
 static void set_absent(struct td_fetching *f, struct td_intake *intake, const struct td_error *why)
 {
     if (why->code != TD_OK)
@@ -171,8 +173,9 @@ static void set_absent(struct td_fetching *f, struct td_intake *intake, const st
     pthread_cond_broadcast(&f->changed);
 }
 
-/* Counts the files of a list, each of which takes a descriptor until the model is published. */
-static bool count_files(const struct td_fetching *f, struct td_intake *intake, struct td_error *err)
+/* Checks that descriptors suffice for a list: each file takes one until the model is published. Sets
+ * intake->file_count. */
+static bool check_descriptors(const struct td_fetching *f, struct td_intake *intake, struct td_error *err)
 {
     size_t files = intake->model.listing.count;
     size_t others = td_intake_queue_files(&f->queue);
@@ -180,24 +183,25 @@ static bool count_files(const struct td_fetching *f, struct td_intake *intake, s
         return td_error_set(err, TD_FAILED_PRECONDITION, "\"%s\" has %zu files; models of up to %d are fetched",
                             intake->id, files, TD_UPSTREAM_MODEL_FILES);
     if (files > f->config.max_files) {
-        (void)td_error_set(err, TD_RESOURCE_EXHAUSTED,
-                           "\"%s\" has %zu files, each of which takes a descriptor while it arrives; of the limit on "
-                           "open files, %zu are for that: raise it (ulimit -n)",
-                           intake->id, files, f->config.max_files);
+        (void)td_error_set(
+            err, TD_RESOURCE_EXHAUSTED,
+            "\"%s\" has %zu files, and each takes a descriptor while it arrives; the limit on open files "
+            "leaves %zu for that: raise it (ulimit -n)",
+            intake->id, files, f->config.max_files);
         err->sys = EFBIG;
         return false;
     }
     if (files > f->config.max_files - others)
         return td_error_set(err, TD_UNAVAILABLE,
-                            "\"%s\" has %zu files, each of which takes a descriptor while it arrives; other models on "
-                            "their way have %zu of %zu: raise the limit on open files (ulimit -n)",
+                            "\"%s\" has %zu files, and each takes a descriptor while it arrives; other models on their "
+                            "way have %zu of %zu: raise the limit on open files (ulimit -n)",
                             intake->id, files, others, f->config.max_files);
     intake->file_count = files;
     return true;
 }
 
-/* Pauses all listing because all of the upstream's servers ask for patience, and queues the intake again. Returns false
- * when it has waited for too long, or was not asked to wait. */
+/* Pauses all listing and queues the intake again when all of the upstream's servers ask clients to wait. Returns false
+ * when they do not, or the intake has waited for too long. */
 static bool wait_for_upstream(struct td_fetching *f, struct td_intake *intake, const struct td_error *why)
 {
     uint64_t now_ns = td_clock_ns();
@@ -216,7 +220,7 @@ static bool wait_for_upstream(struct td_fetching *f, struct td_intake *intake, c
     return true;
 }
 
-/* Returns whether a scan finds a file with this path: no component of it is of those that scans ignore. */
+/* Returns whether a scan finds a file with this path: scans ignore no component of it. */
 static bool is_found_by_scans(const char *path)
 {
     char name[TD_REMOTE_MAX_PATH_BYTES + 1];
@@ -230,8 +234,8 @@ static bool is_found_by_scans(const char *path)
     return true;
 }
 
-/* Asks the upstream for the list. Leaves out files that no scan would find, so that the model is the same one, of the
- * same commit, while it arrives and when it is published. The caller frees *model in any case. Without the lock. */
+/* Asks the upstream for the list. Leaves out files that no scan would find, so that the model has the same files and
+ * commit while it arrives and when it is published. The caller frees *model in any case. Without the lock. */
 static bool ask_for_list(struct td_fetching *f, struct td_intake *intake, struct td_remote_model *model,
                          struct td_error *err)
 {
@@ -255,12 +259,12 @@ static bool make_room(struct td_fetching *f, struct td_intake *intake, uint64_t 
     return ok;
 }
 
-/* Goes on with a list that is here. */
+/* Begins to fetch the files of a list that has arrived. Under the lock, which it releases while it makes room. */
 static void begin_files(struct td_fetching *f, struct td_intake *intake)
 {
     struct td_error err = TD_ERROR_INIT;
     uint64_t evicted = 0;
-    if (!count_files(f, intake, &err)) {
+    if (!check_descriptors(f, intake, &err)) {
         fail_here(f, intake, &err);
         return;
     }
@@ -310,9 +314,9 @@ static void refuse_pointer(const struct td_intake *intake, size_t i)
     td_incoming_fail(intake->files[i].blob, &why);
 }
 
-/* Notes that a file is here: its readers get its end. */
-static void take_file(struct td_intake *intake, const struct td_arriving_file *arriving,
-                      const struct td_fetch_outcome *outcome)
+/* Records that a file is complete, and lets its readers finish. */
+static void finish_file(struct td_intake *intake, const struct td_arriving_file *arriving,
+                        const struct td_fetch_outcome *outcome)
 {
     const size_t i = arriving->index;
     struct td_intake_file *file = &intake->files[i];
@@ -334,8 +338,8 @@ static void take_file(struct td_intake *intake, const struct td_arriving_file *a
 
 /* ---- digests that come late --------------------------------------------------------------------------------- */
 
-/* Computes the digests of a file that is here, as far as the list has them. Returns false when it cannot be read, or
- * the fetch is cancelled. */
+/* Computes those digests of a fetched file that the list has. Returns false when the file cannot be read, or the fetch
+ * is cancelled. */
 static bool compute_sums(const struct td_intake *intake, size_t i, const struct td_remote_file *listed,
                          struct td_fetch_sums *sums)
 {
@@ -356,7 +360,7 @@ static bool compute_sums(const struct td_intake *intake, size_t i, const struct 
     return true;
 }
 
-/* Sets the error for a file whose bytes are not those of the list. Returns false. */
+/* Sets the error for a file that does not match its digest in the list. Returns false. */
 static bool refuse_file(const struct td_remote_file *listed, const struct td_fetch_sums *sums, struct td_error *err)
 {
     char theirs[TD_SHA256_TEXT_BYTES];
@@ -371,8 +375,9 @@ static bool refuse_file(const struct td_remote_file *listed, const struct td_fet
                         listed->path, is_sha256 ? "SHA-256" : "Git object id", theirs, ours);
 }
 
-/* Compares a file that came without a digest with the digest in a newer list. A file that this list does not have, has
- * with another length or without a digest stays unverified. Errors: TD_FAILED_PRECONDITION when the digests differ. */
+/* Compares a file that came without a digest with the digest in a newer list. A file stays unverified when this list
+ * lacks it, or has it with another length or without a digest. Errors: TD_FAILED_PRECONDITION when the digests
+ * differ. */
 static bool verify_file(struct td_intake *intake, size_t i, const struct td_remote_listing *listing,
                         struct td_error *err)
 {
@@ -390,9 +395,9 @@ static bool verify_file(struct td_intake *intake, size_t i, const struct td_remo
 }
 
 /* Asks the upstream once more for its list, if files came without a digest: an upstream that hashes its files itself,
- * as a tensord does, may have their digests by now. An upstream that does not answer leaves them unverified. Without
- * the lock: nothing else changes an intake whose files are all here. Errors: TD_FAILED_PRECONDITION when a file has
- * another digest; TD_CONFLICT when cancelled. */
+ * as a tensord does, may have their digests by now. If the upstream does not answer, they stay unverified. Called
+ * without the lock: no other thread changes an intake once all its files are complete. Errors: TD_FAILED_PRECONDITION
+ * when a file has another digest; TD_CONFLICT when cancelled. */
 static bool verify_late(struct td_fetching *f, struct td_intake *intake, struct td_error *err)
 {
     struct td_remote_model model;
@@ -411,13 +416,13 @@ static bool verify_late(struct td_fetching *f, struct td_intake *intake, struct 
 
 /* ---- the end ------------------------------------------------------------------------------------------------ */
 
-static bool belongs(void *context, const char *path)
+static bool is_listed_file(void *context, const char *path)
 {
     return td_remote_listing_find(context, path) != NULL;
 }
 
-/* Notes that a model was published. */
-static void end_well(struct td_fetching *f, struct td_intake *intake)
+/* Records that a model was published. */
+static void record_published(struct td_fetching *f, struct td_intake *intake)
 {
     uint64_t took_ns = td_clock_ns() - intake->started_ns;
     intake->phase = TD_INTAKE_PUBLISHED;
@@ -433,16 +438,17 @@ static void end_well(struct td_fetching *f, struct td_intake *intake)
     pthread_cond_broadcast(&f->changed);
 }
 
-/* Publishes a model whose files are all here. */
-static void publish(struct td_fetching *f, struct td_intake *intake)
+/* Publishes a model when all its files are complete. */
+static void publish_model(struct td_fetching *f, struct td_intake *intake)
 {
     struct td_error err = TD_ERROR_INIT;
     intake->phase = TD_INTAKE_PUBLISHING;
-    pthread_cond_broadcast(&f->changed); /* the model may have been shown only now, and the upstream may take long */
+    /* wakes requests that waited for the model: the next request to the upstream may take long */
+    pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
     bool is_right = verify_late(f, intake, &err);
-    bool ok = is_right && td_upstream_store_publish(f->config.store, intake->id, td_intake_is_verified(intake), belongs,
-                                                    &intake->model.listing, &err);
+    bool ok = is_right && td_upstream_store_publish(f->config.store, intake->id, td_intake_is_verified(intake),
+                                                    is_listed_file, &intake->model.listing, &err);
     if (ok && f->config.catalog != NULL)
         td_catalog_request_scan(f->config.catalog);
     pthread_mutex_lock(&f->lock);
@@ -451,10 +457,10 @@ static void publish(struct td_fetching *f, struct td_intake *intake)
     else if (!ok)
         fail_here(f, intake, &err);
     else
-        end_well(f, intake);
+        record_published(f, intake);
 }
 
-/* Takes the step that follows a file. */
+/* Takes the next step of an intake after one of its files has arrived or failed. */
 static void take_step(struct td_fetching *f, const struct td_arriving_file *arriving, bool is_here,
                       const struct td_fetch_outcome *outcome, struct td_error *err)
 {
@@ -466,12 +472,12 @@ static void take_step(struct td_fetching *f, const struct td_arriving_file *arri
                            intake->model.listing.files[wrong].path);
     }
     if (is_here)
-        take_file(intake, arriving, outcome);
+        finish_file(intake, arriving, outcome);
     bool shows = intake->phase == TD_INTAKE_PREPARING && intake->early_left == 0;
     if (!is_here || (shows && !td_intake_show(intake, err)))
         td_fetching_fail(f, intake, err);
     else if (intake->phase == TD_INTAKE_ARRIVING && intake->here_count == intake->model.listing.count)
-        publish(f, intake);
+        publish_model(f, intake);
 }
 
 void td_fetching_file(struct td_fetching *f, struct td_intake *intake, size_t i)

@@ -1,6 +1,6 @@
-/* The running of intakes: lists a model's files, fetches one of them, publishes the model after the last one, and ends
- * an intake that fails. The threads of upstream.c call these functions under the upstream's lock, which is released
- * while a function waits, and taken again before it returns. */
+/* Runs intakes: lists a model's files, fetches one of them, publishes the model after the last one, and ends an intake
+ * that fails. The threads of upstream.c call these functions under the upstream's lock, which is released while a
+ * function waits, and taken again before it returns. */
 #ifndef TD_CATALOG_UPSTREAM_FETCHING_H
 #define TD_CATALOG_UPSTREAM_FETCHING_H
 
@@ -12,8 +12,8 @@
 #include <stdatomic.h>
 
 struct td_fetching {
-    pthread_mutex_t lock;         /* of all members that follow `changed`, but for atomic ones and the config */
-    pthread_cond_t work, changed; /* for threads: there may be a job; for those that ask: there may be an answer */
+    pthread_mutex_t lock;         /* of all members after `changed`, except atomic ones and the config */
+    pthread_cond_t work, changed; /* for workers: there may be a job; for requests: there may be an answer */
     struct td_upstream_config config;
     _Atomic bool stop;
     _Atomic uint64_t fetched_bytes;
@@ -22,21 +22,21 @@ struct td_fetching {
     struct td_wrong_tags wrong_tags;
 };
 
-/* Lists the files of a model that waits for it, and makes room for them. */
+/* Lists the files of a queued model, and makes room for them. */
 void td_fetching_list(struct td_fetching *fetching, struct td_intake *intake);
 
 /* Fetches file i, and takes the next step if it was the last one of its phase. */
 void td_fetching_file(struct td_fetching *fetching, struct td_intake *intake, size_t i);
 
-/* Ends an intake with an error, which the log has. Does not release the lock. */
+/* Ends an intake with an error and logs it. Does not release the lock. */
 void td_fetching_fail(struct td_fetching *fetching, struct td_intake *intake, const struct td_error *why);
 
 /* Returns the kind of a failure that the upstream has not caused: TD_UPSTREAM_FAILED_SPACE or
  * TD_UPSTREAM_FAILED_OTHER. */
 enum td_upstream_failure td_fetching_own_failure(const struct td_error *why);
 
-/* Puts away an intake that has ended, when the last thread has left it: its files stay on disk, or make room. It is
- * queued again if another server is to be asked. */
+/* Cleans up an intake that has failed or whose model is absent, once no thread works for it: its files stay on disk to
+ * be resumed, or are removed when the disk is full. Queues it again if another server is to be asked. */
 void td_fetching_put_away(struct td_fetching *fetching, struct td_intake *intake);
 
 #endif

@@ -12,7 +12,7 @@
 
 /* ---- the model as a snapshot --------------------------------------------------------------------------- */
 
-/* Writes a validator that stands for the file until its digest is known. */
+/* Sets the entity tag of a file for the time until its digest is known. */
 static bool make_tag(const struct td_incoming_model *model, const struct td_incoming_file *from, struct td_file *file)
 {
     struct td_digest *digest = td_digest_create();
@@ -25,7 +25,7 @@ static bool make_tag(const struct td_incoming_model *model, const struct td_inco
     return td_digest_finish(digest, file->identity_tag);
 }
 
-/* Makes one entry. */
+/* Adds the entry of one file to the snapshot. */
 static bool add_entry(struct td_snapshot *snapshot, const struct td_incoming_model *model,
                       const struct td_incoming_file *from, struct td_error *err)
 {
@@ -48,8 +48,8 @@ static bool add_entry(struct td_snapshot *snapshot, const struct td_incoming_mod
     return true;
 }
 
-/* Makes the models that a scan will make of the files, as far as their names tell: a directory of the model may be one
- * of its own, and the model's directory none. */
+/* Adds the models that a scan will form from the files, as far as their names show: a directory inside the model may be
+ * a model too, and the model's own directory need not be one. */
 static bool add_models(struct td_snapshot *snapshot, struct td_error *err)
 {
     static const struct td_walk walk = {.count = 0};
@@ -57,7 +57,7 @@ static bool add_models(struct td_snapshot *snapshot, struct td_error *err)
     bool ok = true;
     for (size_t i = 0; ok && i < snapshot->entry_count; i++) {
         const struct td_entry *entry = &snapshot->entries[i];
-        /* a .metadata belongs to a checkpoint only beside its parts, which have kinds of their own */
+        /* a .metadata file is part of a checkpoint only beside its parts, which have their own kinds */
         if (td_is_checkpoint_kind(entry->file->kind) && entry->file->kind != TD_FILE_DCP_METADATA)
             ok = td_grouping_add(&grouping, entry->path, entry, NULL);
     }
@@ -66,7 +66,7 @@ static bool add_models(struct td_snapshot *snapshot, struct td_error *err)
     return ok;
 }
 
-static bool build(struct td_snapshot *snapshot, const struct td_incoming_model *model, struct td_error *err)
+static bool build_snapshot(struct td_snapshot *snapshot, const struct td_incoming_model *model, struct td_error *err)
 {
     snapshot->entries = calloc(model->file_count, sizeof *snapshot->entries);
     if (snapshot->entries == NULL)
@@ -84,7 +84,7 @@ bool td_incoming_model_snapshot(const struct td_incoming_model *model, struct td
         return td_error_no_memory(err);
     atomic_init(&snapshot->refs, 1);
     td_arena_init(&snapshot->arena, 0);
-    if (build(snapshot, model, err)) {
+    if (build_snapshot(snapshot, model, err)) {
         *out = snapshot;
         return true;
     }
@@ -236,7 +236,7 @@ void td_intake_fail(struct td_intake *intake, const struct td_error *why, uint64
     intake->failures++;
     atomic_store(&intake->is_cancelled, true);
     struct td_error shown = TD_ERROR_INIT;
-    (void)td_error_set(&shown, TD_UNAVAILABLE, "\"%s\" could not be fetched to its end; try again", intake->id);
+    (void)td_error_set(&shown, TD_UNAVAILABLE, "\"%s\" could not be fetched completely; try again", intake->id);
     for (size_t i = 0; intake->files != NULL && i < intake->model.listing.count; i++)
         if (intake->files[i].blob != NULL)
             td_incoming_fail(intake->files[i].blob, &shown);

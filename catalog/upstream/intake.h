@@ -3,9 +3,9 @@
  * fetching.h runs them.
  *
  * The incoming model is a snapshot of its own: its files with their sizes and digests, whose bytes come from incoming
- * blobs (storage/incoming.h). So whatever shows and sends files of a snapshot shows and sends these. Its models are
- * those that will be there when it is published, as far as names tell: a .bin may turn out to be no checkpoint. There
- * are no checkpoints in it: tensors are known when the files are here. */
+ * blobs (storage/incoming.h). So the code that lists and sends the files of any snapshot lists and sends these. Its
+ * models are those that the published directory will have, as far as file names show: a .bin may turn out not to be a
+ * checkpoint. The snapshot has no checkpoints, since tensors are known only when the files are complete. */
 #ifndef TD_CATALOG_UPSTREAM_INTAKE_H
 #define TD_CATALOG_UPSTREAM_INTAKE_H
 
@@ -24,19 +24,19 @@ struct td_incoming_file {
 
 struct td_incoming_model {
     const char *id;
-    const char *version; /* any text that differs when the content differs: for entity tags without a digest */
+    const char *version; /* a text that changes with the content, for entity tags of files without a digest */
     int64_t time_s;      /* the files' modification time, seconds since 1970 */
     const struct td_incoming_file *files; /* sorted by path in byte order; at least one */
     size_t file_count;
 };
 
-/* Makes the snapshot, with one reference, whose file i is files[i]. It takes references on the blobs and borrows
- * nothing. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Creates the snapshot, with one reference; its file i is files[i]. Takes references on the blobs and borrows nothing.
+ * Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_incoming_model_snapshot(const struct td_incoming_model *model, struct td_snapshot **out, struct td_error *err);
 
 enum {
     TD_INTAKE_EARLY_BYTES =
-        32 * 1024 * 1024, /* longest file without a SHA-256 that is fetched before the model shows */
+        32 * 1024 * 1024, /* longest file without a SHA-256 that is fetched before the model is shown */
 };
 
 enum td_intake_phase {
@@ -44,9 +44,9 @@ enum td_intake_phase {
     TD_INTAKE_LISTING,    /* the upstream is being asked for the list of files */
     TD_INTAKE_PREPARING,  /* files without a known SHA-256 come first, so that entity tags and commits do not change */
     TD_INTAKE_ARRIVING,   /* has a snapshot, whose files are being fetched */
-    TD_INTAKE_PUBLISHING, /* all files are here; the upstream may be asked once more for digests */
-    TD_INTAKE_PUBLISHED,  /* in the served directory; the snapshot serves until the next scan has found it */
-    TD_INTAKE_FAILED,     /* for the reason in `error`, until until_ns */
+    TD_INTAKE_PUBLISHING, /* all files are complete; the upstream may be asked once more for digests */
+    TD_INTAKE_PUBLISHED,  /* in the served directory; the snapshot is used until a scan has found the model */
+    TD_INTAKE_FAILED,     /* for the reason in `error`; remembered until until_ns */
     TD_INTAKE_ABSENT,     /* the upstream has no such model; asked again after until_ns */
 };
 
@@ -55,7 +55,7 @@ enum td_intake_state { TD_INTAKE_FILE_WAITS, TD_INTAKE_FILE_RUNS, TD_INTAKE_FILE
 struct td_intake_file {
     enum td_intake_state state;
     bool is_early;
-    bool is_verified; /* the upstream's digest is known, and the content has it */
+    bool is_verified; /* the upstream's digest is known, and the content matches it */
     bool has_sha256;
     uint8_t sha256[TD_SHA256_BYTES];
     struct td_blob *blob; /* one reference */
@@ -64,27 +64,26 @@ struct td_intake_file {
 struct td_intake {
     char id[TD_UPSTREAM_ID_BYTES];
     char via[TD_UPSTREAM_VIA_BYTES];
-    uint64_t client, order; /* whose turn it takes, and when it was queued, as a number that grows */
-    uint64_t turn;          /* of the latest place that anybody had got when it was queued */
-    size_t alone;           /* of the upstream's servers, counted from 1, the one that is asked alone; 0: all */
-    size_t rounds;          /* times that it began anew with another server */
-    bool is_again;          /* it has failed, and is about to begin anew with another server */
+    uint64_t client, order; /* the client whose turn it takes; the position in the queue, a growing number */
+    uint64_t turn;          /* the latest turn that any client had taken when it was queued */
+    size_t alone;           /* number of the upstream's server that is asked alone, from 1; 0: all are asked */
+    size_t rounds;          /* times that it was queued again for another server */
+    bool is_again;          /* it has failed, and will be queued again for another server */
     enum td_intake_phase phase;
-    size_t file_count;            /* for which descriptors may be open */
-    struct td_remote_model model; /* the listing */
-    struct td_intake_file *files; /* as in the listing */
-    size_t here_count, early_left;
-    size_t running;         /* threads that work for it */
-    size_t next;            /* no file before this one waits */
-    struct td_root *folder; /* for the files; one reference; NULL: none */
+    size_t file_count;             /* files that may each have an open descriptor */
+    struct td_remote_model model;  /* the listing */
+    struct td_intake_file *files;  /* as in the listing */
+    size_t here_count, early_left; /* complete files; early files that are not complete */
+    size_t running;                /* threads that work for it */
+    size_t next;                   /* no file before this index waits */
+    struct td_root *folder;        /* for the files; one reference; NULL: none */
     int64_t began_s;
     uint64_t started_ns;          /* when this fetch began */
-    uint64_t resumed_bytes;       /* of an earlier process */
+    uint64_t resumed_bytes;       /* that an earlier process fetched */
     struct td_snapshot *snapshot; /* one reference; NULL: none yet */
     _Atomic bool is_cancelled;
-    _Atomic size_t wrong_file; /* the file all of whose bytes were wrong, so that it was cancelled or failed; SIZE_MAX:
-                                  none */
-    bool is_disk_full;         /* what is on disk must make room */
+    _Atomic size_t wrong_file; /* index of the file with wrong bytes that made it fail; SIZE_MAX: no file */
+    bool is_disk_full;         /* its partial files must be removed */
     struct td_error error;
     uint64_t until_ns;
     unsigned failures; /* in a row */
@@ -93,39 +92,40 @@ struct td_intake {
 /* Returns a new intake that is queued, or NULL when memory is short. */
 struct td_intake *td_intake_create(const char *id, const char *via);
 
-/* Frees it. No thread may work for it. NULL is allowed. */
+/* Frees an intake. No thread may work for it. NULL is allowed. */
 void td_intake_destroy(struct td_intake *intake);
 
-/* Drops what a fetch has made, the snapshot too, and closes the directory. No thread may work for it. */
+/* Frees the listing, the files and the snapshot of an intake, and closes its directory. No thread may work for it. */
 void td_intake_clear(struct td_intake *intake);
 
-/* Queues it again after a failure, or after its time was over, for all of the upstream's servers. */
+/* Resets an intake to QUEUED, for all of the upstream's servers, after a failure or when its remembered answer has
+ * expired. */
 void td_intake_restart(struct td_intake *intake, const char *via);
 
-/* Makes the files of the listing, at most TD_UPSTREAM_MODEL_FILES, and enters the phase PREPARING, or ARRIVING if
- * nothing has to come early. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Creates the intake's files from the listing, at most TD_UPSTREAM_MODEL_FILES, and enters the phase PREPARING, or
+ * ARRIVING if no file has to come early. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_intake_begin_files(struct td_intake *intake, struct td_error *err);
 
-/* Makes the snapshot and enters the phase ARRIVING. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Creates the snapshot and enters the phase ARRIVING. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_intake_show(struct td_intake *intake, struct td_error *err);
 
 /* Chooses the next file to fetch: an early one, else one that a reader waits for, else the first in order unless
- * only_wanted. Returns its number, or SIZE_MAX: there is none. */
+ * only_wanted. Returns its index, or SIZE_MAX if no file is chosen. */
 size_t td_intake_choose(struct td_intake *intake, bool only_wanted);
 
 /* Returns whether files wait to be fetched. */
 bool td_intake_has_waiting(const struct td_intake *intake);
 
-/* Ends it with this error: its readers fail, and are told no details. Working threads are asked to stop. */
+/* Fails the intake. Its readers get an error without details, and its working threads are asked to stop. */
 void td_intake_fail(struct td_intake *intake, const struct td_error *why, uint64_t until_ns);
 
-/* Returns what tells the intake's threads that it has ended. Borrows the intake. */
+/* Returns the cancellation that the intake's threads check. Borrows the intake. */
 struct td_cancel td_intake_cancel(struct td_intake *intake);
 
 /* Returns how many bytes have arrived. */
 uint64_t td_intake_arrived(const struct td_intake *intake);
 
-/* Returns whether all files had digests of the upstream's, which match. */
+/* Returns whether the upstream had a digest of every file, and all match. */
 bool td_intake_is_verified(const struct td_intake *intake);
 
 #endif

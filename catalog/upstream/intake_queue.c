@@ -11,7 +11,7 @@
 
 static const uint64_t name_ns = TD_CLIENT_NAME_MS * UINT64_C(1000000);
 
-/* Returns the number of the client's entry; turns->count when it has none. */
+/* Returns the index of the client's entry, or turns->count if it has no entry. */
 static size_t find_client(const struct td_client_turns *turns, uint64_t client)
 {
     size_t i = 0;
@@ -20,7 +20,8 @@ static size_t find_client(const struct td_client_turns *turns, uint64_t client)
     return i;
 }
 
-/* Returns the client's entry, a new one where it has none: in the place of the client that has the most names left. */
+/* Returns the client's entry. A client without one gets a new entry; in a full table it replaces the client that may
+ * ask for most names. */
 static struct td_client_turn *entry_of(struct td_client_turns *turns, uint64_t client)
 {
     size_t found = find_client(turns, client);
@@ -63,8 +64,8 @@ uint64_t td_client_turns_latest(const struct td_client_turns *turns, uint64_t cl
 
 /* ---- intakes ------------------------------------------------------------------------------------------- */
 
-static const uint64_t full_ns = 5 * TD_NS_PER_S;   /* after which a full queue may have room */
-static const uint64_t grace_ns = 60 * TD_NS_PER_S; /* a failure is remembered longer than it is kept */
+static const uint64_t full_ns = 5 * TD_NS_PER_S;   /* suggested wait when the queue is full */
+static const uint64_t grace_ns = 60 * TD_NS_PER_S; /* a failure is counted for longer than it is answered */
 
 struct td_intake *td_intake_queue_find(const struct td_intake_queue *queue, struct td_text id)
 {
@@ -79,7 +80,7 @@ static bool is_waiting(const struct td_intake *intake)
     return intake->phase == TD_INTAKE_QUEUED && intake->running == 0;
 }
 
-/* Returns whether the intake holds one of the places. */
+/* Returns whether the intake counts against TD_UPSTREAM_MODELS. */
 static bool is_active(const struct td_intake *intake)
 {
     return intake->running > 0 || (intake->phase > TD_INTAKE_QUEUED && intake->phase <= TD_INTAKE_PUBLISHING);
@@ -114,7 +115,7 @@ size_t td_intake_queue_files(const struct td_intake_queue *queue)
     return count;
 }
 
-/* Returns how many models one client waits for, or has a place for. */
+/* Returns how many intakes of a client `counts` selects. */
 static size_t count_of(const struct td_intake_queue *queue, uint64_t client, bool (*counts)(const struct td_intake *))
 {
     size_t count = 0;
@@ -167,8 +168,8 @@ bool td_intake_queue_drop_found(struct td_intake_queue *queue,
     return has_more;
 }
 
-/* Makes room in the table: drops the answer that ends first. Returns false when there is none. */
-static bool drop_one(struct td_intake_queue *queue)
+/* Makes room in the table: drops the answer that expires first. Returns false when the table has no answers. */
+static bool drop_oldest_answer(struct td_intake_queue *queue)
 {
     size_t first = SIZE_MAX;
     for (size_t i = 0; i < queue->count; i++)
@@ -180,8 +181,8 @@ static bool drop_one(struct td_intake_queue *queue)
     return first != SIZE_MAX;
 }
 
-/* Returns the model that makes room in a full queue for a client that has none waiting: the latest of the client that
- * has most of them. Returns SIZE_MAX where all have the same right to wait: one each. */
+/* Returns the index of the model to drop from a full queue for a client without a queued model: the latest model of the
+ * client with the most queued. Returns SIZE_MAX if the client has a queued model, or no client has two. */
 static size_t find_displaced(const struct td_intake_queue *queue, uint64_t client)
 {
     size_t found = SIZE_MAX;
@@ -190,7 +191,7 @@ static size_t find_displaced(const struct td_intake_queue *queue, uint64_t clien
         return SIZE_MAX;
     for (size_t i = 0; i < queue->count; i++) {
         const struct td_intake *intake = queue->intakes[i];
-        if (!is_waiting(intake) || intake->rounds > 0) /* one that begins anew has files on disk */
+        if (!is_waiting(intake) || intake->rounds > 0) /* a model that is queued again has files on disk */
             continue;
         size_t count = count_of(queue, intake->client, is_waiting);
         bool is_later = found != SIZE_MAX && intake->order > queue->intakes[found]->order;
@@ -202,7 +203,8 @@ static size_t find_displaced(const struct td_intake_queue *queue, uint64_t clien
     return found;
 }
 
-static bool refuse(enum td_queue_refusal reason, uint64_t after_ns, enum td_queue_refusal *why, uint64_t *wait_ns)
+static bool refuse_to_queue(enum td_queue_refusal reason, uint64_t after_ns, enum td_queue_refusal *why,
+                            uint64_t *wait_ns)
 {
     *why = reason;
     *wait_ns = after_ns;
@@ -215,13 +217,13 @@ bool td_intake_queue_begin(struct td_intake_queue *queue, struct td_text id, con
     char name[TD_UPSTREAM_ID_BYTES];
     uint64_t after_ns;
     if (count_of(queue, client, is_waiting) >= TD_UPSTREAM_CLIENT_QUEUE)
-        return refuse(TD_QUEUE_CLIENT_HAS_MANY, full_ns, why, wait_ns);
+        return refuse_to_queue(TD_QUEUE_CLIENT_HAS_MANY, full_ns, why, wait_ns);
     bool is_full = td_intake_queue_waiting(queue) >= TD_UPSTREAM_QUEUE;
     if ((is_full && find_displaced(queue, client) == SIZE_MAX) ||
-        (!is_full && old == NULL && queue->count >= queue->max_names && !drop_one(queue)))
-        return refuse(TD_QUEUE_IS_FULL, full_ns, why, wait_ns);
+        (!is_full && old == NULL && queue->count >= queue->max_names && !drop_oldest_answer(queue)))
+        return refuse_to_queue(TD_QUEUE_IS_FULL, full_ns, why, wait_ns);
     if (!td_client_turns_count(&queue->turns, client, td_clock_ns(), &after_ns))
-        return refuse(TD_QUEUE_CLIENT_HAS_MANY, after_ns, why, wait_ns);
+        return refuse_to_queue(TD_QUEUE_CLIENT_HAS_MANY, after_ns, why, wait_ns);
     if (is_full)
         remove_intake(queue, find_displaced(queue, client));
     if (old != NULL) {
@@ -231,7 +233,7 @@ bool td_intake_queue_begin(struct td_intake_queue *queue, struct td_text id, con
         (void)snprintf(name, sizeof name, "%.*s", (int)id.len, id.p);
         if (!TD_ARRAY_GROW(queue->intakes, queue->count, queue->capacity, NULL) ||
             (old = td_intake_create(name, via)) == NULL)
-            return refuse(TD_QUEUE_NO_MEMORY, full_ns, why, wait_ns);
+            return refuse_to_queue(TD_QUEUE_NO_MEMORY, full_ns, why, wait_ns);
         queue->intakes[queue->count++] = old;
     }
     old->client = client;
@@ -241,8 +243,9 @@ bool td_intake_queue_begin(struct td_intake_queue *queue, struct td_text id, con
     return true;
 }
 
-/* Returns after which turn it is the intake's: its client's latest one, but none from before it was queued, so that
- * clients which are new, or have not asked for long, go before nobody who waits. */
+/* Returns the turn that orders the intake: its client's latest turn, or the latest turn of any client when the intake
+ * was queued, if that is later. So a client that is new, or has not asked for long, does not overtake clients that
+ * wait. */
 static uint64_t turn_of(const struct td_intake_queue *queue, const struct td_intake *intake)
 {
     uint64_t latest = td_client_turns_latest(&queue->turns, intake->client);
@@ -257,7 +260,7 @@ static bool comes_before(const struct td_intake_queue *queue, const struct td_in
     return a_turn != b_turn ? a_turn < b_turn : a->order < b->order;
 }
 
-static bool choose_list(struct td_intake_queue *queue, struct td_intake_job *job)
+static bool choose_listing_job(struct td_intake_queue *queue, struct td_intake_job *job)
 {
     struct td_intake *first = NULL;
     if (td_intake_queue_active(queue) >= TD_UPSTREAM_MODELS || td_clock_ns() < queue->paused_until_ns)
@@ -275,7 +278,7 @@ static bool choose_list(struct td_intake_queue *queue, struct td_intake_job *job
     return true;
 }
 
-static bool choose_file(const struct td_intake_queue *queue, bool only_wanted, struct td_intake_job *job)
+static bool choose_file_job(const struct td_intake_queue *queue, bool only_wanted, struct td_intake_job *job)
 {
     for (size_t i = 0; i < queue->count; i++) {
         size_t file = td_intake_choose(queue->intakes[i], only_wanted);
@@ -289,8 +292,9 @@ static bool choose_file(const struct td_intake_queue *queue, bool only_wanted, s
 
 bool td_intake_queue_choose(struct td_intake_queue *queue, struct td_intake_job *job)
 {
-    return choose_list(queue, job) || (queue->files_running < TD_UPSTREAM_FILES && choose_file(queue, true, job)) ||
-           (queue->files_running < TD_UPSTREAM_BACKGROUND_FILES && choose_file(queue, false, job));
+    return choose_listing_job(queue, job) ||
+           (queue->files_running < TD_UPSTREAM_FILES && choose_file_job(queue, true, job)) ||
+           (queue->files_running < TD_UPSTREAM_BACKGROUND_FILES && choose_file_job(queue, false, job));
 }
 
 bool td_intake_queue_has_files(const struct td_intake_queue *queue)

@@ -1,6 +1,6 @@
-/* Plan: removing a published model renames its directory into check/KEY, which makes it vanish at once. Only when
- * nothing in it has changed since it was published, it goes on into trash/, and the record is removed; otherwise it
- * goes back. The start puts back what it finds in check/, and removes what it finds in trash/. */
+/* Plan: removing a published model renames its directory into check/KEY, which makes it vanish at once. If nothing in
+ * it has changed since it was published, it is moved on to trash/ and the record is removed; otherwise it is moved
+ * back. At the start, models in check/ are moved back and everything in trash/ is removed. */
 #include "catalog/upstream/kept_disk.h"
 
 #include "catalog/remote/remote_listing.h"
@@ -31,7 +31,7 @@ struct tagging {
     dev_t device;
 };
 
-/* Adds one item. Returns false for one that cannot be part of a published model. */
+/* Adds one item to the digest. Returns false for an item that cannot be part of a published model. */
 static bool add_item(void *context, const FTSENT *item)
 {
     const struct tagging *tagging = context;
@@ -94,7 +94,7 @@ static bool cannot_write(const char *root, struct td_error *err)
                         "--upstream keeps models in \"%s\", which must be writable for this process", root);
 }
 
-static bool take_lock(struct td_kept_disk *disk, const char *root, struct td_error *err)
+static bool lock_store(struct td_kept_disk *disk, const char *root, struct td_error *err)
 {
     disk->lock_fd = openat(disk->fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (disk->lock_fd < 0)
@@ -107,8 +107,8 @@ static bool take_lock(struct td_kept_disk *disk, const char *root, struct td_err
     return td_error_sys(err, TD_IO, errno, "--upstream needs a lock on \"%s/%s/lock\"", root, TD_UPSTREAM_FOLDER);
 }
 
-/* Checks that the file system renames without replacing, as publishing does: NFS and some of FUSE do not. What the
- * trial leaves in the trash goes with it at the start. */
+/* Checks that the file system can rename without replacing, which publishing needs: NFS and some FUSE file systems
+ * cannot. The trial folder is moved to the trash, which the start empties. */
 static bool check_renames(const struct td_kept_disk *disk, const char *root, struct td_error *err)
 {
     static const char from[] = "trial";
@@ -142,7 +142,7 @@ bool td_kept_disk_open(struct td_kept_disk *disk, const char *root, struct td_er
     disk->fd = openat(disk->root_fd, TD_UPSTREAM_FOLDER, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (disk->fd < 0 || !make_folders(disk))
         return cannot_write(root, err);
-    return take_lock(disk, root, err) && check_renames(disk, root, err);
+    return lock_store(disk, root, err) && check_renames(disk, root, err);
 }
 
 void td_kept_disk_close(struct td_kept_disk *disk)
@@ -154,7 +154,7 @@ void td_kept_disk_close(struct td_kept_disk *disk)
     free(disk->root);
 }
 
-/* Returns whether what a path leads to is what was opened as `fd`. */
+/* Returns whether a path still leads to the file that was opened as `fd`. */
 static bool is_still(int at, const char *path, int fd)
 {
     struct stat now;
@@ -163,7 +163,7 @@ static bool is_still(int at, const char *path, int fd)
            now.st_ino == opened.st_ino;
 }
 
-/* Sets the error for a store in whose place there is another one, or none. Returns false. */
+/* Sets the error for a store that was removed or replaced. Returns false. */
 static bool refuse_replaced(const struct td_kept_disk *disk, struct td_error *err)
 {
     return td_error_set(
@@ -180,10 +180,10 @@ bool td_kept_disk_check(const struct td_kept_disk *disk, struct td_error *err)
     return make_folders(disk) || cannot_write(disk->root, err);
 }
 
-/* ---- looking --------------------------------------------------------------------------------------------- */
+/* ---- paths ----------------------------------------------------------------------------------------------- */
 
 bool td_kept_disk_each(const struct td_kept_disk *disk, const char *folder,
-                       bool (*look)(void *context, const char *name, struct td_error *err), void *context,
+                       bool (*visit)(void *context, const char *name, struct td_error *err), void *context,
                        struct td_error *err)
 {
     int fd = openat(disk->fd, folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -199,7 +199,7 @@ bool td_kept_disk_each(const struct td_kept_disk *disk, const char *folder,
     errno = 0;
     while (ok && (item = readdir(directory)) != NULL) {
         if (strcmp(item->d_name, ".") != 0 && strcmp(item->d_name, "..") != 0)
-            ok = look(context, item->d_name, err);
+            ok = visit(context, item->d_name, err);
         errno = 0;
     }
     if (ok && errno != 0)
@@ -213,7 +213,8 @@ void td_kept_disk_path(const struct td_kept_disk *disk, const char *name, char o
     (void)snprintf(out, TD_KEPT_PATH_BYTES, "/proc/self/fd/%d/%s", disk->fd, name);
 }
 
-/* Splits an id into the name of the directory that the model is in, "." for one without organisation, and its own. */
+/* Splits an id: writes the name of the model's parent directory, "." without an organisation, and returns the model's
+ * own name. */
 static const char *split_id(const char *id, char parent[TD_UPSTREAM_ID_BYTES])
 {
     const char *slash = strchr(id, '/');
@@ -241,7 +242,7 @@ bool td_kept_disk_check_place(const struct td_kept_disk *disk, const char *id, s
     struct stat st;
     (void)split_id(id, parent);
     if (fstatat(disk->root_fd, parent, &st, AT_SYMLINK_NOFOLLOW) != 0)
-        return true; /* it is made when it is needed */
+        return true; /* it is created when it is needed */
     if (!S_ISDIR(st.st_mode))
         return td_error_set(err, TD_CONFLICT, "\"%s/%s\" is %s, so \"%s\" cannot be kept there; move it away",
                             disk->root, parent, kind_of(&st), id);
@@ -261,7 +262,7 @@ uint64_t td_kept_disk_free_bytes(const struct td_kept_disk *disk)
     struct statvfs fs;
     uint64_t free_bytes;
     if (fstatvfs(disk->fd, &fs) != 0 || !td_mul_u64(fs.f_bavail, fs.f_frsize, &free_bytes))
-        return UINT64_MAX; /* whoever writes finds out */
+        return UINT64_MAX; /* unknown: a write reports a full disk */
     return free_bytes;
 }
 
@@ -285,7 +286,7 @@ uint64_t td_kept_disk_incoming_bytes(const struct td_kept_disk *disk, const char
     return td_disk_tree_bytes(path);
 }
 
-/* Opens a folder of the store by a path that messages can show, and checks that it led to this store. */
+/* Opens a folder of the store by a path that messages can show, and checks that the path leads into this store. */
 static bool open_folder(const struct td_kept_disk *disk, const char *name, struct td_root **folder,
                         struct td_error *err)
 {
@@ -364,7 +365,8 @@ static bool move_to_check(const struct td_kept_disk *disk, const char *id, const
     return ok;
 }
 
-/* Moves a model from `check` back to its place. What cannot go back stays, and the log says where. */
+/* Moves a model from `check` back to its place. If that fails, the model stays in `check`, and the log says so. Returns
+ * whether it was moved. */
 static bool move_back(const struct td_kept_disk *disk, const char *id, const char *check)
 {
     const char *name;
@@ -405,7 +407,7 @@ void td_kept_disk_remove(const struct td_kept_disk *disk, const char *name)
         td_log(TD_LOG_WARN, "cannot remove \"%s/%s/%s\": %s", disk->root, TD_UPSTREAM_FOLDER, name, strerror(errno));
 }
 
-/* Moves something of the store into the trash and writes its name there. Returns false, with errno, when it cannot be
+/* Moves an item of the store into the trash and writes its new name. Returns false, with errno, when it cannot be
  * moved. */
 static bool move_to_trash(struct td_kept_disk *disk, const char *name, char trash[TD_KEPT_NAME_BYTES])
 {
@@ -426,14 +428,14 @@ void td_kept_disk_remove_incoming(struct td_kept_disk *disk, const char *key)
                strerror(errno));
 }
 
-/* Moves a published model to `check`, and on into the trash. It is compared in its place, so that what is the
- * operator's does not vanish even for a moment, and once more where nobody finds it, since it could have changed until
- * then. Returns NULL when the model is in the trash; else why it is not, and whether it is in its place or in `check`.
- */
-static const char *take_away(struct td_kept_disk *disk, const struct td_kept_note *note, const char *check,
-                             char trash[TD_KEPT_NAME_BYTES], bool *is_in_place)
+/* Moves a published model to `check`, and then to the trash. Compares it with its record in its place, so that files of
+ * the operator never vanish, and again in `check`, where no client finds it, since it could change before the move.
+ * Returns NULL when the model is in the trash; otherwise the reason why it is not, and sets *is_in_place to whether it
+ * is in its place, not in `check`. */
+static const char *move_published_to_trash(struct td_kept_disk *disk, const struct td_kept_note *note,
+                                           const char *check, char trash[TD_KEPT_NAME_BYTES], bool *is_in_place)
 {
-    static const char changed[] = "it is not what was fetched any more";
+    static const char changed[] = "it has changed since it was published";
     char path[TD_KEPT_PATH_BYTES];
     const char *why = changed;
     *is_in_place = true;
@@ -456,8 +458,8 @@ bool td_kept_disk_remove_published(struct td_kept_disk *disk, const struct td_ke
     bool is_in_place;
     (void)snprintf(check, sizeof check, "check/%s", key);
     td_kept_record_name(key, record);
-    const char *why = take_away(disk, note, check, trash, &is_in_place);
-    if (why == NULL || is_in_place) /* else the next start puts it back by its record */
+    const char *why = move_published_to_trash(disk, note, check, trash, &is_in_place);
+    if (why == NULL || is_in_place) /* else the next start needs the record to move it back */
         (void)unlinkat(disk->fd, record, 0);
     if (why == NULL)
         td_kept_disk_remove(disk, trash);

@@ -1,6 +1,7 @@
-/* Plan: the order is one that any kill leaves right. The record comes before the rename: a record whose directory is
- * not in place is dropped at the start, and the folder under incoming/ goes on. The rename comes when all files are at
- * rest, so that the next scan publishes all of them or none. */
+/* Plan: the order of the steps keeps the store consistent if the process is killed at any point. The record is written
+ * before the rename: the next start drops a record without its directory in place, and the fetch resumes from the
+ * folder under incoming/. The rename is made when all files are at rest, so that the next scan publishes either all of
+ * them or none. */
 #include "catalog/upstream/kept_publish.h"
 
 #include "catalog/upstream/kept_disk.h"
@@ -24,7 +25,7 @@ struct pruning {
     int64_t changed_ns; /* result: the latest change time of a file that stays, ns since 1970 */
 };
 
-/* Makes the names in a directory durable. */
+/* Syncs a directory, so that the names in it are durable. */
 static void sync_directory(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -34,7 +35,7 @@ static void sync_directory(const char *path)
     (void)close(fd);
 }
 
-/* Removes what does not belong to the model, also directories that are empty. */
+/* Removes one item if it does not belong to the model, or is an empty directory. */
 static bool prune_item(void *context, const FTSENT *item)
 {
     struct pruning *pruning = context;
@@ -55,7 +56,7 @@ static bool prune_item(void *context, const FTSENT *item)
 }
 
 /* Waits until every file that was changed at this time, or earlier, is at rest: 40 ms at most after the change. A scan
- * passes over files that are not, so it would publish a model without the files that came last. */
+ * skips files that are not at rest, so it would publish the model without its newest files. */
 static void wait_for_rest(int64_t changed_ns)
 {
     uint64_t wait_ns = 0;
@@ -67,7 +68,7 @@ static void wait_for_rest(int64_t changed_ns)
     }
 }
 
-/* Opens the directory that the model has its place in, and makes it where it is missing. */
+/* Opens the parent directory of the model's place, and creates it if it is missing. */
 static bool open_parent(const struct td_kept_disk *disk, const char *id, int *parent, const char **name,
                         struct td_error *err)
 {
@@ -97,9 +98,9 @@ static bool move_in_place(const struct td_kept_disk *disk, const char *id, const
     return ok || td_error_sys(err, sys == EEXIST ? TD_CONFLICT : TD_IO, sys, "cannot move \"%s\" into place", id);
 }
 
-/* Removes what does not belong to the model in the folder of its files, and notes what eviction compares. */
-static bool settle_files(const struct td_kept_disk *disk, const char *files, const struct td_kept_files *belonging,
-                         struct td_kept_note *note, int64_t *changed_ns, struct td_error *err)
+/* Removes files that do not belong to the model from its folder, and writes to *note what eviction will compare. */
+static bool prune_files(const struct td_kept_disk *disk, const char *files, const struct td_kept_files *belonging,
+                        struct td_kept_note *note, int64_t *changed_ns, struct td_error *err)
 {
     char path[TD_KEPT_PATH_BYTES];
     td_kept_disk_path(disk, files, path);
@@ -108,7 +109,7 @@ static bool settle_files(const struct td_kept_disk *disk, const char *files, con
     if (!td_disk_tree_visit(path, prune_item, &pruning) || lstat(path, &st) != 0)
         return td_error_sys(err, TD_IO, errno, "cannot list \"%s/%s/%s\"", disk->root, TD_UPSTREAM_FOLDER, files);
     if (!td_published_tree_tag(path, note->tree))
-        return td_error_set(err, TD_IO, "cannot look at all files in \"%s/%s/%s\"", disk->root, TD_UPSTREAM_FOLDER,
+        return td_error_set(err, TD_IO, "cannot check all files in \"%s/%s/%s\"", disk->root, TD_UPSTREAM_FOLDER,
                             files);
     note->inode = st.st_ino;
     note->mtime_ns = td_file_id_of(&st).mtime_ns;
@@ -121,17 +122,17 @@ bool td_kept_publish(const struct td_kept_disk *disk, const char *key, const str
 {
     char files[TD_KEPT_NAME_BYTES];
     char record[TD_KEPT_NAME_BYTES];
-    char left[TD_KEPT_NAME_BYTES];
+    char folder[TD_KEPT_NAME_BYTES];
     int64_t changed_ns = 0;
     td_kept_incoming_name(key, "/files", files);
     td_kept_record_name(key, record);
-    td_kept_incoming_name(key, "", left);
-    if (!td_kept_disk_check(disk, err) || !settle_files(disk, files, belonging, note, &changed_ns, err) ||
+    td_kept_incoming_name(key, "", folder);
+    if (!td_kept_disk_check(disk, err) || !prune_files(disk, files, belonging, note, &changed_ns, err) ||
         !td_kept_note_write(disk->fd, record, note, err))
         return false;
     wait_for_rest(changed_ns);
     if (move_in_place(disk, note->id, files, err)) {
-        td_kept_disk_remove(disk, left);
+        td_kept_disk_remove(disk, folder);
         return true;
     }
     (void)unlinkat(disk->fd, record, 0);

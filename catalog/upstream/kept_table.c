@@ -21,7 +21,8 @@
 
 enum { NOTE_BYTES = 4096 };
 
-#define BEGAN_MOST_S (UINT64_C(1) << 33) /* the year 2242: files get this time, which is told in ns since 1970, too */
+/* The year 2242: files get this time, which must fit int64_t in ns since 1970. */
+#define BEGAN_MOST_S (UINT64_C(1) << 33)
 
 bool td_kept_id_is_valid(struct td_text id)
 {
@@ -72,7 +73,8 @@ bool td_kept_note_write(int at, const char *path, const struct td_kept_note *not
     return ok;
 }
 
-/* Reads the text "tree" of a note; one that is missing, as in notes of older versions, or too long is empty. */
+/* Reads the text "tree" of a note. A text that is too long, or missing, as in notes of older versions, becomes
+ * empty. */
 static void read_tree(struct td_json_document *document, const cJSON *root, struct td_kept_note *note)
 {
     const cJSON *tree = cJSON_GetObjectItemCaseSensitive(root, "tree");
@@ -146,7 +148,7 @@ struct td_kept_row *td_kept_table_find(const struct td_kept_table *table, struct
 
 struct td_kept_row *td_kept_table_add(struct td_kept_table *table, const char *id, struct td_error *err)
 {
-    struct td_kept_row row = {.stage = TD_KEPT_LEFT};
+    struct td_kept_row row = {.stage = TD_KEPT_PAUSED};
     bool found;
     if (!td_kept_key(id, row.key)) {
         (void)td_error_no_memory(err);
@@ -172,11 +174,11 @@ void td_kept_table_remove(struct td_kept_table *table, struct td_text id)
     memmove(&table->rows[at], &table->rows[at + 1], (table->count - at) * sizeof *table->rows);
 }
 
-static uint64_t sum_bytes(const struct td_kept_table *table, bool with_leaving)
+static uint64_t sum_bytes(const struct td_kept_table *table, bool with_removing)
 {
     uint64_t sum = 0;
     for (size_t i = 0; i < table->count; i++)
-        if ((with_leaving || table->rows[i].stage != TD_KEPT_LEAVING) &&
+        if ((with_removing || table->rows[i].stage != TD_KEPT_REMOVING) &&
             !td_add_u64(sum, table->rows[i].note.bytes, &sum))
             return UINT64_MAX;
     return sum;
@@ -200,23 +202,23 @@ size_t td_kept_table_count(const struct td_kept_table *table, enum td_kept_stage
     return count;
 }
 
-/* Returns whether a leaves before b, both of which may leave and are in the same table. */
-static bool leaves_before(const struct td_kept_row *a, const struct td_kept_row *b)
+/* Returns whether a is evicted before b. Both may be evicted, and are in the same table. */
+static bool is_evicted_before(const struct td_kept_row *a, const struct td_kept_row *b)
 {
     if (a->stage != b->stage)
-        return a->stage == TD_KEPT_LEFT;
+        return a->stage == TD_KEPT_PAUSED;
     return a->read_ns != b->read_ns ? a->read_ns < b->read_ns : a < b;
 }
 
-/* Returns the row that leaves next after `last` (NULL: first), or NULL. */
+/* Returns the row to evict after `last` (NULL: the first row to evict), or NULL. */
 static struct td_kept_row *victim_after(const struct td_kept_table *table, const struct td_kept_row *last)
 {
     struct td_kept_row *victim = NULL;
     for (size_t i = 0; i < table->count; i++) {
         struct td_kept_row *row = &table->rows[i];
-        if (row->stage != TD_KEPT_LEFT && row->stage != TD_KEPT_PUBLISHED)
+        if (row->stage != TD_KEPT_PAUSED && row->stage != TD_KEPT_PUBLISHED)
             continue;
-        if ((last == NULL || leaves_before(last, row)) && (victim == NULL || leaves_before(row, victim)))
+        if ((last == NULL || is_evicted_before(last, row)) && (victim == NULL || is_evicted_before(row, victim)))
             victim = row;
     }
     return victim;

@@ -1,7 +1,6 @@
 /* The table of kept models: one row for each model in the store (upstream_store.h), complete or not. The caller holds
- * the store's lock. A pointer to a row is valid until the next row is added or removed, so not past a release of the
- * lock. *
- * Notes are small files in the store, one for each model, that say which model it is and how far it has come. */
+ * the store's lock. A pointer to a row is valid until the next row is added or removed, so not after the lock is
+ * released. Notes are small files in the store, one for each model, with the model's id and state. */
 #ifndef TD_CATALOG_UPSTREAM_KEPT_TABLE_H
 #define TD_CATALOG_UPSTREAM_KEPT_TABLE_H
 
@@ -22,11 +21,11 @@ enum { TD_UPSTREAM_ID_BYTES = 194 };
 struct td_kept_note {
     char id[TD_UPSTREAM_ID_BYTES];
     uint64_t bytes;
-    uint64_t inode; /* of a published model's directory, as the next; 0: not published */
+    uint64_t inode; /* of a published model's directory, as mtime_ns is; 0: not published */
     int64_t mtime_ns;
     char tree[TD_TAG_BYTES]; /* by td_published_tree_tag; empty: not published */
     bool is_verified;
-    int64_t began_s; /* of an incomplete one */
+    int64_t began_s; /* when the first fetch of the model began, seconds since 1970 */
 };
 
 /* Returns whether the text can be the id of a kept model: "name" or "org/name" of letters, digits, "-", "_" and ".",
@@ -34,21 +33,22 @@ struct td_kept_note {
  * begin with "datasets--", which mean something else. */
 bool td_kept_id_is_valid(struct td_text id);
 
-/* Writes the name of a model's files in the store, a hash of the id. Returns false when memory is short. */
+/* Writes the key of a model, a hash of the id: the name of its items in the store. Returns false when memory is
+ * short. */
 bool td_kept_key(const char *id, char key[TD_TAG_BYTES]);
 
 /* Writes a note durably to a path below the descriptor `at`, by a rename. Errors: TD_IO, TD_RESOURCE_EXHAUSTED. */
 bool td_kept_note_write(int at, const char *path, const struct td_kept_note *note, struct td_error *err);
 
-/* Reads what td_kept_note_write has written. Returns false for anything else. */
+/* Reads a note that td_kept_note_write has written. Returns false for anything else. */
 bool td_kept_note_read(int at, const char *path, struct td_kept_note *note);
 
 enum td_kept_stage {
-    TD_KEPT_LEFT,       /* incomplete, of an earlier run or a fetch that failed */
+    TD_KEPT_PAUSED,     /* incomplete, and not being fetched: can be resumed */
     TD_KEPT_FETCHED,    /* incomplete, being fetched */
     TD_KEPT_PUBLISHING, /* complete, on its way into the served directory */
     TD_KEPT_PUBLISHED,  /* complete, in the served directory */
-    TD_KEPT_LEAVING,    /* being removed; the row goes in any case */
+    TD_KEPT_REMOVING,   /* being removed from the disk, and then from the table */
 };
 
 struct td_kept_row {
@@ -56,7 +56,7 @@ struct td_kept_row {
     char key[TD_TAG_BYTES];
     enum td_kept_stage stage;
     int64_t read_ns;
-    bool is_read; /* read_ns is newer than the record */
+    bool is_read; /* read_ns is newer than the record's time */
 };
 
 /* All zeros: empty. */
@@ -71,24 +71,26 @@ void td_kept_table_fini(struct td_kept_table *table);
 /* Returns the row of a model, or NULL. */
 struct td_kept_row *td_kept_table_find(const struct td_kept_table *table, struct td_text id);
 
-/* Adds a row, which is LEFT, of a model that has none. Returns NULL without memory. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Adds a row, in the stage PAUSED, for a model that has no row. Returns NULL without memory. Errors:
+ * TD_RESOURCE_EXHAUSTED. */
 struct td_kept_row *td_kept_table_add(struct td_kept_table *table, const char *id, struct td_error *err);
 
 /* Removes the row of a model, if there is one. */
 void td_kept_table_remove(struct td_kept_table *table, struct td_text id);
 
-/* Returns the bytes of all models; or of those that will still be there when all that is LEAVING has left. */
+/* Return the bytes of all models, and the bytes of all but those that are REMOVING. */
 uint64_t td_kept_table_bytes(const struct td_kept_table *table);
 uint64_t td_kept_table_staying_bytes(const struct td_kept_table *table);
 
 /* Returns the number of rows in a stage. */
 size_t td_kept_table_count(const struct td_kept_table *table, enum td_kept_stage stage);
 
-/* Returns the row that should leave first: what was left over, else what was read longest ago. NULL: none may leave. */
+/* Returns the row to evict first: an incomplete model that is not being fetched, else the published model that was read
+ * longest ago. Returns NULL when none may be evicted. */
 struct td_kept_row *td_kept_table_choose_victim(const struct td_kept_table *table);
 
-/* Returns how many bytes are gone when what is LEAVING has left, and as many models after it, in their order, as it
- * takes for `bytes` to leave. Less than `bytes`: not so many may leave. */
+/* Returns how many bytes are freed when the models that are REMOVING are gone, and after them, in the order of
+ * eviction, as many models as it takes to free `bytes`. A result below `bytes` means that no more can be freed. */
 uint64_t td_kept_table_gain(const struct td_kept_table *table, uint64_t bytes);
 
 #endif

@@ -13,11 +13,11 @@
 enum {
     CONNECTIONS = 4, /* for a long file; several files are fetched at once */
     LONG_BYTES = 256 * 1024 * 1024,
-    SPAN_BYTES = 16 * 1024 * 1024,            /* of one request: so the front of a file arrives first */
-    LIST_ITEMS = 4 * TD_UPSTREAM_MODEL_FILES, /* of a list, with directories: a longer one has too many files */
+    SPAN_BYTES = 16 * 1024 * 1024,            /* of one request, so that a file arrives roughly in order */
+    LIST_ITEMS = 4 * TD_UPSTREAM_MODEL_FILES, /* bound on a list's items, directories included */
 };
 
-/* The kind of a server is remembered so long. */
+/* How long the kind of a server is remembered. */
 static const uint64_t kind_ns = 60 * TD_NS_PER_S;
 
 struct source {
@@ -39,7 +39,7 @@ struct visit {
     struct td_fetch_notes notes;
 };
 
-static void tell(void *context, const char *text)
+static void log_note(void *context, const char *text)
 {
     (void)context;
     td_log(TD_LOG_INFO, "upstream: %s", text);
@@ -47,7 +47,8 @@ static void tell(void *context, const char *text)
 
 static const char token_advice[] = "give a token that may read it by --upstream-token-file";
 
-/* Makes a client of one server, counted from 1, or of all (0), that sends TD_UPSTREAM_VIA; NULL: none. */
+/* Creates a client for one server, counted from 1, or for all (0). It sends `via` as TD_UPSTREAM_VIA; NULL: no such
+ * field. */
 static bool make_client(struct source *source, size_t alone, const char *via, uint64_t retry_ns,
                         struct td_fetch_client **out, struct td_error *err)
 {
@@ -70,11 +71,11 @@ static bool make_client(struct source *source, size_t alone, const char *via, ui
     return ok;
 }
 
-/* The visit stays where it is until it ends. */
+/* Opens a client and a session. The session points into *visit, which must not move until visit_end. */
 static bool visit_begin(struct source *source, const struct td_upstream_wish *wish, uint64_t retry_ns,
                         struct visit *visit, struct td_error *err)
 {
-    *visit = (struct visit){.notes = {.report = tell}};
+    *visit = (struct visit){.notes = {.report = log_note}};
     return make_client(source, wish->alone, wish->via, retry_ns, &visit->client, err) &&
            td_fetch_session_create(visit->client, wish->cancel, &visit->notes, &visit->session, err);
 }
@@ -85,8 +86,8 @@ static void visit_end(struct visit *visit)
     td_fetch_client_destroy(visit->client);
 }
 
-/* Finds out whether a server answers that we trust, and that takes our token: a tensord with tokens asks for one here;
- * a Hub does not, and has nothing at this path. Notes of which kind the server is. */
+/* Checks that a trusted server answers and accepts the token: a tensord with tokens requires one for this request; a
+ * Hub requires none, and answers 404. Sets *kinds for the server that answered. */
 static bool can_reach(const struct visit *visit, struct td_remote_kinds *kinds, struct td_error *err)
 {
     unsigned status;
@@ -98,7 +99,7 @@ static bool can_reach(const struct visit *visit, struct td_remote_kinds *kinds, 
                         td_fetch_client_url(visit->client, server), status, token_advice);
 }
 
-/* Returns the time (td_clock_ns) at which the first server may be asked. */
+/* Returns the earliest time (td_clock_ns) at which a server may be asked. */
 static uint64_t due_ns(void *context)
 {
     const struct source *source = context;
@@ -110,7 +111,7 @@ static uint64_t due_ns(void *context)
     return first_ns;
 }
 
-/* Copies what is known of the servers. Returns whether it is fresh. */
+/* Copies the remembered kinds of the servers. Returns whether they are fresh. */
 static bool recall_kinds(struct source *source, struct td_remote_kinds *kinds)
 {
     pthread_mutex_lock(&source->lock);
@@ -120,8 +121,8 @@ static bool recall_kinds(struct source *source, struct td_remote_kinds *kinds)
     return is_fresh;
 }
 
-/* Keeps what a listing has found out. is_fresh: the kinds were known before it. After a failure of the server it is
- * asked anew. */
+/* Remembers the kinds of servers after a listing. is_fresh: the listing used remembered kinds. After a failure of a
+ * server (not is_good) the kinds are asked for again. */
 static void keep_kinds(struct source *source, const struct td_remote_kinds *kinds, bool is_fresh, bool is_good)
 {
     pthread_mutex_lock(&source->lock);
@@ -134,7 +135,8 @@ static void keep_kinds(struct source *source, const struct td_remote_kinds *kind
     pthread_mutex_unlock(&source->lock);
 }
 
-/* Lists by all servers, of which those that were asked within the last minute are not asked of which kind they are. */
+/* Lists a model from all servers. Uses the kinds of servers that were found within the last minute, and asks for them
+ * otherwise. */
 static bool list_by_all(struct source *source, const struct visit *visit, const char *id, struct td_remote_model *model,
                         bool *is_reached, struct td_error *err)
 {
@@ -146,10 +148,11 @@ static bool list_by_all(struct source *source, const struct visit *visit, const 
     return ok;
 }
 
-/* A certificate that is not trusted, a token that a tensord refuses and a file of a token that is gone are failures.
- * For the caller the same codes mean that there is no such model, as a Hub's 401 does. */
-static bool list(void *context, const struct td_upstream_wish *wish, struct td_remote_model *model,
-                 struct td_error *err)
+/* Lists a model's files (td_upstream_source.list). A certificate that is not trusted, a token that a tensord refuses
+ * and a missing token file become TD_UNAVAILABLE: their codes, like a Hub's 401, would mean to the caller that the
+ * model does not exist. */
+static bool list_model(void *context, const struct td_upstream_wish *wish, struct td_remote_model *model,
+                       struct td_error *err)
 {
     struct source *source = context;
     struct visit visit;
@@ -176,13 +179,15 @@ static bool list(void *context, const struct td_upstream_wish *wish, struct td_r
     return td_error_copy(err, &why);
 }
 
-static bool fetch(void *context, const struct td_upstream_wish *wish, const struct td_remote_model *model,
-                  const struct td_remote_file *file, const struct td_root *folder, const struct td_fetch_events *events,
-                  struct td_fetch_outcome *outcome, struct td_error *err)
+static bool fetch_listed_file(void *context, const struct td_upstream_wish *wish, const struct td_remote_model *model,
+                              const struct td_remote_file *file, const struct td_root *folder,
+                              const struct td_fetch_events *events, struct td_fetch_outcome *outcome,
+                              struct td_error *err)
 {
     struct source *source = context;
     struct visit visit;
-    /* Several connections share the end of a file, where some bytes are sent twice: not worth it for a short one. */
+    /* Several connections share the end of a file, where some bytes are sent twice: that costs too much for short
+     * files. */
     bool is_long = file->expected.size_bytes >= LONG_BYTES;
     const struct td_fetch_job job = {.root = folder,
                                      .name = file->path,
@@ -197,7 +202,7 @@ static bool fetch(void *context, const struct td_upstream_wish *wish, const stru
     return ok;
 }
 
-/* Splits the list of URLs. */
+/* Splits the list of URLs in source->text in place. */
 static bool split_urls(struct source *source, struct td_error *err)
 {
     char *at = source->text;
@@ -219,31 +224,32 @@ static bool copy_text(const char *text, char **out, struct td_error *err)
     return text == NULL || text[0] == '\0' || *out != NULL || td_error_no_memory(err);
 }
 
-/* Names the option in whose value a mistake is. Returns false. */
-static bool blame(const char *option, const struct td_error *why, struct td_error *err)
+/* Sets the error for a mistake in an option's value. Returns false. */
+static bool refuse_option(const char *option, const struct td_error *why, struct td_error *err)
 {
     return td_error_set(err, why->code, "%s: %s", option, why->message);
 }
 
-/* Finds mistakes in the options: the token and the authorities are read, and forgotten again. */
+/* Finds mistakes in the options: reads the token and the authorities, and frees them. */
 static bool try_options(struct source *source, struct td_error *err)
 {
     struct td_fetch_client *trial = NULL;
     struct td_error why = TD_ERROR_INIT;
     char *token = NULL;
     if (source->token_file != NULL && !td_fetch_token_read(source->token_file, &token, &why))
-        return blame("--upstream-token-file", &why, err);
+        return refuse_option("--upstream-token-file", &why, err);
     td_fetch_token_free(token);
     bool ok = make_client(source, 0, NULL, 0, &trial, &why);
     td_fetch_client_destroy(trial);
-    return ok || blame(why.code == TD_INVALID_ARGUMENT ? "--upstream" : "--upstream-ca", &why, err);
+    return ok || refuse_option(why.code == TD_INVALID_ARGUMENT ? "--upstream" : "--upstream-ca", &why, err);
 }
 
 bool td_remote_source_create(const struct td_remote_source_config *config, struct td_upstream_source *out,
                              struct td_error *err)
 {
     struct source *source = calloc(1, sizeof *source);
-    struct td_upstream_source made = {.list = list, .fetch = fetch, .due_ns = due_ns, .context = source};
+    struct td_upstream_source made = {
+        .list = list_model, .fetch = fetch_listed_file, .due_ns = due_ns, .context = source};
     if (source == NULL)
         return td_error_no_memory(err);
     if (pthread_mutex_init(&source->lock, NULL) != 0) {

@@ -1,15 +1,15 @@
 /* Plan: a table of intakes by model id, under one lock; TD_UPSTREAM_WORKERS threads take jobs from it: list a model's
- * files, or fetch one of them. No thread belongs to a model, so that a large model holds up no small one. Three modules
- * do the work: intake_queue says what is next, fetching does it, and this one has the threads and those that ask.
- * Under the upstream's lock those of the store, of incoming blobs and of the catalog's snapshot may be taken; whoever
- * holds one of these takes none of the upstream's.
+ * files, or fetch one of them. No thread belongs to a model, so that a large model delays no small one. Three modules
+ * share the work: intake_queue chooses the next job, fetching runs it, and this module has the workers and answers
+ * requests. A thread that holds the upstream's lock may take the locks of the store, of incoming blobs and of the
+ * catalog's snapshot, never the other way round.
  *
  * What is hard:
- *   - Readers of incoming blobs wait without the lock, and say only by a flag of the blob that they do; so while files
- *     wait to be fetched, one idle thread, the looker, looks for wanted ones every LOOK_NS. A thread that begins to
- *     work wakes another one, which becomes the looker if there is none.
- *   - A model that has been published is shown from its intake until a scan has found it: until then the catalog's
- *     snapshot lacks it, and asking leads here. Then the intake goes, since it holds a descriptor for each file. */
+ *   - Readers of incoming blobs wait without the lock, and only set a flag of the blob. So while files wait to be
+ *     fetched, one idle worker, the poller, checks for wanted files every poll_ns. When a worker takes a job, it wakes
+ *     another worker to poll in its place.
+ *   - A published model is served from its intake until a scan has found it: until then the catalog's snapshot lacks
+ *     it, and requests for it come here. Then the intake is dropped, since it holds a descriptor for each file. */
 #include "catalog/upstream/upstream.h"
 
 #include "catalog/names/repo.h"
@@ -30,9 +30,9 @@
 
 enum { ID_BYTES = 17 }; /* of this process in TD_UPSTREAM_VIA: 16 hexadecimal digits and a NUL */
 
-static const uint64_t look_ns = TD_NS_PER_S / 10;
-static const uint64_t retry_most_ns = 30 * TD_NS_PER_S; /* clients that try for a minute get a further try */
-static const uint64_t relay_wait_ns = 2 * TD_NS_PER_S;  /* how long other servers wait for a list: less than we do */
+static const uint64_t poll_ns = TD_NS_PER_S / 10;
+static const uint64_t retry_most_ns = 30 * TD_NS_PER_S; /* so that a client that retries for a minute tries again */
+static const uint64_t relay_wait_ns = 2 * TD_NS_PER_S; /* bound on the wait of another server, below its own clients' */
 
 struct td_upstream {
     struct td_fetching f; /* with the lock and all that it guards */
@@ -40,7 +40,7 @@ struct td_upstream {
     uint64_t noted_ns;
     bool has_warned_of_loop, has_warned_of_way;
     bool ends_waits; /* no request waits for a list any more */
-    bool has_looker; /* a thread that is waiting for work looks now and then for what has no event */
+    bool has_poller; /* a waiting worker polls for wanted files and found models, which have no event */
     pthread_t workers[TD_UPSTREAM_WORKERS];
     size_t worker_count;
 };
@@ -55,7 +55,7 @@ static bool is_found(const void *context, const struct td_intake *intake)
     return repo != NULL && repo->entry_count >= intake->model.listing.count;
 }
 
-/* Drops published models that the catalog shows. Returns whether some are left. Under the lock. */
+/* Drops published models that the catalog shows. Returns whether some remain. Under the lock. */
 static bool drop_found(struct td_upstream *u)
 {
     struct td_catalog *catalog = u->f.config.catalog;
@@ -81,8 +81,9 @@ static void do_upkeep(struct td_upstream *u)
     pthread_mutex_lock(&u->f.lock);
 }
 
-/* Does one job, and puts its intake away when it has ended. Under the lock. */
-static void run(struct td_upstream *u, const struct td_intake_job *job)
+/* Runs one job, and cleans up its intake if that has failed or its model is absent. Called and returns under the
+ * lock. */
+static void run_job(struct td_upstream *u, const struct td_intake_job *job)
 {
     struct td_intake *intake = job->intake;
     pthread_cond_signal(&u->f.work);
@@ -101,19 +102,19 @@ static void run(struct td_upstream *u, const struct td_intake_job *job)
 static void wait_for_work(struct td_upstream *u)
 {
     uint64_t now_ns = td_clock_ns();
-    bool is_looking = !u->has_looker && (drop_found(u) || td_intake_queue_has_files(&u->f.queue));
-    uint64_t until_ns = now_ns + (is_looking ? look_ns : u->f.config.upkeep_ns);
+    bool is_polling = !u->has_poller && (drop_found(u) || td_intake_queue_has_files(&u->f.queue));
+    uint64_t until_ns = now_ns + (is_polling ? poll_ns : u->f.config.upkeep_ns);
     uint64_t paused_until_ns = u->f.queue.paused_until_ns;
     if (paused_until_ns > now_ns && paused_until_ns < until_ns)
         until_ns = paused_until_ns;
     const struct timespec until = td_clock_timespec(until_ns);
     if (atomic_load(&u->f.stop))
         return;
-    if (is_looking)
-        u->has_looker = true;
+    if (is_polling)
+        u->has_poller = true;
     (void)pthread_cond_timedwait(&u->f.work, &u->f.lock, &until);
-    if (is_looking)
-        u->has_looker = false;
+    if (is_polling)
+        u->has_poller = false;
 }
 
 static void *worker_main(void *argument)
@@ -123,7 +124,7 @@ static void *worker_main(void *argument)
     pthread_mutex_lock(&u->f.lock);
     while (!atomic_load(&u->f.stop)) {
         if (td_intake_queue_choose(&u->f.queue, &job)) {
-            run(u, &job);
+            run_job(u, &job);
             continue;
         }
         do_upkeep(u);
@@ -216,14 +217,14 @@ void td_upstream_destroy(struct td_upstream *u)
 
 /* ---- asking ----------------------------------------------------------------------------------------------- */
 
-/* The way of a request through other servers. */
+/* Result of checking the path of a request through other servers. */
 enum way {
-    WAY_GOES_ON,
+    WAY_IS_OPEN,
     WAY_HAS_BEEN_HERE,
-    WAY_IS_TOO_LONG, /* or is none */
+    WAY_IS_TOO_LONG, /* or is malformed */
 };
 
-/* Makes the value of TD_UPSTREAM_VIA to send: the request's, and this server. */
+/* Writes the value of TD_UPSTREAM_VIA to send: the request's value, and this server's id. */
 static enum way make_via(const struct td_upstream *u, struct td_text via, char out[TD_UPSTREAM_VIA_BYTES])
 {
     size_t servers = 0;
@@ -236,11 +237,11 @@ static enum way make_via(const struct td_upstream *u, struct td_text via, char o
         is_good = is_good && one.len == ID_BYTES - 1 && ++servers < TD_UPSTREAM_VIA_MOST;
     }
     int n = snprintf(out, TD_UPSTREAM_VIA_BYTES, "%.*s%s%s", (int)via.len, via.p, via.len > 0 ? "," : "", u->id);
-    return is_good && n > 0 && n < TD_UPSTREAM_VIA_BYTES ? WAY_GOES_ON : WAY_IS_TOO_LONG;
+    return is_good && n > 0 && n < TD_UPSTREAM_VIA_BYTES ? WAY_IS_OPEN : WAY_IS_TOO_LONG;
 }
 
-/* Warns, once, of a request that came back to this server: nobody can make that up who was not sent this server's id.
- * Another warning is for a way that is too long, which anybody can make up. Under the lock. */
+/* Warns, once, of a request that came back to this server; a client cannot forge that, since it does not know this
+ * server's id. Warns separately, once, of a path that is too long, which any client can forge. Under the lock. */
 static void warn_of_way(struct td_upstream *u, struct td_text id, enum way way)
 {
     bool *has_warned = way == WAY_HAS_BEEN_HERE ? &u->has_warned_of_loop : &u->has_warned_of_way;
@@ -257,10 +258,10 @@ static void warn_of_way(struct td_upstream *u, struct td_text id, enum way way)
     *has_warned = true;
 }
 
-/* Sets an answer that is no model. Returns true. */
-__attribute__((format(printf, 4, 5))) static bool refuse(struct td_upstream_reply *reply,
-                                                         enum td_upstream_answer answer, uint64_t wait_ns,
-                                                         const char *format, ...)
+/* Sets an answer without a model. Returns true. */
+__attribute__((format(printf, 4, 5))) static bool refuse_request(struct td_upstream_reply *reply,
+                                                                 enum td_upstream_answer answer, uint64_t wait_ns,
+                                                                 const char *format, ...)
 {
     va_list args;
     reply->answer = answer;
@@ -275,32 +276,35 @@ __attribute__((format(printf, 4, 5))) static bool refuse(struct td_upstream_repl
 static bool refuse_room(const struct td_intake *intake, uint64_t wait_ns, struct td_upstream_reply *reply)
 {
     bool never_fits = td_fetch_fault_never_fits(&intake->error);
-    (void)refuse(reply, TD_UPSTREAM_HAS_NO_ROOM, wait_ns,
-                 "there is no room for \"%s\" from the upstream%s; the server's log has the numbers", intake->id,
-                 never_fits ? ", whatever else leaves: it is too large for this server, or its upstream" : "");
+    (void)refuse_request(
+        reply, TD_UPSTREAM_HAS_NO_ROOM, wait_ns,
+        "there is no room for \"%s\" from the upstream%s; the server's log has the numbers", intake->id,
+        never_fits ? ", whatever else is removed: it is too large for this server, or its upstream" : "");
     if (never_fits)
         reply->retry_after_s = 0;
     return true;
 }
 
-/* Answers from a failure. The log has the reason, which may tell of other models and servers. Returns true. */
+/* Answers from a failure. Only the log has the reason, since it may name other models and servers. Returns true. */
 static bool answer_failure(const struct td_intake *intake, struct td_upstream_reply *reply)
 {
     uint64_t now_ns = td_clock_ns();
     uint64_t left_ns = intake->until_ns > now_ns ? intake->until_ns - now_ns : 0;
     uint64_t wait_ns = left_ns < retry_most_ns ? left_ns : retry_most_ns;
     if (intake->error.code == TD_CONFLICT)
-        return refuse(reply, TD_UPSTREAM_IS_TAKEN, 0,
-                      "\"%s\" cannot be fetched from the upstream: something else has this name, or a part of it, in "
-                      "the served directory; the server's log says more",
-                      intake->id);
+        return refuse_request(
+            reply, TD_UPSTREAM_IS_TAKEN, 0,
+            "\"%s\" cannot be fetched from the upstream: something else has this name, or a part of it, in "
+            "the served directory; the server's log says more",
+            intake->id);
     if (td_fetching_own_failure(&intake->error) == TD_UPSTREAM_FAILED_SPACE)
         return refuse_room(intake, wait_ns, reply);
-    return refuse(reply, TD_UPSTREAM_LATER, wait_ns,
-                  "\"%s\" cannot be fetched from the upstream at present; the server's log has the reason", intake->id);
+    return refuse_request(reply, TD_UPSTREAM_LATER, wait_ns,
+                          "\"%s\" cannot be fetched from the upstream at present; the server's log has the reason",
+                          intake->id);
 }
 
-/* Answers from an intake, if it has an answer. Under the lock. Returns whether it does. */
+/* Answers from an intake, if it has an answer. Returns whether it has one. Under the lock. */
 static bool answer_from(struct td_upstream *u, const struct td_intake *intake, struct td_upstream_reply *reply)
 {
     if (intake->is_again)
@@ -319,17 +323,17 @@ static bool answer_from(struct td_upstream *u, const struct td_intake *intake, s
     return true;
 }
 
-/* Returns whether the upstream should be asked again although it has said that there is no such model: it was asked on
- * behalf of a request that had passed more servers than this one, and may have refused it for that. So nobody can make
- * a model absent for others by a field that he made up. */
+/* Returns whether the upstream should be asked again although it reported no such model: that answer was for a request
+ * that had passed more servers than this one, and the upstream may have refused it for that. So a client cannot hide a
+ * model from others by a forged field. */
 static bool is_doubtful(const struct td_intake *intake, const char *via)
 {
     return intake->phase == TD_INTAKE_ABSENT && strlen(via) < strlen(intake->via);
 }
 
-/* Begins a fetch. Under the lock. Returns false after it has refused. */
-static bool begin(struct td_upstream *u, struct td_text id, const char *via, uint64_t client, struct td_intake **intake,
-                  struct td_upstream_reply *reply)
+/* Begins a fetch. Returns false after it has set a refusal in *reply. Under the lock. */
+static bool begin_fetch(struct td_upstream *u, struct td_text id, const char *via, uint64_t client,
+                        struct td_intake **intake, struct td_upstream_reply *reply)
 {
     enum td_queue_refusal why;
     uint64_t wait_ns;
@@ -338,35 +342,36 @@ static bool begin(struct td_upstream *u, struct td_text id, const char *via, uin
         return true;
     }
     if (why == TD_QUEUE_CLIENT_HAS_MANY)
-        return !refuse(reply, TD_UPSTREAM_IS_TOO_MUCH, wait_ns,
-                       "too many models that are not here are asked for by this client: %d may wait, and %d new names "
-                       "be asked for at once, then one in %d ms",
-                       TD_UPSTREAM_CLIENT_QUEUE, TD_CLIENT_NAMES, TD_CLIENT_NAME_MS);
+        return !refuse_request(
+            reply, TD_UPSTREAM_IS_TOO_MUCH, wait_ns,
+            "this client has asked for too many models that are not on this server: %d may wait, and %d new "
+            "names may be asked for at once, then one every %d ms",
+            TD_UPSTREAM_CLIENT_QUEUE, TD_CLIENT_NAMES, TD_CLIENT_NAME_MS);
     if (why == TD_QUEUE_NO_MEMORY)
-        return !refuse(reply, TD_UPSTREAM_LATER, wait_ns, "out of memory");
-    return !refuse(reply, TD_UPSTREAM_LATER, wait_ns,
-                   "%d models wait to be fetched from the upstream already; try again", TD_UPSTREAM_QUEUE);
+        return !refuse_request(reply, TD_UPSTREAM_LATER, wait_ns, "out of memory");
+    return !refuse_request(reply, TD_UPSTREAM_LATER, wait_ns,
+                           "%d models wait to be fetched from the upstream already; try again", TD_UPSTREAM_QUEUE);
 }
 
-/* Says that the list has not come in time. Returns true. */
+/* Answers that the list has not arrived in time. Returns true. */
 static bool answer_late(const struct td_upstream *u, const struct td_intake *intake, struct td_upstream_reply *reply)
 {
     uint64_t now_ns = td_clock_ns();
     uint64_t paused_ns = u->f.queue.paused_until_ns > now_ns ? u->f.queue.paused_until_ns - now_ns : 0;
-    return refuse(reply, TD_UPSTREAM_LATER, paused_ns,
-                  "the list of files of \"%s\" is being fetched from the upstream%s; try again", intake->id,
-                  paused_ns > 0 ? ", which asks for patience" : "");
+    return refuse_request(reply, TD_UPSTREAM_LATER, paused_ns,
+                          "the list of files of \"%s\" is being fetched from the upstream%s; try again", intake->id,
+                          paused_ns > 0 ? ", which has asked clients to wait" : "");
 }
 
-/* Returns whether a model is kept: one that had an intake has been published meanwhile, as the store knows, whether a
- * scan has found it or not. Under the lock. */
+/* Returns whether the store has the model as published. A model whose intake is gone may have been published in
+ * between, whether a scan has found it yet or not. Under the lock. */
 static bool is_kept(struct td_upstream *u, struct td_text id)
 {
     struct td_kept_model kept;
     return td_upstream_store_find(u->f.config.store, id, &kept);
 }
 
-/* Answers as soon as there is an answer. is_known: there was an intake a moment ago. Under the lock. */
+/* Waits for an answer and sets it. is_known: the model had an intake a moment ago. Under the lock. */
 static void wait_for_answer(struct td_upstream *u, const struct td_upstream_asker *asker, struct td_text id,
                             bool is_known, struct td_upstream_reply *reply)
 {
@@ -376,7 +381,7 @@ static void wait_for_answer(struct td_upstream *u, const struct td_upstream_aske
     const uint64_t until_ns = td_clock_ns() + wait_ns;
     const struct timespec until = td_clock_timespec(until_ns);
     enum way way = make_via(u, asker->via, sent);
-    bool may_send = way == WAY_GOES_ON;
+    bool may_send = way == WAY_IS_OPEN;
     bool has_begun = false;
     for (;;) {
         struct td_intake *intake = td_intake_queue_find(&u->f.queue, id);
@@ -384,7 +389,7 @@ static void wait_for_answer(struct td_upstream *u, const struct td_upstream_aske
         if (intake != NULL && td_intake_is_answer(intake) && !has_begun)
             is_over = td_clock_ns() >= intake->until_ns || (may_send && is_doubtful(intake, sent));
         if (atomic_load(&u->f.stop)) {
-            (void)refuse(reply, TD_UPSTREAM_LATER, 0, "the server is stopping");
+            (void)refuse_request(reply, TD_UPSTREAM_LATER, 0, "the server is stopping");
             return;
         }
         if (intake == NULL && (is_known || has_begun) && is_kept(u, id)) {
@@ -397,7 +402,7 @@ static void wait_for_answer(struct td_upstream *u, const struct td_upstream_aske
             warn_of_way(u, id, way);
             return;
         }
-        if (!td_may_wait(NULL) || (is_over && !begin(u, id, sent, asker->client, &intake, reply)))
+        if (!td_may_wait(NULL) || (is_over && !begin_fetch(u, id, sent, asker->client, &intake, reply)))
             return;
         has_begun = has_begun || is_over;
         bool is_in_vain = intake->phase == TD_INTAKE_QUEUED && u->f.queue.paused_until_ns > until_ns;
@@ -419,7 +424,7 @@ void td_upstream_ask(struct td_upstream *u, const struct td_upstream_asker *aske
     pthread_mutex_unlock(&u->f.lock);
     struct td_kept_model kept;
     if (!is_known && td_upstream_store_find(u->f.config.store, id, &kept)) {
-        if (!td_may_wait(NULL)) /* for a look at the disk */
+        if (!td_may_wait(NULL)) /* for the disk */
             return;
         if (td_upstream_store_is_there(u->f.config.store, id)) {
             reply->answer = TD_UPSTREAM_SENT;
@@ -431,8 +436,8 @@ void td_upstream_ask(struct td_upstream *u, const struct td_upstream_asker *aske
     pthread_mutex_unlock(&u->f.lock);
 }
 
-/* Estimates how long the rest of the model takes at the rate so far. In the first second, while connections are made,
- * assumes 64 MiB/s. Call under the lock. */
+/* Estimates how long the rest of the model takes at the rate so far. Assumes 64 MiB/s in the first second, while
+ * connections are set up. Under the lock. */
 static uint64_t expect_left_ns(const struct td_intake *intake)
 {
     const double first_rate = 64.0 * 1024 * 1024; /* bytes/s */

@@ -1,9 +1,9 @@
 /* The upstream: fetches models that are not in the served directory from another server while they are read, once for
  * all readers, and publishes each when it is complete. Thread-safe.
  *
- * td_upstream_ask begins a fetch and gives out the model as a snapshot of its own as soon as its list of files is
- * known. A few threads fetch; files that readers wait for come before others. When the last file is here and checked,
- * the model is renamed into the served directory, and the next scan makes it an ordinary one. */
+ * td_upstream_ask begins a fetch and returns the model as a snapshot of its own as soon as its list of files is known.
+ * A few threads fetch; files that readers wait for come before others. When the last file is complete and verified, the
+ * model is renamed into the served directory, and the next scan finds it there. */
 #ifndef TD_CATALOG_UPSTREAM_UPSTREAM_H
 #define TD_CATALOG_UPSTREAM_UPSTREAM_H
 
@@ -16,18 +16,18 @@
 
 /* The client that asks for a model. */
 struct td_upstream_asker {
-    uint64_t client;    /* stands for the client: what one may ask for is bounded */
+    uint64_t client;    /* identifies the client: each client may ask for a bounded number of models */
     struct td_text via; /* the request's field TD_UPSTREAM_VIA; empty without one */
 };
 
 enum td_upstream_answer {
-    TD_UPSTREAM_HAS_NOT,     /* the upstream has no such model, or it is not asked for one of this name */
+    TD_UPSTREAM_HAS_NOT,     /* the upstream has no such model, or is not asked for models with this name */
     TD_UPSTREAM_SENDS,       /* the model is on its way, or has just been published */
-    TD_UPSTREAM_SENT,        /* the model was fetched and is in the served directory: a newer snapshot has it */
+    TD_UPSTREAM_SENT,        /* the model is in the served directory: a newer snapshot has it */
     TD_UPSTREAM_IS_TAKEN,    /* something else has the name, or a part of it, in the served directory */
     TD_UPSTREAM_HAS_NO_ROOM, /* on the disk, in --cache-max-bytes, or for descriptors */
     TD_UPSTREAM_IS_TOO_MUCH, /* the client has asked for too many models */
-    TD_UPSTREAM_LATER, /* too much is asked for, the list takes long, or the last fetch failed a short while ago */
+    TD_UPSTREAM_LATER,       /* the queue is full, the list takes long, or the last fetch failed a short while ago */
 };
 
 struct td_upstream_reply {
@@ -48,11 +48,11 @@ struct td_upstream;
 /* Starts the threads. Errors: TD_RESOURCE_EXHAUSTED; TD_INTERNAL without random bytes. */
 bool td_upstream_create(const struct td_upstream_config *config, struct td_upstream **out, struct td_error *err);
 
-/* Ends all waits for lists of files: td_upstream_ask answers what is known at once from now on. Fetches go on. Any
- * thread. */
+/* Ends all waits for lists of files: from now on td_upstream_ask answers at once with what is known. Fetches continue.
+ * Any thread may call it. */
 void td_upstream_end_waits(struct td_upstream *upstream);
 
-/* Ends all fetches; what is on disk stays. Readers that wait fail. td_upstream_ask answers TD_UPSTREAM_LATER from now
+/* Ends all fetches; files on disk stay. Readers that wait fail. td_upstream_ask answers TD_UPSTREAM_LATER from now
  * on. */
 void td_upstream_stop(struct td_upstream *upstream);
 
@@ -64,11 +64,11 @@ void td_upstream_destroy(struct td_upstream *upstream);
 void td_upstream_ask(struct td_upstream *upstream, const struct td_upstream_asker *asker, struct td_text id,
                      struct td_upstream_reply *reply);
 
-/* Sets *out to how far a model on its way is. Returns false when there is no such model. Never waits. */
+/* Sets *out to the progress of a model on its way. Returns false when no such model is on its way. Never waits. */
 bool td_upstream_get_progress(struct td_upstream *upstream, struct td_text id, struct td_upstream_progress *out);
 
-/* Returns whether an answer with this entity tag, quotes included, had bytes that turned out to be wrong: whoever was
- * cut off in it must begin anew. */
+/* Returns whether a response with this entity tag, quotes included, had bytes that turned out to be wrong. A client
+ * that was cut off in it must fetch the file again from its start. */
 bool td_upstream_was_wrong(struct td_upstream *upstream, struct td_text etag);
 
 /* As td_upstream_store_find and td_upstream_store_note_read. */

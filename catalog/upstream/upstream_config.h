@@ -20,12 +20,12 @@ enum {
     TD_UPSTREAM_BACKGROUND_FILES = 4, /* files at once that no reader waits for */
     TD_UPSTREAM_MODEL_FILES = 4096,   /* of a model; each takes a descriptor */
     TD_UPSTREAM_NAMES = 4096,         /* names of models that are remembered, also absent ones */
-    TD_UPSTREAM_UPKEEP_S = 60,        /* how often idle threads write reads down */
-    TD_UPSTREAM_ABSENT_S = 60,        /* an answer of the upstream's that there is no such model is kept so long */
-    TD_UPSTREAM_WAIT_S = 10,          /* a request waits so long for a list of files */
-    TD_UPSTREAM_LIST_RETRY_S = 15,    /* a server that makes no progress is given up: for a list */
-    TD_UPSTREAM_FILE_RETRY_S = 60,    /* and for a file */
-    TD_UPSTREAM_STALL_S = 120,        /* a reader of an arriving file gives up when nothing has come for so long */
+    TD_UPSTREAM_UPKEEP_S = 60,        /* how often idle threads write the times of reads */
+    TD_UPSTREAM_ABSENT_S = 60,        /* how long the upstream's answer that a model does not exist is remembered */
+    TD_UPSTREAM_WAIT_S = 10,          /* how long a request waits for a list of files */
+    TD_UPSTREAM_LIST_RETRY_S = 15,    /* how long a server without progress is retried for a list */
+    TD_UPSTREAM_FILE_RETRY_S = 60,    /* how long it is retried for a file */
+    TD_UPSTREAM_STALL_S = 120,        /* a reader of an arriving file gives up when no byte has arrived for so long */
 };
 
 _Static_assert(TD_UPSTREAM_STALL_S > TD_UPSTREAM_FILE_RETRY_S, "readers give up after the fetch itself does");
@@ -33,7 +33,7 @@ _Static_assert(TD_UPSTREAM_STALL_S > TD_UPSTREAM_FILE_RETRY_S, "readers give up 
 struct td_upstream_config {
     struct td_upstream_source source; /* borrowed; outlives the upstream */
     struct td_upstream_store *store;  /* borrowed */
-    struct td_catalog *catalog;       /* borrowed; is told of digests and of what was published; NULL: none */
+    struct td_catalog *catalog;       /* borrowed; receives digests and requests for scans; NULL: none */
     uint64_t wait_ns;                 /* TD_UPSTREAM_WAIT_S, but for tests */
     uint64_t absent_ns;               /* TD_UPSTREAM_ABSENT_S, but for tests */
     uint64_t upkeep_ns;               /* TD_UPSTREAM_UPKEEP_S, but for tests */

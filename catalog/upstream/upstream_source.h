@@ -1,5 +1,5 @@
-/* Where models come from: the upstream, as the threads that fetch see it. remote_source.h is the one over HTTP; tests
- * have another. All functions may be called by several threads at once, and block, but for due_ns. */
+/* The upstream as an interface for the threads that fetch. remote_source.h implements it over HTTP, and tests have
+ * their own. Several threads may call the functions at once; all but due_ns block. */
 #ifndef TD_CATALOG_UPSTREAM_UPSTREAM_SOURCE_H
 #define TD_CATALOG_UPSTREAM_UPSTREAM_SOURCE_H
 
@@ -17,7 +17,7 @@ enum { TD_UPSTREAM_VIA_BYTES = 256, TD_UPSTREAM_VIA_MOST = 8 }; /* of the field 
 struct td_upstream_wish {
     const char *id;
     const char *via; /* the value of TD_UPSTREAM_VIA to send */
-    size_t alone;    /* of the servers, counted from 1, the one to ask alone; 0: all */
+    size_t alone;    /* number of the server to ask alone, from 1; 0: all are asked */
     const struct td_cancel *cancel;
 };
 
@@ -31,8 +31,8 @@ struct td_upstream_source {
     bool (*fetch)(void *context, const struct td_upstream_wish *wish, const struct td_remote_model *model,
                   const struct td_remote_file *file, const struct td_root *folder, const struct td_fetch_events *events,
                   struct td_fetch_outcome *outcome, struct td_error *err);
-    /* Returns the time (td_clock_ns) before which no server is to be asked, since all have asked to be left alone. One
-     * that is over, or 0: a server may be asked now. NULL: always. */
+    /* Returns the time (td_clock_ns) before which no server is to be asked, since all have asked clients to wait. A
+     * time in the past, or 0, means that a server may be asked now. NULL: servers may always be asked. */
     uint64_t (*due_ns)(void *context);
     void *context;
 };

@@ -1,7 +1,7 @@
-/* Plan: the table in memory (kept_table.h) has one row for each model in the store, complete or not, made from the disk
- * at the start. What is on disk is changed by kept_disk.h and kept_publish.h, which take long, so without the lock: the
- * row's stage says meanwhile what is under way, and keeps others from doing something else with the model. Who needs a
- * row in such a stage to have left it waits for `changed`. */
+/* Plan: the table in memory (kept_table.h) has one row for each model in the store, complete or not; it is read from
+ * the disk at the start. kept_disk.h and kept_publish.h change the disk, which takes long, so they run without the
+ * lock: until they return, the row's stage says what is under way and keeps other threads from changing the model. A
+ * thread that needs such a stage to end waits for `changed`. */
 #include "catalog/upstream/upstream_store.h"
 
 #include "catalog/upstream/kept_disk.h"
@@ -25,7 +25,7 @@ enum { OLD_S = 7 * 86400 };
 
 struct td_upstream_store {
     pthread_mutex_t lock;
-    pthread_cond_t changed;   /* a row has left a stage in which something is under way */
+    pthread_cond_t changed;   /* a stage in which something is under way has ended */
     struct td_kept_disk disk; /* does not change */
     uint64_t max_bytes;
     /* Under the lock. */
@@ -43,7 +43,7 @@ static int64_t now_ns(void)
     return now.seconds * TD_NS_PER_S + now.nanoseconds;
 }
 
-/* Removes the row of a model, and tells those who wait for that. Takes the lock. */
+/* Removes the row of a model, and wakes the threads that wait for that. Takes the lock. */
 static void drop_row(struct td_upstream_store *store, const char *id)
 {
     pthread_mutex_lock(&store->lock);
@@ -52,7 +52,7 @@ static void drop_row(struct td_upstream_store *store, const char *id)
     pthread_mutex_unlock(&store->lock);
 }
 
-/* Puts a row in the place of the one that its model has, and tells those who wait for that. Takes the lock. */
+/* Replaces the row of a model, and wakes the threads that wait for that. Takes the lock. */
 static void put_row(struct td_upstream_store *store, const struct td_kept_row *row)
 {
     pthread_mutex_lock(&store->lock);
@@ -75,8 +75,8 @@ static bool remove_trash(void *context, const char *name, struct td_error *err)
     return true;
 }
 
-/* Puts back what a kill has left in check/: nobody knows yet whether it has changed. */
-static bool take_check(void *context, const char *name, struct td_error *err)
+/* Moves a model back that a killed process had moved to check/: it may have been changed by the operator. */
+static bool restore_checked(void *context, const char *name, struct td_error *err)
 {
     const struct td_upstream_store *store = context;
     (void)err;
@@ -84,7 +84,7 @@ static bool take_check(void *context, const char *name, struct td_error *err)
     return true;
 }
 
-/* Reads the note of the model whose files have this key. Returns false when there is none, or it is of another one. */
+/* Reads the note of the model with this key. Returns false when the note is missing or belongs to another model. */
 static bool read_row(const struct td_upstream_store *store, const char *path, const char *key, struct td_kept_row *row)
 {
     return td_kept_note_read(store->disk.fd, path, &row->note) && td_kept_key(row->note.id, row->key) &&
@@ -99,8 +99,8 @@ static bool add_row(struct td_upstream_store *store, const struct td_kept_row *r
     return added != NULL;
 }
 
-/* Reads a record; removes one that is broken or of an older version, or whose model is gone. */
-static bool take_record(void *context, const char *name, struct td_error *err)
+/* Reads a record. Removes a record that is broken, of an older version, or of a model that is gone. */
+static bool load_record(void *context, const char *name, struct td_error *err)
 {
     struct td_upstream_store *store = context;
     char path[TD_KEPT_NAME_BYTES];
@@ -118,12 +118,12 @@ static bool take_record(void *context, const char *name, struct td_error *err)
     return add_row(store, &row, err);
 }
 
-/* Notes an incomplete model that can be resumed; removes any other. */
-static bool take_incoming(void *context, const char *name, struct td_error *err)
+/* Adds a row for an incomplete model that can be resumed; removes any other incomplete model. */
+static bool load_incoming(void *context, const char *name, struct td_error *err)
 {
     struct td_upstream_store *store = context;
     char path[TD_KEPT_NAME_BYTES];
-    struct td_kept_row row = {.stage = TD_KEPT_LEFT};
+    struct td_kept_row row = {.stage = TD_KEPT_PAUSED};
     td_kept_incoming_name(name, "/model", path);
     bool ok = read_row(store, path, name, &row) && row.note.began_s + OLD_S > now_s() &&
               td_kept_table_find(&store->table, td_text_of(row.note.id)) == NULL;
@@ -155,9 +155,9 @@ bool td_upstream_store_open(const char *root, uint64_t max_bytes, struct td_upst
     const struct td_kept_disk *disk = &store->disk;
     bool ok = td_kept_disk_open(&store->disk, root, err) &&
               td_kept_disk_each(disk, "trash", remove_trash, store, err) &&
-              td_kept_disk_each(disk, "check", take_check, store, err) &&
-              td_kept_disk_each(disk, "records", take_record, store, err) &&
-              td_kept_disk_each(disk, "incoming", take_incoming, store, err);
+              td_kept_disk_each(disk, "check", restore_checked, store, err) &&
+              td_kept_disk_each(disk, "records", load_record, store, err) &&
+              td_kept_disk_each(disk, "incoming", load_incoming, store, err);
     if (ok)
         *out = store;
     else
@@ -180,35 +180,35 @@ void td_upstream_store_close(struct td_upstream_store *store)
 
 /* ---- room ------------------------------------------------------------------------------------------------ */
 
-static bool fits(const struct td_upstream_store *store, uint64_t used, uint64_t bytes)
+static bool fits_in_store(const struct td_upstream_store *store, uint64_t used, uint64_t bytes)
 {
     uint64_t sum;
     return td_add_u64(used, bytes, &sum) && sum <= store->max_bytes;
 }
 
-/* Removes the model of a row that is LEAVING, from the disk and then from the table: until then its bytes count.
- * Returns whether it has left the disk; a published one that was touched stays there, as the operator's. Takes the
- * lock. */
+/* Removes the model of a row that is REMOVING, from the disk and then from the table: until then its bytes count.
+ * Returns whether a published model was removed; one that was changed belongs to the operator and stays on disk. Takes
+ * the lock. */
 static bool remove_model(struct td_upstream_store *store, const struct td_kept_row *row)
 {
     bool was_published = row->note.inode != 0;
-    bool has_left = true;
+    bool was_removed = true;
     if (was_published)
-        has_left = td_kept_disk_remove_published(&store->disk, &row->note, row->key);
+        was_removed = td_kept_disk_remove_published(&store->disk, &row->note, row->key);
     else
         td_kept_disk_remove_incoming(&store->disk, row->key);
     drop_row(store, row->note.id);
-    return was_published && has_left;
+    return was_published && was_removed;
 }
 
-/* Removes the model that should leave first. Returns false when none may leave. Under the lock, which it releases while
- * it removes. */
-static bool remove_one(struct td_upstream_store *store, uint64_t *evicted)
+/* Evicts the model that is first in the order of eviction. Returns false when none may be evicted. Under the lock,
+ * which it releases while it removes files. */
+static bool evict_one(struct td_upstream_store *store, uint64_t *evicted)
 {
     struct td_kept_row *victim = td_kept_table_choose_victim(&store->table);
     if (victim == NULL)
         return false;
-    victim->stage = TD_KEPT_LEAVING;
+    victim->stage = TD_KEPT_REMOVING;
     const struct td_kept_row leaving = *victim;
     pthread_mutex_unlock(&store->lock);
     if (remove_model(store, &leaving)) {
@@ -220,9 +220,9 @@ static bool remove_one(struct td_upstream_store *store, uint64_t *evicted)
     return true;
 }
 
-/* Removes models until `bytes` more fit, and waits for those that others remove, so that no more than needed leave.
- * Under the lock, which it releases while it removes or waits. */
-static bool make_room(struct td_upstream_store *store, uint64_t bytes, uint64_t *evicted, struct td_error *err)
+/* Evicts models until `bytes` more fit. Waits for models that other threads remove, so that it evicts no more than
+ * needed. Under the lock, which it releases while it removes files or waits. */
+static bool evict_until_fits(struct td_upstream_store *store, uint64_t bytes, uint64_t *evicted, struct td_error *err)
 {
     const struct td_kept_table *table = &store->table;
     if (store->max_bytes == 0)
@@ -233,9 +233,9 @@ static bool make_room(struct td_upstream_store *store, uint64_t bytes, uint64_t 
         err->sys = EFBIG;
         return false;
     }
-    while (!fits(store, td_kept_table_bytes(table), bytes)) {
-        bool fits_soon = fits(store, td_kept_table_staying_bytes(table), bytes);
-        if (!fits_soon && remove_one(store, evicted))
+    while (!fits_in_store(store, td_kept_table_bytes(table), bytes)) {
+        bool fits_soon = fits_in_store(store, td_kept_table_staying_bytes(table), bytes);
+        if (!fits_soon && evict_one(store, evicted))
             continue;
         if (!fits_soon)
             return td_error_set(err, TD_RESOURCE_EXHAUSTED,
@@ -247,34 +247,34 @@ static bool make_room(struct td_upstream_store *store, uint64_t bytes, uint64_t 
     return true;
 }
 
-/* Checks that the disk would have room for the `missing` bytes of a model of `bytes` once the models have left that
- * must leave for it, so that none leaves in vain. free_bytes: what the disk has left now. Under the lock. */
+/* Checks that the disk will have room for the `missing` bytes of a model of `bytes` once the necessary models are
+ * evicted, so that none is evicted in vain. free_bytes: the free bytes of the disk now. Under the lock. */
 static bool check_gain(const struct td_upstream_store *store, uint64_t bytes, uint64_t missing, uint64_t free_bytes,
                        struct td_error *err)
 {
     uint64_t used = td_kept_table_bytes(&store->table);
-    if (store->max_bytes == 0 || bytes > store->max_bytes || fits(store, used, bytes))
-        return true; /* none leaves */
+    if (store->max_bytes == 0 || bytes > store->max_bytes || fits_in_store(store, used, bytes))
+        return true; /* none is evicted */
     uint64_t gain = td_kept_table_gain(&store->table, used - (store->max_bytes - bytes));
     if (missing <= free_bytes || missing - free_bytes <= gain)
         return true;
     return td_error_set(err, TD_RESOURCE_EXHAUSTED,
-                        "it needs %" PRIu64 " more bytes, and the disk has %" PRIu64 " left, and %" PRIu64
-                        " of models that could leave",
+                        "it needs %" PRIu64 " more bytes, and the disk has %" PRIu64 " free, and %" PRIu64
+                        " of models that could be evicted",
                         missing, free_bytes, gain);
 }
 
 /* ---- incomplete models ----------------------------------------------------------------------------------- */
 
-/* Takes a model's row for a fetch, and adds one if there is none; waits for a model that is LEAVING. Until there is
- * room its bytes are none. Sets *out to the row as it was; began_s is 0 where there was none. Takes the lock. */
+/* Takes a model's row for a fetch, or adds a row; waits while the model is REMOVING. The row's bytes are 0 until room
+ * is reserved. Sets *out to the row as it was; its began_s is 0 if the model had no row. Takes the lock. */
 static bool claim_row(struct td_upstream_store *store, const char *id, struct td_kept_row *out, struct td_error *err)
 {
     struct td_kept_row *row;
     pthread_mutex_lock(&store->lock);
-    while ((row = td_kept_table_find(&store->table, td_text_of(id))) != NULL && row->stage == TD_KEPT_LEAVING)
+    while ((row = td_kept_table_find(&store->table, td_text_of(id))) != NULL && row->stage == TD_KEPT_REMOVING)
         (void)pthread_cond_wait(&store->changed, &store->lock);
-    bool is_free = row == NULL || row->stage == TD_KEPT_LEFT;
+    bool is_free = row == NULL || row->stage == TD_KEPT_PAUSED;
     if (row == NULL)
         row = td_kept_table_add(&store->table, id, err);
     bool ok = row != NULL && is_free;
@@ -289,7 +289,7 @@ static bool claim_row(struct td_upstream_store *store, const char *id, struct td
     return ok;
 }
 
-/* Gives back a row that claim_row has taken: it is what it was. Takes the lock. */
+/* Restores the row that claim_row has taken, or removes the row that it has added. Takes the lock. */
 static void unclaim_row(struct td_upstream_store *store, const struct td_kept_row *before)
 {
     if (before->note.began_s != 0)
@@ -298,15 +298,15 @@ static void unclaim_row(struct td_upstream_store *store, const struct td_kept_ro
         drop_row(store, before->note.id);
 }
 
-/* Makes room for the bytes of a row that was claimed, of which so many are missing, and gives them to the row. Takes
- * the lock. */
-static bool reserve(struct td_upstream_store *store, struct td_kept_row *row, uint64_t missing, uint64_t *evicted,
-                    struct td_error *err)
+/* Makes room for a claimed row, and stores the row's bytes in the table. `missing` of these bytes are not on disk yet.
+ * Takes the lock. */
+static bool reserve_bytes(struct td_upstream_store *store, struct td_kept_row *row, uint64_t missing, uint64_t *evicted,
+                          struct td_error *err)
 {
     uint64_t free_bytes = td_kept_disk_free_bytes(&store->disk);
     pthread_mutex_lock(&store->lock);
-    bool ok =
-        check_gain(store, row->note.bytes, missing, free_bytes, err) && make_room(store, row->note.bytes, evicted, err);
+    bool ok = check_gain(store, row->note.bytes, missing, free_bytes, err) &&
+              evict_until_fits(store, row->note.bytes, evicted, err);
     struct td_kept_row *found = td_kept_table_find(&store->table, td_text_of(row->note.id));
     if (ok && found != NULL)
         *found = *row;
@@ -326,7 +326,7 @@ bool td_upstream_store_begin(struct td_upstream_store *store, const char *id, ui
     row.note.began_s = before.note.began_s == 0 ? now_s() : before.note.began_s;
     uint64_t here = td_kept_disk_incoming_bytes(&store->disk, row.key);
     uint64_t missing = bytes > here ? bytes - here : 0;
-    bool ok = td_kept_disk_check_place(&store->disk, id, err) && reserve(store, &row, missing, evicted, err) &&
+    bool ok = td_kept_disk_check_place(&store->disk, id, err) && reserve_bytes(store, &row, missing, evicted, err) &&
               td_kept_disk_check_room(&store->disk, missing, err) &&
               td_kept_disk_open_incoming(&store->disk, row.key, &row.note, folder, err);
     if (ok)
@@ -341,7 +341,7 @@ void td_upstream_store_pause(struct td_upstream_store *store, const char *id)
     pthread_mutex_lock(&store->lock);
     struct td_kept_row *row = td_kept_table_find(&store->table, td_text_of(id));
     if (row != NULL && row->stage == TD_KEPT_FETCHED)
-        row->stage = TD_KEPT_LEFT;
+        row->stage = TD_KEPT_PAUSED;
     pthread_mutex_unlock(&store->lock);
 }
 
@@ -350,9 +350,9 @@ void td_upstream_store_discard(struct td_upstream_store *store, const char *id)
     struct td_kept_row leaving;
     pthread_mutex_lock(&store->lock);
     struct td_kept_row *row = td_kept_table_find(&store->table, td_text_of(id));
-    bool ok = row != NULL && (row->stage == TD_KEPT_FETCHED || row->stage == TD_KEPT_LEFT);
+    bool ok = row != NULL && (row->stage == TD_KEPT_FETCHED || row->stage == TD_KEPT_PAUSED);
     if (ok) {
-        row->stage = TD_KEPT_LEAVING;
+        row->stage = TD_KEPT_REMOVING;
         leaving = *row;
     }
     pthread_mutex_unlock(&store->lock);
@@ -380,7 +380,7 @@ bool td_upstream_store_publish(struct td_upstream_store *store, const char *id, 
     ok = td_kept_publish(&store->disk, row.key, &files, &row.note, err);
     row.read_ns = now_ns();
     row.stage = TD_KEPT_PUBLISHED;
-    before.stage = TD_KEPT_LEFT;
+    before.stage = TD_KEPT_PAUSED;
     put_row(store, ok ? &row : &before);
     return ok;
 }
@@ -399,14 +399,14 @@ bool td_upstream_store_find(struct td_upstream_store *store, struct td_text id, 
     return found;
 }
 
-/* Begins to remove a published model, if it is still the one of this note. Sets *out to its row. Takes the lock. */
-static bool begin_leaving(struct td_upstream_store *store, const struct td_kept_note *note, struct td_kept_row *out)
+/* Sets a published model to REMOVING, if it is still the model of this note. Sets *out to its row. Takes the lock. */
+static bool begin_removal(struct td_upstream_store *store, const struct td_kept_note *note, struct td_kept_row *out)
 {
     pthread_mutex_lock(&store->lock);
     struct td_kept_row *row = td_kept_table_find(&store->table, td_text_of(note->id));
     bool ok = row != NULL && row->stage == TD_KEPT_PUBLISHED && row->note.inode == note->inode;
     if (ok) {
-        row->stage = TD_KEPT_LEAVING;
+        row->stage = TD_KEPT_REMOVING;
         *out = *row;
     }
     pthread_mutex_unlock(&store->lock);
@@ -415,7 +415,7 @@ static bool begin_leaving(struct td_upstream_store *store, const struct td_kept_
 
 bool td_upstream_store_is_there(struct td_upstream_store *store, struct td_text id)
 {
-    struct td_kept_row copy = {.stage = TD_KEPT_LEFT};
+    struct td_kept_row copy = {.stage = TD_KEPT_PAUSED};
     pthread_mutex_lock(&store->lock);
     const struct td_kept_row *row = td_kept_table_find(&store->table, id);
     if (row != NULL)
@@ -425,7 +425,7 @@ bool td_upstream_store_is_there(struct td_upstream_store *store, struct td_text 
         return false;
     if (td_kept_disk_is_in_place(&store->disk, &copy.note))
         return true;
-    if (begin_leaving(store, &copy.note, &copy)) { /* the operator has removed or changed it */
+    if (begin_removal(store, &copy.note, &copy)) { /* the operator has removed or changed it */
         char path[TD_KEPT_NAME_BYTES];
         td_kept_record_name(copy.key, path);
         (void)unlinkat(store->disk.fd, path, 0);
@@ -447,8 +447,9 @@ void td_upstream_store_note_read(struct td_upstream_store *store, struct td_text
     pthread_mutex_unlock(&store->lock);
 }
 
-/* Takes one row whose time is to be written. Returns false when there is none. */
-static bool take_read(struct td_upstream_store *store, struct td_kept_row *out)
+/* Copies one row with a time that is not written yet, and marks it as written. Returns false when there is no such
+ * row. */
+static bool next_unwritten_read(struct td_upstream_store *store, struct td_kept_row *out)
 {
     bool found = false;
     pthread_mutex_lock(&store->lock);
@@ -463,7 +464,7 @@ static bool take_read(struct td_upstream_store *store, struct td_kept_row *out)
     return found;
 }
 
-/* Writes when a model was read to its record. */
+/* Sets the record's modification time to the model's last read. */
 static void write_read(const struct td_upstream_store *store, const struct td_kept_row *row)
 {
     char path[TD_KEPT_NAME_BYTES];
@@ -476,12 +477,11 @@ static void write_read(const struct td_upstream_store *store, const struct td_ke
 void td_upstream_store_write_reads(struct td_upstream_store *store)
 {
     struct td_kept_row row;
-    while (take_read(store, &row))
+    while (next_unwritten_read(store, &row))
         write_read(store, &row);
 }
 
-/* ---- numbers
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------------------- */
 
 size_t td_upstream_store_count_unverified(struct td_upstream_store *store)
 {
@@ -493,10 +493,10 @@ size_t td_upstream_store_count_unverified(struct td_upstream_store *store)
     return count;
 }
 
-size_t td_upstream_store_count_left(struct td_upstream_store *store)
+size_t td_upstream_store_count_paused(struct td_upstream_store *store)
 {
     pthread_mutex_lock(&store->lock);
-    size_t count = td_kept_table_count(&store->table, TD_KEPT_LEFT);
+    size_t count = td_kept_table_count(&store->table, TD_KEPT_PAUSED);
     pthread_mutex_unlock(&store->lock);
     return count;
 }

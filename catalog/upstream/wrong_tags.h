@@ -1,5 +1,5 @@
-/* Entity tags under which bytes have been given out that turned out to be wrong: a client must not go on where it was
- * cut off. The latest TD_WRONG_TAGS are remembered, in memory. The caller sees to it that calls do not overlap. */
+/* Entity tags of responses with bytes that turned out to be wrong: a client must not resume such a response where it
+ * was cut off. The latest TD_WRONG_TAGS tags are kept in memory. The caller ensures that calls do not overlap. */
 #ifndef TD_CATALOG_UPSTREAM_WRONG_TAGS_H
 #define TD_CATALOG_UPSTREAM_WRONG_TAGS_H
 
@@ -17,11 +17,10 @@ struct td_wrong_tags {
     size_t next;
 };
 
-/* Adds a tag without its quotes; when the table is full, in the place of the oldest. */
+/* Adds a tag without its quotes. In a full table it replaces the oldest tag. */
 void td_wrong_tags_add(struct td_wrong_tags *tags, const char *tag);
 
-/* Returns whether an entity tag, as an answer has it with its quotes, begins with one of them: a facade may have put
- * something behind it. */
+/* Returns whether an entity tag, with its quotes, begins with one of the tags: a facade may have added a suffix. */
 bool td_wrong_tags_has(const struct td_wrong_tags *tags, struct td_text etag);
 
 #endif

@@ -291,7 +291,7 @@ static void log_upstream(const struct service *service)
     td_log(TD_LOG_INFO,
            "upstream: models that DIR lacks are fetched from %s; disk for them: %s; kept: %zu fetched model%s, %zu "
            "incomplete (%" PRIu64 " bytes)",
-           used->upstream, bound, count, td_plural(count), td_upstream_store_count_left(service->store), bytes);
+           used->upstream, bound, count, td_plural(count), td_upstream_store_count_paused(service->store), bytes);
     if (used->cache_max_bytes > 0 && bytes > used->cache_max_bytes)
         td_log(TD_LOG_WARN,
                "upstream: the models that were fetched take %" PRIu64 " bytes, more than --cache-max-bytes (%" PRIu64

@@ -230,7 +230,7 @@ def test_names_of_one_client_are_bounded(hubs, cache):
         assert len(answers) > 64
         r = answers[-1]
         assert (r.status, r.get("Retry-After")) == (429, "1")
-        assert b"too many models that are not here are asked for by this client" in r.body
+        assert b"this client has asked for too many models that are not on this server" in r.body
         assert c.request("/models/org/none-5").status == 404
     assert hub.count("^/version$") == 1
     server.wait_for(lambda: server.get("/models/org/m").status == 200, "a second later there is one more name")
@@ -266,12 +266,12 @@ def test_an_upstream_that_asks_for_patience_is_left_alone(hubs, cache):
     server = cache(hub.url)
     begun = time.monotonic()
     first = server.get("/models/org/m/files/config.json")
-    assert (first.status, b"asks for patience" in first.body) == (503, True)
+    assert (first.status, b"has asked clients to wait" in first.body) == (503, True)
     assert 30 <= int(first.get("Retry-After")) <= 40
     asked = len(hub.requests)
     for i in range(5):
         r = server.get(f"/models/org/m{i}/files/config.json")
-        assert (r.status, b"asks for patience" in r.body) == (503, True)
+        assert (r.status, b"has asked clients to wait" in r.body) == (503, True)
     assert len(hub.requests) == asked
     assert count(server, "failures_total") == 0
     assert time.monotonic() - begun < 8                 # nobody is kept waiting for what cannot come
@@ -305,7 +305,7 @@ def test_patience_that_a_file_is_answered_with_is_for_all(hubs, cache):
     server.wait_for(lambda: '"org/m" could not be fetched' in server.stderr(), "the fetch has failed")
     asked = len(hub.requests)
     r = server.get("/models/org/n/files/config.json")
-    assert (r.status, b"asks for patience" in r.body) == (503, True)
+    assert (r.status, b"has asked clients to wait" in r.body) == (503, True)
     assert len(hub.requests) == asked
     assert "no model is asked for during the next 70 s: " + hub.url + " has asked to be left alone" in server.stderr()
 
@@ -363,7 +363,7 @@ def test_files_of_arriving_models_are_bounded_by_the_limit_on_open_files(hubs, c
     with harness.Server(tmp_path / "cache", "--upstream", hub.url, "--max-connections", 64, binary=binary) as server:
         r = server.get("/models/org/many/files/f000.txt")
         assert (r.status, b"there is no room" in r.body) == (507, True)
-        assert re.search(r'"org/many" has 120 files, .* 64 are for that: raise it \(ulimit -n\)', server.stderr())
+        assert re.search(r'"org/many" has 120 files, .* leaves 64 for that: raise it \(ulimit -n\)', server.stderr())
         assert server.get("/models/org/few").status == 200
         published(server, "org/few")
         server.wait_for(lambda: held(server, "org/few") == 0,

@@ -23,13 +23,13 @@ enum {
     OTHERS = TD_UPSTREAM_BACKGROUND_FILES + 1
 };
 
-/* What the source does with the next fetch of the large file. */
+/* Behaviour of the source in the next fetch of the large file. */
 enum behaviour {
     SENDS,          /* all bytes */
     SENDS_WRONG,    /* bytes of another digest, which it finds at the end */
     HAS_FULL_DISK,  /* fails as a full disk does */
     BREAKS_OFF,     /* fails at the end, of what has nothing to do with the bytes */
-    DISCARDS,       /* begins anew in the middle */
+    DISCARDS,       /* starts over in the middle */
     IS_UNREACHABLE, /* fails at once */
     HAS_NO_MEMORY,  /* fails at once, too, as the next */
     HAS_NO_THREAD,
@@ -203,7 +203,7 @@ static bool fetch_weights(struct source *source, const struct td_upstream_wish *
     } else if (behaviour == SENDS_WRONG) {
         ok = td_error_set(err, TD_FAILED_PRECONDITION, "its digest is another");
     } else if (behaviour == BREAKS_OFF) {
-        ok = td_error_set(err, TD_UNAVAILABLE, "the server has left");
+        ok = td_error_set(err, TD_UNAVAILABLE, "the server has gone");
     }
     (void)close(fd);
     return ok && renameat(directory, ".part", directory, "model.safetensors") == 0;
@@ -409,7 +409,7 @@ static void bytes_come_before_the_fetch_has_ended(void **state)
     assert_int_equal(st.st_size, WEIGHTS_BYTES);
     assert_true(td_upstream_find(place.upstream, TD_TEXT("org/m"), &kept));
     assert_true(kept.is_verified);
-    check_bytes(weights_of(snapshot), 5, WEIGHTS_BYTES - 5); /* the snapshot goes on */
+    check_bytes(weights_of(snapshot), 5, WEIGHTS_BYTES - 5); /* the snapshot can still be read */
     td_snapshot_unref(snapshot);
     place_close(&place);
 }
@@ -516,7 +516,7 @@ static void wrong_bytes_are_never_published(void **state)
     allow(&place, WEIGHTS_BYTES, SENDS_WRONG);
     assert_false(td_blob_read(weights_of(snapshot), WEIGHTS_BYTES - 1, &byte, 1, &err));
     check_says(&err, "could not be fetched", "reader");
-    assert_true(td_upstream_was_wrong(place.upstream, td_text_of(etag))); /* nobody goes on with this tag */
+    assert_true(td_upstream_was_wrong(place.upstream, td_text_of(etag))); /* no client resumes with this tag */
     assert_false(td_upstream_was_wrong(place.upstream, TD_TEXT("\"another\"")));
     assert_false(td_upstream_was_wrong(place.upstream, TD_TEXT("")));
     td_snapshot_unref(snapshot);
@@ -572,7 +572,7 @@ static void no_digests_at_first(struct place *place, const char *then)
     place->source.pages[1] = then;
 }
 
-/* Fetches a model of which the first list has no digests. */
+/* Fetches a model. Its first list has no digests. */
 static void fetch_without_digests(struct place *place)
 {
     struct td_snapshot *snapshot = NULL;
@@ -873,7 +873,7 @@ static void all_servers_ask_for_patience_and_the_queue_pauses(void **state)
     place.source.is_busy = true;
     place.source.patience_ns = 40 * TD_NS_PER_S;
     for (int i = 0; i < 2; i++)
-        assert_int_equal(ask_in_vain(&place, "org/m", TD_UPSTREAM_LATER, "which asks for patience"), 40);
+        assert_int_equal(ask_in_vain(&place, "org/m", TD_UPSTREAM_LATER, "which has asked clients to wait"), 40);
     assert_int_equal(place.source.lists, 1);
     td_upstream_get_status(place.upstream, &status);
     assert_int_equal(status.failures[TD_UPSTREAM_FAILED_UNREACHABLE], 0);
@@ -899,7 +899,7 @@ static void one_server_asks_for_patience_and_nothing_pauses(void **state)
     place_close(&place);
 }
 
-/* The pause ends by itself, and whoever waits gets the model. */
+/* The pause ends by itself, and waiting requests get the model. */
 static void models_come_when_the_pause_is_over(void **state)
 {
     (void)state;
@@ -923,7 +923,7 @@ static void models_come_when_the_pause_is_over(void **state)
     place_close(&place);
 }
 
-/* A server that drains has no request wait for a list; the fetch goes on for those that ask again. */
+/* On a server that drains no request waits for a list; the fetch continues for requests that come again. */
 static void waits_for_lists_end_before_the_fetch(void **state)
 {
     struct place place;

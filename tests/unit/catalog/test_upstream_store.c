@@ -277,13 +277,13 @@ static void no_model_leaves_for_one_that_the_disk_cannot_take(void **state)
     keep(store, "b", 50);
     assert_false(td_upstream_store_begin(store, "sky", max_bytes - 10, &folder, &began_s, &evicted, &err));
     assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
-    check_says(&err, "and 90 of models that could leave", "what both would free"); /* 80 are too many; so both */
+    check_says(&err, "and 90 of models that could be evicted", "what both would free"); /* 80 are too many; so both */
     assert_int_equal(evicted, 0);
     assert_true(exists(&tree, "a/config.json") && exists(&tree, "b/config.json"));
     assert_int_equal(td_upstream_store_bytes(store, &count), 90);
     td_error_init(&err);
     assert_false(td_upstream_store_begin(store, "sky", max_bytes - 51, &folder, &began_s, &evicted, &err));
-    check_says(&err, "and 40 of models that could leave", "what the first would free");
+    check_says(&err, "and 40 of models that could be evicted", "what the first would free");
     td_upstream_store_close(store);
     tree_close(&tree);
 }
@@ -364,7 +364,7 @@ static void a_kill_between_record_and_rename_publishes_nothing(void **state)
     struct td_upstream_store *store = open_store(&tree, 100);
     assert_false(td_upstream_store_find(store, TD_TEXT("a"), &kept));
     assert_false(exists(&tree, record));
-    assert_true(exists(&tree, incoming)); /* and goes on */
+    assert_true(exists(&tree, incoming)); /* and can be resumed */
     assert_true(td_upstream_store_begin(store, "a", 50, &folder, &began_s, &evicted, NULL));
     td_root_unref(folder);
     publish(store, "a");

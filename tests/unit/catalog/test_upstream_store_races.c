@@ -47,7 +47,7 @@ int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
     return __real_pthread_cond_wait(condition, mutex);
 }
 
-/* While the store looks at the disk, somebody else finds that the model is gone, and begins it anew. */
+/* While the store checks the disk, another thread finds that the model is gone, and begins to fetch it again. */
 bool __wrap_td_kept_disk_is_in_place(const struct td_kept_disk *disk, const struct td_kept_note *note)
 {
     struct td_upstream_store *store = looked_at;
@@ -60,7 +60,7 @@ bool __wrap_td_kept_disk_is_in_place(const struct td_kept_disk *disk, const stru
     return ok;
 }
 
-/* Another thread could use the store meanwhile. */
+/* Checks that another thread could use the store during the call. */
 int __wrap_fstatvfs64(int fd, struct statvfs *fs)
 {
     size_t count;
@@ -141,9 +141,9 @@ static void a_model_that_is_leaving_can_be_asked_for(void **state)
     keep(store, "a", 60);
     hold(true);
     beginner_start(&other);
-    await(1); /* "a" is leaving */
+    await(1); /* "a" is being removed */
     beginner_start(&same);
-    await(2); /* it waits until "a" has left */
+    await(2); /* it waits until "a" is removed */
     hold(false);
     beginner_end(&other);
     beginner_end(&same);
