@@ -24,7 +24,7 @@ PHRASES = [
     (r"(?:has|have|had|which|that|who) left\b(?! out| over| open)", '"was evicted", "was closed", "remains"'),
     (r"(?:told|tells?|telling)\b", '"reports", "says", "shows", "returns"'),
     (r"(?:go|goes|went|going|gone) on\b", '"continues", "resumes"'),
-    (r"(?:lies|lie|lay|lain)\b", '"is", "stands", "starts at"'),
+    (r"(?<!-)(?:lies|lie|lay|lain)\b(?!-)", '"is", "stands", "starts at"'),
     (r"meanwhile\b", '"at the same time", "until then"'),
     (r"anew\b", '"again"'),
     (r"lookers?\b", '"poller"'),
