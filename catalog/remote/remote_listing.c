@@ -12,7 +12,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* The members of an item that count. */
+/* The members of an item that are read. */
 struct item {
     bool is_file, has_path, has_size, has_lfs, has_lfs_size;
     char path[TD_REMOTE_MAX_PATH_BYTES + 1];
@@ -44,9 +44,9 @@ static bool ends_with(struct td_text text, const char *end)
     return text.len >= len && memcmp(text.p + text.len - len, end, len) == 0;
 }
 
-/* Returns whether the name is that of a file or directory of ours: one that is unfinished, its journal, the directory
- * of a pull until all files are there, that of --upstream. */
-static bool is_own(struct td_text name)
+/* Returns whether the name belongs to a file or directory of tensord's own: an unfinished file, its journal, the
+ * staging directory of a pull, or the folder of --upstream. */
+static bool is_own_name(struct td_text name)
 {
     static const char *const ends[] = {TD_FETCH_PART_END, TD_FETCH_JOURNAL_END, TD_FETCH_STAGING_END};
     if (name.p[0] != '.')
@@ -57,7 +57,7 @@ static bool is_own(struct td_text name)
     return td_text_begins_ignore_case(name, ".tensord-");
 }
 
-/* Returns what is wrong with a component of a path; NULL: nothing. */
+/* Returns the fault of a path's component as text, or NULL when it has none. */
 static const char *fault_of_component(struct td_text name)
 {
     if (name.len == 0)
@@ -66,7 +66,7 @@ static const char *fault_of_component(struct td_text name)
         return "has a component . or ..";
     if (name.len > TD_FETCH_NAME_BYTES)
         return "has a component that is too long";
-    if (is_own(name))
+    if (is_own_name(name))
         return "has a name that is kept for tensord's own files";
     if (name.len == 4 && strncasecmp(name.p, ".git", 4) == 0) /* its configuration says what git runs */
         return "has a component .git, which is Git's own";
@@ -167,8 +167,8 @@ static bool read_member(struct td_json *json, struct item *item)
     return td_json_equals(json, "lfs") ? read_lfs(json, item) : td_json_skip(json);
 }
 
-/* Returns whether the item is empty and has the digest of something else. An empty file on its way is complete at once,
- * for readers too, before a digest of it could be checked. */
+/* Returns whether the item is empty, but has a digest other than that of 0 bytes. An empty file must be refused here:
+ * once its fetch begins it is complete for readers, before its digest could be checked. */
 static bool is_empty_under_another_digest(const struct item *item, uint64_t size_bytes, bool git_oids)
 {
     static const char sha256[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -259,7 +259,7 @@ const struct td_remote_file *td_remote_listing_find(const struct td_remote_listi
 }
 
 /* Returns whether a directory of the path is a file of the listing. */
-static bool lies_below_a_file(const struct td_remote_listing *listing, const char *path)
+static bool is_below_a_file(const struct td_remote_listing *listing, const char *path)
 {
     char directory[TD_REMOTE_MAX_PATH_BYTES + 1];
     for (size_t i = 0; path[i] != '\0'; i++) {
@@ -279,7 +279,7 @@ bool td_remote_listing_finish(struct td_remote_listing *listing, struct td_error
         const char *path = listing->files[i].path;
         if (i > 0 && strcmp(listing->files[i - 1].path, path) == 0)
             return td_error_set(err, TD_INVALID_ARGUMENT, "the server lists two files with the path \"%.200s\"", path);
-        if (lies_below_a_file(listing, path))
+        if (is_below_a_file(listing, path))
             return td_error_set(err, TD_INVALID_ARGUMENT, "the server lists a directory of \"%.200s\" as a file, too",
                                 path);
     }
@@ -297,5 +297,5 @@ void td_remote_listing_keep(struct td_remote_listing *listing, bool (*keeps)(con
         listing->files[count++] = listing->files[i];
     }
     listing->count = count;
-    listing->total_bytes = bytes; /* at most what it was */
+    listing->total_bytes = bytes; /* at most the sum before */
 }

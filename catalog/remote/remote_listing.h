@@ -39,13 +39,13 @@ void td_remote_listing_init(struct td_remote_listing *listing);
 void td_remote_listing_fini(struct td_remote_listing *listing);
 
 /* Returns whether the path may be written below a directory: relative, UTF-8 without control characters, no component
- * that is empty, ".", ".." or longer than TD_FETCH_NAME_BYTES, within the bounds above, and no name of a
- * hidden file of ours (".tensord-upstream", ".NAME.tensord-part"). Else says why. Errors: TD_INVALID_ARGUMENT. */
+ * that is empty, ".", ".." or longer than TD_FETCH_NAME_BYTES, within the bounds above, and no name of tensord's own
+ * hidden files (".tensord-upstream", ".NAME.tensord-part"). Otherwise sets the error. Errors: TD_INVALID_ARGUMENT. */
 bool td_remote_path_check(struct td_text path, struct td_error *err);
 
-/* Adds the files of one page of a tree, the JSON array that /api/models/{id}/tree/{revision} answers. git_oids: oid of
- * a file that is not in LFS is Git's name of its content, as the Hub has it; a tensord gives other numbers there.
- * Errors: TD_INVALID_ARGUMENT with the position for JSON or members that are wrong, a path as above, sums of sizes that
+/* Adds the files of one page of a tree, the JSON array that /api/models/{id}/tree/{revision} answers. git_oids: the oid
+ * of a file outside of LFS is its Git object id, as on the Hub; a tensord sends other values there. Errors:
+ * TD_INVALID_ARGUMENT with the position for JSON or members that are wrong, a path as above, sums of sizes that
  * overflow; TD_FAILED_PRECONDITION past a limit; TD_RESOURCE_EXHAUSTED. */
 bool td_remote_listing_add_page(struct td_remote_listing *listing, struct td_text page, bool git_oids,
                                 struct td_error *err);
@@ -53,7 +53,7 @@ bool td_remote_listing_add_page(struct td_remote_listing *listing, struct td_tex
 /* Sorts the files. Errors, TD_INVALID_ARGUMENT: two files have one path, or a file is also a directory of another. */
 bool td_remote_listing_finish(struct td_remote_listing *listing, struct td_error *err);
 
-/* Leaves out the files for whose path `keeps` returns false. */
+/* Removes the files from the listing that `keeps` rejects by their path. */
 void td_remote_listing_keep(struct td_remote_listing *listing, bool (*keeps)(const char *path));
 
 /* Returns the file of this path in a listing that is sorted, or NULL. */

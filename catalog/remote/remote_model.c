@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The bounds of a list. A million files, as the Hub tells them, take about 450 MB. */
+/* The bounds of a list. The Hub's description of a million files takes about 450 MB. */
 #define LIST_S UINT64_C(600)
 #define LIST_BYTES (UINT64_C(1) << 30)
 enum {
@@ -30,7 +30,7 @@ struct asking {
     const char *id;
     const char *revision;
     size_t server;
-    bool is_unreached; /* none of the servers that are not left out has answered, in all the time of retries */
+    bool is_unreached; /* no server that was asked has answered within the time of retries */
     struct td_fetch_answer answer;
     struct td_buffer path, body;
     struct td_remote_kinds *kinds;
@@ -46,8 +46,8 @@ void td_remote_model_init(struct td_remote_model *model)
     td_remote_listing_init(&model->listing);
 }
 
-/* Prepares for the reply of another server. */
-static void begin_anew(struct td_remote_model *model)
+/* Empties the listing for the reply of another server. */
+static void reset_listing(struct td_remote_model *model)
 {
     const struct td_remote_bounds bounds = model->bounds;
     td_remote_model_fini(model);
@@ -84,7 +84,7 @@ bool td_remote_id_check(struct td_text id, struct td_error *err)
                         MAX_ID_PART_BYTES, TD_SHOW(id, 100));
 }
 
-/* Appends a revision as one component of a path: its '/' are quoted. */
+/* Appends a revision as one component of a path: its slashes are percent-encoded. */
 static void append_revision(struct td_buffer *out, const char *revision)
 {
     struct td_text rest = td_text_of(revision);
@@ -123,7 +123,7 @@ static bool refuse_answer(struct asking *asking, const char *what)
 }
 
 /* Gets the answer at asking->path. Returns false for a status other than 200. */
-static bool get(struct asking *asking, size_t max_bytes)
+static bool get_answer(struct asking *asking, size_t max_bytes)
 {
     const char *path = td_buffer_terminate(&asking->path);
     char what[400];
@@ -139,7 +139,8 @@ static bool get(struct asking *asking, size_t max_bytes)
     return refuse_answer(asking, what);
 }
 
-/* Copies the string member of a small JSON object. Returns false when there is none that fits. */
+/* Copies a string member of a small JSON object. Returns false when the object has no such member, or it does not
+ * fit. */
 static bool copy_member(struct td_text text, const char *key, char *out, size_t capacity)
 {
     struct td_arena arena;
@@ -170,7 +171,7 @@ bool td_remote_find_kind(struct td_fetch_session *session, struct td_remote_kind
     bool is_tensord = answered && answer.status == 200 &&
                       copy_member(td_buffer_text(&body), "name", name, sizeof name) && strcmp(name, "tensord") == 0;
     td_buffer_fini(&body);
-    if (!answered && why.code != TD_FAILED_PRECONDITION) /* that is a long page of a Hub */
+    if (!answered && why.code != TD_FAILED_PRECONDITION) /* a Hub answers with a long page */
         return td_error_copy(err, &why);
     *status = answered ? answer.status : 0;
     kinds->known[*server] = true;
@@ -179,7 +180,7 @@ bool td_remote_find_kind(struct td_fetch_session *session, struct td_remote_kind
     return true;
 }
 
-/* Finds a server that answers, from asking->server on, and whether it is a tensord. */
+/* Finds the first server that answers, from asking->server on, and whether it is a tensord. */
 static bool find_kind(struct asking *asking)
 {
     struct td_remote_kinds *kinds = asking->kinds;
@@ -196,7 +197,7 @@ static bool find_commit(struct asking *asking)
 {
     char *commit = asking->model->commit;
     set_api_path(asking, "revision");
-    if (!get(asking, MAX_ABOUT_BYTES))
+    if (!get_answer(asking, MAX_ABOUT_BYTES))
         return false;
     if (!copy_member(td_buffer_text(&asking->body), "sha", commit, sizeof asking->model->commit) || commit[0] == '\0' ||
         !td_hex_is_lower(td_text_of(commit)))
@@ -206,8 +207,8 @@ static bool find_commit(struct asking *asking)
     return true;
 }
 
-/* Sets the path of the next page from the link of the answer, which must lead to the same server. A server that is
- * asked below a path of another one may know of that path, or not. */
+/* Sets the path of the next page from the link of the answer, which must lead to the same server. The base URL may have
+ * a path in front, and the link may include it or not. */
 static bool follow_link(struct asking *asking)
 {
     const char *base = td_fetch_client_url(td_fetch_session_client(asking->session), asking->server);
@@ -229,7 +230,7 @@ static bool follow_link(struct asking *asking)
     return true;
 }
 
-/* Checks what the pages have cost. */
+/* Checks the pages so far against the bounds. */
 static bool check_bounds(const struct asking *asking, uint64_t bytes)
 {
     const struct td_remote_bounds *bounds = &asking->model->bounds;
@@ -252,7 +253,7 @@ static bool read_tree(struct asking *asking)
     for (size_t pages = 0; pages < MAX_PAGES; pages++) {
         struct td_error why = TD_ERROR_INIT;
         size_t items = listing->item_count;
-        if (!get(asking, TD_REMOTE_MAX_PAGE_BYTES))
+        if (!get_answer(asking, TD_REMOTE_MAX_PAGE_BYTES))
             return false;
         bytes += asking->body.len;
         if (!td_remote_listing_add_page(listing, td_buffer_text(&asking->body), !asking->model->is_tensord, &why))
@@ -307,19 +308,19 @@ static bool list_in_time(struct asking *asking)
                         (double)bounds->time_ns / (double)TD_NS_PER_S, why.message);
 }
 
-/* Returns whether the server has said that it has no such model, or none that it shows. */
+/* Returns whether the server has answered that it has no such model, or does not show it. */
 static bool is_refused(const struct asking *asking)
 {
     unsigned status = asking->answer.status;
     return !asking->is_unreached && (status == 401 || status == 403 || status == 404 || status == 410);
 }
 
-/* Lists the files by the first server of those that are not left out, or by the next one that answers. */
+/* Lists the files from the first server that is not left out, or from the next one that answers. */
 static bool list_once(struct asking *asking)
 {
     td_buffer_init(&asking->path);
     td_buffer_init(&asking->body);
-    begin_anew(asking->model);
+    reset_listing(asking->model);
     bool ok = list_in_time(asking);
     td_buffer_fini(&asking->path);
     td_buffer_fini(&asking->body);
@@ -328,15 +329,15 @@ static bool list_once(struct asking *asking)
 
 /* The replies of the servers so far. */
 struct replies {
-    bool left_out[TD_FETCH_MAX_SERVERS]; /* they have failed, or refused */
+    bool left_out[TD_FETCH_MAX_SERVERS]; /* servers that have failed, or refused */
     struct td_error refusal, failure;    /* the first ones; TD_OK: none */
     size_t refuser;                      /* the server of the refusal */
     unsigned status;                     /* of the refusal */
 };
 
-/* Notes the reply of the server that was asked. That a model is too large counts only where no server fails of
- * something else, which may pass. */
-static void note_reply(struct replies *replies, const struct asking *asking)
+/* Records the failure of the server that was asked. "Too large" counts only if no server fails for another reason,
+ * which may pass. */
+static void record_failure(struct replies *replies, const struct asking *asking)
 {
     replies->left_out[asking->server] = true;
     if (!is_refused(asking)) {
@@ -350,9 +351,9 @@ static void note_reply(struct replies *replies, const struct asking *asking)
     }
 }
 
-/* Sets the error for a model that no server has listed. Only when all have refused it, there is no such model: of a
- * server that could not be asked nobody knows. */
-static bool conclude(const struct replies *replies, const struct asking *asking, struct td_error *err)
+/* Sets the error for a model that no server has listed. The model is reported as missing only when all servers have
+ * refused it: a server that could not be asked may have it. */
+static bool report_failure(const struct replies *replies, const struct asking *asking, struct td_error *err)
 {
     const struct td_error *failure = &replies->failure;
     if (failure->code == TD_OK || replies->refusal.code == TD_OK)
@@ -384,7 +385,7 @@ static bool list_by_any(const struct asking *task, struct td_error *err)
             return true;
         if (why.code == TD_CONFLICT || (why.code == TD_RESOURCE_EXHAUSTED && !td_fetch_fault_never_fits(&why)))
             return td_error_copy(err, &why);
-        note_reply(&replies, &asking);
+        record_failure(&replies, &asking);
         if (asking.is_unreached)
             break;
         while (i < count && replies.left_out[i])
@@ -392,7 +393,7 @@ static bool list_by_any(const struct asking *task, struct td_error *err)
         if (i < count)
             td_fetch_session_report(task->session, "%s; asking the next server", why.message);
     }
-    return conclude(&replies, task, err);
+    return report_failure(&replies, task, err);
 }
 
 bool td_remote_model_list(struct td_fetch_session *session, const char *id, const char *revision,

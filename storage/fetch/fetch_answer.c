@@ -137,7 +137,7 @@ static void read_field(struct td_fetch_answer *answer, struct td_text name, stru
         answer->is_coded = answer->is_coded || td_text_begins_ignore_case(value, "multipart/");
 }
 
-/* Begins a new answer with a status line, "HTTP/1.1 200 OK"; what the answers before it have sent stays counted. */
+/* Begins a new answer with a status line, "HTTP/1.1 200 OK"; header bytes of earlier answers stay counted. */
 static void begin_answer(struct td_fetch_answer *answer, struct td_text line)
 {
     size_t bytes = answer->header_bytes;
@@ -185,7 +185,7 @@ static void keep_reason(struct td_fetch_answer *answer, struct td_json *json)
 }
 
 /* Moves the reader past a key of the object that has begun, to its value. Returns false when there is no such key. */
-static bool find_key(struct td_json *json, const char *key)
+static bool seek_key(struct td_json *json, const char *key)
 {
     while (td_json_next(json) == TD_JSON_KEY) {
         if (td_json_equals(json, key))
@@ -202,10 +202,10 @@ void td_fetch_answer_take_reason(struct td_fetch_answer *answer, struct td_text 
     if (answer->status < 400 || answer->message[0] != '\0' || body.len == 0 || body.len > MAX_BODY_BYTES)
         return;
     td_json_init(&json, body, 0, NULL);
-    if (td_json_next(&json) != TD_JSON_OBJECT_BEGIN || !find_key(&json, "error"))
+    if (td_json_next(&json) != TD_JSON_OBJECT_BEGIN || !seek_key(&json, "error"))
         return;
     enum td_json_token token = td_json_next(&json);
-    if (token == TD_JSON_OBJECT_BEGIN && find_key(&json, "message"))
+    if (token == TD_JSON_OBJECT_BEGIN && seek_key(&json, "message"))
         token = td_json_next(&json);
     if (token == TD_JSON_STRING)
         keep_reason(answer, &json);
@@ -232,8 +232,8 @@ static enum td_code code_of(CURLcode code, const char *text)
     }
 }
 
-/* Returns whether libcurl has given up a line of the header, which it bounds at 100 KB: until 8.6 with the code for no
- * memory, which here means that once the answer has begun. */
+/* Returns whether libcurl has ended the request because a header line has more than 100 KB. Versions up to 8.6 report
+ * that as "out of memory"; after the answer has begun, this code is taken to mean the long line. */
 static bool is_endless_line(CURL *easy, CURLcode code)
 {
     curl_off_t began_us = 0;

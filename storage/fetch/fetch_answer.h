@@ -1,6 +1,6 @@
-/* The header of an answer, as fetching needs it: read line by line, bounded, and checked. After a redirect the fields
- * are those of the last answer. Also converts a failed request into a message for users, and says whether to retry.
- * Pure, but for the clock that turns a date into a time to wait. */
+/* Reads the header of an answer line by line, bounded and checked. After a redirect the fields are those of the last
+ * answer. Also converts a failed request into a message for users, and says whether to retry. Pure, except that it
+ * reads the clock to turn a date into a time to wait. */
 #ifndef TD_STORAGE_FETCH_FETCH_ANSWER_H
 #define TD_STORAGE_FETCH_FETCH_ANSWER_H
 
@@ -12,19 +12,19 @@
 #include <stdint.h>
 
 enum {
-    TD_FETCH_ETAG_BYTES = 256,  /* with a NUL; a longer tag counts as none */
+    TD_FETCH_ETAG_BYTES = 256,  /* with a NUL; a longer tag is ignored */
     TD_FETCH_LINK_BYTES = 4096, /* with a NUL; a longer link is a fault */
     TD_FETCH_MESSAGE_BYTES = 400,
 };
 
 struct td_fetch_answer {
-    size_t header_bytes;                  /* of all answers, redirects too */
-    bool is_redirected;                   /* a redirect came before: perhaps of another server than was asked */
-    unsigned status;                      /* of the last one; 0: none yet */
-    char etag[TD_FETCH_ETAG_BYTES];       /* a strong tag with its quotes; empty: none, or a weak one */
-    char next[TD_FETCH_LINK_BYTES];       /* the target of the Link with rel="next"; empty: none */
+    size_t header_bytes;            /* of all answers, redirects too */
+    bool is_redirected;             /* a redirect came before it: another server than the one asked may have answered */
+    unsigned status;                /* of the last one; 0: none yet */
+    char etag[TD_FETCH_ETAG_BYTES]; /* a strong tag with its quotes; empty: none, or a weak one */
+    char next[TD_FETCH_LINK_BYTES]; /* the target of the Link with rel="next"; empty: none */
     char message[TD_FETCH_MESSAGE_BYTES]; /* the reason of an error: X-Error-Message, or from the body */
-    bool has_range;                       /* Content-Range of one range of bytes with a total, which follow */
+    bool has_range;                       /* Content-Range of one range of bytes with a total: the next members */
     uint64_t first, last, total;          /* bytes; the last one is inclusive */
     bool has_length;                      /* Content-Length */
     uint64_t length;
@@ -37,7 +37,8 @@ struct td_fetch_answer {
 void td_fetch_answer_init(struct td_fetch_answer *answer);
 
 /* Reads one line of the header, with or without its line end: a status line, which begins a new answer, or a field.
- * Returns false when the header has become longer than TD_FETCH_MAX_HEADER_BYTES: the answer must be broken off. */
+ * Returns false when the header has become longer than TD_FETCH_MAX_HEADER_BYTES: the caller must then end the
+ * answer. */
 bool td_fetch_answer_take_line(struct td_fetch_answer *answer, struct td_text line);
 
 /* Reads the reason from the body of an answer of 400 or above, or from its beginning, when the header has none: the

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- what servers have done before --------------------------------------------------------------------- */
+/* ---- reputations --------------------------------------------------------------------------------------- */
 
 void td_fetch_reputation_failed(struct td_fetch_reputation *reputations, size_t server, uint64_t now_ns)
 {
@@ -275,7 +275,7 @@ uint64_t td_fetch_client_retry_for_ns(const struct td_fetch_client *client)
 
 /* ---- handles ------------------------------------------------------------------------------------------- */
 
-/* Sets what concerns TLS. The name and the dates of a certificate are checked by default. */
+/* Sets the options for TLS. The name and the dates of a certificate are checked by default. */
 static bool set_tls(const struct td_fetch_client *client, CURL *easy)
 {
     return curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2) == CURLE_OK &&
@@ -295,7 +295,7 @@ void *td_fetch_client_handle(const struct td_fetch_client *client, size_t server
               curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1) == CURLE_OK &&
               curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 1L) == CURLE_OK &&
               curl_easy_setopt(easy, CURLOPT_MAXREDIRS, (long)TD_FETCH_MAX_REDIRECTS) == CURLE_OK &&
-              curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK && /* a hanging resolver is not waited for */
+              curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK && /* does not wait for a hanging resolver */
               curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, (long)TD_FETCH_CONNECT_S) == CURLE_OK &&
               curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, (long)TD_FETCH_STALL_BYTES) == CURLE_OK &&
               curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, (long)client->stall_s) == CURLE_OK &&

@@ -1,5 +1,6 @@
-/* A client of one or several servers that have the same files: their base URLs, who we are, whom we trust, and how long
- * we try. It is read by any number of threads and never changes. Connections belong to a session (fetch_session.h).
+/* A client of one or several servers that have the same files: their base URLs, the client's credentials, the trusted
+ * authorities, and the time of retries. Any number of threads may read it; it never changes. Connections belong to a
+ * session (fetch_session.h).
  *
  * libcurl does the HTTP. Only http and https are allowed, also after a redirect, and no redirect leads from https to
  * http. The token goes to the servers alone: libcurl leaves it out when a redirect leads to another host, port or
@@ -8,7 +9,8 @@
  * storage/incoming.h). The environment's proxies apply as they do for curl.
  *
  * A client has a reputation for each of its servers, which lasts from file to file: a server that has failed lately is
- * avoided while another one may be asked, and one that asked to be left alone is not asked before the time it named. */
+ * avoided while another one may be asked, and a server that has asked clients to wait (Retry-After) is not asked before
+ * that time. */
 #ifndef TD_STORAGE_FETCH_FETCH_CLIENT_H
 #define TD_STORAGE_FETCH_FETCH_CLIENT_H
 
@@ -24,10 +26,10 @@
 enum {
     TD_FETCH_MAX_SERVERS = 16,
     TD_FETCH_BAD_S = 30,       /* how long a server is avoided that has failed and has not succeeded since */
-    TD_FETCH_PATIENCE_S = 300, /* the longest time for which a server is left alone since it asks for that */
+    TD_FETCH_PATIENCE_S = 300, /* bound on the time that a server can ask clients to wait */
 };
 
-/* The memory of one server. All zeros at the start; only keeps_patience is set then, and never changes. */
+/* The remembered state of one server. All zeros at the start; only keeps_patience is set then, and never changes. */
 struct td_fetch_reputation {
     _Atomic uint64_t bad_until_ns;
     _Atomic uint64_t due_ns;
@@ -47,8 +49,8 @@ bool td_fetch_reputation_is_bad(const struct td_fetch_reputation *reputations, s
 void td_fetch_reputation_wait(struct td_fetch_reputation *reputations, size_t server, uint64_t seconds,
                               uint64_t now_ns);
 
-/* Returns the time (td_clock_ns) before which the server is not to be asked. NULL, or one that has not asked to be left
- * alone: 0. */
+/* Returns the time (td_clock_ns) before which the server must not be asked; 0 for NULL, or if it has not asked clients
+ * to wait. */
 uint64_t td_fetch_reputation_due_ns(const struct td_fetch_reputation *reputations, size_t server);
 
 /* Records whether the server is a tensord, since a tensord's 503 may be about one model alone; and returns what was
@@ -59,7 +61,7 @@ bool td_fetch_reputation_is_tensord(const struct td_fetch_reputation *reputation
 enum {
     TD_FETCH_MAX_CONNECTIONS = 64,
     TD_FETCH_MAX_REDIRECTS = 5,
-    TD_FETCH_CONNECT_S = 10,               /* a connection that takes longer has failed */
+    TD_FETCH_CONNECT_S = 10,               /* a connection attempt that takes longer fails */
     TD_FETCH_STALL_S = 30,                 /* default of stall_s */
     TD_FETCH_STALL_BYTES = 1024,           /* fewer bytes in each second of stall_s: the connection has failed */
     TD_FETCH_MAX_HEADER_BYTES = 64 * 1024, /* of one answer, with those of redirects */
@@ -70,14 +72,14 @@ enum {
 struct td_fetch_settings {
     const char *const *urls; /* base URLs, 1 to TD_FETCH_MAX_SERVERS, the preferred one first */
     size_t url_count;
-    const char *token;        /* NULL: none. Printable ASCII without spaces */
-    const char *token_advice; /* NULL, or what a person does about 401; not copied */
-    const char *ca;           /* file of authorities in PEM; NULL: those of the system */
-    const char *cert;         /* file of the client's certificate in PEM; NULL: none */
-    const char *key;          /* file of its key in PEM; NULL when cert is NULL */
-    const char *header;       /* NULL, or a further field of each request: "Tensord-Hops: 1" */
-    uint64_t retry_for_ns;    /* how long to try without any progress before a failure is one; 0: never try again */
-    unsigned stall_s;         /* seconds; 0: TD_FETCH_STALL_S */
+    const char *token;                       /* NULL: none. Printable ASCII without spaces */
+    const char *token_advice;                /* NULL, or the remedy for 401, for people; not copied */
+    const char *ca;                          /* file of authorities in PEM; NULL: those of the system */
+    const char *cert;                        /* file of the client's certificate in PEM; NULL: none */
+    const char *key;                         /* file of its key in PEM; NULL when cert is NULL */
+    const char *header;                      /* NULL, or a further field of each request: "Tensord-Hops: 1" */
+    uint64_t retry_for_ns;                   /* how long to retry without any progress; 0: no retries */
+    unsigned stall_s;                        /* seconds; 0: TD_FETCH_STALL_S */
     struct td_fetch_reputation *reputations; /* of these servers, in this order; borrowed, and may be shared by clients;
                                                 NULL: nothing is remembered from file to file */
 };

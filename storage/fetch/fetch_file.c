@@ -27,9 +27,9 @@ enum {
     PROGRESS_BYTES = 64 * 1024, /* of one request that count as progress */
     MAX_ERROR_BODY = 64 * 1024, /* of an answer that is not the file; a longer one ends the connection */
     MAX_CHANGES = 2,            /* rounds for a file that changes while it is fetched */
-    SLOW_S = 5,                 /* silence after which an idle connection takes over the bytes */
+    SLOW_S = 5,                 /* silence after which an idle connection takes over the span */
     POLL_MS = 200,
-    SLOW_BYTES = 5 * 64 * 1024, /* of one request in SLOW_S: with fewer another server is tried */
+    SLOW_BYTES = 5 * 64 * 1024, /* a request with fewer bytes in SLOW_S is moved to another server */
 };
 
 struct fetch;
@@ -40,13 +40,13 @@ struct connection {
     CURL *easy;
     struct td_fetch_guard guard; /* of easy */
     size_t server;
-    bool is_busy, is_accepted, is_cut; /* is_cut: we have what we want, so we end the answer */
+    bool is_busy, is_accepted, is_cut; /* is_cut: the rest of the answer is not needed, so it is ended */
     uint64_t asked, asked_end;         /* the range of the request */
     uint64_t skip;                     /* bytes of the answer before the wanted ones */
-    uint64_t got, other_bytes;         /* taken of this answer; of an answer that is not the file */
+    uint64_t got, other_bytes;         /* bytes taken of this answer; bytes of an error's body */
     uint64_t asked_ns, first_ns;       /* when the request began, and when the first wanted byte came */
-    uint64_t active_ns;                /* when bytes came last */
-    uint64_t mark_ns, came;            /* bytes of the body that have come since */
+    uint64_t active_ns;                /* when the latest bytes came */
+    uint64_t mark_ns, came;            /* bytes of the body since mark_ns */
     struct td_fetch_answer answer;
     struct td_error fault; /* why the answer was not taken */
     char text[CURL_ERROR_SIZE];
@@ -63,9 +63,9 @@ struct fetch {
     struct connection *connections;
     size_t connection_count, running;
     char etags[TD_FETCH_MAX_SERVERS][TD_FETCH_ETAG_BYTES]; /* of the latest answer of each server */
-    bool is_slow[TD_FETCH_MAX_SERVERS];                    /* was left since it was slow */
+    bool is_slow[TD_FETCH_MAX_SERVERS];                    /* its request was ended because it was slow */
     bool has_digest;
-    bool is_untagged; /* neither digest nor tag: one answer must bring it all */
+    bool is_untagged; /* neither digest nor tag: one answer must bring the whole file */
     bool is_broken;   /* the only answer of such a file has ended early */
     bool has_changed; /* a server has another version than before */
     bool has_failed;  /* for good; err says why */
@@ -83,7 +83,7 @@ static void write_what(const struct connection *c, char *out, size_t capacity)
                    td_fetch_client_url(c->fetch->client, c->server));
 }
 
-/* Refuses the answer, for a reason that stays. Returns false. */
+/* Refuses the answer, for a permanent reason. Returns false. */
 static bool refuse_answer(struct connection *c, const char *why)
 {
     char what[320];
@@ -193,7 +193,7 @@ static size_t take_body(char *bytes, size_t size, size_t count, void *context)
     }
     if (f->has_failed)
         return 0;
-    if (!c->is_accepted) { /* reads a short error to its end, so that the connection can be used again */
+    if (!c->is_accepted) { /* reads a short error body completely, so that the connection can be reused */
         c->other_bytes += count;
         return c->other_bytes > MAX_ERROR_BODY || c->answer.status < 300 ? 0 : count;
     }
@@ -246,7 +246,7 @@ static bool start_request(struct connection *c, size_t server)
     c->server = server;
     c->is_accepted = c->is_cut = false;
     c->asked = span->at;
-    /* whether a file has a tag is not known before the first answer, which therefore can bring the whole file */
+    /* without a digest, the first request asks for the whole file, since the answer may have no tag */
     c->asked_end = !f->has_digest && !f->part.has_begun ? f->job->expected.size_bytes : span->end;
     c->skip = c->got = c->other_bytes = c->came = 0;
     c->asked_ns = c->active_ns = c->mark_ns = td_clock_ns();
@@ -278,7 +278,7 @@ static bool choose_server(const struct fetch *f, size_t *server)
     return fewest != SIZE_MAX;
 }
 
-/* Gives work to connections that have none. Sets *has_idle to whether one of them found nothing to do. */
+/* Starts requests on idle connections. Sets *has_idle to whether one of them found no bytes to fetch. */
 static bool start_idle(struct fetch *f, bool *has_idle)
 {
     /* without a digest the first answer has the tag; without a tag only one answer is used */
@@ -297,7 +297,7 @@ static bool start_idle(struct fetch *f, bool *has_idle)
     return true;
 }
 
-/* Takes the connection out of libcurl's work, which ends an answer that is under way. */
+/* Removes the connection from libcurl's multi handle, which ends its answer. */
 static void stop_request(struct connection *c)
 {
     if (!c->is_busy)
@@ -307,7 +307,7 @@ static void stop_request(struct connection *c)
     c->fetch->running--;
 }
 
-static void tell_failure(const struct fetch *f, const struct td_error *why, uint64_t wait_ns)
+static void note_failure(const struct fetch *f, const struct td_error *why, uint64_t wait_ns)
 {
     struct td_error ignored = TD_ERROR_INIT;
     if (f->running == 0 && td_fetch_health_is_over(&f->health, td_clock_ns(), &ignored))
@@ -315,7 +315,7 @@ static void tell_failure(const struct fetch *f, const struct td_error *why, uint
     td_fetch_session_report_failure(f->session, why, wait_ns);
 }
 
-/* Has later spans be so long that the time in which a connection waits for an answer does not matter. */
+/* Makes later spans so long that the time until an answer begins does not matter. */
 static void learn_cost(struct connection *c, uint64_t now)
 {
     struct fetch *f = c->fetch;
@@ -357,18 +357,18 @@ static void finish_request(struct connection *c, CURLcode code)
     if (c->fault.code == TD_OK && !td_fetch_guard_blame(&c->guard, what, &c->fault))
         (void)td_fetch_fault_of_code(c->easy, (int)code, c->text, what, &c->fault);
     if (c->fault.code == TD_UNAVAILABLE) {
-        bool is_told = f->health.servers[c->server].due_ns > now; /* by another connection, of the same try */
+        bool is_reported = f->health.servers[c->server].due_ns > now; /* by another connection in the same try */
         uint64_t wait_ns = td_fetch_health_failed(&f->health, c->server, &c->answer, now, &c->fault);
-        if (!is_told)
-            tell_failure(f, &c->fault, wait_ns);
+        if (!is_reported)
+            note_failure(f, &c->fault, wait_ns);
     } else if (!f->health.servers[c->server].is_excluded) {
         td_fetch_health_exclude(&f->health, c->server, now, &c->fault);
-        tell_failure(f, &c->fault, 0);
+        note_failure(f, &c->fault, 0);
     }
 }
 
-/* Ends a request for too few bytes in SLOW_S seconds, which `came` says. */
-static void give_up(struct connection *c, const char *came)
+/* Ends a request that had too few bytes in SLOW_S seconds; `came` is the text for the message. */
+static void end_slow_request(struct connection *c, const char *came)
 {
     char what[320];
     write_what(c, what, sizeof what);
@@ -376,7 +376,7 @@ static void give_up(struct connection *c, const char *came)
     finish_request(c, CURLE_OPERATION_TIMEDOUT);
 }
 
-/* Returns whether a server other than this one may be asked that was not left since it was slow. */
+/* Returns whether another server may be asked that was not found slow. */
 static bool has_other(const struct fetch *f, size_t server, uint64_t now)
 {
     for (size_t i = 0; i < f->health.count; i++)
@@ -401,11 +401,12 @@ static void leave_slow(struct fetch *f)
         if (!is_slow || !has_other(f, c->server, now))
             continue;
         f->is_slow[c->server] = true;
-        give_up(c, "less than 64 KiB/s came");
+        end_slow_request(c, "less than 64 KiB/s came");
     }
 }
 
-/* Ends the request that has been silent for longest, if that is long, for a connection that has nothing to do. */
+/* Ends the request that has been silent for longest, if that is at least SLOW_S, so that an idle connection can take
+ * over its span. */
 static void take_over(struct fetch *f)
 {
     uint64_t now = td_clock_ns();
@@ -417,7 +418,7 @@ static void take_over(struct fetch *f)
     }
     if (slowest == NULL || now - slowest->active_ns < SLOW_S * TD_NS_PER_S || f->health.count < 2)
         return;
-    give_up(slowest, "nothing came");
+    end_slow_request(slowest, "nothing came");
 }
 
 /* Handles the requests that have ended. */
@@ -464,7 +465,7 @@ static bool move_bytes(struct fetch *f)
     return curl_multi_poll(multi, NULL, 0, wait_ms(f, now, due), NULL) == CURLM_OK || td_error_no_memory(f->err);
 }
 
-/* Fetches all that is missing. Returns ROUND_DONE when the file is complete. */
+/* Fetches all missing bytes. Returns ROUND_DONE when the file is complete. */
 static enum round transfer_all(struct fetch *f)
 {
     uint64_t size_bytes = f->job->expected.size_bytes;
@@ -515,8 +516,8 @@ static bool refuse_sums(struct fetch *f, const struct td_fetch_sums *sums)
                         f->job->shown, is, should);
 }
 
-/* Decides what to do about a wrong digest: with several servers, each one is tried alone; what was resumed may have
- * been damaged on our own disk. */
+/* Decides how to continue after a wrong digest: of several servers each one is tried alone; resumed bytes may have been
+ * damaged on the local disk. */
 static enum round judge_mismatch(struct fetch *f, const struct td_fetch_sums *sums, bool was_resumed)
 {
     size_t tries = f->health.count > 1 ? f->health.count : was_resumed ? 1 : 0;
@@ -561,7 +562,7 @@ static enum round run_round(struct fetch *f)
     return td_fetch_target_finish(&f->part.target, f->err) ? ROUND_DONE : ROUND_FAILED;
 }
 
-/* Runs rounds until the file is there or given up. */
+/* Runs rounds until the file is complete or the fetch fails. */
 static bool run_rounds(struct fetch *f)
 {
     for (;;) {
@@ -581,7 +582,7 @@ static bool run_rounds(struct fetch *f)
     }
 }
 
-static void tell_waiting(void *context)
+static void note_waiting(void *context)
 {
     const struct fetch *f = context;
     td_fetch_session_report(f->session, "another process fetches %s; waiting for it", f->job->shown);
@@ -599,7 +600,7 @@ static bool create_connections(struct fetch *f)
     return true;
 }
 
-static void fini(struct fetch *f)
+static void free_fetch(struct fetch *f)
 {
     for (size_t i = 0; f->connections != NULL && i < f->connection_count; i++) {
         stop_request(&f->connections[i]);
@@ -627,7 +628,7 @@ bool td_fetch_file(struct td_fetch_session *session, const struct td_fetch_job *
     bool is_there = false;
     memset(outcome, 0, sizeof *outcome);
     bool ok = td_fetch_part_open(&f.part, job->root, job->name, expected, &job->events, job->connections, err) &&
-              td_fetch_target_lock(&f.part.target, cancel, tell_waiting, &f, err) &&
+              td_fetch_target_lock(&f.part.target, cancel, note_waiting, &f, err) &&
               td_fetch_part_look(&f.part, cancel, &is_there, &sums, err);
     if (is_there) {
         outcome->was_there = true;
@@ -639,6 +640,6 @@ bool td_fetch_file(struct td_fetch_session *session, const struct td_fetch_job *
     outcome->is_verified = ok && f.has_digest;
     outcome->fetched_bytes = f.part.fetched_bytes;
     outcome->resumed_bytes = f.part.resumed_bytes;
-    fini(&f);
+    free_fetch(&f);
     return ok;
 }

@@ -1,10 +1,10 @@
 /* Fetches one file from a client's servers into a directory: several connections with ranges, failover to another
- * server in the middle, resumption after a kill, digests while the bytes arrive, and a rename at the end. A file is
- * never seen under its name before it is complete and checked.
+ * server in the middle, resumption after a kill, digests while the bytes arrive, and a rename at the end. A file never
+ * has its name before it is complete and verified.
  *
- * The servers are not trusted: a length, range or entity tag that differs, a body that is too long or ends early, and
- * one that stalls are found; the bytes are asked for again, of another server if there is one. A server that has
- * another file than the listing says is not asked for this file again. */
+ * The servers are not trusted: a wrong length, range or entity tag, a body that is too long or too short, and a stall
+ * are detected, and the bytes are requested again, from another server if there is one. A server whose file differs
+ * from the listing is not asked for this file again. */
 #ifndef TD_STORAGE_FETCH_FETCH_FILE_H
 #define TD_STORAGE_FETCH_FETCH_FILE_H
 
@@ -31,10 +31,10 @@ struct td_fetch_job {
 
 struct td_fetch_outcome {
     bool was_there;                  /* a file with the expected digest had the name already; nothing was fetched */
-    bool is_verified;                /* a digest was expected, and the content has it, also when was_there */
-    bool has_changed;                /* a server had another version than the list says, or than it had before */
-    uint64_t fetched_bytes;          /* received, also those that had to be fetched again */
-    uint64_t resumed_bytes;          /* of an earlier process */
+    bool is_verified;                /* a digest was expected, and the content matches it, also when was_there */
+    bool has_changed;                /* a server had another version than the listing, or than before */
+    uint64_t fetched_bytes;          /* received, including bytes that were fetched again */
+    uint64_t resumed_bytes;          /* that an earlier process fetched */
     uint8_t sha256[TD_SHA256_BYTES]; /* of the content, also of a file that was there */
 };
 

@@ -132,14 +132,14 @@ static bool has_proxies(void)
 
 /* ---- requests ------------------------------------------------------------------------------------------ */
 
-/* The request that is under way: where it leads. */
+/* The URL of the current request. */
 struct request {
     bool is_redirected, has_tls;
     int port; /* of the URL */
     char host[TD_FETCH_HOST_BYTES];
 };
 
-/* Finds out about the request of the handle. Returns false when that is not possible. */
+/* Reads the URL of the handle's request. Returns false when it cannot be read. */
 static bool describe_request(const struct td_fetch_guard *guard, struct request *request)
 {
     long redirects = 0;

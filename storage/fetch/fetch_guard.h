@@ -1,8 +1,8 @@
 /* Guards the addresses that a request may be redirected to. A server that redirects must not make this process ask the
  * services of its own host or network (server-side request forgery), nor weaken what the first URL has promised:
  *
- * - A link-local address is never asked, since clouds hand out credentials there; nor are others that clouds are known
- *   to use for that.
+ * - A link-local address is never asked, since clouds serve credentials there; nor are other addresses that clouds are
+ *   known to use for that.
  * - A redirect to an address of this host or of a private network is followed only when the first request went to such
  *   an address, too: the operator has a private network then.
  * - A redirect to a public address of this host, or of a network that this host is in (fetch_near.h), is followed only
@@ -11,10 +11,10 @@
  * - Without a digest nothing shows whether the bytes of another host are right: a redirect to it needs https.
  *
  * libcurl asks the guard before it opens a connection, with the address that it is going to use, and again before it
- * sends a request, since a connection may be open already. Behind a proxy the address is that of the proxy, which then
- * decides by itself where it leads. An address says nothing of the first URL then, so where the environment has proxies
- * only a URL that has a private address for its host counts as private; and what is at the address of a proxy, but at
- * another port, is not the proxy. One guard per handle of libcurl, used by the handle's thread alone. */
+ * sends a request, since a connection may be open already. With a proxy the address is the proxy's, and the proxy
+ * decides where the request goes. Then the address says nothing about the first URL. So if the environment has proxies,
+ * a URL counts as private only if its host is a private address; and another port at a proxy's address is not the
+ * proxy. One guard per handle of libcurl, used by the handle's thread alone. */
 #ifndef TD_STORAGE_FETCH_FETCH_GUARD_H
 #define TD_STORAGE_FETCH_FETCH_GUARD_H
 
@@ -30,7 +30,7 @@ enum td_fetch_reach {
     TD_FETCH_PUBLIC,
     TD_FETCH_PRIVATE, /* loopback, private, unique local, shared, unspecified */
     TD_FETCH_LINK_LOCAL,
-    TD_FETCH_METADATA, /* a cloud hands out credentials there, although it is not link-local */
+    TD_FETCH_METADATA, /* a cloud serves credentials there, although it is not link-local */
 };
 
 struct td_fetch_guard {
@@ -38,13 +38,13 @@ struct td_fetch_guard {
     bool needs_tls;                 /* on other hosts, since no digest is known */
     bool is_private, has_tls;       /* of the first request; has_tls: of a later one, too */
     char host[TD_FETCH_HOST_BYTES]; /* of the first request */
-    char address[INET6_ADDRSTRLEN]; /* to which it went: the host's, or that of a proxy */
-    int port;                       /* to which it went, at that address */
+    char address[INET6_ADDRSTRLEN]; /* where it went: the host's address, or a proxy's */
+    int port;                       /* the port at that address */
     char refusal[400];              /* why a request was refused; empty: none was */
 };
 
-/* Returns how far an address reaches; IPv4 addresses inside of IPv6 ones (RFC 4291 2.5.5, 6052, 3056) count as what
- * they are. */
+/* Returns how far an address reaches; an IPv4 address inside an IPv6 one (RFC 4291 2.5.5, 6052, 3056) counts as the
+ * IPv4 address. */
 enum td_fetch_reach td_fetch_reach_of_ipv4(const uint8_t address[4]);
 enum td_fetch_reach td_fetch_reach_of_ipv6(const uint8_t address[16]);
 
@@ -52,14 +52,15 @@ enum td_fetch_reach td_fetch_reach_of_ipv6(const uint8_t address[16]);
  * IPv4-mapped (td_fetch_map_ipv4). */
 bool td_fetch_ipv4_within(const struct in6_addr *address, struct in6_addr *out);
 
-/* Lets the guard watch a handle (CURL *). The guard must live as long as the handle. Returns false without memory. */
+/* Makes the guard watch a handle (CURL *). The guard must live as long as the handle. Returns false without memory. */
 bool td_fetch_guard_watch(struct td_fetch_guard *guard, void *easy);
 
 /* Prepares for a request. has_digest: the digest of the content is known. */
 void td_fetch_guard_begin(struct td_fetch_guard *guard, bool has_digest);
 
 /* Returns whether the guard has ended the request. Then sets the error, TD_FAILED_PRECONDITION, which begins with
- * `what`. Call it after a failure of libcurl alone: of several addresses of a host another one may have been good. */
+ * `what`. Call it only after a failure of libcurl: if a host has several addresses, libcurl may have used another
+ * one. */
 bool td_fetch_guard_blame(const struct td_fetch_guard *guard, const char *what, struct td_error *err);
 
 #endif

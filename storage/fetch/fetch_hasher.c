@@ -16,7 +16,7 @@
 enum {
     READ_BYTES = 256 * 1024,  /* fits a processor's second cache */
     WAKE_BYTES = 1024 * 1024, /* for fewer, the thread is not woken before the end */
-    NEAR_BYTES = (TD_FETCH_HELD_BLOCKS + 1) * TD_FETCH_BLOCK_BYTES, /* the blocks that wait, and the one in work */
+    NEAR_BYTES = (TD_FETCH_HELD_BLOCKS + 1) * TD_FETCH_BLOCK_BYTES, /* the waiting blocks, and the one being hashed */
 };
 
 struct td_fetch_hasher {
@@ -46,8 +46,8 @@ static bool is_enough(const struct td_fetch_hasher *hasher)
            hasher->queue_count == TD_FETCH_HELD_BLOCKS;
 }
 
-/* Waits until there is something to hash after `done`: sets *block to it, which the caller then owns; or to NULL, and
- * *end to how far the file is to be read. Returns false when the thread has to end. */
+/* Waits until there are bytes to hash after `done`. Sets *block to the block with them, which the caller then owns, or
+ * to NULL and *end to the end of the bytes to read from the file. Returns false when the thread must end. */
 static bool wait_for_bytes(struct td_fetch_hasher *hasher, uint64_t done, struct td_fetch_block **block, uint64_t *end)
 {
     pthread_mutex_lock(&hasher->lock);
@@ -61,7 +61,7 @@ static bool wait_for_bytes(struct td_fetch_hasher *hasher, uint64_t done, struct
     if (*block != NULL) {
         hasher->queue_at = (hasher->queue_at + 1) % TD_FETCH_HELD_BLOCKS;
         if (hasher->queue_count-- == TD_FETCH_HELD_BLOCKS)
-            (void)pthread_cond_broadcast(&hasher->changed); /* there is room again */
+            (void)pthread_cond_broadcast(&hasher->changed); /* the queue has room again */
     }
     pthread_mutex_unlock(&hasher->lock);
     return goes_on;
@@ -136,7 +136,7 @@ bool td_fetch_sums_fit(const struct td_fetch_sums *sums, const struct td_fetch_e
            (!expected->has_git_sha1 || memcmp(expected->git_sha1, sums->git_sha1, TD_FETCH_SHA1_BYTES) == 0);
 }
 
-/* Makes the lock and the condition. Returns false, with nothing to undo, when the system refuses. */
+/* Creates the lock and the condition. Returns false, with nothing to undo, when the system refuses. */
 static bool init_lock(struct td_fetch_hasher *hasher)
 {
     if (pthread_mutex_init(&hasher->lock, NULL) != 0)
@@ -207,8 +207,8 @@ void td_fetch_hasher_advance(struct td_fetch_hasher *hasher, uint64_t front)
     pthread_mutex_unlock(&hasher->lock);
 }
 
-/* Returns whether a block that begins at the front will soon have room: the thread is at the blocks that wait, or just
- * before them, and not still at what an earlier process has fetched. Under the lock. */
+/* Returns whether the queue will soon have room for a block at the front: the thread is at the waiting blocks, or just
+ * before them, and not still at bytes that an earlier process has fetched. Under the lock. */
 static bool has_room_soon(const struct td_fetch_hasher *hasher)
 {
     return !hasher->is_done && hasher->front - hasher->hashed <= NEAR_BYTES;
@@ -232,7 +232,7 @@ bool td_fetch_hasher_give(struct td_fetch_hasher *hasher, struct td_fetch_block 
 bool td_fetch_hasher_wait(struct td_fetch_hasher *hasher, const struct td_cancel *cancel, struct td_fetch_sums *sums,
                           struct td_error *err)
 {
-    const uint64_t step_ns = UINT64_C(200000000); /* how often the cancellation is asked */
+    const uint64_t step_ns = UINT64_C(200000000); /* interval between checks for cancellation */
     bool is_cancelled = false;
     pthread_mutex_lock(&hasher->lock);
     while (!hasher->is_done && !is_cancelled) {

@@ -1,7 +1,7 @@
-/* Digests of a file that is still being written, by a thread of its own, in order, as far as the file is complete from
- * its beginning. What arrives in order is hashed from the memory from which it was written (a block); the rest is read
- * from the file, from the page cache mostly. So pieces may arrive in any order, and the part of a file that an earlier
- * process has fetched is read again. Thread-safe. */
+/* Computes the digests of a file that is still being written, on a thread of its own, in order, up to the first missing
+ * byte. Bytes that arrive in order are hashed from the memory from which they were written (a block); others are read
+ * from the file, mostly from the page cache. So pieces may arrive in any order, and bytes that an earlier process has
+ * fetched are read back. Thread-safe. */
 #ifndef TD_STORAGE_FETCH_FETCH_HASHER_H
 #define TD_STORAGE_FETCH_FETCH_HASHER_H
 
@@ -15,7 +15,7 @@
 enum {
     TD_FETCH_SHA1_BYTES = 20,
     TD_FETCH_BLOCK_BYTES = 512 * 1024, /* of one block; fits a processor's second cache */
-    TD_FETCH_HELD_BLOCKS = 8,          /* the most that wait to be hashed */
+    TD_FETCH_HELD_BLOCKS = 8,          /* bound on blocks that wait to be hashed */
 };
 
 /* The length and digests that the file must have. */
@@ -39,33 +39,33 @@ struct td_fetch_block {
     uint8_t bytes[TD_FETCH_BLOCK_BYTES];
 };
 
-/* Returns whether the sums are the expected ones; true when none is expected. */
+/* Returns whether the sums match the expected digests; true when no digest is expected. */
 bool td_fetch_sums_fit(const struct td_fetch_sums *sums, const struct td_fetch_expected *expected);
 
 struct td_fetch_hasher;
 
-/* Starts the thread, for the descriptor of a file (borrowed) that will have size_bytes. git_sha1: compute that one
- * too. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Starts the thread, for the descriptor of a file (borrowed) that will have size_bytes. git_sha1: computes the Git
+ * object id too. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_fetch_hasher_start(int fd, uint64_t size_bytes, bool git_sha1, struct td_fetch_hasher **out,
                            struct td_error *err);
 
-/* Returns an empty block, which the caller frees unless it gives it away; NULL when out of memory. */
+/* Returns an empty block, owned by the caller until td_fetch_hasher_give takes it; NULL when out of memory. */
 struct td_fetch_block *td_fetch_hasher_block(struct td_fetch_hasher *hasher);
 
 /* Informs the thread that all bytes before `front` are in the file. A smaller `front` than before is ignored. */
 void td_fetch_hasher_advance(struct td_fetch_hasher *hasher, uint64_t front);
 
-/* Gives a block away that is in the file, and so moves the front to its end. Where too many wait, and the thread is at
- * the first of them, waits until it has hashed one, which takes less than reading the block back. Returns false when
- * the caller keeps the block, and the front stays: the block does not begin at the front, or too many wait and the
- * thread is far behind. */
+/* Passes a block that is in the file to the thread, and so moves the front to the block's end. When
+ * TD_FETCH_HELD_BLOCKS wait and the thread works on the first of them, waits until it has hashed one, which takes less
+ * time than reading the block back. Returns false when the caller keeps the block, and the front stays: the block does
+ * not begin at the front, or too many wait and the thread is far behind. */
 bool td_fetch_hasher_give(struct td_fetch_hasher *hasher, struct td_fetch_block *block);
 
 /* Waits until all size_bytes are hashed and sets *sums. Errors: TD_IO; TD_CONFLICT when cancelled. */
 bool td_fetch_hasher_wait(struct td_fetch_hasher *hasher, const struct td_cancel *cancel, struct td_fetch_sums *sums,
                           struct td_error *err);
 
-/* Stops the thread and frees it, with the blocks that were given away. NULL is allowed. */
+/* Stops the thread and frees the hasher with the blocks that were passed to it. NULL is allowed. */
 void td_fetch_hasher_stop(struct td_fetch_hasher *hasher);
 
 #endif

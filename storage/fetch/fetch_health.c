@@ -52,7 +52,7 @@ void td_fetch_health_progress(struct td_fetch_health *health, size_t server, uin
     td_fetch_reputation_did_well(health->reputations, server);
 }
 
-/* Returns whether the answer is the server's own, and about all that it could be asked for. */
+/* Returns whether the answer is the server's own (not after a redirect), and concerns all of its files. */
 static bool is_for_all(const struct td_fetch_health *health, size_t server, const struct td_fetch_answer *answer)
 {
     bool is_tensord = td_fetch_reputation_is_tensord(health->reputations, server);
@@ -109,7 +109,7 @@ bool td_fetch_health_may(const struct td_fetch_health *health, size_t server, ui
     return true;
 }
 
-/* Returns the server that may be asked first; SIZE_MAX: none is left. */
+/* Returns the server that may be asked first; SIZE_MAX: all are excluded. */
 static size_t first_due(const struct td_fetch_health *health)
 {
     size_t first = SIZE_MAX;
@@ -126,15 +126,15 @@ uint64_t td_fetch_health_due_ns(const struct td_fetch_health *health)
     return first == SIZE_MAX ? UINT64_MAX : health->servers[first].due_ns;
 }
 
-/* Returns how long a server is not asked. */
+/* Returns how long a server must not be asked yet. */
 static uint64_t left_ns(const struct td_fetch_health *health, size_t server, uint64_t now_ns)
 {
     uint64_t due_ns = health->servers[server].due_ns;
     return due_ns > now_ns ? due_ns - now_ns : 0;
 }
 
-/* Sets the error to the latest failure, or says that the servers are to be left alone. */
-static void tell_end(const struct td_fetch_health *health, uint64_t now_ns, struct td_error *err)
+/* Sets the error to the latest failure, or to the server's request to wait. */
+static void set_final_error(const struct td_fetch_health *health, uint64_t now_ns, struct td_error *err)
 {
     size_t first = first_due(health);
     if (health->last.code != TD_OK || first == SIZE_MAX)
@@ -154,6 +154,6 @@ bool td_fetch_health_is_over(const struct td_fetch_health *health, uint64_t now_
             return false;
     if (due_ns <= end_ns && now_ns <= end_ns)
         return false;
-    tell_end(health, now_ns, err);
+    set_final_error(health, now_ns, err);
     return true;
 }

@@ -13,7 +13,7 @@
 
 /* Returns the time to wait in ns after `failures` failures in a row (from 1): between half of and the whole of 0.25 s,
  * 0.5 s, 1 s ... and at most 15 s; never less than retry_after_s seconds. `random` is any number; it decides the
- * jitter, so that many clients do not come back at once. */
+ * jitter, so that many clients do not retry at once. */
 uint64_t td_fetch_backoff_ns(unsigned failures, uint64_t retry_after_s, uint64_t random);
 
 struct td_fetch_health {
@@ -26,14 +26,13 @@ struct td_fetch_health {
     uint64_t retry_for_ns;
     uint64_t progress_ns; /* time of the latest progress, or of the start */
     uint64_t random;
-    struct td_error last; /* the latest failure; TD_OK: none, as when all servers are to be left alone from the start */
+    struct td_error last; /* the latest failure; TD_OK: none, as when all servers must wait from the start */
     const struct td_fetch_client *client;    /* borrowed */
     struct td_fetch_reputation *reputations; /* NULL: none; borrowed */
 };
 
-/* Initialises for the servers of a client, which must outlive it: nothing is known but their reputation (NULL: none),
- * in which failures and progress are noted, too. A server that has asked to be left alone counts as one that has
- * failed. */
+/* Initialises the health of a client's servers from their reputations (may be NULL), which also record later failures
+ * and progress. The client must outlive it. A server that has asked clients to wait counts as failed. */
 void td_fetch_health_init(struct td_fetch_health *health, const struct td_fetch_client *client, uint64_t now_ns);
 
 /* Records that a server has done what was asked, at least a good part. */
@@ -50,13 +49,13 @@ uint64_t td_fetch_health_failed(struct td_fetch_health *health, size_t server, c
 void td_fetch_health_exclude(struct td_fetch_health *health, size_t server, uint64_t now_ns,
                              const struct td_error *why);
 
-/* Leaves a server out, which has not failed. */
+/* Excludes a server without a failure. */
 void td_fetch_health_leave_out(struct td_fetch_health *health, size_t server);
 
-/* Returns whether a server may be asked now. One of bad reputation may not, as long as another one may. */
+/* Returns whether a server may be asked now. A server with a bad reputation may not while another one may. */
 bool td_fetch_health_may(const struct td_fetch_health *health, size_t server, uint64_t now_ns);
 
-/* Returns the time (td_clock_ns) at which the next server may be asked; UINT64_MAX: none is left. */
+/* Returns the time (td_clock_ns) at which the next server may be asked; UINT64_MAX: all are excluded. */
 uint64_t td_fetch_health_due_ns(const struct td_fetch_health *health);
 
 /* Returns whether to give up, and then sets the error: no server remains, or all have failed and no server may be asked

@@ -24,7 +24,7 @@ struct td_fetch_journal {
     uint64_t size_bytes;
     bool has_sha256;
     uint8_t sha256[TD_SHA256_BYTES];
-    char etag[TD_FETCH_ETAG_BYTES]; /* that of the answers whose bytes are on disk */
+    char etag[TD_FETCH_ETAG_BYTES]; /* entity tag of the answers with the bytes on disk */
     char boot[TD_FETCH_BOOT_BYTES]; /* of the machine that wrote them */
 };
 

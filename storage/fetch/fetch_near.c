@@ -48,7 +48,7 @@ static unsigned count_bits(const struct in6_addr *mask)
 }
 
 /* Reads the address and the mask of an interface. Returns false if the address is neither IPv4 nor IPv6. */
-static bool take_network(const struct ifaddrs *interface, struct td_fetch_network *out)
+static bool read_network(const struct ifaddrs *interface, struct td_fetch_network *out)
 {
     enum { MAPPED_BITS = 96, BITS = 128 };
     if (interface->ifa_addr == NULL)
@@ -88,7 +88,7 @@ bool td_fetch_near_look(const struct in6_addr *address, const struct in6_addr *i
         return false;
     for (const struct ifaddrs *at = interfaces; at != NULL && *out != TD_FETCH_OWN; at = at->ifa_next) {
         struct td_fetch_network network;
-        if (!take_network(at, &network))
+        if (!read_network(at, &network))
             continue;
         enum td_fetch_near near = td_fetch_near_of(address, first, &network, 1);
         if (near != TD_FETCH_OWN && ipv4 != NULL) {

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A connection may have a block more than its span's `at` says. Nobody else is given those bytes. */
+/* A connection may hold one block of bytes beyond its span's `at`. No other connection must be assigned those bytes. */
 _Static_assert(TD_FETCH_BLOCK_BYTES <= TD_FETCH_STEAL_BYTES / 2 - TD_FETCH_PIECE_BYTES, "blocks are too large");
 
 /* ---- the file ------------------------------------------------------------------------------------------ */

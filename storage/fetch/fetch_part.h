@@ -1,9 +1,9 @@
-/* The unfinished file of a fetch: which bytes are missing and who fetches them (fetch_spans), where they go
- * (fetch_target), and their digests (fetch_hasher).
+/* The unfinished file of a fetch: its missing bytes and the connections that fetch them (fetch_spans), the file on disk
+ * (fetch_target), and its digests (fetch_hasher).
  *
- * What a connection receives is collected in a block of memory, and written when the block is full, the span ends or
- * some time has passed: one large write costs less than many small ones, and the hasher need not read back a block that
- * continues what it has. Bytes in a block have not arrived yet: they are not in the journal, and no event reports them.
+ * The bytes of a connection are collected in a block of memory, which is written when it is full, the span ends or some
+ * time has passed: one large write costs less than many small ones, and the hasher need not read back a block that
+ * continues its input. Bytes in a block have not arrived yet: they are not in the journal, and no event reports them.
  * One thread. */
 #ifndef TD_STORAGE_FETCH_FETCH_PART_H
 #define TD_STORAGE_FETCH_FETCH_PART_H
@@ -18,15 +18,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TD_FETCH_BLOCK_NS (UINT64_C(20) * 1000 * 1000) /* bytes stay no longer in a block */
+#define TD_FETCH_BLOCK_NS (UINT64_C(20) * 1000 * 1000) /* the longest time that bytes stay in a block */
 
 /* Functions that a fetch calls, on the thread that called td_fetch_file; each may be NULL. They must be quick. */
 struct td_fetch_events {
-    /* The unfinished file is open: `fd` may be read by pread, or duplicated, until it ends; it keeps its bytes when the
-     * file gets its name. Called once, before any of the others but `waits`, and again after `discarded`. */
+    /* The unfinished file is open: `fd` may be read by pread, or duplicated, until it ends; the file keeps its bytes
+     * when it is renamed. Called once, before all others except `waits`, and again after `discarded`. */
     void (*began)(void *context, int fd, uint64_t size_bytes);
-    /* Bytes are in the file, in any order, each once; first those of an earlier process (`resumed`). Their digest is
-     * not known before td_fetch_file returns. */
+    /* Bytes are in the file, in any order, each byte once; bytes of an earlier process come first (`resumed`). They are
+     * not verified before td_fetch_file returns. */
     void (*arrived)(void *context, uint64_t off, uint64_t len, bool resumed);
     /* The fetch waits for bytes from now on, or no longer; before and after it examines the bytes that it has.
      */
@@ -45,11 +45,11 @@ struct td_fetch_part {
     struct td_fetch_hasher *hasher;
     struct td_fetch_block **blocks; /* one for each connection, NULL until it is needed; owned */
     size_t connection_count;
-    char etag[TD_FETCH_ETAG_BYTES]; /* that all answers must have, without a digest */
+    char etag[TD_FETCH_ETAG_BYTES]; /* the tag that all answers must have if no digest is known */
     char boot[TD_FETCH_BOOT_BYTES];
-    bool has_begun;         /* the unfinished file and its journal are there */
-    uint64_t resumed_bytes; /* of an earlier process */
-    uint64_t fetched_bytes; /* written, also those that had to be fetched again */
+    bool has_begun;         /* the unfinished file and its journal exist */
+    uint64_t resumed_bytes; /* that an earlier process fetched */
+    uint64_t fetched_bytes; /* written, including bytes that were fetched again */
 };
 
 /* Opens the directory of the file `name` below the root, for so many connections. Errors: as td_fetch_target_open;
@@ -58,8 +58,8 @@ bool td_fetch_part_open(struct td_fetch_part *part, const struct td_root *root, 
                         const struct td_fetch_expected *expected, const struct td_fetch_events *events,
                         size_t connections, struct td_error *err);
 
-/* Sets *is_there to whether the finished file is there already, by its digest, and then sets *sums. One that cannot be
- * read is not there. Call with the target's lock. Errors: TD_CONFLICT when cancelled. */
+/* Sets *is_there to whether a finished file with the expected digest exists already, and then sets *sums. A file that
+ * cannot be read counts as missing. Call with the target's lock. Errors: TD_CONFLICT when cancelled. */
 bool td_fetch_part_look(const struct td_fetch_part *part, const struct td_cancel *cancel, bool *is_there,
                         struct td_fetch_sums *sums, struct td_error *err);
 
@@ -67,13 +67,13 @@ bool td_fetch_part_look(const struct td_fetch_part *part, const struct td_cancel
  * the target's lock. Errors: as td_fetch_target_check_room and td_fetch_hasher_start. */
 bool td_fetch_part_prepare(struct td_fetch_part *part, uint64_t span_bytes, struct td_error *err);
 
-/* Begins the file, when nothing of it is there. Errors: as td_fetch_target_begin and td_fetch_hasher_start. */
+/* Begins the file, if there is nothing to resume. Errors: as td_fetch_target_begin and td_fetch_hasher_start. */
 bool td_fetch_part_begin(struct td_fetch_part *part, struct td_error *err);
 
 /* Returns how many bytes the connection's span still needs. */
 uint64_t td_fetch_part_room(const struct td_fetch_part *part, size_t connection);
 
-/* Takes the next bytes of the connection's span, at most as many as it needs, which came at now_ns. Errors: as
+/* Takes the next bytes of the connection's span, received at now_ns; `len` is at most td_fetch_part_room. Errors: as
  * td_fetch_target_write. */
 bool td_fetch_part_take(struct td_fetch_part *part, size_t connection, const char *bytes, size_t len, uint64_t now_ns,
                         struct td_error *err);
@@ -90,7 +90,7 @@ uint64_t td_fetch_part_end_span(struct td_fetch_part *part, size_t connection, s
 bool td_fetch_part_sums(struct td_fetch_part *part, const struct td_cancel *cancel, struct td_fetch_sums *sums,
                         struct td_error *err);
 
-/* Forgets all that has arrived; td_fetch_part_prepare may follow. Errors: as td_fetch_target_lock. */
+/* Discards all bytes that have arrived; td_fetch_part_prepare may follow. Errors: as td_fetch_target_lock. */
 bool td_fetch_part_forget(struct td_fetch_part *part, const struct td_cancel *cancel, struct td_error *err);
 
 /* Closes and unlocks. Written bytes stay, to be resumed; bytes in blocks are lost. */

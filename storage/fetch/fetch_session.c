@@ -13,8 +13,8 @@
 #include <time.h>
 
 enum {
-    SMALL_ANSWER_MS = 120 * 1000,      /* a small answer that takes longer has failed */
-    CANCEL_STEP_NS = 100 * 1000 * 1000 /* how often a wait asks whether it is cancelled */
+    SMALL_ANSWER_MS = 120 * 1000,      /* a small answer that takes longer fails */
+    CANCEL_STEP_NS = 100 * 1000 * 1000 /* interval between checks for cancellation */
 };
 
 struct td_fetch_session {
@@ -23,7 +23,7 @@ struct td_fetch_session {
     const struct td_fetch_notes *notes;
     CURLM *multi;
     uint64_t until_ns;           /* when small answers end; UINT64_MAX: no bound */
-    const bool *left_out;        /* servers that small answers are not asked of; NULL: none; borrowed */
+    const bool *left_out;        /* servers that are not asked for small answers; NULL: none; borrowed */
     CURL *easy;                  /* of small answers; NULL: not made yet */
     struct td_fetch_guard guard; /* of easy */
 };

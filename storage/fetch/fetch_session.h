@@ -43,7 +43,7 @@ bool td_fetch_session_get(struct td_fetch_session *session, const char *path, si
  * (td_clock_ns), with TD_UNAVAILABLE. 0: no bound. */
 void td_fetch_session_end_at(struct td_fetch_session *session, uint64_t until_ns);
 
-/* Leaves servers out of the small answers that follow: those of left_out[i], which is borrowed. NULL: none. */
+/* Excludes each server i with left_out[i] from later small answers. left_out is borrowed. NULL excludes none. */
 void td_fetch_session_leave_out(struct td_fetch_session *session, const bool *left_out);
 
 /* For fetch_file alone: the client, the multi handle of libcurl (CURLM *), and the arguments of

@@ -52,16 +52,16 @@ void td_fetch_spans_fini(struct td_fetch_spans *spans)
 }
 
 /* Returns the value, or the nearest bound, in whole pieces. */
-static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
+static uint64_t clamp_to_pieces(uint64_t value, uint64_t least, uint64_t most)
 {
     return (value < least ? least : value > most ? most : value) / PIECE * PIECE;
 }
 
 void td_fetch_spans_set_cost(struct td_fetch_spans *spans, uint64_t cost_bytes)
 {
-    uint64_t cost = clamp(cost_bytes, 0, TD_FETCH_MAX_SPAN_BYTES);
-    spans->least_bytes = clamp(COST_LEAST * cost, TD_FETCH_STEAL_BYTES, TD_FETCH_MAX_SPAN_BYTES);
-    spans->long_bytes = clamp(COST_MOST * cost, 0, TD_FETCH_MAX_SPAN_BYTES);
+    uint64_t cost = clamp_to_pieces(cost_bytes, 0, TD_FETCH_MAX_SPAN_BYTES);
+    spans->least_bytes = clamp_to_pieces(COST_LEAST * cost, TD_FETCH_STEAL_BYTES, TD_FETCH_MAX_SPAN_BYTES);
+    spans->long_bytes = clamp_to_pieces(COST_MOST * cost, 0, TD_FETCH_MAX_SPAN_BYTES);
 }
 
 static uint64_t piece_begin(const struct td_fetch_spans *spans, uint64_t piece)
@@ -70,8 +70,8 @@ static uint64_t piece_begin(const struct td_fetch_spans *spans, uint64_t piece)
     return piece >= count ? spans->size_bytes : piece * PIECE;
 }
 
-/* Returns how many of the pieces from `first` on may be given out at once. Several connections share the end of the
- * file in ever smaller spans, so that all of them have work until the end. */
+/* Returns how many pieces from `first` on may be assigned at once. Several connections share the end of the file in
+ * ever smaller spans, so that all of them have work until the end. */
 static uint64_t most_pieces(const struct td_fetch_spans *spans, uint64_t first)
 {
     uint64_t most = (spans->long_bytes > spans->span_bytes ? spans->long_bytes : spans->span_bytes) / PIECE;
@@ -81,8 +81,8 @@ static uint64_t most_pieces(const struct td_fetch_spans *spans, uint64_t first)
     return spans->open_count > 1 && share < most ? share : most;
 }
 
-/* Gives the next pieces that nobody has. */
-static bool give_next(struct td_fetch_spans *spans, struct td_fetch_span *span)
+/* Assigns the next pieces that were never assigned. */
+static bool assign_next(struct td_fetch_spans *spans, struct td_fetch_span *span)
 {
     uint64_t count = td_fetch_piece_count(spans->size_bytes);
     uint64_t first = spans->next;
@@ -99,7 +99,7 @@ static bool give_next(struct td_fetch_spans *spans, struct td_fetch_span *span)
     return true;
 }
 
-/* Takes the second half of the longest span that is under way. */
+/* Takes the second half of the longest open span. */
 static bool steal_half(struct td_fetch_spans *spans, struct td_fetch_span *span)
 {
     struct td_fetch_span *longest = NULL;
@@ -134,7 +134,7 @@ static bool take_returned(struct td_fetch_spans *spans, struct td_fetch_span *sp
 bool td_fetch_spans_give(struct td_fetch_spans *spans, size_t connection)
 {
     struct td_fetch_span *span = &spans->open[connection];
-    return take_returned(spans, span) || give_next(spans, span) || steal_half(spans, span);
+    return take_returned(spans, span) || assign_next(spans, span) || steal_half(spans, span);
 }
 
 void td_fetch_spans_extend(struct td_fetch_spans *spans, size_t connection)
@@ -168,7 +168,7 @@ void td_fetch_spans_return(struct td_fetch_spans *spans, size_t connection)
     *span = (struct td_fetch_span){0};
 }
 
-/* Returns the later of `front` and the end of what the span has in the front piece. */
+/* Returns the later of `front` and the span's position in the front piece. */
 static uint64_t front_in(const struct td_fetch_spans *spans, const struct td_fetch_span *span, uint64_t front)
 {
     return span->at > front && span->at / PIECE == spans->front_piece ? span->at : front;

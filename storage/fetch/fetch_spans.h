@@ -12,10 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A span with less left is not shared: that is not worth another request. */
+/* A span with fewer missing bytes is not shared: that does not pay for another request. */
 enum { TD_FETCH_STEAL_BYTES = 8 * TD_FETCH_PIECE_BYTES };
 
-#define TD_FETCH_MAX_SPAN_BYTES (UINT64_C(256) * 1024 * 1024) /* that td_fetch_spans_set_cost leads to */
+#define TD_FETCH_MAX_SPAN_BYTES (UINT64_C(256) * 1024 * 1024) /* the longest span after td_fetch_spans_set_cost */
 
 /* The bytes that one connection fetches: [at, end). `at` moves as they arrive. */
 struct td_fetch_span {
@@ -25,11 +25,11 @@ struct td_fetch_span {
 
 struct td_fetch_spans {
     uint64_t size_bytes;
-    uint64_t span_bytes;        /* the most that is given out at once; a multiple of the piece, as the next two */
-    uint64_t long_bytes;        /* the same, where a request costs so much; 0: no more than span_bytes */
-    uint64_t least_bytes;       /* the least that is given out at once, and that a span has which is shared */
+    uint64_t span_bytes;        /* the longest span; a multiple of the piece, as the next two */
+    uint64_t long_bytes;        /* the longest span by the cost of a request; 0: span_bytes */
+    uint64_t least_bytes;       /* the shortest span, and the shortest rest that is shared */
     uint8_t *bits;              /* a bit for each piece that is on disk, as in the journal; owned */
-    uint64_t next;              /* the first piece that was never given out */
+    uint64_t next;              /* the first piece that was never assigned */
     uint64_t front_piece;       /* all pieces before it are on disk */
     struct td_fetch_span *open; /* one for each connection; owned */
     size_t open_count;
@@ -43,18 +43,18 @@ bool td_fetch_spans_init(struct td_fetch_spans *spans, uint64_t size_bytes, cons
                          uint64_t span_bytes, struct td_error *err);
 void td_fetch_spans_fini(struct td_fetch_spans *spans);
 
-/* Says how many bytes a connection could receive in the time that passes from a request to the first byte of its
- * answer. Longer spans are then given out, so that little of a connection's time is spent waiting. */
+/* Sets the cost of a request: the bytes that a connection could receive in the time from a request to the first byte of
+ * its answer. Later spans are longer, so that connections spend little of their time waiting. */
 void td_fetch_spans_set_cost(struct td_fetch_spans *spans, uint64_t cost_bytes);
 
-/* Gives the connection (0 to open_count - 1) a span. Returns false when there is nothing to do for it. */
+/* Assigns a span to the connection (0 to open_count - 1). Returns false when no bytes remain for it. */
 bool td_fetch_spans_give(struct td_fetch_spans *spans, size_t connection);
 
-/* Lets the connection's span reach up to the next piece that is on disk, or to the end of the file, if it is the last
- * one that was given out: for a server that sends the whole file whatever it is asked for. */
+/* Extends the connection's span to the next piece that is on disk, or to the end of the file, if it is the latest
+ * assigned span: for a server that ignores ranges and sends the whole file. */
 void td_fetch_spans_extend(struct td_fetch_spans *spans, size_t connection);
 
-/* Records that the next len bytes of the connection's span are on disk. len is at most what is left of the span. Sets
+/* Records that the next len bytes of the connection's span are on disk. len must not exceed the span's rest. Sets
  * [*first, *end) to the pieces that are complete now, whose bits are set; *first == *end: none. */
 void td_fetch_spans_arrived(struct td_fetch_spans *spans, size_t connection, uint64_t len, uint64_t *first,
                             uint64_t *end);
@@ -62,7 +62,7 @@ void td_fetch_spans_arrived(struct td_fetch_spans *spans, size_t connection, uin
 /* Ends the connection's span. The rest of it will be given out before anything else. */
 void td_fetch_spans_return(struct td_fetch_spans *spans, size_t connection);
 
-/* Returns the place in the file before which all is on disk; size_bytes: the file is complete. */
+/* Returns the offset before which all bytes are on disk; size_bytes: the file is complete. */
 uint64_t td_fetch_spans_front(const struct td_fetch_spans *spans);
 
 /* Returns whether the piece is on disk. */

@@ -20,7 +20,7 @@
 
 enum { LOCK_POLL_NS = 50 * 1000 * 1000 };
 
-/* Sets the error for a failed call; a disk without room is TD_RESOURCE_EXHAUSTED. Returns false. */
+/* Sets the error for a failed call: TD_RESOURCE_EXHAUSTED for a full disk, else TD_IO. Returns false. */
 static bool fail_call(int sys, const char *what, const char *name, struct td_error *err)
 {
     bool is_full = sys == ENOSPC || sys == EDQUOT || sys == EFBIG || sys == ENOMEM;
@@ -29,7 +29,8 @@ static bool fail_call(int sys, const char *what, const char *name, struct td_err
 
 /* ---- names and directories ----------------------------------------------------------------------------- */
 
-/* Says why path[0..len) of the root is no directory to write to. `why` is the error of opening it. Returns false. */
+/* Sets the error for path[0..len), which cannot be opened as a directory below the root. `why` is the error of opening
+ * it. Returns false. */
 static bool refuse_directory(const struct td_root *root, const char *path, size_t len, const struct td_error *why,
                              struct td_error *err)
 {
@@ -57,8 +58,8 @@ static bool open_existing(const struct td_root *root, const char *path, size_t l
     return td_root_open_directory(root, whole, directory, &why) || refuse_directory(root, path, len, &why, err);
 }
 
-/* Makes the directory path[0..len), whose own directory exists, unless it is there. The name is made in the opened
- * parent, so no symlink leads the call out of the root. */
+/* Creates the directory path[0..len) unless it exists; its parent exists. Creates it in the opened parent, so that no
+ * symlink leads out of the root. */
 static bool make_directory(const struct td_root *root, const char *path, size_t len, struct td_error *err)
 {
     char whole[PATH_MAX];
@@ -80,7 +81,7 @@ static bool make_directory(const struct td_root *root, const char *path, size_t 
     return ok;
 }
 
-/* Checks that no directory has the file's name, which it could not take over. */
+/* Checks that no directory has the file's name, since a rename cannot replace it. */
 static bool check_name(const struct td_root *root, int directory, const char *name, struct td_error *err)
 {
     struct stat st;
@@ -90,7 +91,7 @@ static bool check_name(const struct td_root *root, int directory, const char *na
                         root->path, name);
 }
 
-/* Opens the directory of the path, after it has made the missing ones. */
+/* Opens the directory of the path, and creates missing directories. */
 static bool open_directory(const struct td_root *root, const char *path, size_t len, int *directory,
                            struct td_error *err)
 {
@@ -163,7 +164,7 @@ int td_fetch_target_open_finished(const struct td_fetch_target *target)
 
 /* ---- the lock ------------------------------------------------------------------------------------------ */
 
-/* Says why a file of ours cannot be opened. */
+/* Sets the error for an unfinished file or journal that cannot be opened. */
 static void refuse_own(int sys, const char *name, struct td_error *err)
 {
     if (sys == ELOOP)
@@ -174,8 +175,8 @@ static void refuse_own(int sys, const char *name, struct td_error *err)
         (void)fail_call(sys, "open", name, err);
 }
 
-/* Opens a file of ours, or makes it. A file that has another name, too (a hard link), is not written. Returns a
- * descriptor, or -1 after it has set the error. */
+/* Opens an unfinished file or journal, or creates it. Refuses a file with a second name (a hard link). Returns a
+ * descriptor, or -1 with the error set. */
 static int open_own(const struct td_fetch_target *target, const char *name, struct td_error *err)
 {
     struct stat st;
@@ -239,7 +240,7 @@ bool td_fetch_target_lock(struct td_fetch_target *target, const struct td_cancel
             if (waits != NULL)
                 waits(context);
             waits = NULL;
-            (void)nanosleep(&pause, NULL); /* there is no lock that can be waited for and cancelled */
+            (void)nanosleep(&pause, NULL); /* polls, since a wait for a lock cannot be cancelled */
         }
     }
 }
@@ -318,7 +319,7 @@ bool td_fetch_target_check_room(const struct td_fetch_target *target, struct td_
     struct stat st;
     uint64_t room;
     if (fstatvfs(target->part, &fs) != 0 || fs.f_blocks == 0 || fstat(target->part, &st) != 0)
-        return true; /* no bound, or none that is known: td_fetch_target_begin finds out */
+        return true; /* no known bound: td_fetch_target_begin reports a full disk */
     bool is_known =
         td_mul_u64(fs.f_bavail, fs.f_frsize, &room) && td_add_u64(room, (uint64_t)st.st_blocks * 512, &room);
     if (!is_known || target->size_bytes <= room)
@@ -335,7 +336,7 @@ bool td_fetch_target_begin(struct td_fetch_target *target, const struct td_fetch
         target->journal = open_own(target, target->journal_name, err);
     if (target->journal < 0)
         return false;
-    /* The journal is worth nothing from here on, until its head is written. */
+    /* From here on the journal is invalid until its head is written. */
     if (ftruncate(target->journal, 0) != 0 || ftruncate(target->part, 0) != 0)
         return fail_call(errno, "empty", target->part_name, err);
     if (!reserve_space(target->part, target->size_bytes)) {
@@ -376,8 +377,8 @@ bool td_fetch_target_finish(struct td_fetch_target *target, struct td_error *err
     if (renameat(target->directory, target->part_name, target->directory, target->name) != 0)
         return fail_call(errno, "rename the finished file to", target->name, err);
     (void)unlinkat(target->directory, target->journal_name, 0);
-    (void)fsync(target->directory); /* some file systems cannot; the name is then as durable as they make it */
-    target->has_begun = true;       /* nothing is left to remove */
+    (void)fsync(target->directory); /* an error is ignored: some file systems cannot sync directories */
+    target->has_begun = true;       /* no empty file is to be removed */
     return true;
 }
 

@@ -1,7 +1,8 @@
-/* Where a fetched file goes: a name below a directory. Until the file is complete it is called .NAME.tensord-part and
- * has a journal .NAME.tensord-journal beside it; names that begin with a dot are listed by no tensord. A lock keeps a
- * second process, or thread, from writing the same file. No symlink and no ".." leads out of the directory
- * (RESOLVE_BENEATH), no symlink is written through at the last step, and no file that has a second name is written. */
+/* The destination of a fetched file: a path below a directory. Until the file is complete it is named
+ * .NAME.tensord-part and has a journal .NAME.tensord-journal beside it; a tensord lists no names that begin with a dot.
+ * A lock keeps a second process, or thread, from writing the same file. Symlinks and ".." cannot lead out of the
+ * directory (RESOLVE_BENEATH), a symlink as the last component is not followed, and a file with a second name (a hard
+ * link) is not written. */
 #ifndef TD_STORAGE_FETCH_FETCH_TARGET_H
 #define TD_STORAGE_FETCH_FETCH_TARGET_H
 
@@ -17,12 +18,12 @@
 
 #define TD_FETCH_PART_END ".tensord-part"
 #define TD_FETCH_JOURNAL_END ".tensord-journal"
-#define TD_FETCH_STAGING_END ".tensord-pull" /* of the directory where a pull puts files until all are there */
+#define TD_FETCH_STAGING_END ".tensord-pull" /* of the staging directory of a pull */
 
 enum { TD_FETCH_NAME_BYTES = 238 }; /* of the last component of a path, so that the journal's name has 255 */
 
 struct td_fetch_target {
-    int directory;  /* that holds the file; owned; -1: none */
+    int directory;  /* the file's directory; owned; -1: none */
     int part;       /* owned and locked; -1: none */
     int journal;    /* owned; -1: none */
     bool has_begun; /* there is something to resume */
@@ -35,19 +36,19 @@ struct td_fetch_target {
 bool td_fetch_target_check(const struct td_root *root, const char *path, struct td_error *err);
 
 /* Opens the directory of `path`, a relative path below the root, and makes directories that are missing. size_bytes:
- * that the file is to have. Errors: TD_PERMISSION_DENIED when the path leads out; TD_INVALID_ARGUMENT for a name that
+ * the file's expected size. Errors: TD_PERMISSION_DENIED when the path leads out; TD_INVALID_ARGUMENT for a name that
  * is too long; TD_IO, also for a file in place of a directory, and for a directory in place of the file. Call
  * td_fetch_target_close in any case. */
 bool td_fetch_target_open(struct td_fetch_target *target, const struct td_root *root, const char *path,
                           uint64_t size_bytes, struct td_error *err);
 
-/* Opens and locks the unfinished file, or makes an empty one. Waits for another fetch of the same file, at most until
+/* Opens and locks the unfinished file, or creates an empty one. Waits for another fetch of the same file, at most until
  * cancelled; calls `waits` (may be NULL) once before it waits. Errors: TD_CONFLICT when cancelled, TD_IO. */
 bool td_fetch_target_lock(struct td_fetch_target *target, const struct td_cancel *cancel, void (*waits)(void *context),
                           void *context, struct td_error *err);
 
-/* Returns a descriptor for reading, which the caller closes, of the file with the final name, if that is a regular file
- * of the right size; else -1. Call with the lock held. */
+/* Opens the file with the final name for reading, if it is a regular file of the right size. Returns a descriptor,
+ * which the caller closes, or -1. Call with the lock held. */
 int td_fetch_target_open_finished(const struct td_fetch_target *target);
 
 /* Reads the journal. Returns false without a journal that fits `wanted`: then begin. Else sets *found, and *bits to new
@@ -73,11 +74,11 @@ bool td_fetch_target_write(const struct td_fetch_target *target, uint64_t off, c
 bool td_fetch_target_note(const struct td_fetch_target *target, const uint8_t *bits, uint64_t first, uint64_t end,
                           struct td_error *err);
 
-/* Makes the complete file durable and gives it its name, over a file that had it; removes the journal. Errors: TD_IO.
- */
+/* Makes the complete file durable and renames it to its final name, replacing a file of that name; removes the journal.
+ * Errors: TD_IO. */
 bool td_fetch_target_finish(struct td_fetch_target *target, struct td_error *err);
 
-/* Removes the unfinished file and the journal, and unlocks. td_fetch_target_lock may follow, for another try. */
+/* Removes the unfinished file and the journal, and unlocks. td_fetch_target_lock may follow, to start over. */
 void td_fetch_target_discard(struct td_fetch_target *target);
 
 /* Closes and unlocks. Written bytes stay, to be resumed; a file that was not begun leaves nothing. */

@@ -143,7 +143,7 @@ static int list(struct site *site, const struct td_remote_bounds *bounds, struct
     return count;
 }
 
-/* Asks servers none of which may be asked: what another one has answered before is forgotten. */
+/* Sends a request while no server may be asked: it fails, and an earlier answer in `answer` is cleared. */
 static void check_no_answer(struct td_fetch_session *session)
 {
     struct td_fetch_answer answer = {.status = 404};
