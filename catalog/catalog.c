@@ -1,14 +1,14 @@
 /* Plan: one thread scans in a loop: scan_once(), then publish() or note_failure(), then wait_for_turn() until the next
- * scan is due. All shared state lies under one lock, which is held for moments only; the scan itself runs without it.
- * Readers take a reference on `current` and never wait for a scan. A snapshot whose last reference goes is put on
- * `retired` and freed by the scanner, because unmapping files is slow. The scanner also ends mappings of large files
- * whose last reference went elsewhere.
+ * scan is due. One lock guards all shared state, and is held for moments only; the scan itself runs without it. Readers
+ * take a reference on `current` and never wait for a scan. A snapshot without references is put on `retired` and freed
+ * by the scanner, because unmapping files is slow. The scanner also ends mappings of large files that other threads
+ * have released.
  *
  * Hard: (1) a root that is suddenly empty may be an unmounted volume, so that scan counts as failed until a second
  * look, 1 s later. (2) Whether the next scan also publishes young files that are finished: a request sets
- * publish_requested, and scans go on to do so while finished files wait for the clock (has_racy). (3) A rescan waits
+ * publish_requested, and scans continue to do so while finished files wait for the clock (has_racy). (3) A rescan waits
  * for a scan that began after the call, because the running one may have passed the new file already. (4) Changes that
- * the tree watch tells of must not keep the scanner busy: their scans pay for their time, see note_scan_end(). */
+ * the tree watch reports must not keep the scanner busy: scans for changes have a time budget, see note_scan_end(). */
 #include "catalog/catalog.h"
 
 #include "catalog/dataset/dataset.h"
@@ -78,9 +78,9 @@ struct td_catalog {
     struct td_snapshot *retired; /* freed by the scanner, because unmapping is slow */
     bool has_retired_maps;       /* the scanner must reap mappings, for the same reason */
     bool scan_requested, publish_requested;
-    void (*on_publish)(void *context); /* NULL: nobody wants to know */
+    void (*on_publish)(void *context); /* NULL: no callback */
     void *on_publish_context;
-    uint64_t names_ns, writes_ns; /* when the first change of each kind was told that no scan answers; 0: none */
+    uint64_t names_ns, writes_ns; /* when the first change of each kind without a scan since was reported; 0: none */
     uint64_t scan_debt_ns;        /* of the scans for changes, at the end of the last scan */
     bool is_for_changes;          /* the running scan is */
     uint64_t publish_until_ns;    /* until then a further scan publishes finished files too, if racy files are left */
@@ -192,7 +192,7 @@ static void log_missing_models(struct td_catalog *catalog, const struct td_catal
         td_log(
             TD_LOG_WARN,
             "\"%s\" holds no model and no dataset (%zu file%s): a model is a directory with a checkpoint in it, such "
-            "as model.safetensors; a dataset lies in a directory, too, below datasets/ for example",
+            "as model.safetensors; a dataset is a directory, too, below datasets/ for example",
             catalog->root_path, status->file_count, td_plural(status->file_count));
     bool too_few = status->usable_count < required;
     if (too_few && (!logged->too_few || logged->usable_count != status->usable_count))
@@ -601,7 +601,7 @@ static bool init_sync(struct td_catalog *catalog)
            pthread_mutex_init(&catalog->lock, NULL) == 0;
 }
 
-/* Returns whether the root can be listed at all. Otherwise only the log would tell of a mount that belongs to another
+/* Returns whether the root can be listed at all. Otherwise only the log would report a mount that belongs to another
  * user. */
 static bool check_readable(const struct td_root *root, struct td_error *err)
 {
@@ -737,8 +737,7 @@ void td_catalog_request_publish(struct td_catalog *catalog)
     pthread_mutex_unlock(&catalog->lock);
 }
 
-/* Waits for the end of a scan, or for STEP_NS. Returns false when the time is over or somebody stops. Under the lock.
- */
+/* Waits for the end of a scan, or for STEP_NS. Returns false when the time is over or *stop is true. Under the lock. */
 static bool wait_for_scan(struct td_catalog *catalog, uint64_t until_ns, const _Atomic bool *stop)
 {
     enum { STEP_NS = 200000000 }; /* *stop is checked this often */

@@ -1,6 +1,6 @@
 /* The catalog: keeps the current snapshot of the served root, and runs the thread that scans. The first scan starts at
  * once; further scans start after every interval, on request, when a young file has settled, and soon after a change
- * that the tree watch tells of. Thread-safe. */
+ * that the tree watch reports. Thread-safe. */
 #ifndef TD_CATALOG_CATALOG_H
 #define TD_CATALOG_CATALOG_H
 
@@ -18,7 +18,7 @@ struct td_catalog_config {
     const char *root;          /* directory to serve; borrowed until create returns */
     uint64_t interval_ns;      /* time between scans; 0: scans only on request */
     size_t max_maps;           /* most files mapped at once */
-    uint64_t max_memory_bytes; /* for what is known of all files together; 0: no limit */
+    uint64_t max_memory_bytes; /* for the parsed content of all files together; 0: no limit */
     size_t decode_bytes;       /* for decoded tensors; 0: TD_DECODE_MEMORY_BYTES */
     bool watches;              /* scans when something changes, see storage/tree_watch.h */
     uint64_t burst_ns;         /* scans for changes may take so long in all before they pause for longer; 0: 2 s */
@@ -86,12 +86,11 @@ void td_catalog_destroy(struct td_catalog *catalog);
 struct td_snapshot *td_catalog_acquire(struct td_catalog *catalog);
 
 /* Has on_publish(context) called whenever another snapshot has become the current one, by the scanning thread. The
- * function must be quick and must not call the catalog. NULL: has no function called any more; a call that is under way
- * has ended when this returns. */
+ * function must be quick and must not call the catalog. NULL: calls no function from now on; a running call has ended
+ * when this returns. */
 void td_catalog_on_publish(struct td_catalog *catalog, void (*on_publish)(void *context), void *context);
 
-/* Changes these settings, and asks for a scan, which is the first one to use them; one that is running goes on with the
- * old ones. Any thread. */
+/* Changes these settings, and requests a scan with them. A running scan continues with the old settings. Any thread. */
 void td_catalog_tune(struct td_catalog *catalog, const struct td_catalog_tuning *tuning);
 
 /* Asks for a scan soon and returns at once; many requests become one scan. Not for signal handlers. */
@@ -112,11 +111,10 @@ struct td_rescan {
     char message[256];
 };
 
-/* Asks for a scan as td_catalog_request_publish does, and waits until every file that nobody is writing to is
+/* Asks for a scan as td_catalog_request_publish does, and waits until every file that no process is writing to is
  * published. As a rule this takes some 0.1 s, and without leases the settling time. Waits at most for the settling time
  * plus 3 s, and never for more than 20 s; ends within 0.2 s after *stop has become true. *out then says how far the
- * scan came.
- * Callers share scans. Returns false, TD_RESOURCE_EXHAUSTED, when TD_RESCAN_WAITERS callers wait already. */
+ * scan came. Callers share scans. Returns false, TD_RESOURCE_EXHAUSTED, when TD_RESCAN_WAITERS callers wait already. */
 bool td_catalog_rescan(struct td_catalog *catalog, const _Atomic bool *stop, struct td_rescan *out,
                        struct td_error *err);
 

@@ -119,7 +119,7 @@ bool td_collect_rank_parts(struct td_unit_builder *b)
 
 bool td_collect_beside_parts(struct td_unit_builder *b)
 {
-    static const char reason[] = "it lies beside parts of ranks, and holds what a trainer saves beside the model";
+    static const char reason[] = "it is beside parts of ranks, and holds what a trainer saves beside the model";
     for (size_t i = 0; b->rank_part_count > 0 && i < b->count; i++) {
         const struct td_candidate *candidate = &b->candidates[i];
         if (b->claimed[i] || candidate->kind != TD_FILE_TENSORS || !td_candidate_is_usable(candidate))

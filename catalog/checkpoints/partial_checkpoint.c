@@ -1,6 +1,6 @@
-/* Plan: the builder of checkpoints hands over sets that lack files. fill() keeps the available parts and notes what is
- * missing in a td_lacks, then takes the tensors of these parts: by the index, by joining the .metadata, or all tensors
- * of a group's members. The second half writes messages from the td_lacks when a client asks.
+/* Plan: the builder of checkpoints hands over sets that lack files. fill_partial() keeps the available parts and notes
+ * what is missing in a td_lacks, then takes the tensors of these parts: by the index, by joining the .metadata, or all
+ * tensors of a group's members. The second half writes messages from the td_lacks when a client asks.
  *
  * Hard: a group's name can claim 99,999 members, so missing members are never listed in memory, only walked through. */
 #include "catalog/checkpoints/partial_checkpoint.h"
@@ -136,7 +136,7 @@ static bool take_tensors(struct td_checkpoint *checkpoint, struct td_lacks *lack
 }
 
 /* Adds up the bytes of the tensors that can be served. Returns false when the sum is past 2^64-1. */
-static bool sum(struct td_checkpoint *checkpoint)
+static bool sum_bytes(struct td_checkpoint *checkpoint)
 {
     for (size_t i = 0; i < checkpoint->tensor_count; i++) {
         const struct td_tensor *tensor = checkpoint->refs[i].tensor;
@@ -175,8 +175,9 @@ static bool is_hashed(const struct td_checkpoint *checkpoint)
 }
 
 /* Fills the checkpoint. Sets *is_any to whether it holds a tensor. */
-static bool fill(struct td_snapshot *snapshot, const struct td_model *previous, const struct td_model *model,
-                 struct td_checkpoint *checkpoint, const struct td_partial_set *set, bool *is_any, struct td_error *err)
+static bool fill_partial(struct td_snapshot *snapshot, const struct td_model *previous, const struct td_model *model,
+                         struct td_checkpoint *checkpoint, const struct td_partial_set *set, bool *is_any,
+                         struct td_error *err)
 {
     struct td_lacks *lacks = td_arena_array(&snapshot->arena, 1, sizeof *lacks);
     *is_any = false;
@@ -192,7 +193,7 @@ static bool fill(struct td_snapshot *snapshot, const struct td_model *previous, 
     if (!take_tensors(checkpoint, lacks, previous, err))
         return false;
     bool is_twice = !td_partial_knows_tensors(checkpoint) && td_shards_duplicate(checkpoint) > 0;
-    if (checkpoint->tensor_count == 0 || is_twice || !sum(checkpoint))
+    if (checkpoint->tensor_count == 0 || is_twice || !sum_bytes(checkpoint))
         return true;
     *is_any = true;
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a part holds the tensors that were found
@@ -210,7 +211,7 @@ bool td_partial_add(struct td_snapshot *snapshot, const struct td_model *previou
 {
     struct td_checkpoint checkpoint = {.id = set->id};
     bool is_any;
-    bool ok = fill(snapshot, previous, model, &checkpoint, set, &is_any, err);
+    bool ok = fill_partial(snapshot, previous, model, &checkpoint, set, &is_any, err);
     if (ok && is_any) {
         ok = TD_ARRAY_GROW(model->partials, model->partial_count, model->partial_capacity, err);
         if (ok)

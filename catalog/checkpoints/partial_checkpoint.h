@@ -38,7 +38,7 @@ bool td_partial_add(struct td_snapshot *snapshot, const struct td_model *previou
                     const struct td_partial_set *set, struct td_error *err);
 
 /* Returns the incomplete checkpoint with this id, or for an empty id the first one that is not a rank part; NULL when
- * there is none. */
+ * it does not exist. */
 const struct td_checkpoint *td_partial_find(const struct td_model *model, struct td_text id);
 
 /* Returns whether the names of the missing tensors are known. They are not for a group and for the map of Keras, which

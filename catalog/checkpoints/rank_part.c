@@ -48,7 +48,7 @@ static bool has_axis_before(struct td_text text, size_t at)
     return false;
 }
 
-/* Counts a known word at `at` that a number follows. Returns the word's length; 0 when there is none. Sets *is_axis to
+/* Counts a known word at `at` that a number follows. Returns the word's length; 0 without such a word. Sets *is_axis to
  * whether the number is a rank's. With has_rank, the short words "tp", "pp" and "mp" do not count. */
 static size_t take_word(struct td_text text, size_t at, bool has_rank, struct words *words, bool *is_axis,
                         bool *is_zero)

@@ -10,9 +10,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What a name says about a file or directory. */
+/* The meaning of the number in the name of a file or directory. */
 enum td_rank_kind {
-    TD_RANK_NONE,   /* it has no rank's number */
+    TD_RANK_NONE,   /* the name has no rank's number */
     TD_RANK_SHARD,  /* its number may be a rank, or a shard with tensors of its own (shard0) */
     TD_RANK_NUMBER, /* its number is a rank if the set has rank 0 and another one (rank0, tp0) */
     TD_RANK_KNOWN,  /* its number is a rank (consolidated.01, mp_rank_01); rank 0 alone is a whole model */

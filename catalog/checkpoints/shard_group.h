@@ -25,7 +25,7 @@ struct td_shard {
     struct td_shard_of of;
 };
 
-/* Returns the part of the name behind the numbers: ".safetensors". Borrowed from the name. */
+/* Returns the part of the name after the numbers: ".safetensors". Borrowed from the name. */
 const char *td_shard_extension(const struct td_shard *shard);
 
 /* Returns whether both names have the same stem and the same extension. */

@@ -29,7 +29,7 @@ struct token {
 static struct token take_token(struct td_text *pattern)
 {
     const char *p = pattern->p;
-    size_t skip = pattern->len > 1 && p[1] == '!' ? 2 : 1; /* a ']' behind these is a byte of the set */
+    size_t skip = pattern->len > 1 && p[1] == '!' ? 2 : 1; /* a ']' after these is a byte of the set */
     const char *close = pattern->len > skip + 1 ? memchr(p + skip + 1, ']', pattern->len - skip - 1) : NULL;
     struct token token = {.kind = TOKEN_CHAR, .c = *p};
     size_t len = 1;
@@ -64,8 +64,8 @@ static bool is_in_set(const struct token *token, char c)
     return in != token->negated && c != '/';
 }
 
-/* Enters the state, and those behind it that need no byte. */
-static void enter(const struct token *tokens, size_t count, bool *states, size_t state)
+/* Enters the state, and the states after it that need no byte. */
+static void enter_state(const struct token *tokens, size_t count, bool *states, size_t state)
 {
     states[state] = true;
     while (state < count && tokens[state].kind >= TOKEN_STAR)
@@ -73,7 +73,7 @@ static void enter(const struct token *tokens, size_t count, bool *states, size_t
 }
 
 /* Goes from one set of states to the next by one byte. */
-static void step(const struct token *tokens, size_t count, const bool *from, bool *to, char c)
+static void step_states(const struct token *tokens, size_t count, const bool *from, bool *to, char c)
 {
     memset(to, 0, (count + 1) * sizeof *to);
     for (size_t i = 0; i < count; i++) {
@@ -85,10 +85,10 @@ static void step(const struct token *tokens, size_t count, const bool *from, boo
                 to[i] = true;
             if (token->kind == TOKEN_DEEP || (token->kind == TOKEN_STAR && c != '/') ||
                 (token->kind == TOKEN_FOLDERS && c == '/'))
-                enter(tokens, count, to, i + 1);
+                enter_state(tokens, count, to, i + 1);
         } else if ((token->kind == TOKEN_CHAR && c == token->c) || (token->kind == TOKEN_ANY && c != '/') ||
                    (token->kind == TOKEN_SET && is_in_set(token, c))) {
-            enter(tokens, count, to, i + 1);
+            enter_state(tokens, count, to, i + 1);
         }
     }
 }
@@ -108,9 +108,9 @@ bool td_card_pattern_matches(const char *pattern, struct td_text path, uint64_t 
     if (rest.len > 0)
         return false; /* longer than any path needs */
     *steps += path.len * count;
-    enter(tokens, count, states[0], 0);
+    enter_state(tokens, count, states[0], 0);
     for (size_t i = 0; i < path.len; i++)
-        step(tokens, count, states[i % 2], states[(i + 1) % 2], path.p[i]);
+        step_states(tokens, count, states[i % 2], states[(i + 1) % 2], path.p[i]);
     return states[path.len % 2][count];
 }
 

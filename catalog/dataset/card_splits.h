@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A pattern of paths, and the split that the files belong to. Texts lie in the arena. */
+/* A pattern of paths, and the split that the files belong to. Texts are in the arena. */
 struct td_card_pattern {
     const char *split;   /* "train"; "CONFIG/train" for another configuration than the default one */
     const char *pattern; /* a glob below the configuration's folder, without "./" */

@@ -38,8 +38,9 @@ void td_data_files_init(struct td_data_files *files, const struct td_snapshot *s
     *files = (struct td_data_files){.snapshot = snapshot, .repo = repo, .has_images = any && declared};
 }
 
-/* Returns the entry in the same folder whose name is the first `keep` bytes of the path and `end`, or NULL. */
-static const struct td_entry *beside(const struct td_data_files *files, const char *path, size_t keep, const char *end)
+/* Returns the entry in the same folder with the first `keep` bytes of the path and `end` as its path, or NULL. */
+static const struct td_entry *find_beside(const struct td_data_files *files, const char *path, size_t keep,
+                                          const char *end)
 {
     char other[MAX_PATH];
     int len = snprintf(other, sizeof other, "%.*s%s", (int)keep, path, end);
@@ -57,10 +58,10 @@ static bool set_format(struct td_data_file *out, const char *name)
 static bool bin_of(const struct td_data_files *files, const char *path, struct td_data_file *out)
 {
     const char *name = td_base_name(path);
-    out->table = beside(files, path, strlen(path) - strlen(".bin"), ".idx");
+    out->table = find_beside(files, path, strlen(path) - strlen(".bin"), ".idx");
     if (out->table != NULL)
         return set_format(out, "megatron");
-    if (strncmp(name, "chunk-", 6) == 0 && beside(files, path, (size_t)(name - path), "index.json") != NULL)
+    if (strncmp(name, "chunk-", 6) == 0 && find_beside(files, path, (size_t)(name - path), "index.json") != NULL)
         return set_format(out, "litdata");
     struct td_tokens tokens;
     return files->repo->is_dataset_folder && td_tokens_name(name, &tokens) && set_format(out, "tokens");

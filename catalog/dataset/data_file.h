@@ -5,7 +5,7 @@
 #include "catalog/names/repo.h"
 #include "parser/rows/index/row_format.h"
 
-/* What is asked once for each repository. */
+/* Facts about a repository, computed once for all of its files. */
 struct td_data_files {
     const struct td_snapshot *snapshot;
     const struct td_repo *repo;

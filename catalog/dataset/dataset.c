@@ -185,7 +185,8 @@ static void count_visit(struct builder *b, const struct collecting *c, struct td
     b->card_steps += c->is_bounded ? VISIT_STEPS + path.len : 0;
 }
 
-/* Adds the file to the splits that its path names. Adds a problem if there are none, or if its rows are not served. */
+/* Adds the file to the splits that its path names. Adds a problem if the path names no split, or if the file's rows are
+ * not served. */
 static bool add_by_name(struct builder *b, const struct collecting *c, const struct item *item, struct td_text path)
 {
     struct td_text names[MOST_NAMES];
@@ -198,7 +199,7 @@ static bool add_by_name(struct builder *b, const struct collecting *c, const str
     size_t count = names_of(c->way, path, names);
     if (count == 0)
         return add_problem(b, c->dataset, item_path(b, item),
-                           c->way == BY_NOTHING ? "in no split: it lies in a folder that begins with \"__\""
+                           c->way == BY_NOTHING ? "in no split: it is in a folder that begins with \"__\""
                                                 : "in no split: other files have a split's name in their paths");
     if (c->is_bounded && b->member_count >= MOST_CARD_FILES)
         b->card_steps = most_card_steps + 1; /* no dataset, as after too much work */
@@ -313,7 +314,7 @@ static bool add_card_problems(struct builder *b, struct td_dataset *dataset)
     return true;
 }
 
-static bool collect(struct builder *b, struct td_dataset *dataset)
+static bool collect_splits(struct builder *b, struct td_dataset *dataset)
 {
     static const struct td_card_config whole = {.folder = {.p = "", .len = 0}};
     b->is_used = td_arena_array(b->scratch, b->card.count, sizeof *b->is_used);
@@ -470,7 +471,7 @@ static bool build_dataset(struct builder *b)
     struct td_dataset dataset = {.id = b->repo->id, .repo = b->repo};
     b->member_count = 0;
     b->card_steps = 0;
-    bool ok = collect(b, &dataset);
+    bool ok = collect_splits(b, &dataset);
     if (b->card_steps > most_card_steps) {
         td_problems_add(
             &snapshot->problems, &snapshot->arena, b->repo->folder,

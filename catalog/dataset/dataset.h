@@ -1,4 +1,4 @@
-/* Datasets: which folders are datasets, which of their files are rows of which split, and in which order.
+/* Datasets: decides which folders are datasets, and assigns the rows of their files, in order, to splits.
  *
  * A dataset is a repository (repo.h) below datasets/ or in a dataset folder of a Hugging Face cache; or another one
  * that holds no checkpoint and does not describe a model, or whose README.md declares data files in its front matter
@@ -25,7 +25,7 @@ struct td_split_file {
     struct td_file_rows *rows;    /* owned by the file; NULL: the file as a whole is one row */
 };
 
-/* What is known of a split once all of its indexes are there. Immutable. */
+/* The facts about a split once all of its indexes are ready. Immutable. */
 struct td_split_rows {
     uint64_t row_count;
     char fingerprint[TD_TAG_BYTES]; /* a hash over the path below the dataset, the number of rows and the `sample` of

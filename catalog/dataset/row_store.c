@@ -27,7 +27,7 @@ struct td_row_store {
     int dir_fd;
 };
 
-/* Removes what nobody has used for UNUSED_DAYS. */
+/* Removes indexes that were not used for UNUSED_DAYS. */
 static void remove_old(int dir_fd)
 {
     int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

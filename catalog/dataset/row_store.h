@@ -1,7 +1,7 @@
-/* The store of indexes: keeps what the indexer has made in --state-dir, so that a restart does not read every dataset
- * again. It is a cache: one file for each index, named by the identities of the files that it was made of, and whatever
- * does not fit exactly is made anew. The directory belongs to this process's user alone (state_dir.h), because whoever
- * can write there decides where rows lie. Any thread. */
+/* The store of indexes: keeps the indexer's results in --state-dir, so that a restart does not read every dataset
+ * again. It is a cache: one file for each index, named by the identities of its source files; an index that does not
+ * fit exactly is built again. The directory belongs to this process's user alone (state_dir.h), because its files
+ * decide where rows are read. Any thread. */
 #ifndef TD_CATALOG_DATASET_ROW_STORE_H
 #define TD_CATALOG_DATASET_ROW_STORE_H
 
@@ -21,7 +21,7 @@ bool td_row_store_open(const char *state_dir, const char *root, struct td_row_st
 void td_row_store_close(struct td_row_store *store);
 
 /* Reads the index that was saved under this key, a file name, and its sample. Returns false, with nothing in *out, when
- * there is none or it is damaged. store NULL: returns false. */
+ * the file is missing or damaged. store NULL: returns false. */
 bool td_row_store_load(struct td_row_store *store, const char *key, struct td_row_index *out,
                        char sample[TD_TAG_BYTES]);
 

@@ -96,7 +96,7 @@ static bool fill_boxes(struct joining *j, const struct box *boxes, size_t count,
 
 /* Computes the tensor's shape, which is the largest end of a box in each dimension, and its size. Returns false when
  * memory is short, or when dtypes or ranks differ or the size is too large. */
-static bool measure(struct joining *j, const struct box *boxes, size_t count, struct td_tensor *tensor)
+static bool measure_tensor(struct joining *j, const struct box *boxes, size_t count, struct td_tensor *tensor)
 {
     uint64_t *shape = td_arena_array(&j->join->arena, tensor->rank + 1, sizeof *shape);
     uint64_t elems = 1;
@@ -131,7 +131,7 @@ static bool join_tensor(struct joining *j, struct box *boxes, size_t count)
     j->join->tensors[at] = (struct td_tensor_ref){.tensor = tensor, .part = boxes[0].part};
     j->join->grids[at] = NULL;
     j->join->tensor_count++; /* counted first, so that its grid is freed in any case */
-    if (!measure(j, boxes, count, tensor))
+    if (!measure_tensor(j, boxes, count, tensor))
         return false;
     size_t kept = drop_needless(boxes, count);
     j->join->tensors[at].part = boxes[0].part;

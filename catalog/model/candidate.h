@@ -14,7 +14,7 @@ enum td_candidate_part {
 /* A file of one directory whose name says that it belongs to a checkpoint. */
 struct td_candidate {
     const char *path;     /* path as clients know it; the snapshot's */
-    size_t directory_len; /* length of the directory in the path; 0: the file lies directly in the root */
+    size_t directory_len; /* length of the directory in the path; 0: the file is directly in the root */
     size_t model_len;     /* length of the beginning of the path that its model's files share: the directory; for a file
                              directly in the root, the stem of its group, or the whole path, or 0 (all are one model) */
     bool alone;           /* inspected by itself: even a shard counts as a whole checkpoint */

@@ -31,7 +31,7 @@ bool td_file_identity_tag(const struct td_file_id *id, char tag[TD_TAG_BYTES])
 }
 
 /* Counts the pages of a range that are in the page cache, by cachestat(2) of Linux 6.5, which the C library does not
- * have yet. Returns false where the kernel cannot tell, or may not tell of other users' files. */
+ * have yet. Returns false if the kernel cannot report that, or does not for other users' files. */
 static bool count_cached(int fd, uint64_t off, size_t len, uint64_t *pages)
 {
     enum { SYS_CACHESTAT = 451 }; /* on every architecture but alpha */
@@ -47,10 +47,10 @@ static bool count_cached(int fd, uint64_t off, size_t len, uint64_t *pages)
     return true;
 }
 
-/* Returns whether most of the span is in the page cache before we read it, so that others use it. Where the kernel
- * cannot tell, probes single bytes with reads that do not wait for the disk; but a probe starts a read, and a fast disk
- * may be in time for the next. mincore would need a mapping, and tells the truth only about files of our own user.
- * Where nothing can be told, returns true, so that the bytes stay cached. */
+/* Returns whether most of the span is in the page cache before it is read here, which means that others use it. If the
+ * kernel cannot report that, probes single bytes with reads that do not wait for the disk; but a probe starts a read,
+ * and a fast disk may complete it before the next probe. mincore would need a mapping, and is reliable only for files
+ * of this process's user. Returns true if neither works, so that the bytes stay cached. */
 static bool is_cached(const struct hashing *h, uint64_t off, size_t len)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -114,7 +114,7 @@ static bool hash_all(struct hashing *h, const struct td_file_id *id, struct td_c
         uint64_t left = size_bytes - off;
         if (!hash_span(h, off, left < SPAN_BYTES ? (size_t)left : SPAN_BYTES, err))
             return false;
-        if (!td_file_id_is(h->fd, id)) /* changed, replaced or unlinked: closing the file gives its disk space back */
+        if (!td_file_id_is(h->fd, id)) /* changed, replaced or unlinked: closing the file frees its disk space */
             return td_error_set(err, TD_UNAVAILABLE, "the file changed while it was hashed");
     }
     (void)SHA256_Final(sums->sha256, &h->sha256);

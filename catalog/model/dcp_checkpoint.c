@@ -161,7 +161,7 @@ static bool fill_tensor(struct td_joined_tensors *join, size_t number, const str
     return true;
 }
 
-static bool fill(struct td_joined_tensors *join, const struct source *source, struct td_error *err)
+static bool fill_tensors(struct td_joined_tensors *join, const struct source *source, struct td_error *err)
 {
     const struct td_dcp *dcp = source->dcp;
     struct td_tensor *tensors = td_arena_array(&join->arena, dcp->tensor_count, sizeof *tensors);
@@ -223,7 +223,7 @@ static struct td_joined_tensors *join_at(const struct td_dcp *dcp, const struct 
 {
     const struct source source = {.dcp = dcp, .parts = parts, .places = places};
     struct td_joined_tensors *join = td_joined_tensors_create(err);
-    if (join == NULL || fill(join, &source, err))
+    if (join == NULL || fill_tensors(join, &source, err))
         return join;
     td_joined_tensors_unref(join);
     return NULL;

@@ -1,4 +1,4 @@
-/* Tensors of a distributed checkpoint: joins what its `.metadata` says with what was found in its files. */
+/* Tensors of a distributed checkpoint: joins the tensors that its `.metadata` lists with the items in its files. */
 #ifndef TD_CATALOG_MODEL_DCP_CHECKPOINT_H
 #define TD_CATALOG_MODEL_DCP_CHECKPOINT_H
 
@@ -23,7 +23,8 @@ uint64_t td_dcp_join_bytes(const struct td_dcp *dcp);
 struct td_joined_tensors *td_dcp_join(const struct td_dcp *dcp, const struct td_entry *const *parts,
                                       const uint32_t *places, struct td_error *err);
 
-/* Returns the number of the first missing file that holds a piece of the tensor; SIZE_MAX when there is none. */
+/* Returns the number of the first missing file that holds a piece of the tensor; SIZE_MAX when no such file is
+ * missing. */
 size_t td_dcp_missing_file(const struct td_dcp_tensor *tensor, const uint32_t *places);
 
 #endif

@@ -67,8 +67,8 @@ static uint32_t *number_parts(struct td_arena *arena, const struct td_entry *con
 }
 
 /* Gives a tensor the part that holds it. Its names and numbers remain the manifest's, which lives as long. */
-static void place(struct td_tensor_ref *ref, struct td_tensor *tensor, const uint32_t *numbers,
-                  const struct td_entry *const *parts)
+static void assign_part(struct td_tensor_ref *ref, struct td_tensor *tensor, const uint32_t *numbers,
+                        const struct td_entry *const *parts)
 {
     uint32_t part = tensor->file == 0 ? 0 : numbers[tensor->file - 1];
     bool is_elsewhere = tensor->file != 0;
@@ -85,8 +85,8 @@ static void place(struct td_tensor_ref *ref, struct td_tensor *tensor, const uin
         tensor->reason = "its external data leave their file";
 }
 
-static bool fill(struct td_joined_tensors *join, const struct td_entry *const *parts, size_t part_count,
-                 struct td_error *err)
+static bool fill_tensors(struct td_joined_tensors *join, const struct td_entry *const *parts, size_t part_count,
+                         struct td_error *err)
 {
     const struct td_manifest *manifest = &parts[0]->file->manifest;
     const size_t count = manifest->tensor_count;
@@ -100,7 +100,7 @@ static bool fill(struct td_joined_tensors *join, const struct td_entry *const *p
     for (size_t i = 0; i < count; i++) {
         tensors[i] = manifest->tensors[i];
         join->grids[i] = NULL;
-        place(&join->tensors[i], &tensors[i], numbers, parts);
+        assign_part(&join->tensors[i], &tensors[i], numbers, parts);
     }
     return true;
 }
@@ -108,7 +108,7 @@ static bool fill(struct td_joined_tensors *join, const struct td_entry *const *p
 struct td_joined_tensors *td_external_join(const struct td_entry *const *parts, size_t part_count, struct td_error *err)
 {
     struct td_joined_tensors *join = td_joined_tensors_create(err);
-    if (join == NULL || fill(join, parts, part_count, err))
+    if (join == NULL || fill_tensors(join, parts, part_count, err))
         return join;
     td_joined_tensors_unref(join);
     return NULL;

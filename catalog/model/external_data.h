@@ -1,5 +1,5 @@
-/* Checkpoints whose tensors lie in other files: ONNX models with external data. Those files may have any name, but must
- * be in the snapshot below the directory of the model; else they count as missing. */
+/* Checkpoints with tensors in other files: ONNX models with external data. Those files may have any name, but must be
+ * in the snapshot below the directory of the model; else they count as missing. */
 #ifndef TD_CATALOG_MODEL_EXTERNAL_DATA_H
 #define TD_CATALOG_MODEL_EXTERNAL_DATA_H
 

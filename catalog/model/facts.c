@@ -2,9 +2,9 @@
  * members that the Hub shows are kept, each at most 64 KiB. One pull reader then goes over the members of the object,
  * keeps the words that answers need, and skips everything else.
  *
- * Hard: a file that is wrong in one place must still tell what stands before it, so read_config() keeps the members
- * before a fault and reports the fault beside them. Python writes NaN and Infinity, which are no JSON: they end the
- * reading but are no fault.
+ * Hard: a file with a fault must still give the members before the fault, so read_config() keeps these members and
+ * reports the fault beside them. Python writes NaN and Infinity, which are not JSON: they end the reading but are not a
+ * fault.
  *
  * Stays with the pull reader: members are kept byte for byte as they are spelled, which a tree does not hold. */
 #include "catalog/model/facts.h"

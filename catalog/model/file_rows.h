@@ -1,6 +1,6 @@
-/* The rows of one file: its index, and how far making it has come. A file has one for each format that it was read as,
- * mostly one. The indexer (row_indexer.h) makes the index once for each identity of the file, so snapshots that share
- * the file share the index. */
+/* The rows of one file: its index, and the progress of building it. A file has a td_file_rows for each format that it
+ * was read as, mostly one. The indexer (row_indexer.h) makes the index once for each identity of the file, so snapshots
+ * that share the file share the index. */
 #ifndef TD_CATALOG_MODEL_FILE_ROWS_H
 #define TD_CATALOG_MODEL_FILE_ROWS_H
 
@@ -16,15 +16,15 @@
 enum td_rows_state {
     TD_ROWS_PENDING, /* the index is still to be made, or is being made */
     TD_ROWS_READY,   /* `index` and `sample` are valid */
-    TD_ROWS_FAILED   /* `error` says why there is none */
+    TD_ROWS_FAILED   /* there is no index, for the reason in `error` */
 };
 
 struct td_file_rows {
     struct td_file_rows *next; /* of the same file, read as another format or beside another table */
     const struct td_row_format *format;
-    uint64_t table_number;             /* of the td_file that tells where rows lie; 0: there is none */
+    uint64_t table_number;             /* of the td_file with the positions of the rows; 0: no such file */
     _Atomic(enum td_rows_state) state; /* leaves TD_ROWS_PENDING once; what it names never changes afterwards */
-    _Atomic uint64_t done_bytes;       /* of the file that were looked at */
+    _Atomic uint64_t done_bytes;       /* bytes of the file that the indexer has read */
     struct td_row_index index;
     char sample[TD_TAG_BYTES]; /* a hash over the size, the number of rows and up to 64 places of the file */
     char *error;               /* one line */
@@ -37,7 +37,7 @@ struct td_file_rows {
 struct td_file_rows *td_file_rows_get(struct td_file_rows **list, const struct td_row_format *format,
                                       uint64_t table_number);
 
-/* Frees the list and gives its memory back to the account. NULL: does nothing. */
+/* Frees the list and returns its memory to the account. NULL: does nothing. */
 void td_file_rows_free(struct td_file_rows *rows);
 
 /* Returns whether the index is there; `index` and `sample` may then be read. Any thread. */

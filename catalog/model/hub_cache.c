@@ -91,7 +91,7 @@ static bool commit_of_main(const struct td_root *root, const char *path, char *c
            td_root_stat(root, at, &st, NULL) && S_ISDIR(st.st_mode);
 }
 
-/* Opens a directory for listing. Returns NULL when there is none. */
+/* Opens a directory for listing. Returns NULL when it cannot be opened. */
 static DIR *open_listing(const struct td_root *root, const char *path)
 {
     int fd;

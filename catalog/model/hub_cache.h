@@ -18,7 +18,7 @@ bool td_hub_cache_id(const char *name, char *id, size_t capacity);
  * holds no snapshot. */
 bool td_hub_cache_commit(const struct td_root *root, const char *path, char *commit, size_t capacity);
 
-/* Calls `visit` for every commit of which the folder holds a snapshot. Stops and returns false when `visit` does. */
+/* Calls `visit` for every commit that has a snapshot in the folder. Stops and returns false when `visit` does. */
 bool td_hub_cache_commits(const struct td_root *root, const char *path,
                           bool (*visit)(void *context, const char *commit), void *context);
 
@@ -38,8 +38,8 @@ struct td_hub_place {
     char commit[NAME_MAX + 1];
 };
 
-/* Splits an absolute path without symlinks into the members of *place. Returns false when the path does not lie in a
- * snapshot of a cache, or a member would be too long. */
+/* Splits an absolute path without symlinks into the members of *place. Returns false when the path is not in a snapshot
+ * of a cache, or a member would be too long. */
 bool td_hub_cache_place(const char *path, struct td_hub_place *place);
 
 #endif

@@ -15,12 +15,12 @@ struct sorted {
     struct td_order *order;
 };
 
-static const struct td_problem *item(const struct sorted *list, size_t i)
+static const struct td_problem *item_at(const struct sorted *list, size_t i)
 {
     return &list->problems->items[list->order[i].index];
 }
 
-static int compare(const struct td_problem *a, const struct td_problem *b)
+static int compare_problems(const struct td_problem *a, const struct td_problem *b)
 {
     int order = strcmp(a->path, b->path);
     return order != 0 ? order : strcmp(a->message, b->message);
@@ -29,10 +29,10 @@ static int compare(const struct td_problem *a, const struct td_problem *b)
 static int compare_items(const void *context, size_t a, size_t b)
 {
     const struct td_problems *problems = context;
-    return compare(&problems->items[a], &problems->items[b]);
+    return compare_problems(&problems->items[a], &problems->items[b]);
 }
 
-static bool sort(struct sorted *list)
+static bool sort_problems(struct sorted *list)
 {
     size_t count = list->problems->count;
     list->order = calloc(count + 1, sizeof *list->order);
@@ -43,7 +43,7 @@ static bool sort(struct sorted *list)
     return td_order_sort(list->order, count, compare_items, list->problems, NULL);
 }
 
-static void warn(const struct td_model *model, const struct td_problem *problem)
+static void warn_of_problem(const struct td_model *model, const struct td_problem *problem)
 {
     if (model == NULL)
         td_log(TD_LOG_WARN, "%s: %s", problem->path, problem->message);
@@ -57,7 +57,7 @@ static bool has_file(const struct sorted *list, const char *path)
 }
 
 /* Logs that a refusal has ended. A refused path need not be a file: it may be a directory or a symlink. */
-static void tell_over(const struct sorted *before, const struct sorted *now, const char *path)
+static void log_end(const struct sorted *before, const struct sorted *now, const char *path)
 {
     bool gone = has_file(before, path) && !has_file(now, path);
     const char *change = gone ? "was refused, and is gone" : "is no longer refused";
@@ -70,12 +70,12 @@ static void tell_over(const struct sorted *before, const struct sorted *now, con
 /* Returns whether the list has a problem of this path at its i-th item or just before. */
 static bool is_near(const struct sorted *list, size_t i, const char *path)
 {
-    return (i < list->problems->count && strcmp(item(list, i)->path, path) == 0) ||
-           (i > 0 && strcmp(item(list, i - 1)->path, path) == 0);
+    return (i < list->problems->count && strcmp(item_at(list, i)->path, path) == 0) ||
+           (i > 0 && strcmp(item_at(list, i - 1)->path, path) == 0);
 }
 
 /* Walks both lists at once and logs the differences. Returns how many problems both have. */
-static size_t tell_changes(const struct sorted *before, const struct sorted *now)
+static size_t log_changes(const struct sorted *before, const struct sorted *now)
 {
     size_t same = 0;
     size_t i = 0;
@@ -83,12 +83,12 @@ static size_t tell_changes(const struct sorted *before, const struct sorted *now
     while (i < now->problems->count || k < before->problems->count) {
         int order = i == now->problems->count      ? 1
                     : k == before->problems->count ? -1
-                                                   : compare(item(now, i), item(before, k));
+                                                   : compare_problems(item_at(now, i), item_at(before, k));
         if (order < 0)
-            warn(now->model, item(now, i));
-        else if (order > 0 && !is_near(now, i, item(before, k)->path) &&
-                 (k == 0 || strcmp(item(before, k - 1)->path, item(before, k)->path) != 0))
-            tell_over(before, now, item(before, k)->path);
+            warn_of_problem(now->model, item_at(now, i));
+        else if (order > 0 && !is_near(now, i, item_at(before, k)->path) &&
+                 (k == 0 || strcmp(item_at(before, k - 1)->path, item_at(before, k)->path) != 0))
+            log_end(before, now, item_at(before, k)->path);
         same += order == 0 ? 1 : 0;
         i += order <= 0 ? 1 : 0;
         k += order >= 0 ? 1 : 0;
@@ -97,16 +97,16 @@ static size_t tell_changes(const struct sorted *before, const struct sorted *now
 }
 
 /* Logs the changes between two lists. Returns how many problems both have. When memory is short, logs all again. */
-static size_t tell(struct sorted before, struct sorted now)
+static size_t log_differences(struct sorted before, struct sorted now)
 {
     size_t same = 0;
     if (before.problems->count == 0 && now.problems->count == 0)
         return 0;
-    if (sort(&before) && sort(&now))
-        same = tell_changes(&before, &now);
+    if (sort_problems(&before) && sort_problems(&now))
+        same = log_changes(&before, &now);
     else
         for (size_t i = 0; i < now.problems->count; i++)
-            warn(now.model, &now.problems->items[i]);
+            warn_of_problem(now.model, &now.problems->items[i]);
     free(before.order);
     free(now.order);
     return same;
@@ -123,11 +123,12 @@ void td_refusals_log(const struct td_snapshot *before, const struct td_snapshot 
                                           : strcmp(now->models[i].id, before->models[k].id);
         const struct td_model *new_model = order <= 0 ? &now->models[i++] : NULL;
         const struct td_model *old_model = order >= 0 ? &before->models[k++] : NULL;
-        same += tell((struct sorted){before, old_model, old_model == NULL ? &none : &old_model->problems, NULL},
-                     (struct sorted){now, new_model, new_model == NULL ? &none : &new_model->problems, NULL});
+        same +=
+            log_differences((struct sorted){before, old_model, old_model == NULL ? &none : &old_model->problems, NULL},
+                            (struct sorted){now, new_model, new_model == NULL ? &none : &new_model->problems, NULL});
     }
-    same += tell((struct sorted){before, NULL, before == NULL ? &none : &before->problems, NULL},
-                 (struct sorted){now, NULL, &now->problems, NULL});
+    same += log_differences((struct sorted){before, NULL, before == NULL ? &none : &before->problems, NULL},
+                            (struct sorted){now, NULL, &now->problems, NULL});
     if (same > 0)
         td_log(TD_LOG_INFO, "%zu file%s still refused, for the reason%s logged above", same,
                same == 1 ? " is" : "s are", td_plural(same));

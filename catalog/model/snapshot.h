@@ -88,13 +88,13 @@ struct td_tensor_ref {
     uint32_t part;
 };
 
-/* The joined tensors of a distributed checkpoint, or of a file whose tensors lie in other files. They point into the
- * files that they were made of; snapshots that hold the same files share them. */
+/* The joined tensors of a distributed checkpoint, or of a file with tensors in other files. They point into the source
+ * files; snapshots with the same files share them. */
 struct td_joined_tensors {
     _Atomic int refs;
     struct td_arena arena; /* owns the tensors, their pieces and all lists here */
     struct td_tensor_ref *tensors;
-    struct td_grid **grids; /* for each tensor; NULL unless it lies in several pieces */
+    struct td_grid **grids; /* for each tensor; NULL unless it has several pieces */
     size_t tensor_count;
 };
 
@@ -124,11 +124,11 @@ struct td_checkpoint {
 
 struct td_model {
     const char *id;
-    size_t directory_len;   /* length of its files' directory, which is then its id; 0: they lie directly in the root */
-    const char *revision;   /* commit of a Hugging Face cache, or NULL */
-    bool is_other_revision; /* another revision of a cache than main, which has the plain id; not listed */
-    size_t first_entry, entry_count;   /* its files, a run of the snapshot's entries */
-    const struct td_entry *config;     /* config.json, or NULL */
+    size_t directory_len;            /* length of its files' directory, which is then its id; 0: directly in the root */
+    const char *revision;            /* commit of a Hugging Face cache, or NULL */
+    bool is_other_revision;          /* another revision of a cache than main, which has the plain id; not listed */
+    size_t first_entry, entry_count; /* its files, a run of the snapshot's entries */
+    const struct td_entry *config;   /* config.json, or NULL */
     struct td_checkpoint *checkpoints; /* the default one first, the others by id */
     size_t checkpoint_count;
     struct td_checkpoint *partials; /* incomplete checkpoints */
@@ -139,7 +139,7 @@ struct td_model {
     uint64_t total_bytes;   /* bytes of all checkpoints' tensors */
     uint64_t file_bytes;    /* at most 2^64-1 */
     int64_t updated_ns;     /* mtime of the newest file, ns since 1970 */
-    char tag[TD_TAG_BYTES]; /* changes whenever anything that is told of the model may change, digests aside */
+    char tag[TD_TAG_BYTES]; /* changes whenever any statement about the model may change, digests aside */
     /* The same hash with the files' digests in place of their identities, so that copies of a model have equal tags on
      * all machines. Empty until all of the model's files are hashed. */
     char content_tag[TD_TAG_BYTES];
@@ -157,14 +157,14 @@ enum td_snapshot_part_number {
     TD_SNAPSHOT_PARTS
 };
 
-/* What the snapshot knows of a part. */
+/* The beginning of a part: the snapshot's view of it. */
 struct td_snapshot_part {
     void (*destroy)(struct td_snapshot_part *part); /* frees the part, while the snapshot still has all else */
 };
 
 struct td_snapshot;
 
-/* What is called instead of td_snapshot_free when the last reference goes. */
+/* A function that td_snapshot_unref calls instead of td_snapshot_free when the last reference is dropped. */
 struct td_retirement {
     void (*retire)(void *context, struct td_snapshot *snapshot); /* NULL: none */
     void *context;
@@ -181,7 +181,7 @@ struct td_snapshot {
     struct td_model *models; /* sorted by id */
     size_t model_count;
     bool root_is_model;          /* the files directly in the root are one model */
-    struct td_problems problems; /* what could not be published at all */
+    struct td_problems problems; /* of files that could not be published at all */
     size_t hashed_count;         /* files whose SHA-256 was known when the snapshot was made */
     char tag[TD_TAG_BYTES];      /* a hash over all that models are made of, digests aside */
     struct td_unsettled_facts unsettled;
@@ -192,7 +192,7 @@ struct td_snapshot {
     _Atomic(struct td_snapshot_part *) parts[TD_SNAPSHOT_PARTS]; /* NULL: not made */
 };
 
-/* Gives a part to the snapshot, which has it destroyed at its end. If the snapshot has this part already, destroys the
+/* Passes a part to the snapshot, which destroys it at its own end. If the snapshot has this part already, destroys the
  * new one. Returns the part that the snapshot has. Any thread. */
 struct td_snapshot_part *td_snapshot_add_part(struct td_snapshot *snapshot, enum td_snapshot_part_number number,
                                               struct td_snapshot_part *part);
@@ -239,7 +239,7 @@ void td_joined_tensors_unref(struct td_joined_tensors *join);
 /* Frees the checkpoint's refs, or drops its reference on the joined tensors that own them. */
 void td_checkpoint_drop_refs(struct td_checkpoint *checkpoint);
 
-/* Find a model by its id, and an entry by its path, by binary search; NULL when there is none. */
+/* Find a model by its id, and an entry by its path, by binary search. Return NULL when it does not exist. */
 const struct td_model *td_snapshot_find_model(const struct td_snapshot *snapshot, struct td_text id);
 const struct td_entry *td_snapshot_find_entry(const struct td_snapshot *snapshot, struct td_text path);
 
@@ -262,15 +262,15 @@ bool td_snapshot_run_has_folder(const struct td_snapshot *snapshot, size_t first
 const struct td_entry *td_snapshot_find_in_run(const struct td_snapshot *snapshot, size_t first, size_t count,
                                                size_t prefix_len, struct td_text path);
 
-/* Finds the models whose ids lie below this one, as "org/name/unet" lies below "org/name": *count models from number
- * *first on. */
+/* Finds the models with ids below this one, as "org/name/unet" is below "org/name": *count models from number *first
+ * on. */
 void td_snapshot_models_below(const struct td_snapshot *snapshot, struct td_text id, size_t *first, size_t *count);
 
 /* Returns the index of the first model whose id is greater than the given one (where a page continues). */
 size_t td_snapshot_models_after(const struct td_snapshot *snapshot, struct td_text id);
 
 /* Returns the model whose id is the longest beginning of the path that ends at a '/' or at its end, or NULL. Sets *rest
- * to the position behind that '/', or to the path's length. */
+ * to the position after that '/', or to the path's length. */
 const struct td_model *td_snapshot_route(const struct td_snapshot *snapshot, struct td_text path, size_t *rest);
 
 /* Returns the path of an entry below its model. */
@@ -280,7 +280,7 @@ const char *td_model_relative(const struct td_model *model, const struct td_entr
 const struct td_entry *td_model_find_file(const struct td_snapshot *snapshot, const struct td_model *model,
                                           struct td_text path);
 
-/* Returns the checkpoint with this id, or the default one for an empty id; NULL when there is none. */
+/* Returns the checkpoint with this id, or the default one for an empty id; NULL when it does not exist. */
 const struct td_checkpoint *td_model_find_checkpoint(const struct td_model *model, struct td_text id);
 
 /* Returns whether the checkpoint, one of the model's, is the default one: the first of the whole ones, or of the
@@ -293,14 +293,13 @@ size_t td_model_rank_part_count(const struct td_model *model);
 /* Returns the i-th tensor in the order of names, i below tensor_count. */
 struct td_tensor_ref td_checkpoint_tensor(const struct td_checkpoint *checkpoint, size_t i);
 
-/* Finds a tensor by its name and sets *out. Returns false when there is none. */
+/* Finds a tensor by its name and sets *out. Returns false when the checkpoint has no such tensor. */
 bool td_checkpoint_find(const struct td_checkpoint *checkpoint, struct td_text name, struct td_tensor_ref *out);
 
 /* Does the same and sets *out to the tensor's number, for td_checkpoint_tensor. */
 bool td_checkpoint_find_number(const struct td_checkpoint *checkpoint, struct td_text name, size_t *out);
 
-/* Returns the grid of a tensor of the checkpoint that lies in several pieces, borrowed; NULL for a tensor in one
- * piece. */
+/* Returns the grid of a tensor with several pieces, borrowed; NULL for a tensor in one piece. */
 struct td_grid *td_checkpoint_grid(const struct td_checkpoint *checkpoint, const struct td_tensor *tensor);
 
 /* Returns the index of the first tensor whose name is greater than the given one (where a page continues). */
@@ -310,7 +309,7 @@ size_t td_checkpoint_after(const struct td_checkpoint *checkpoint, struct td_tex
  * problems->incomplete when memory is short. */
 void td_problems_add(struct td_problems *problems, struct td_arena *arena, const char *path, const char *message);
 
-/* Returns whether memory sufficed for every problem. If not, another scan of the same files may tell more. */
+/* Returns whether memory sufficed for every problem. If not, another scan of the same files may report more. */
 bool td_snapshot_has_all_problems(const struct td_snapshot *snapshot);
 
 #endif

@@ -13,9 +13,9 @@ bool td_state_is_ours_alone(const struct stat *st)
     return st->st_uid == geteuid() && (st->st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-/* Finds out whether the open directory is the served root or lies in it, by whatever path. Sets *inside. Returns false,
- * with *inside false, when that cannot be told. */
-static bool look_for_root(int dir_fd, const char *root, bool *inside)
+/* Checks whether the open directory is the served root or inside it, by any path. Sets *inside. Returns false, with
+ * *inside false, when that cannot be determined. */
+static bool find_if_inside(int dir_fd, const char *root, bool *inside)
 {
     struct stat root_st;
     struct stat at;
@@ -40,10 +40,10 @@ static bool look_for_root(int dir_fd, const char *root, bool *inside)
 static bool check_outside(int fd, const char *path, const char *root, struct td_error *err)
 {
     bool inside = false;
-    if (root != NULL && !look_for_root(fd, root, &inside))
-        return td_error_sys(err, TD_IO, errno, "--state-dir: cannot look at \"%s\"", path);
+    if (root != NULL && !find_if_inside(fd, root, &inside))
+        return td_error_sys(err, TD_IO, errno, "--state-dir: cannot access \"%s\"", path);
     return !inside || td_error_set(err, TD_FAILED_PRECONDITION,
-                                   "--state-dir: \"%s\" lies in the served directory; choose another", path);
+                                   "--state-dir: \"%s\" is in the served directory; choose another", path);
 }
 
 static bool open_named(const char *path, const char *root, bool create, int *fd, struct stat *st, struct td_error *err)
@@ -55,7 +55,7 @@ static bool open_named(const char *path, const char *root, bool create, int *fd,
     if (*fd < 0)
         return td_error_sys(err, TD_IO, errno, "--state-dir: cannot open \"%s\"", path);
     if (fstat(*fd, st) != 0)
-        return td_error_sys(err, TD_IO, errno, "--state-dir: cannot look at \"%s\"", path);
+        return td_error_sys(err, TD_IO, errno, "--state-dir: cannot access \"%s\"", path);
     if (check_outside(*fd, path, root, err))
         return true;
     if (created)
@@ -88,8 +88,8 @@ static bool open_own(int dir_fd, const char *path, const char *root, bool create
                             path, name, (unsigned)geteuid());
     if (!check_outside(*fd, name, root, err))
         return false;
-    static _Atomic bool has_told; /* all logs have the same directory */
-    if (create && !atomic_exchange(&has_told, true))
+    static _Atomic bool has_logged; /* all logs have the same directory */
+    if (create && !atomic_exchange(&has_logged, true))
         td_log(TD_LOG_INFO,
                "--state-dir: others can write to \"%s\"; digests are kept in its sub-directory \"%s\", "
                "to which nobody else can",
@@ -110,7 +110,7 @@ bool td_state_dir_open(const char *path, const char *root, bool create, int *fd,
     if (ok && (st.st_mode & (S_IWGRP | S_IWOTH)) == 0)
         ok = td_error_set(err, TD_PERMISSION_DENIED,
                           "--state-dir: \"%s\" must belong to the user that tensord runs as (%u), or that user "
-                          "must be able to write to it: whoever writes there says what files hash to",
+                          "must be able to write to it: its files decide what digests the server reports",
                           path, (unsigned)geteuid());
     ok = ok && open_own(named_fd, path, root, create, fd, err);
     if (named_fd >= 0)

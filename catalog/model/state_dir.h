@@ -16,7 +16,7 @@
 
 /* Opens the directory at `path`, or its sub-directory, and sets *fd, which the caller closes, for openat. With
  * `create`, creates what is missing; when a sub-directory is used, logs its name. Errors: TD_PERMISSION_DENIED (it
- * belongs to another user, or others can write to it), TD_FAILED_PRECONDITION (it is `root` or lies in it; root NULL:
+ * belongs to another user, or others can write to it), TD_FAILED_PRECONDITION (it is `root` or inside it; root NULL:
  * not checked), TD_IO. After an error nothing new is left in `root`. */
 bool td_state_dir_open(const char *path, const char *root, bool create, int *fd, struct td_error *err);
 

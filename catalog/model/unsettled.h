@@ -24,7 +24,7 @@ struct td_unsettled_list {
     size_t count, capacity;
 };
 
-/* What a snapshot knows of the files that were unsettled when it was made. All zero: there were none. */
+/* The unsettled files at the time when a snapshot was made. All zero: no file was unsettled. */
 struct td_unsettled_facts {
     const char **paths; /* as clients will know them, sorted; in the snapshot's arena; a view has none */
     size_t count;
@@ -49,7 +49,7 @@ void td_unsettled_list_fini(struct td_unsettled_list *list);
 /* Returns the file at this path, or NULL. */
 const struct td_unsettled *td_unsettled_find(const struct td_unsettled_list *list, const char *path);
 
-/* Appends *file with a copy of `path`, which must sort behind all others. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Appends *file with a copy of `path`, which must sort after all others. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_unsettled_add(struct td_unsettled_list *list, const struct td_unsettled *file, const char *path,
                       struct td_error *err);
 

@@ -53,8 +53,8 @@ static bool in_root(const struct td_entry *entry)
     return strchr(entry->path, '/') == NULL;
 }
 
-/* Lists the files of a root model that lie directly in the root. When every entry belongs to the model, directories are
- * no buckets. */
+/* Marks the files of a root model that are directly in the root. When every entry belongs to the model, directories are
+ * not buckets. */
 static void mark_root_model(struct builder *b, const struct td_repo *repo)
 {
     for (size_t i = repo->first_entry; i < repo->first_entry + repo->entry_count; i++)
@@ -78,7 +78,7 @@ static bool has_local_name(const struct td_repo *repo)
 }
 
 /* Marks the entries that are not listed, and the entry where each repository of one segment begins. */
-static void mark(struct builder *b)
+static void mark_entries(struct builder *b)
 {
     const struct td_snapshot *snapshot = b->snapshot;
     for (size_t i = 0; i < snapshot->entry_count; i++)
@@ -153,8 +153,8 @@ static bool add_to_local(struct builder *b, size_t first, size_t count)
     return true;
 }
 
-/* Makes the entries of one first segment a bucket. Sets run_count; describe() sets the runs, whose array may still
- * move. */
+/* Makes the entries of one first segment a bucket. Sets run_count; describe_buckets() sets the runs, since their array
+ * may still move. */
 static bool add_named(struct builder *b, size_t first, size_t count, size_t len)
 {
     size_t begin = b->named.count;
@@ -272,7 +272,7 @@ static int bucket_compare(const void *a, const void *b)
 }
 
 /* Sets the buckets' runs, counts and dates, and sorts the buckets. All runs must be there. */
-static void describe(const struct builder *b, struct bucket_list *list, const struct td_bucket_run *runs)
+static void describe_buckets(const struct builder *b, struct bucket_list *list, const struct td_bucket_run *runs)
 {
     for (size_t i = 0; i < list->count; i++) {
         struct td_bucket *bucket = &list->items[i];
@@ -317,12 +317,12 @@ bool td_buckets_build(struct td_snapshot *snapshot, struct td_error *err)
     b.marks = calloc(snapshot->entry_count + 1, sizeof *b.marks);
     bool ok = b.marks != NULL;
     if (ok) {
-        mark(&b);
+        mark_entries(&b);
         ok = add_segments(&b) && (!b.has_local || add_local(&b)) && add_other_names(&b);
     }
     if (ok) {
-        describe(&b, &b.buckets, b.named.items);
-        describe(&b, &b.other_buckets, b.other.items);
+        describe_buckets(&b, &b.buckets, b.named.items);
+        describe_buckets(&b, &b.other_buckets, b.other.items);
     }
     free(b.marks);
     *buckets = (struct td_buckets){.part.destroy = destroy_buckets,
@@ -387,7 +387,7 @@ const struct td_entry *td_bucket_entry(const struct td_snapshot *snapshot, const
 {
     size_t low = 0;
     size_t high = bucket->run_count - 1;
-    while (low < high) { /* finds the last run that does not begin behind key i */
+    while (low < high) { /* finds the last run that does not begin after key i */
         size_t mid = high - (high - low) / 2;
         if (bucket->runs[mid].before <= i)
             low = mid;
@@ -415,8 +415,8 @@ static struct td_text key_at(const void *context, size_t i)
     return td_text_of(key);
 }
 
-static size_t search(const struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,
-                     bool *found)
+static size_t search_key(const struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,
+                         bool *found)
 {
     struct bucket_keys keys = {.snapshot = snapshot, .bucket = bucket};
     struct td_names names = {.count = bucket->key_count, .context = &keys, .get = key_at};
@@ -425,7 +425,7 @@ static size_t search(const struct td_snapshot *snapshot, const struct td_bucket 
 
 size_t td_bucket_lower(const struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key)
 {
-    return search(snapshot, bucket, key, NULL);
+    return search_key(snapshot, bucket, key, NULL);
 }
 
 /* Finds an unlisted key of `local`: that of another revision, or a whole path below DIR. */
@@ -448,7 +448,7 @@ const struct td_entry *td_bucket_find_entry(const struct td_snapshot *snapshot, 
     bool found;
     if (!bucket->is_local && !bucket->is_other_name)
         return td_snapshot_find_in_run(snapshot, bucket->first_entry, bucket->entry_count, bucket->prefix_len, key);
-    size_t at = search(snapshot, bucket, key, &found);
+    size_t at = search_key(snapshot, bucket, key, &found);
     if (found)
         return td_bucket_entry(snapshot, bucket, at);
     return bucket->is_local ? find_unlisted(snapshot, bucket, key) : NULL;

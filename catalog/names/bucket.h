@@ -2,7 +2,7 @@
  * the served directory; paths are relative to DIR. Hidden files are not listed, but can be found by their keys: those
  * of other revisions of a cache. After td_buckets_build nothing changes, so any thread may call the other functions.
  *  - The files below a directory DIR/x form the bucket x. A key is the path below x.
- *  - A repository of one segment (DIR/x holds files directly) and a model whose files lie directly in DIR belong to the
+ *  - A repository of one segment (DIR/x holds files directly) and a model with files directly in DIR belong to the
  *    bucket `local`, with the whole path as key. So do all files when DIR itself is one model. Each such repository or
  *    model is also a bucket by its own name, which is not listed.
  *  - When DIR holds a directory called `local`, the directories in it belong to the bucket `local` too, with the path
@@ -58,11 +58,11 @@ bool td_buckets_build(struct td_snapshot *snapshot, struct td_error *err);
 const struct td_bucket *td_bucket_find(const struct td_snapshot *snapshot, struct td_text name);
 
 /* Returns the index in the listed buckets of the first bucket whose name is greater than the given one (where a page
- * continues); their count when there is none. */
+ * continues); their count when no bucket's is. */
 size_t td_buckets_after(const struct td_snapshot *snapshot, struct td_text name);
 
 /* Returns the listed bucket that a file at this path below DIR belongs to: that of the first segment, else `local`;
- * NULL when there is neither. Does not check that the file exists. */
+ * NULL when neither bucket exists. Does not check that the file exists. */
 const struct td_bucket *td_bucket_of(const struct td_snapshot *snapshot, struct td_text path);
 
 /* Returns the entry of the i-th listed key in byte order, i below key_count. */
@@ -71,11 +71,11 @@ const struct td_entry *td_bucket_entry(const struct td_snapshot *snapshot, const
 /* Returns the key of an entry that is in the bucket: the end of the entry's path. */
 const char *td_bucket_key(const struct td_bucket *bucket, const struct td_entry *entry);
 
-/* Returns the number of the first listed key that is equal to `key` or comes after it in byte order; key_count when
- * there is none. */
+/* Returns the number of the first listed key that is equal to `key` or comes after it in byte order; key_count when no
+ * key is. */
 size_t td_bucket_lower(const struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key);
 
-/* Returns the file with this key, listed or not; NULL when there is none. */
+/* Returns the file with this key, listed or not; NULL when no file has it. */
 const struct td_entry *td_bucket_find_entry(const struct td_snapshot *snapshot, const struct td_bucket *bucket,
                                             struct td_text key);
 

@@ -7,8 +7,8 @@
 
 /* Calls `found` with the config.json of each such folder, in the order of the entries, until `found` returns false.
  * Such a folder is a repository for clients of the Hub (at the first level when it holds files, else at the second),
- * holds a second file, holds no files that datasets are made of, and does not lie below datasets/. The snapshot must
- * have its entries. Returns false when `found` did. */
+ * holds a second file, holds no files that datasets are made of, and is not below datasets/. The snapshot must have its
+ * entries. Returns false when `found` did. */
 bool td_described_each(const struct td_snapshot *snapshot, bool (*found)(void *context, const struct td_entry *config),
                        void *context);
 

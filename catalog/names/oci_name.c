@@ -1,8 +1,8 @@
 /* Plan: each id gives a base name; the names are sorted, those of one id first where the id is spelled so; in a run of
  * equal names all others get their digits; and the list is sorted again.
  *
- * Hard: a name with digits may still equal another one, when somebody has named a directory to that end. The repository
- * whose id is spelled so then comes first in the list and is found, and the other one has no name. */
+ * Hard: a name with digits may still equal another name, if a directory was named to collide. Then the repository with
+ * exactly that id comes first in the list and is found, and the other one has no name. */
 #include "catalog/names/oci_name.h"
 
 #include "core/array.h"
@@ -33,7 +33,7 @@ static bool is_separator(struct td_text run)
     return run.len > 0;
 }
 
-/* Returns the length of the run of bytes from `at` on that are words (or are none). */
+/* Returns the length of the run of bytes from `at` on that are word characters, or that are not (of_words false). */
 static size_t run_len(struct td_text text, size_t at, bool of_words)
 {
     size_t len = 0;
@@ -162,8 +162,8 @@ static bool has_name(const struct td_repo *repo)
     return !repo->is_dataset_folder && !repo->is_other_revision;
 }
 
-/* Gives their digits to the names that meet others; the list is sorted. */
-static void tell_apart(struct made_name *names, size_t count)
+/* Appends digits to names that are equal to others. The list is sorted. */
+static void add_digits_to_equals(struct made_name *names, size_t count)
 {
     for (size_t first = 0, end; first < count; first = end) {
         for (end = first + 1; end < count && strcmp(names[first].name, names[end].name) == 0; end++)
@@ -190,7 +190,7 @@ static bool make_names(struct td_snapshot *snapshot, struct made_name *names, si
             return false;
     }
     qsort(names, n, sizeof *names, made_compare);
-    tell_apart(names, n);
+    add_digits_to_equals(names, n);
     qsort(names, n, sizeof *names, made_compare);
     return true;
 }

@@ -34,8 +34,8 @@ const struct td_oci_names *td_oci_names_of(const struct td_snapshot *snapshot);
 bool td_oci_names_build(struct td_snapshot *snapshot, struct td_error *err);
 
 /* Returns the repository that a client means: the one with this very id (clients of GGUF models send ids as they are
- * spelled), else the one with this name. A name of one segment may have the default namespace before it, as
- * td_repo_find says. NULL when there is none. */
+ * spelled), else the one with this name. A name of one segment may have the default namespace before it, as for
+ * td_repo_find. Returns NULL when no repository matches. */
 const struct td_repo *td_oci_name_find(const struct td_snapshot *snapshot, struct td_text name);
 
 /* Returns the index in the list of the first name that is greater than the given one (where a page continues). */

@@ -1,9 +1,9 @@
 /* Plan: three sources of repositories, in this order: the commits of Hugging Face caches (the walk found them),
- * directories that hold files outside caches, and models directly in the root. describe() then counts each one's files
- * and makes its commit. After sorting, one folder keeps each id. Look-ups are binary searches over the sorted list, in
- * which the other revisions of a cache follow its main one.
+ * directories that hold files outside caches, and models directly in the root. describe_repo() then counts each one's
+ * files and makes its commit. After sorting, one folder keeps each id. Look-ups are binary searches over the sorted
+ * list, in which the other revisions of a cache follow its main one.
  *
- * Hard: (1) names. "demo" and "local/demo" name one repository unless something lies at local/demo; is_taken() decides
+ * Hard: (1) names. "demo" and "local/demo" name one repository unless the path local/demo exists; is_taken() decides
  * that for every use. (2) A commit must change when any file does, but hashing takes time: until every digest is known,
  * the commit is made of identities, and that former commit stays valid as identity_commit. (3) One directory can be
  * asked for as a model and as a dataset, see td_repo_is_dataset() and find_own(). */
@@ -33,7 +33,7 @@ struct builder {
     struct td_snapshot *snapshot;
     struct td_repos *repos;
     size_t capacity;             /* of repos->items */
-    bool *in_cache;              /* per entry: lies in a cache folder */
+    bool *in_cache;              /* per entry: it is in a cache folder */
     struct td_text *directories; /* directories that directly hold a file, outside caches; sorted, each once */
     size_t directory_count;
     struct td_error *err;
@@ -219,7 +219,7 @@ static bool add_directories(struct builder *b)
     return true;
 }
 
-/* Adds the models whose files lie directly in the root. */
+/* Adds the models with files directly in the root. */
 static bool add_root_models(struct builder *b)
 {
     for (size_t i = 0; i < b->snapshot->model_count; i++) {
@@ -291,7 +291,7 @@ static size_t count_problems(const struct td_snapshot *snapshot, const struct td
 }
 
 /* Counts the repository's files and problems, and makes both commits. */
-static bool describe(const struct td_snapshot *snapshot, struct td_repo *repo, struct td_error *err)
+static bool describe_repo(const struct td_snapshot *snapshot, struct td_repo *repo, struct td_error *err)
 {
     struct td_digest *by_content = td_digest_create();
     struct td_digest *by_identity = td_digest_create();
@@ -389,7 +389,7 @@ static void keep_one_of_each(struct td_snapshot *snapshot, struct td_repos *repo
     repos->count = kept;
 }
 
-/* Returns whether a file or a model lies at this path or below. */
+/* Returns whether there is a file or a model at this path or below. */
 static bool is_taken(const struct td_snapshot *snapshot, struct td_text path)
 {
     size_t first;
@@ -470,7 +470,7 @@ bool td_repos_build(struct td_snapshot *snapshot, const struct td_cache_folder *
         return td_error_no_memory(err);
     bool ok = add_caches(&b, caches, cache_count) && find_directories(&b) && add_directories(&b) && add_root_models(&b);
     for (size_t i = 0; ok && i < repos->count; i++) {
-        ok = describe(snapshot, &repos->items[i], err) && set_hub_id(snapshot, &repos->items[i], err);
+        ok = describe_repo(snapshot, &repos->items[i], err) && set_hub_id(snapshot, &repos->items[i], err);
         take_revision(&repos->items[i]);
     }
     if (ok && repos->count > 0)
@@ -614,7 +614,8 @@ static const struct td_repo *find_other(const struct td_repo *repo, struct td_te
     return NULL;
 }
 
-/* Returns the other revision for which this commit was made, because its name is no commit; NULL when there is none. */
+/* Returns the other revision for which this commit was made, because its name is not a commit; NULL when no revision
+ * has it. */
 static const struct td_repo *find_other_by_commit(const struct td_repo *repo, struct td_text commit)
 {
     for (const struct td_repo *other = repo + 1; other <= repo + repo->other_count; other++)

@@ -5,7 +5,7 @@
  *    datasets/NAME is one repository when each folder in it is named data, or like a split: train, validation,
  *    test ... (td_split_is_folder); NAME only if it holds files with rows and no checkpoint. Files directly in
  *    datasets/ belong to no repository;
- *  - a model whose files lie directly in the root.
+ *  - a model with files directly in the root.
  * The root itself is not a repository. Texts are NUL-terminated and belong to the snapshot. After td_repos_build
  * nothing changes, so any thread may call the other functions; their results are valid as long as the snapshot. */
 #ifndef TD_CATALOG_NAMES_REPO_H
@@ -17,8 +17,8 @@
 /* A commit id in 40 hexadecimal digits, like Git's, and a NUL. */
 enum { TD_COMMIT_BYTES = 41 };
 
-/* The namespace of names with one segment: "local/demo" is another name for "demo", unless something lies at the path
- * local/demo, which then owns that name. */
+/* The namespace of names with one segment: "local/demo" is another name for "demo", unless the path local/demo exists,
+ * which then owns that name. */
 #define TD_REPO_DEFAULT_NAMESPACE "local"
 
 /* A name for a commit: "main", "v1.0", "refs/pr/1". */
@@ -30,7 +30,7 @@ struct td_repo {
     const char *id; /* "org/name"; "name" for a repository in the root */
     /* The id in answers of the Hub: "org/name", "local/name"; "name" when something else owns the name local/name. */
     const char *hub_id;
-    /* The repository lies below datasets/, or is a cache's datasets--org--name. Its id then lacks the datasets/. */
+    /* The repository is below datasets/, or is a cache's datasets--org--name. Its id then lacks the datasets/. */
     bool is_dataset_folder;
     bool is_other_revision;          /* another revision of a cache than `main` */
     const char *folder;              /* path of its directory, as clients know it; for another revision, that of main */
@@ -87,7 +87,7 @@ bool td_repos_build(struct td_snapshot *snapshot, const struct td_cache_folder *
                     struct td_error *err);
 
 /* Removes the default namespace from a path of *len bytes: "local/demo/rest" becomes "demo/rest" when demo is a
- * repository and nothing lies at the path local/demo. Returns a pointer into the path, and sets *len to the length from
+ * repository and the path local/demo does not exist. Returns a pointer into the path, and sets *len to the length from
  * there on; else returns the path and leaves *len alone. */
 const char *td_repo_resolve(const struct td_snapshot *snapshot, const char *path, size_t *len);
 
@@ -97,7 +97,8 @@ const char *td_repo_resolve(const struct td_snapshot *snapshot, const char *path
 const struct td_repo *td_repo_find(const struct td_snapshot *snapshot, bool as_dataset, struct td_text id);
 
 /* Finds the repository that holds something at this path below its id: org/name for "org/name/unet". Sets *folder to
- * the rest of the path ("unet"), a pointer into `path`. Returns NULL, and leaves *folder alone, when there is none. */
+ * the rest of the path ("unet"), a pointer into `path`. Returns NULL, and leaves *folder alone, when no repository
+ * does. */
 const struct td_repo *td_repo_above(const struct td_snapshot *snapshot, bool as_dataset, struct td_text path,
                                     const char **folder);
 

@@ -28,7 +28,7 @@
 /* The socket, and the files of a job. */
 enum { MAX_DESCRIPTORS = 8 };
 
-static bool limit(int resource, rlim_t value)
+static bool set_limit(int resource, rlim_t value)
 {
     const struct rlimit both = {.rlim_cur = value, .rlim_max = value};
     return setrlimit((__rlimit_resource_t)resource, &both) == 0;
@@ -37,11 +37,11 @@ static bool limit(int resource, rlim_t value)
 /* The server sets the limit on processor time for each file. */
 static bool set_limits(uint64_t memory_bytes)
 {
-    bool ok = limit(RLIMIT_CORE, 0);
-    ok = limit(RLIMIT_NPROC, 0) && ok;
-    ok = limit(RLIMIT_FSIZE, 0) && ok;
-    ok = limit(RLIMIT_NOFILE, MAX_DESCRIPTORS) && ok;
-    return !HAS_SANITIZER && limit(RLIMIT_DATA, memory_bytes) && ok;
+    bool ok = set_limit(RLIMIT_CORE, 0);
+    ok = set_limit(RLIMIT_NPROC, 0) && ok;
+    ok = set_limit(RLIMIT_FSIZE, 0) && ok;
+    ok = set_limit(RLIMIT_NOFILE, MAX_DESCRIPTORS) && ok;
+    return !HAS_SANITIZER && set_limit(RLIMIT_DATA, memory_bytes) && ok;
 }
 
 /* ---- Landlock ------------------------------------------------------------------------------------------ */

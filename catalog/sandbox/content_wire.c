@@ -68,7 +68,8 @@ void td_content_write(const struct td_file *file, const struct td_error *error, 
         td_manifest_write(&file->manifest, out);
 }
 
-/* Returns whether tensors of a distributed checkpoint's part lie in it as they are: the join takes their offsets. */
+/* Returns whether the servable tensors in a part of a distributed checkpoint have no coding and are little-endian: the
+ * join uses only their offsets. */
 static bool are_plain(const struct td_manifest *manifest)
 {
     for (size_t i = 0; i < manifest->tensor_count; i++) {

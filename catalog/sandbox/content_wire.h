@@ -7,19 +7,19 @@
 #include "catalog/sandbox/wire.h"
 #include "parser/format/limits.h"
 
-/* Appends the error; one with code TD_OK says that there is none. */
+/* Appends the error; the code TD_OK stands for no error. */
 void td_error_write(const struct td_error *error, struct td_wire_writer *out);
 
 /* Reads an error into *out. Fails the reader when its code is unknown. */
 void td_error_read(struct td_wire_reader *in, struct td_error *out);
 
-/* Appends what td_file_parse left in *file, with its error. */
+/* Appends the content that td_file_parse has read into *file, and its error. */
 void td_content_write(const struct td_file *file, const struct td_error *error, struct td_wire_writer *out);
 
-/* Reads what td_content_write wrote of this file behind the error, which the caller has read to *of_parse, into *file,
- * which is as td_file_create makes it. Leaves in it what td_file_parse would, and trusts no value (manifest_wire.h,
- * index_wire.h, facts_wire.h). Returns whether the bytes are right; *of_parse says whether the file is. Errors:
- * TD_INTERNAL when they are wrong; TD_RESOURCE_EXHAUSTED; as td_dcp_check. */
+/* Reads the content that td_content_write wrote of this file into *file, which td_file_create has made. The caller has
+ * read the error before it to *of_parse. Sets the members that td_file_parse would set, and trusts no value
+ * (manifest_wire.h, index_wire.h, facts_wire.h). Returns whether the bytes are right; *of_parse says whether the file
+ * is. Errors: TD_INTERNAL when they are wrong; TD_RESOURCE_EXHAUSTED; as td_dcp_check. */
 bool td_content_read(struct td_wire_reader *in, const struct td_error *of_parse, struct td_file *file,
                      const struct td_limits *limits, struct td_error *err);
 

@@ -39,7 +39,7 @@ static const char **read_files(struct td_wire_reader *in, struct td_arena *arena
     return files;
 }
 
-/* Reads a tensor's name, which must come after the one before (NULL: there is none). */
+/* Reads a tensor's name, which must sort after `before` (NULL for the first name). */
 static const char *read_name(struct td_wire_reader *in, struct td_arena *arena, const char *before, uint32_t *len)
 {
     const char *name = td_wire_get_copy(in, arena);

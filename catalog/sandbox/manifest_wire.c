@@ -103,7 +103,7 @@ void td_manifest_write(const struct td_manifest *manifest, struct td_wire_writer
 /* ---- codings ------------------------------------------------------------------------------------------- */
 
 /* Computes the product of the sizes and elem_bytes. Returns false on an overflow and for a size of 0. */
-static bool multiply(const uint64_t *sizes, uint32_t rank, uint64_t elem_bytes, uint64_t *out)
+static bool multiply_sizes(const uint64_t *sizes, uint32_t rank, uint64_t elem_bytes, uint64_t *out)
 {
     bool fits = sizes != NULL && elem_bytes > 0;
     *out = elem_bytes;
@@ -135,7 +135,7 @@ static void read_filters(struct td_wire_reader *in, struct td_coding_grid *grid)
     }
 }
 
-/* Reads the list of chunks. Each must lie in the file and be in order. */
+/* Reads the list of chunks. Each must be inside the file, and in order. */
 static void read_chunks(struct td_wire_reader *in, struct td_coding_grid *grid, uint64_t base, uint64_t size_bytes,
                         struct td_arena *arena)
 {
@@ -172,8 +172,8 @@ static void read_grid(struct td_wire_reader *in, struct td_coding *coding, uint6
         return;
     grid->shape = td_wire_get_numbers(in, grid->rank, arena);
     grid->chunk_shape = td_wire_get_numbers(in, grid->rank, arena);
-    if (!td_wire_check(in, multiply(grid->shape, grid->rank, grid->elem_bytes, &array_bytes) &&
-                               multiply(grid->chunk_shape, grid->rank, grid->elem_bytes, &chunk_bytes) &&
+    if (!td_wire_check(in, multiply_sizes(grid->shape, grid->rank, grid->elem_bytes, &array_bytes) &&
+                               multiply_sizes(grid->chunk_shape, grid->rank, grid->elem_bytes, &chunk_bytes) &&
                                array_bytes == coding->size_bytes))
         return;
     if (td_wire_get_bool(in) && td_wire_check(in, grid->elem_bytes <= (size_t)(in->end - in->p))) {
@@ -275,7 +275,7 @@ static void read_metadata(struct td_wire_reader *in, struct td_manifest *manifes
 
 /* ---- tensors ------------------------------------------------------------------------------------------- */
 
-/* Returns whether the bytes of a tensor that can be served lie in the file, or in the decoded bytes of its coding. */
+/* Returns whether the bytes of a servable tensor are inside the file, or inside the decoded bytes of its coding. */
 static bool is_servable(const struct td_tensor *tensor, uint64_t size_bytes)
 {
     struct td_tensor copy = *tensor;

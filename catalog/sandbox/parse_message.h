@@ -15,7 +15,7 @@ struct td_sandbox_layers {
 
 enum td_parse_job { TD_PARSE_FILE, TD_PARSE_ROWS };
 
-/* From the server: one file, and with it one descriptor, or two where a file beside it tells where rows lie. */
+/* A request of the server: one file, with one descriptor, or two if a file beside it has the positions of its rows. */
 struct td_parse_request {
     uint32_t job;                     /* enum td_parse_job */
     uint32_t has_table;               /* 1: there is a second descriptor */

@@ -1,10 +1,10 @@
-/* Plan: acquire() takes an idle process or starts one; send_all() sends it the requests of a queue with their
- * descriptors; collect() gathers the outcome of the first; conclude() and replace_process() end a process that failed
- * or is used up, and let_go() gives it back.
+/* Plan: acquire_worker() takes an idle process or starts one; send_all() sends it the requests of a queue with their
+ * descriptors; collect_outcome() gathers the outcome of the first; conclude_request() and replace_process() end a
+ * process that failed or is used up, and let_go() releases it.
  *
- * Hard: to tell a fault of the file from one of the host. A process that a signal of its own ends, that is too slow or
- * takes too much memory was made so by its file, which is then refused for good. One that was killed from outside is
- * replaced, and the file tried once more. */
+ * Hard: to distinguish a fault of the file from a fault of the host. If a process ends by a signal of its own, is too
+ * slow or takes too much memory, its file is the cause, and is refused for good. A process that was killed from outside
+ * is replaced, and the file is tried once more. */
 #include "catalog/sandbox/parse_pool.h"
 
 #include "catalog/model/file_content.h"
@@ -54,12 +54,12 @@ struct td_parse_pool {
     pthread_mutex_t lock;
     pthread_cond_t is_idle;
     size_t place_count;
-    struct worker workers[PLACES]; /* is_busy under the lock; all else for whom it is busy */
+    struct worker workers[PLACES]; /* is_busy under the lock; other members belong to the thread that took it */
 };
 
-/* Tells how a request ended. */
+/* The end of a request. */
 enum outcome {
-    DONE,       /* the parts are there */
+    DONE,       /* the parts have arrived */
     GONE,       /* the process ended */
     TOO_SLOW,   /* it was not done in time */
     WRONG,      /* its answer was longer than any can be, or no message of ours */
@@ -104,7 +104,7 @@ const char *td_parse_end_name(enum td_parse_end end)
 /* ---- processes ----------------------------------------------------------------------------------------- */
 
 /* Waits until a process that closed its socket has ended, for 1 s at most: it closes before it ends. Returns false when
- * it goes on. */
+ * it continues to run. */
 static bool await_end(pid_t pid)
 {
     enum { MOST_MS = 1000 };
@@ -116,7 +116,7 @@ static bool await_end(pid_t pid)
     return has_ended;
 }
 
-/* Kills the process and waits for its end, which comes at once. Returns how it ended; -1 when nobody knows. */
+/* Kills the process and waits for its end, which comes at once. Returns how it ended; -1 when that is unknown. */
 static int end_process(struct worker *worker)
 {
     int how = -1;
@@ -134,7 +134,7 @@ static int end_process(struct worker *worker)
 
 /* Starts the program with the socket as its descriptor 0, no environment, no blocked or ignored signals, in a process
  * group of its own, which a terminal's interrupt does not reach. Returns 0 or an errno value. */
-static int spawn(const struct td_parse_pool *pool, int socket, pid_t *pid)
+static int spawn_process(const struct td_parse_pool *pool, int socket, pid_t *pid)
 {
     const char *program = pool->config.program == NULL ? "/proc/self/exe" : pool->config.program;
     char memory[24];
@@ -171,7 +171,7 @@ static int spawn(const struct td_parse_pool *pool, int socket, pid_t *pid)
 /* Receives one message: its type to *type, and at most `room` bytes to out. Waits for 100 ms at most. Returns the
  * number of bytes; -1 when the process has closed its socket; 0 and TD_FRAME_PROGRESS when no message came in time, 0
  * and TD_FRAME_HELLO for one that is not of ours. The kernel drops descriptors that come with a message. */
-static ssize_t receive(int fd, enum td_parse_frame *type, void *out, size_t room)
+static ssize_t receive_frame(int fd, enum td_parse_frame *type, void *out, size_t room)
 {
     uint32_t head = 0;
     struct iovec parts[2] = {{.iov_base = &head, .iov_len = sizeof head}, {.iov_base = out, .iov_len = room}};
@@ -213,7 +213,7 @@ static bool await_hello(const struct worker *worker, struct td_sandbox_layers *l
     enum td_parse_frame type = TD_FRAME_PROGRESS;
     unsigned char bytes[sizeof *layers];
     while (type == TD_FRAME_PROGRESS && td_clock_ns() < until_ns) {
-        ssize_t n = receive(worker->fd, &type, bytes, sizeof bytes);
+        ssize_t n = receive_frame(worker->fd, &type, bytes, sizeof bytes);
         if (n < 0)
             return false;
         if (type == TD_FRAME_HELLO)
@@ -231,7 +231,7 @@ static bool start_process(const struct td_parse_pool *pool, struct worker *worke
         return td_error_sys(err, TD_UNAVAILABLE, errno, "cannot make a socket for the parser's process");
     (void)setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &step, sizeof step);
     (void)setsockopt(pair[0], SOL_SOCKET, SO_SNDTIMEO, &step, sizeof step);
-    int sys = spawn(pool, pair[1], &worker->pid);
+    int sys = spawn_process(pool, pair[1], &worker->pid);
     (void)close(pair[1]);
     if (sys != 0) {
         worker->pid = 0;
@@ -245,7 +245,7 @@ static bool start_process(const struct td_parse_pool *pool, struct worker *worke
 
 /* ---- places -------------------------------------------------------------------------------------------- */
 
-/* Takes a place that nobody uses, one with a process if there is one. Under the lock. */
+/* Takes a free place, if possible one with an idle process. Under the lock. */
 static struct worker *take_place(struct td_parse_pool *pool)
 {
     struct worker *empty = NULL;
@@ -260,8 +260,8 @@ static struct worker *take_place(struct td_parse_pool *pool)
     return empty;
 }
 
-/* Gives a place back. */
-static void release(struct td_parse_pool *pool, struct worker *worker)
+/* Releases a place. */
+static void release_worker(struct td_parse_pool *pool, struct worker *worker)
 {
     pthread_mutex_lock(&pool->lock);
     worker->is_busy = false;
@@ -274,9 +274,9 @@ static void count_end(struct td_parse_pool *pool, enum td_parse_end end)
     atomic_fetch_add_explicit(&pool->ends[end], 1, memory_order_relaxed);
 }
 
-/* Returns whether an idle process is there and has said nothing since its last outcome, but that it is confined. It may
- * have been killed, or the thread that started it may have ended; and what one says that nobody has asked would be
- * taken for the outcome of the next file. */
+/* Returns whether an idle process is alive and has sent nothing since its last outcome, except that it is confined. It
+ * may have been killed, or the thread that started it may have ended; and bytes that it sends without a request would
+ * be taken for the outcome of the next file. */
 static bool is_silent(const struct worker *worker)
 {
     char byte;
@@ -285,7 +285,7 @@ static bool is_silent(const struct worker *worker)
 }
 
 /* Takes a process that is idle, or starts one; waits while all are at work. Returns NULL: TD_UNAVAILABLE. */
-static struct worker *acquire(struct td_parse_pool *pool, struct td_error *err)
+static struct worker *acquire_worker(struct td_parse_pool *pool, struct td_error *err)
 {
     pthread_mutex_lock(&pool->lock);
     struct worker *worker = take_place(pool);
@@ -299,7 +299,7 @@ static struct worker *acquire(struct td_parse_pool *pool, struct td_error *err)
     }
     if (worker->pid != 0 || start_process(pool, worker, err))
         return worker;
-    release(pool, worker);
+    release_worker(pool, worker);
     return NULL;
 }
 
@@ -316,13 +316,13 @@ static void start_next(struct td_parse_pool *pool)
     if (!is_empty)
         return;
     (void)start_process(pool, worker, &none); /* else it is tried again when it is needed */
-    release(pool, worker);
+    release_worker(pool, worker);
 }
 
 /* ---- one request --------------------------------------------------------------------------------------- */
 
-/* Limits the processor time of a process: the kernel ends it when nobody here does any more. Renewed after some files,
- * since three system calls for each file would be felt. An index of rows takes as long as its file is. */
+/* Limits the processor time of a process: the kernel ends it if the server no longer can. Renewed after some files,
+ * since three system calls for each file would be too slow. An index of rows takes as long as its file is. */
 static void limit_cpu(const struct worker *worker, const struct errand *errand, uint64_t timeout_ns)
 {
     enum { FILES = 32, MORE_SECONDS = 2 };
@@ -369,17 +369,17 @@ static uint64_t most_bytes(const struct td_parse_request *request)
     return memory + (request->max_header_bytes < memory ? request->max_header_bytes : memory) + TD_WIRE_PART_BYTES;
 }
 
-/* Notes how far an index has come. Returns whether that is further than before by what a message tells at least, so
- * that a process cannot win time without end. */
-static bool note_progress(struct errand *errand, const void *bytes, size_t len, uint64_t *told_bytes)
+/* Records the progress of an index. Returns whether it has advanced by at least the step between two messages, so that
+ * a process cannot gain time without end. */
+static bool note_progress(struct errand *errand, const void *bytes, size_t len, uint64_t *reported_bytes)
 {
     uint64_t done_bytes;
     if (errand->request.job != TD_PARSE_ROWS || len != sizeof done_bytes)
         return false;
     memcpy(&done_bytes, bytes, sizeof done_bytes);
-    if (done_bytes > errand->request.size_bytes || done_bytes < *told_bytes + TD_PARSE_PROGRESS_BYTES)
+    if (done_bytes > errand->request.size_bytes || done_bytes < *reported_bytes + TD_PARSE_PROGRESS_BYTES)
         return false;
-    *told_bytes = done_bytes;
+    *reported_bytes = done_bytes;
     if (errand->done_bytes != NULL)
         atomic_store_explicit(errand->done_bytes, done_bytes, memory_order_relaxed);
     return true;
@@ -402,7 +402,7 @@ static struct errand *errand_at(struct td_parse_queue *queue, size_t i)
     return &queue->errands[(queue->first + i) % TD_PARSE_QUEUE_MAX];
 }
 
-/* Returns the processor time that the process has used; 0 when nobody knows. */
+/* Returns the processor time that the process has used; 0 when it is unknown. */
 static uint64_t cpu_ns_of(const struct worker *worker)
 {
     clockid_t clock;
@@ -421,14 +421,14 @@ static bool has_waited(const struct td_parse_pool *pool, const struct worker *wo
 }
 
 /* Collects the parts of the outcome of the first request. */
-static enum outcome collect(struct td_parse_queue *queue)
+static enum outcome collect_outcome(struct td_parse_queue *queue)
 {
     const struct td_parse_pool *pool = queue->pool;
     struct errand *errand = errand_at(queue, 0);
     struct td_buffer *parts = &queue->parts;
     const uint64_t most = most_bytes(&errand->request);
     uint64_t until_ns = td_clock_ns() + pool->config.timeout_ns;
-    uint64_t told_bytes = 0;
+    uint64_t reported_bytes = 0;
     enum td_parse_frame type = TD_FRAME_PART;
     td_buffer_clear(parts);
     queue->worker->cpu_ns = cpu_ns_of(queue->worker);
@@ -436,14 +436,14 @@ static enum outcome collect(struct td_parse_queue *queue)
         if (!td_buffer_reserve(parts, TD_WIRE_PART_BYTES))
             return NO_MEMORY;
         char *to = parts->data + parts->len;
-        ssize_t n = receive(queue->worker->fd, &type, to, TD_WIRE_PART_BYTES);
+        ssize_t n = receive_frame(queue->worker->fd, &type, to, TD_WIRE_PART_BYTES);
         if (n < 0)
             return GONE;
         if (type == TD_FRAME_HELLO && !take_hello(pool, queue->worker, to, (size_t)n))
             return WRONG;
         if (type == TD_FRAME_PART || type == TD_FRAME_END)
             parts->len += (size_t)n;
-        else if (type == TD_FRAME_PROGRESS && n > 0 && note_progress(errand, to, (size_t)n, &told_bytes))
+        else if (type == TD_FRAME_PROGRESS && n > 0 && note_progress(errand, to, (size_t)n, &reported_bytes))
             until_ns = td_clock_ns() + pool->config.timeout_ns;
         if (parts->len > most)
             return WRONG;
@@ -483,8 +483,8 @@ static enum td_parse_end judge_end(int how, bool is_new, struct td_error *err)
 }
 
 /* Ends the process of a request that failed, and sets the error. Returns the reason. */
-static enum td_parse_end judge(const struct td_parse_pool *pool, struct worker *worker, enum outcome outcome,
-                               struct td_error *err)
+static enum td_parse_end judge_failure(const struct td_parse_pool *pool, struct worker *worker, enum outcome outcome,
+                                       struct td_error *err)
 {
     if (outcome == GONE && !await_end(worker->pid))
         outcome = WRONG; /* a parser does not close its socket */
@@ -516,13 +516,13 @@ static enum td_parse_end judge(const struct td_parse_pool *pool, struct worker *
 
 /* ---- queues ------------------------------------------------------------------------------------------- */
 
-/* Gives all requests to a process that it does not have yet. Errors: TD_UNAVAILABLE. A process that ended meanwhile is
- * noticed by collect(). */
+/* Sends the process all requests that it does not have yet. Errors: TD_UNAVAILABLE. If the process has ended in the
+ * meantime, collect_outcome() notices that. */
 static bool send_all(struct td_parse_queue *queue, struct td_error *err)
 {
     struct td_parse_pool *pool = queue->pool;
     if (queue->worker == NULL)
-        queue->worker = acquire(pool, err);
+        queue->worker = acquire_worker(pool, err);
     struct worker *worker = queue->worker;
     if (worker == NULL)
         return false;
@@ -542,13 +542,13 @@ static bool send_all(struct td_parse_queue *queue, struct td_error *err)
 static void let_go(struct td_parse_queue *queue)
 {
     if (queue->worker != NULL)
-        release(queue->pool, queue->worker);
+        release_worker(queue->pool, queue->worker);
     queue->worker = NULL;
     queue->sent = 0;
 }
 
 /* Removes the first request. */
-static void pop(struct td_parse_queue *queue)
+static void pop_request(struct td_parse_queue *queue)
 {
     queue->count--;
     queue->sent -= queue->sent > 0 ? 1 : 0;
@@ -562,7 +562,7 @@ static bool replace_process(struct td_parse_queue *queue, enum outcome outcome, 
 {
     struct td_error why = TD_ERROR_INIT;
     struct errand *errand = errand_at(queue, 0);
-    enum td_parse_end end = judge(queue->pool, queue->worker, outcome, &why);
+    enum td_parse_end end = judge_failure(queue->pool, queue->worker, outcome, &why);
     bool again = end == TD_PARSE_KILLED && !errand->was_killed;
     count_end(queue->pool, end);
     let_go(queue);
@@ -575,17 +575,18 @@ static bool replace_process(struct td_parse_queue *queue, enum outcome outcome, 
     return again || td_error_copy(err, &why);
 }
 
-/* Has the first request done. Returns whether the parts of its outcome are there: conclude() then removes it. */
+/* Has the first request done. Returns whether the parts of its outcome are there: conclude_request() then removes it.
+ */
 static bool run_first(struct td_parse_queue *queue, struct td_error *err)
 {
     for (;;) {
         bool is_sent = send_all(queue, err);
-        enum outcome outcome = is_sent ? collect(queue) : NOT_NEEDED;
+        enum outcome outcome = is_sent ? collect_outcome(queue) : NOT_NEEDED;
         if (outcome == DONE)
             return true;
         if (is_sent && replace_process(queue, outcome, err))
             continue;
-        pop(queue);
+        pop_request(queue);
         return false;
     }
 }
@@ -609,8 +610,8 @@ static bool refuse_for_good(const struct td_parse_pool *pool, const struct td_er
 /* Removes the first request, which was done. Replaces the process if its answer was wrong, if it had no memory left, or
  * if it is used up. is_read: the answer was right; else *of_reading says why not. Returns whether the file is right;
  * else sets the error. */
-static bool conclude(struct td_parse_queue *queue, const struct td_error *of_parser, bool is_read,
-                     const struct td_error *of_reading, struct td_error *err)
+static bool conclude_request(struct td_parse_queue *queue, const struct td_error *of_parser, bool is_read,
+                             const struct td_error *of_reading, struct td_error *err)
 {
     struct td_parse_pool *pool = queue->pool;
     bool is_used_up = queue->worker->files >= TD_PARSE_FILES_PER_WORKER && queue->sent == 1;
@@ -630,7 +631,7 @@ static bool conclude(struct td_parse_queue *queue, const struct td_error *of_par
         count_end(pool, end);
         let_go(queue);
     }
-    pop(queue);
+    pop_request(queue);
     return is_read && of_parser->code == TD_OK;
 }
 
@@ -643,7 +644,7 @@ static void queue_init(struct td_parse_queue *queue, struct td_parse_pool *pool)
     td_buffer_init(&queue->parts);
 }
 
-/* Ends the process if it still has requests: nobody reads its answers. */
+/* Ends the process if it still has requests, since its answers would not be read. */
 static void queue_fini(struct td_parse_queue *queue)
 {
     if (queue->worker != NULL) {
@@ -709,7 +710,7 @@ bool td_parse_queue_take(struct td_parse_queue *queue, struct td_file *file, con
     struct td_wire_reader in = td_wire_reader_of(queue->parts.data, queue->parts.len);
     td_error_read(&in, &of_parser);
     bool is_read = td_content_read(&in, &of_parser, file, limits, &of_reading);
-    return conclude(queue, &of_parser, is_read, &of_reading, err);
+    return conclude_request(queue, &of_parser, is_read, &of_reading, err);
 }
 
 bool td_parse_pool_file(struct td_parse_pool *pool, int fd, struct td_file *file, const char *name,
@@ -743,7 +744,7 @@ static bool take_rows(struct td_parse_queue *queue, const struct td_row_format *
     bool is_read = of_parser.code == TD_OK
                        ? td_rows_read(&in, format, request->size_bytes, request->table_bytes, out, &of_reading)
                        : td_wire_check(&in, in.p == in.end) || td_wire_refuse(&in, &of_reading);
-    return conclude(queue, &of_parser, is_read, &of_reading, err);
+    return conclude_request(queue, &of_parser, is_read, &of_reading, err);
 }
 
 bool td_parse_pool_rows(struct td_parse_pool *pool, int data_fd, int table_fd, const struct td_row_format *format,

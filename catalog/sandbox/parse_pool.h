@@ -49,7 +49,7 @@ enum td_parse_end {
     TD_PARSE_SLOW,      /* by the timeout */
     TD_PARSE_MEMORY,    /* it had no memory left */
     TD_PARSE_WRONG,     /* its answer was wrong */
-    TD_PARSE_STOPPED,   /* nobody needed the outcome any more */
+    TD_PARSE_STOPPED,   /* the outcome was no longer needed */
     TD_PARSE_ENDS,
 };
 

@@ -58,7 +58,7 @@ static void take_files(struct msghdr *message, struct job *job)
 }
 
 /* Waits for the next request. Returns false at the end. */
-static bool receive(struct job *job)
+static bool receive_request(struct job *job)
 {
     union {
         struct cmsghdr align;
@@ -100,19 +100,19 @@ static void parse_file(const struct job *job, struct td_wire_writer *out)
     td_file_forget_content(&file);
 }
 
-/* An input that tells the server how far an index has come. */
+/* An input that reports the progress of an index to the server. */
 struct reported_input {
     struct td_input inner;
     const _Atomic uint64_t *done_bytes;
-    uint64_t told_bytes;
+    uint64_t reported_bytes;
 };
 
 static bool read_and_report(const void *context, uint64_t off, void *out, size_t len, struct td_error *err)
 {
     struct reported_input *input = (struct reported_input *)(uintptr_t)context;
     uint64_t done_bytes = atomic_load(input->done_bytes);
-    if (done_bytes >= input->told_bytes + TD_PARSE_PROGRESS_BYTES) {
-        input->told_bytes = done_bytes;
+    if (done_bytes >= input->reported_bytes + TD_PARSE_PROGRESS_BYTES) {
+        input->reported_bytes = done_bytes;
         (void)send_frame(TD_FRAME_PROGRESS, &done_bytes, sizeof done_bytes);
     }
     return td_input_read(&input->inner, off, out, len, err);
@@ -185,7 +185,7 @@ int td_parse_worker_run(int count, char **arguments)
     (void)mallopt(M_ARENA_MAX, 1);
     td_confine(memory_bytes, &layers);
     bool goes_on = send_frame(TD_FRAME_HELLO, &layers, sizeof layers);
-    while (goes_on && receive(&job))
+    while (goes_on && receive_request(&job))
         goes_on = do_job(&job, &out);
     _exit(0);
 }

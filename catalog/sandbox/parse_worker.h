@@ -3,9 +3,9 @@
 #ifndef TD_CATALOG_SANDBOX_PARSE_WORKER_H
 #define TD_CATALOG_SANDBOX_PARSE_WORKER_H
 
-/* Runs the process behind the argument TD_PARSE_WORKER until the server closes the socket, which is descriptor 0.
- * arguments[0] is the limit on memory in bytes. Returns the exit code: 0, or 2 when it was not started by the server.
- */
+/* Runs the process that was started with the argument TD_PARSE_WORKER until the server closes the socket, which is
+ * descriptor 0. arguments[0] is the limit on memory in bytes. Returns the exit code: 0, or 2 when it was not started by
+ * the server. */
 int td_parse_worker_run(int count, char **arguments);
 
 #endif

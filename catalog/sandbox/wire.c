@@ -73,14 +73,14 @@ struct td_wire_reader td_wire_reader_of(const void *bytes, size_t len)
     return (struct td_wire_reader){.p = p, .end = len == 0 ? p : p + len};
 }
 
-static size_t left(const struct td_wire_reader *reader)
+static size_t bytes_left(const struct td_wire_reader *reader)
 {
     return (size_t)(reader->end - reader->p);
 }
 
 void td_wire_get(struct td_wire_reader *reader, void *out, size_t len)
 {
-    if (!td_wire_check(reader, len <= left(reader))) {
+    if (!td_wire_check(reader, len <= bytes_left(reader))) {
         memset(out, 0, len);
         return;
     }
@@ -120,7 +120,7 @@ uint64_t td_wire_get_u64(struct td_wire_reader *reader)
 size_t td_wire_get_count(struct td_wire_reader *reader, size_t item_bytes)
 {
     uint64_t count = td_wire_get_u64(reader);
-    return td_wire_check(reader, count <= left(reader) / item_bytes) ? (size_t)count : 0;
+    return td_wire_check(reader, count <= bytes_left(reader) / item_bytes) ? (size_t)count : 0;
 }
 
 /* Notes that the arena gave no memory. */
@@ -131,7 +131,7 @@ static void lack_memory(struct td_wire_reader *reader)
 
 const uint64_t *td_wire_get_numbers(struct td_wire_reader *reader, size_t count, struct td_arena *arena)
 {
-    if (count == 0 || !td_wire_check(reader, count <= left(reader) / sizeof(uint64_t)))
+    if (count == 0 || !td_wire_check(reader, count <= bytes_left(reader) / sizeof(uint64_t)))
         return NULL;
     uint64_t *numbers = td_arena_array(arena, count, sizeof *numbers);
     if (numbers == NULL)
@@ -144,7 +144,7 @@ const uint64_t *td_wire_get_numbers(struct td_wire_reader *reader, size_t count,
 struct td_text td_wire_get_text(struct td_wire_reader *reader)
 {
     uint64_t len = td_wire_get_u64(reader);
-    if (!td_wire_check(reader, len <= left(reader)))
+    if (!td_wire_check(reader, len <= bytes_left(reader)))
         return td_text_n("", 0);
     struct td_text text = td_text_n((const char *)reader->p, (size_t)len);
     reader->p += len;

@@ -29,7 +29,7 @@ struct td_wire_writer {
 void td_wire_writer_init(struct td_wire_writer *writer, bool (*take)(void *context, const void *bytes, size_t len),
                          void *context);
 
-/* Append bytes, a number, an array of numbers, a text behind its length, and a string that may be NULL. */
+/* Append bytes, a number, an array of numbers, a text after its length, and a string that may be NULL. */
 void td_wire_put(struct td_wire_writer *writer, const void *bytes, size_t len);
 void td_wire_put_u8(struct td_wire_writer *writer, uint8_t value);
 void td_wire_put_u32(struct td_wire_writer *writer, uint32_t value);

@@ -7,7 +7,7 @@ struct rule {
     const char *name, *tag;
 };
 
-/* Classes whose names end misleadingly, or in nothing that tells the task. */
+/* Classes with an ending that is misleading, or does not show the task. */
 static const struct rule classes[] = {
     {"FuyuForCausalLM", "image-text-to-text"},
     {"GitForCausalLM", "image-text-to-text"},

@@ -4,7 +4,7 @@
  * grouping is skipped, which makes the scan of an unchanged tree cheap.
  *
  * Hard: (1) when a file can be trusted. Two versions can share an mtime, so a file counts as settled only when its
- * mtime, or a change seen half-way, is settle_ns old; a lease can prove earlier that nobody writes to it. After
+ * mtime, or a change seen half-way, is settle_ns old; a lease can prove earlier that no process writes to it. After
  * reading, the identity is checked again. (2) Memory: a new snapshot is built while the old one lives, so memory of
  * files that it will drop counts as free, see has_memory(). */
 #include "catalog/scan/scan.h"
@@ -114,7 +114,7 @@ static bool is_arrived(const struct td_found *found, struct seen *seen)
     return rest == TD_REST_YES;
 }
 
-/* Returns whether a process has the file open for writing, as far as a lease tells, or it has changed again. */
+/* Returns whether a process has the file open for writing, as far as a lease shows, or the file has changed again. */
 static bool is_written(const struct scan *s, const struct td_found *found)
 {
     uint64_t wait_ns;
@@ -123,9 +123,10 @@ static bool is_written(const struct scan *s, const struct td_found *found)
 }
 
 /* Returns whether the file is settled: it came by a rename (is_arrived), or its mtime is at least settle_ns old. A file
- * whose mtime lies in the future (a skewed clock), or that changed half-way, is settled when it was seen unchanged for
- * that long; the latter not while it is written, since a truncation can take longer. Only then can a later write not
- * leave the same mtime ("racily clean"). published is the identity that is shown now, or NULL. Fills in *seen. */
+ * with an mtime in the future (a skewed clock), or one that changed half-way, is settled when scans have seen it
+ * unchanged for that long; the latter not while it is written, since a truncation can take longer. Only then can a
+ * later write not leave the same mtime ("racily clean"). published is the identity that is shown now, or NULL. Fills in
+ * *seen. */
 static bool is_settled(const struct scan *s, const struct td_found *found, const struct td_file_id *published,
                        struct seen *seen)
 {
@@ -157,8 +158,7 @@ static bool is_settled(const struct scan *s, const struct td_found *found, const
 }
 
 /* Returns whether a young file may be published at once: it was written from its beginning to its end, as cp does, and
- * no writer has it open. A checkpoint file must also parse. Only a scan that somebody asked for publishes such files.
- */
+ * no writer has it open. A checkpoint file must also parse. Only a scan that was requested publishes such files. */
 static bool is_finished(const struct scan *s, const struct td_found *found, struct seen *seen)
 {
     uint64_t wait_ns = 0;
@@ -185,7 +185,8 @@ static bool is_same_place(const struct td_entry *before, const struct td_found *
     return before != NULL && strcmp(before->file->source.path, found->physical) == 0;
 }
 
-/* Returns whether the entry is this file with unchanged content, so that reading it again would tell the same. */
+/* Returns whether the entry is this file with unchanged content, so that reading it again would give the same
+ * result. */
 static bool is_same_file(const struct td_entry *before, const struct td_found *found)
 {
     return is_same_place(before, found) && td_file_id_equal(&before->file->source.id, &found->id) &&
@@ -277,7 +278,7 @@ static void send_ahead(struct scan *s, const struct td_found *found)
         (void)close(fd);
 }
 
-/* Fills the queue with file number i, which is about to be read, and those behind it. Looks at each file once. */
+/* Fills the queue with file number i, which is about to be read, and the files after it. Considers each file once. */
 static void look_ahead(struct scan *s, size_t i)
 {
     if (s->next_ahead < i)
@@ -297,7 +298,7 @@ static int pop_ahead(struct scan *s)
     return fd;
 }
 
-/* Closes the files whose turn did not come. */
+/* Closes the files that were sent ahead and not taken. */
 static void end_ahead(struct scan *s)
 {
     td_parse_queue_destroy(s->queue);
@@ -311,7 +312,8 @@ static bool is_ahead(const struct scan *s, const struct td_found *found)
 }
 
 /* Parses an open file, which may have been sent ahead. */
-static bool parse(struct scan *s, struct td_file *file, const char *name, int fd, bool was_sent, struct td_error *err)
+static bool parse_file(struct scan *s, struct td_file *file, const char *name, int fd, bool was_sent,
+                       struct td_error *err)
 {
     const struct td_limits *limits = &s->config->limits;
     return was_sent ? td_parse_queue_take(s->queue, file, limits, s->stop, err)
@@ -337,7 +339,7 @@ static void file_read(struct scan *s, const struct td_found *found, struct td_fi
         return;
     }
     if (td_file_id_equal(&id, &file->source.id)) {
-        bool ok = parse(s, file, name, fd, was_sent, &why);
+        bool ok = parse_file(s, file, name, fd, was_sent, &why);
         file->readable = ok && file->kind != TD_FILE_PLAIN;
         if (!ok)
             td_file_fail(file, &why);
@@ -374,7 +376,7 @@ static bool resolve_file(struct scan *s, const struct td_found *found, struct td
         if (td_file_is_read(file))
             file_read(s, found, file, name, &trusted);
         atomic_fetch_add(&s->progress->files_read, counted);
-        bool half = early && file->error != NULL; /* the writer may go on */
+        bool half = early && file->error != NULL; /* the writer may continue */
         if (trusted && !half) {
             td_hasher_recall(s->config->hasher, file);
             *out = file;
@@ -393,8 +395,8 @@ static bool resolve_file(struct scan *s, const struct td_found *found, struct td
     return true;
 }
 
-/* Returns whether a part of a distributed checkpoint lies beside this .metadata, which sorts before its parts. If not,
- * it is a dot-file like others. */
+/* Returns whether a part of a distributed checkpoint is beside this .metadata, which sorts before its parts. Without a
+ * part, it is a dot-file like others. */
 static bool has_distcp_beside(const struct td_walk *walk, size_t metadata)
 {
     const char *path = walk->found[metadata].path;

@@ -18,7 +18,7 @@ struct td_scan_config {
     bool all_revisions;    /* also scans other revisions of a Hugging Face cache than main; they are not listed */
     struct td_limits limits;
     struct td_budget *memory;         /* memory of all files together; borrowed, outlives them. NULL: no limit */
-    struct td_tree_watch *watch;      /* is told of the directories, knows of renames; borrowed, may be NULL */
+    struct td_tree_watch *watch;      /* watches the directories, and knows of renames; borrowed, may be NULL */
     struct td_parse_pool *parsers;    /* parses the files; borrowed; NULL: they are parsed by the calling thread */
     struct td_hasher *hasher;         /* knows the digests of files; borrowed, may be NULL */
     const struct td_hub_place *place; /* borrowed; scans it alone, in the cache that the root is; NULL: all */
@@ -45,9 +45,9 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snap
              struct td_scan_progress *progress, const _Atomic bool *stop, struct td_snapshot **out,
              struct td_error *err);
 
-/* Makes a snapshot of the one checkpoint file at `path`, wherever it lies, for inspection and not for serving: it has
- * no root. Its one model is named after the file. `parsers` parses the file; NULL: the calling thread does. *out has
- * one reference for the caller. Errors: those of the file; TD_RESOURCE_EXHAUSTED. */
+/* Makes a snapshot of the one checkpoint file at `path`, inside or outside a served directory, for inspection and not
+ * for serving: the snapshot has no root. Its one model is named after the file. `parsers` parses the file; NULL: the
+ * calling thread does. *out has one reference for the caller. Errors: those of the file; TD_RESOURCE_EXHAUSTED. */
 bool td_scan_file(const char *path, const struct td_limits *limits, struct td_parse_pool *parsers,
                   struct td_snapshot **out, struct td_error *err);
 

@@ -19,7 +19,7 @@ static enum reason reason_of(int fd, int lease_signal)
     if (!td_sees_every_writer(fd))
         return REASON_FILE_SYSTEM;
     if (td_find_writers(fd, lease_signal) != TD_WRITERS_UNKNOWN)
-        return REASON_NONE; /* with a writer there is none now, and one when the writer has finished */
+        return REASON_NONE; /* a lease is granted now, or when the writer has finished */
     return fstat(fd, &st) == 0 && st.st_uid != geteuid() ? REASON_OWNER : REASON_OTHER;
 }
 
@@ -27,7 +27,7 @@ bool td_send_guard_report(const struct td_snapshot *snapshot, int lease_signal)
 {
     static const char *const texts[REASON_COUNT] = {
         [REASON_OWNER] = "they belong to another user: run tensord as their owner, or with CAP_LEASE",
-        [REASON_FILE_SYSTEM] = "their file system does not tell of all writers",
+        [REASON_FILE_SYSTEM] = "their file system does not report all writers",
         [REASON_OTHER] = "the kernel grants no read lease on them",
     };
     size_t counts[REASON_COUNT] = {0};

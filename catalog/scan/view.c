@@ -1,13 +1,13 @@
-/* Plan: see() asks the filter about each model; find_owners() finds the model that each entry belongs to, the one in
- * the deepest directory; show() decides about each entry. The view's entries are those that are shown, in the same
- * order, so a run of entries stays a run: `before` counts the shown entries up to a place. Models are copied, with new
- * runs; repositories and buckets are made anew, by the functions that make those of a snapshot; datasets are copied,
- * since their splits are whole.
+/* Plan: find_seen_models() asks the filter about each model; find_owners() finds the model that each entry belongs to,
+ * the one in the deepest directory; show_entries() decides about each entry. The view's entries are those that are
+ * shown, in the same order, so a run of entries stays a run: `before` counts the shown entries up to a place. Models
+ * are copied, with new runs; repositories and buckets are built again, by the functions that build those of a snapshot;
+ * datasets are copied, since their splits are whole.
  *
  * Hard: (1) a model's run holds the files of models in directories below. If some of these are hidden, sizes, problems
  * and tag are counted again, so that nothing of them is left in numbers. (2) Lifetimes: a reference on a view is also
- * one on its snapshot (td_snapshot_ref), but the snapshot's own reference on each view is not; else neither would end.
- */
+ * one on its snapshot (td_snapshot_ref), but the snapshot's own reference on each view is not; else neither would
+ * end. */
 #include "catalog/scan/view.h"
 
 #include "catalog/checkpoints/shard_group.h"
@@ -100,7 +100,7 @@ static bool may_see_model(struct builder *b, const struct td_model *model, bool 
     return ok;
 }
 
-static bool see(struct builder *b)
+static bool find_seen_models(struct builder *b)
 {
     for (size_t i = 0; i < b->base->model_count; i++)
         if (!may_see_model(b, &b->base->models[i], &b->model_seen[i]))
@@ -155,7 +155,7 @@ static void show_dataset(struct builder *b, const struct td_repo *repo, bool see
     }
 }
 
-/* Shows the files of a repository whose id is accepted, but for those of models and datasets. */
+/* Shows the files of a repository with an accepted id, except files of models and datasets. */
 static bool show_repo(struct builder *b, const struct td_repo *repo)
 {
     bool seen;
@@ -192,7 +192,7 @@ static void show_others(struct builder *b)
     }
 }
 
-static bool show(struct builder *b)
+static bool show_entries(struct builder *b)
 {
     const struct td_snapshot *base = b->base;
     for (size_t i = 0; i < base->entry_count; i++)
@@ -231,7 +231,7 @@ static bool is_of_hidden(const struct builder *b, const struct td_model *model, 
     return entry != NULL && !b->shown[entry - b->base->entries];
 }
 
-/* Counts again what depends on the files of a model, some of which are hidden. */
+/* Counts sizes, problems and tags of a model again, since some of its files are hidden. */
 static bool count_again(struct builder *b, const struct td_model *from, struct td_model *model)
 {
     struct td_snapshot *view = b->view;
@@ -278,8 +278,9 @@ static bool copy_models(struct builder *b)
     return true;
 }
 
-/* Copies the problems of what was not published, if the model that their paths lie in is visible, or else the filter
- * accepts the path or its directory. Those of repositories come with the view's own. */
+/* Copies the problems of files that were not published, if the model that contains the path is visible; for a path
+ * outside of models, if the filter accepts the path or its directory. Problems of repositories are added with the
+ * view's own repositories. */
 static void copy_problems(struct builder *b)
 {
     const struct td_problems *from = &b->base->problems;
@@ -333,7 +334,7 @@ static const struct td_repo *repo_of_dataset(void *context, size_t number)
     return b->dataset_seen[number] ? find_repo(b->view, td_datasets_of(b->base)->items[number].repo) : NULL;
 }
 
-static bool build(struct builder *b)
+static bool build_view(struct builder *b)
 {
     size_t entries = b->base->entry_count + 1;
     b->model_seen = calloc(b->base->model_count + 1, sizeof *b->model_seen);
@@ -345,10 +346,10 @@ static bool build(struct builder *b)
     if (b->model_seen == NULL || b->dataset_seen == NULL || b->owners == NULL || b->in_dataset == NULL ||
         b->shown == NULL || b->before == NULL)
         return td_error_no_memory(b->err);
-    if (!see(b))
+    if (!find_seen_models(b))
         return false;
     find_owners(b);
-    if (!show(b) || !copy_entries(b) || !copy_models(b))
+    if (!show_entries(b) || !copy_entries(b) || !copy_models(b))
         return false;
     copy_problems(b);
     if (b->is_cancelled)
@@ -374,7 +375,7 @@ static struct td_snapshot *view_create(struct td_snapshot *base, const struct td
     view->root_is_model = base->root_is_model;
     view->generation = base->generation;
     struct builder b = {.base = base, .view = view, .filter = filter, .err = err};
-    bool ok = build(&b);
+    bool ok = build_view(&b);
     free(b.model_seen);
     free(b.dataset_seen);
     free(b.owners);
@@ -407,7 +408,7 @@ struct td_views {
 };
 
 /* Drops the snapshot's own reference on a view. */
-static void drop(struct td_snapshot *view)
+static void drop_view(struct td_snapshot *view)
 {
     if (atomic_fetch_sub_explicit(&view->refs, 1, memory_order_acq_rel) == 1)
         td_snapshot_free(view);
@@ -417,7 +418,7 @@ static void destroy_views(struct td_snapshot_part *part)
 {
     struct td_views *views = (struct td_views *)(void *)part;
     for (size_t i = 0; i < views->count; i++)
-        drop(views->slots[i].view);
+        drop_view(views->slots[i].view);
     (void)pthread_cond_destroy(&views->made);
     (void)pthread_mutex_destroy(&views->lock);
     free(views->slots);
@@ -477,7 +478,7 @@ static void drop_surplus(struct td_views *views)
         if (oldest == NULL)
             return;
         views->bytes -= oldest->bytes;
-        drop(oldest->view);
+        drop_view(oldest->view);
         remove_slot(views, oldest);
     }
 }
@@ -493,10 +494,10 @@ static size_t view_bytes(const struct td_snapshot *view)
            (td_buckets_of(view)->count + td_buckets_of(view)->other_count) * sizeof(struct td_bucket);
 }
 
-/* Makes the view whose slot the caller has added, without the lock, and puts it in the slot. Returns the view with a
- * reference for the caller. */
-static struct td_snapshot *make(struct td_views *views, struct td_snapshot *snapshot,
-                                const struct td_view_filter *filter, struct td_error *err)
+/* Makes a view without the lock, and puts it in the slot that the caller has added. Returns the view with a reference
+ * for the caller. */
+static struct td_snapshot *make_view(struct td_views *views, struct td_snapshot *snapshot,
+                                     const struct td_view_filter *filter, struct td_error *err)
 {
     pthread_mutex_unlock(&views->lock);
     struct td_snapshot *view = view_create(snapshot, filter, err);
@@ -555,7 +556,7 @@ struct td_snapshot *td_view_get(struct td_snapshot *snapshot, const struct td_vi
         slot->used = ++views->requests;
         view = td_snapshot_ref(slot->view);
     } else if (slot == NULL && td_may_wait(err) && add_slot(views, filter->key, err)) {
-        view = make(views, snapshot, filter, err);
+        view = make_view(views, snapshot, filter, err);
     }
     pthread_mutex_unlock(&views->lock);
     return view;

@@ -1,11 +1,11 @@
 /* Views: the part of a snapshot that one caller may see, as a snapshot of its own. Everything that was made from the
- * entries, such as repositories and buckets, is made from the entries that are left, so a view is what a server would
- * have that serves the visible files alone; nothing that is done with it can show, count or time a hidden one.
+ * entries, such as repositories and buckets, is built from the visible entries, so a view equals the snapshot of a
+ * server that serves the visible files alone; no use of a view can show, count or time a hidden file.
  *
  * Visible are models whose ids the filter accepts, with their files, but not the files of a hidden model in a directory
- * below; datasets whose ids (as "datasets/ID") it accepts, with the files of their repositories; and of the other files
- * those of a repository whose id it accepts, and those whose path or directory it accepts as if it were an id. Another
- * revision of a model counts as the model.
+ * below; datasets whose ids (as "datasets/ID") it accepts, with the files of their repositories; and other files if the
+ * filter accepts the id of their repository, or accepts their path or directory as if it were an id. Another revision
+ * of a model counts as the model.
  *
  * A view shares files and checkpoints with its snapshot, which a reference on the view keeps. A snapshot keeps the
  * views that were asked for last, until it ends. */

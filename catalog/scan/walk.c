@@ -53,7 +53,7 @@ bool td_walk_ignores(const char *name)
            td_has_extension(name, ".tmp");
 }
 
-static const char *join(struct td_arena *arena, const char *directory, const char *name)
+static const char *join_path(struct td_arena *arena, const char *directory, const char *name)
 {
     size_t a = strlen(directory);
     size_t b = strlen(name);
@@ -80,8 +80,8 @@ static bool add_found(struct walker *w, const struct directory *directory, const
         return false;
     struct td_found *item = &walk->found[walk->count];
     memset(item, 0, sizeof *item);
-    item->path = join(walk->names, directory->path, name);
-    item->physical = join(&walk->scratch, directory->physical, name);
+    item->path = join_path(walk->names, directory->path, name);
+    item->physical = join_path(&walk->scratch, directory->physical, name);
     item->revision = directory->revision;
     item->other_revision = directory->other_revision;
     if (id != NULL) {
@@ -224,8 +224,8 @@ static bool push_snapshots(struct cache *cache)
            td_hub_cache_commits(w->root, cache->physical, push_other_revision, cache);
 }
 
-/* Tells the watch of a directory that is not listed, but that decides what is published. Sets *out, or leaves it when
- * there is no such directory. */
+/* Adds a directory to the watch that is not listed, but decides what is published. Sets *out, or leaves it alone when
+ * the directory does not exist. */
 static void watch_only(const struct walker *w, const char *physical, const struct td_watched *parent,
                        struct td_watched *out)
 {
@@ -239,7 +239,7 @@ static void watch_only(const struct walker *w, const char *physical, const struc
     (void)close(fd);
 }
 
-/* Tells the watch of a cache folder's own directories, before they are read. Returns false without memory. */
+/* Adds a cache folder's own directories to the watch, before they are read. Returns false without memory. */
 static bool watch_cache(const struct walker *w, struct cache *cache)
 {
     static const char *const below[] = {"refs", "snapshots", "blobs"};
@@ -248,7 +248,7 @@ static bool watch_cache(const struct walker *w, struct cache *cache)
         return true;
     watch_only(w, cache->physical, &w->directories[cache->parent].watched, &folder);
     for (size_t i = 0; i < sizeof below / sizeof *below; i++) {
-        const char *physical = join(&w->walk->scratch, cache->physical, below[i]);
+        const char *physical = join_path(&w->walk->scratch, cache->physical, below[i]);
         if (physical == NULL)
             return td_error_no_memory(w->err);
         watch_only(w, physical, &folder, &cache->blobs); /* the last one stays */
@@ -267,7 +267,7 @@ static bool push_hub_cache(struct walker *w, size_t parent, const char *physical
                           .physical = physical,
                           .arrived_until_ns = until_ns,
                           .id = td_arena_strndup(walk->names, td_text_of(id)),
-                          .path = join(walk->names, w->directories[parent].path, id)};
+                          .path = join_path(walk->names, w->directories[parent].path, id)};
     if (cache.path == NULL || cache.id == NULL || physical == NULL)
         return td_error_no_memory(w->err);
     if (td_root_stat(w->root, cache.path, &st, NULL)) {
@@ -292,12 +292,12 @@ static bool visit_directory(struct walker *w, size_t parent, const char *name, i
 {
     struct td_walk *walk = w->walk;
     char id[NAME_MAX + 1];
-    const char *physical = join(&walk->scratch, w->directories[parent].physical, name);
+    const char *physical = join_path(&walk->scratch, w->directories[parent].physical, name);
     /* in a snapshot such a name has no meaning: the repository's author chose it */
     if (w->directories[parent].revision == NULL && td_hub_cache_id(name, id, sizeof id))
         return push_hub_cache(w, parent, physical, id, until_ns);
     size_t at = w->directory_count;
-    if (!push_directory(w, physical, join(walk->names, w->directories[parent].path, name),
+    if (!push_directory(w, physical, join_path(walk->names, w->directories[parent].path, name),
                         w->directories[parent].revision, parent))
         return false;
     if (w->directory_count > at) {
@@ -337,7 +337,7 @@ static int64_t link_until_ns(const struct walker *w, const struct directory *dir
 /* Visits a symlink as what it leads to, as long as that is inside the root. */
 static bool visit_link(struct walker *w, size_t parent, const char *name)
 {
-    const char *physical = join(&w->walk->scratch, w->directories[parent].physical, name);
+    const char *physical = join_path(&w->walk->scratch, w->directories[parent].physical, name);
     struct td_error why = TD_ERROR_INIT;
     struct stat st;
     if (physical == NULL)
@@ -377,7 +377,7 @@ static bool visit_item(struct walker *w, size_t parent, int fd, const char *name
         return true;
     }
     if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
-        return true; /* the item is gone meanwhile */
+        return true; /* the item was removed in the meantime */
     if (S_ISLNK(st.st_mode))
         return visit_link(w, parent, name);
     int64_t until_ns = item_until_ns(w, &w->directories[parent], fd, name, &st);
@@ -486,7 +486,7 @@ static struct td_text cache_path(const void *context, size_t i)
 }
 
 /* Returns whether the cache's id begins with that of another: models--gpt2 and models--gpt2--sub. */
-static bool lies_in_another(const struct td_walk *walk, const struct td_cache_folder *cache)
+static bool is_in_another(const struct td_walk *walk, const struct td_cache_folder *cache)
 {
     struct td_names names = {.count = walk->cache_count, .context = walk->caches, .get = cache_path};
     bool found = false;
@@ -496,7 +496,7 @@ static bool lies_in_another(const struct td_walk *walk, const struct td_cache_fo
     return found;
 }
 
-/* Removes caches whose files would lie among those of another cache's commit. */
+/* Removes a cache if its files would be among those of another cache's commit. */
 static bool drop_inner_caches(struct td_walk *walk, struct td_error *err)
 {
     bool *inner = calloc(walk->cache_count + 1, sizeof *inner);
@@ -505,7 +505,7 @@ static bool drop_inner_caches(struct td_walk *walk, struct td_error *err)
     if (walk->cache_count > 0)
         qsort(walk->caches, walk->cache_count, sizeof *walk->caches, cache_compare);
     for (size_t i = 0; i < walk->cache_count; i++)
-        inner[i] = lies_in_another(walk, &walk->caches[i]);
+        inner[i] = is_in_another(walk, &walk->caches[i]);
     size_t kept = 0;
     for (size_t i = 0; i < walk->cache_count; i++) {
         const struct td_cache_folder *cache = &walk->caches[i];

@@ -10,7 +10,7 @@
 
 struct td_found {
     const char *path;     /* as clients know it, below the root */
-    const char *physical; /* path below the root at which the file lies on disk */
+    const char *physical; /* path of the file on disk, below the root */
     const char *revision; /* commit of a Hugging Face cache, or NULL */
     bool other_revision;  /* of another revision of the cache than main */
     bool has_arrived;     /* came by a rename and was not changed since, see storage/tree_watch.h */
@@ -33,10 +33,10 @@ struct td_walk_limits {
     size_t max_files, max_directories; /* the rest is left out, and is a problem */
     bool all_revisions; /* walks every commit of a cache folder: main as org/name, others as org/name@commit; false:
                            main alone */
-    struct td_tree_watch *watch; /* is told of each directory; borrowed; NULL: none */
+    struct td_tree_watch *watch; /* watches each directory; borrowed; NULL: none */
 };
 
-/* Returns whether the walk passes over items of this name: hidden ones, but for those of a distributed checkpoint, and
+/* Returns whether the walk ignores items of this name: hidden items, except those of a distributed checkpoint, and
  * unfinished downloads. */
 bool td_walk_ignores(const char *name);
 

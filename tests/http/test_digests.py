@@ -270,10 +270,10 @@ def test_a_directory_that_everybody_may_write_to(root, tmp_path, start, mode):
 
 
 def test_directories_that_are_refused(root, tmp_path):
-    assert "lies in the served directory" in refused(root, "--state-dir", root / "state")
+    assert "is in the served directory" in refused(root, "--state-dir", root / "state")
     assert not (root / "state").exists()
     (tmp_path / "link").symlink_to(root / "org")
-    assert "lies in the served directory" in refused(root, "--state-dir", tmp_path / "link")
+    assert "is in the served directory" in refused(root, "--state-dir", tmp_path / "link")
     bad = tmp_path / "bad"
     bad.mkdir()
     bad.chmod(0o777)

@@ -1,4 +1,4 @@
-/* In which directories a log of digests may lie, and who may write to it. */
+/* Tests which directories may hold a log of digests, and who may write to them. */
 #include "core/log.h"
 #include "tests/unit/catalog/digest_log_place.h"
 
@@ -213,10 +213,10 @@ static void a_sub_directory_in_the_root_is_refused(void **state)
     place_own(&place, own, file);
     tree_directory(&place.tree, "state");
     assert_int_equal(chmod(place.state, 01777), 0);
-    refused(place.state, place.state, TD_FAILED_PRECONDITION, "lies in the served directory");
+    refused(place.state, place.state, TD_FAILED_PRECONDITION, "is in the served directory");
     assert_int_equal(access(own, F_OK), -1); /* the refusal leaves nothing behind */
     assert_int_equal(mkdir(own, 0700), 0);
-    refused(place.state, own, TD_FAILED_PRECONDITION, "lies in the served directory");
+    refused(place.state, own, TD_FAILED_PRECONDITION, "is in the served directory");
     tree_close(&place.tree);
 }
 
@@ -312,7 +312,7 @@ static void a_directory_in_the_root_is_refused(void **state)
         tree_at(&place.tree, k == 0 ? "root" : "link", root);
         for (size_t i = 0; i < COUNT_OF(inside); i++) {
             tree_at(&place.tree, inside[i], path);
-            refused(path, root, TD_FAILED_PRECONDITION, "lies in the served directory");
+            refused(path, root, TD_FAILED_PRECONDITION, "is in the served directory");
         }
         tree_at(&place.tree, "root/state", path);
         assert_int_equal(access(path, F_OK), -1); /* the refusal leaves nothing behind */
@@ -325,9 +325,9 @@ static void a_directory_in_the_root_is_refused(void **state)
         }
     }
     tree_at(&place.tree, "state", path);
-    refused(path, "/", TD_FAILED_PRECONDITION, "lies in the served directory");
+    refused(path, "/", TD_FAILED_PRECONDITION, "is in the served directory");
     tree_at(&place.tree, "no root", root);
-    refused(path, root, TD_IO, "cannot look at");
+    refused(path, root, TD_IO, "cannot access");
     tree_close(&place.tree);
 }
 
