@@ -1,6 +1,6 @@
 /* A hasher over a temporary tree, and a disk that waits or fails as tests say: pread64 is replaced through the linker's
- * --wrap. Files of a test have different sizes, by which the disk tells them apart. All threads have ordinary priority.
- */
+ * --wrap. Files of a test have different sizes, by which the disk distinguishes them. All threads have ordinary
+ * priority. */
 #ifndef TD_TESTS_UNIT_CATALOG_HASHER_PLACE_H
 #define TD_TESTS_UNIT_CATALOG_HASHER_PLACE_H
 

@@ -1,5 +1,5 @@
-/* What must hold of every log of records in the state directory, whatever its records are: restarts, batches, the form
- * of the file, damage, and disks that are full or fail. A test gives a table of functions for its log, and lists
+/* Tests for every log of records in the state directory, whatever its records are: restarts, batches, the form of the
+ * file, damage, and disks that are full or fail. A test gives a table of functions for its log, and lists
  * LOG_SCENES(&table) among its tests. Entry i of a log can be computed from i. */
 #ifndef TD_TESTS_UNIT_CATALOG_LOG_SCENES_H
 #define TD_TESTS_UNIT_CATALOG_LOG_SCENES_H

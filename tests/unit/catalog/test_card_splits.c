@@ -1,5 +1,6 @@
-/* What a card declares, and which paths its patterns name. Forms of `configs`: the Hub's documentation, "Manual
- * configuration". Patterns: what fsspec's glob_translate answers, by which the datasets library resolves them. */
+/* Tests the splits that a card declares, and the paths that its patterns name. Forms of `configs`: the Hub's
+ * documentation, "Manual configuration". Patterns: what fsspec's glob_translate answers, by which the datasets library
+ * resolves them. */
 #include "catalog/dataset/card_splits.h"
 
 #include "tests/unit/alloc_hooks.h"

@@ -376,8 +376,8 @@ static void *rescan(void *argument)
     return NULL;
 }
 
-/* Without leases, only time tells whether a young file is finished: requests for a scan wait until it has settled, and
- * end at once when they are told to stop. */
+/* Without leases, only time shows whether a young file is finished: requests for a scan wait until it has settled, and
+ * end at once when they are stopped. */
 static void waiting_for_a_scan(void **state)
 {
     (void)state;
@@ -497,7 +497,7 @@ static void a_suddenly_empty_root_is_looked_at_twice(void **state)
     finish(&place);
 }
 
-/* A cache whose only model has left is empty, and still there. */
+/* A cache that has evicted its only model is empty, but it still exists. */
 static void an_empty_root_with_the_servers_own_folder_is_believed_at_once(void **state)
 {
     (void)state;
@@ -627,7 +627,7 @@ static size_t open_descriptors(void)
     return count;
 }
 
-/* Whoever drops the last reference on a large mapping does not wait for its end: the scanner ends it. */
+/* The thread that drops the last reference on a large mapping does not wait for its end: the scanner ends it. */
 static void large_mappings_are_ended_by_the_scanner(void **state)
 {
     (void)state;

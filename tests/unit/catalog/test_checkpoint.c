@@ -316,13 +316,12 @@ static const struct row rows[] = {
      "a.pt{a.pt}(0 1) b.pth{b.pth}(0 1)", NULL, NULL},
     {"a file with tensors in other files", "data m.onnx onnx/external.onnx\ntext sub/data.0 junk\ntext sub/data.1 junk",
      "m.onnx{m.onnx sub/data.0 sub/data.1}(a b c)", NULL, NULL},
-    {"a file with tensors in other files, of which one is missing",
-     "data m.onnx onnx/external.onnx\ntext sub/data.1 junk", "m.onnx{m.onnx sub/data.1}(a b c)", "m.onnx",
-     "\"sub/data.0\", which holds some of its tensors, is missing"},
+    {"a file with tensors in two other files, one missing", "data m.onnx onnx/external.onnx\ntext sub/data.1 junk",
+     "m.onnx{m.onnx sub/data.1}(a b c)", "m.onnx", "\"sub/data.0\", which holds some of its tensors, is missing"},
     {"a .bin of another kind is no checkpoint", "text tokenizer.bin junk\ndata a.pt torch/list.pt", "a.pt{a.pt}(0 1)",
      NULL, NULL},
-    {"a broken pytorch_model.bin is told", "text pytorch_model.bin junk\ndata a.pt torch/list.pt", "a.pt{a.pt}(0 1)",
-     "pytorch_model.bin", "neither a zip archive nor a pickle"},
+    {"a broken pytorch_model.bin is reported", "text pytorch_model.bin junk\ndata a.pt torch/list.pt",
+     "a.pt{a.pt}(0 1)", "pytorch_model.bin", "neither a zip archive nor a pickle"},
     {"a refused index takes its siblings along only",
      "text pytorch_model.bin.index.json {\ndata pytorch_model-1.bin torch/list.pt\nst model.safetensors x\n"
      "data a.pt torch/list.pt",
@@ -622,7 +621,7 @@ static void grouping_is_linear(void **state)
     static const char *const formats[] = {
         "m/a-00001-of-#.gguf", /* each file is a group of its own, all of one stem */
         "m/a-#-of-99999.gguf", /* one group */
-        "m/x#.bin.index.json", /* indexes, each of which hides the files of its kind */
+        "m/x#.bin.index.json", /* indexes: each hides the files of its kind */
         "m/x#.safetensors",
     };
     for (size_t i = 0; i < COUNT_OF(formats); i++) {

@@ -1,5 +1,5 @@
-/* The bytes between the parser's process and the server: what is read is what was written, for every fixture of every
- * format; and lies are refused. */
+/* The bytes between the parser's process and the server: values are read as they were written, for every fixture of
+ * every format; and false values are refused. */
 #include "catalog/sandbox/content_wire.h"
 
 #include "catalog/sandbox/manifest_wire.h"
@@ -79,7 +79,7 @@ static void every_fixture_is_the_same_after_the_wire(void **state)
     CHECK(right_count > 200 && wrong_count > 80, "%zu right, %zu wrong", right_count, wrong_count);
 }
 
-/* ---- lies ---------------------------------------------------------------------------------------------- */
+/* ---- false values -------------------------------------------------------------------------------------- */
 
 enum { FILE_BYTES = 4096 };
 
@@ -165,7 +165,7 @@ static bool survives(const struct td_manifest *manifest)
     return ok;
 }
 
-/* A lie: changes one value. */
+/* Defines a function that makes one value false. */
 #define LIE(name, ...)                       \
     static void lie_##name(struct sample *s) \
     {                                        \

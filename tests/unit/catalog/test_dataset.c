@@ -1,4 +1,4 @@
-/* Which folders are datasets, and which of their files are rows of which split in which order: the rules of
+/* Tests which folders are datasets, and how the rows of their files are assigned to splits: the rules of
  * catalog/dataset/dataset.h, and for names of splits those of the datasets library. */
 #include "catalog/dataset/dataset.h"
 
@@ -648,7 +648,7 @@ static void fingerprints(void **state)
     struct place place;
     static const struct {
         const char *id;
-        const char *a, *b, *c; /* contents of a.jsonl, b.jsonl, c.jsonl; NULL: there is none */
+        const char *a, *b, *c; /* contents of a.jsonl, b.jsonl, c.jsonl; NULL: no such file */
         bool equal;            /* to the first one */
     } cases[] = {
         {"d0", "1\n2\n", "3\n", NULL, true},       {"d1", "1\n2\n", "3\n", NULL, true},

@@ -1,4 +1,4 @@
-/* A log of digests on a disk that is full, read-only, or fails; and compacting, each step of which may fail. */
+/* A log of digests on a disk that is full, read-only, or fails; and compaction, with a failure at each step. */
 #include "core/log.h"
 #include "tests/unit/catalog/digest_log_place.h"
 

@@ -49,7 +49,7 @@ static void waiting(void **state)
     finish(&place);
 }
 
-/* Whoever takes any file waits, however large it is, and does not keep others from theirs. */
+/* A caller with takes_any waits for a file of any size, and does not delay the callers that wait for other files. */
 /* shows: security.md oci-slow-hashes */
 static void a_large_file_is_waited_for(void **state)
 {
@@ -64,7 +64,7 @@ static void a_large_file_is_waited_for(void **state)
     struct td_digest_wait how = {.until_ns = td_clock_ns() + second / 5, .takes_any = true};
     assert_false(td_hasher_wait(place.hasher, place.scanner.root, file_of(&place, "m/huge"), &how));
     assert_true(td_clock_ns() >= how.until_ns);
-    assert_true(wait_for_file(&place, "m/small", 60 * second)); /* meanwhile the other is read on */
+    assert_true(wait_for_file(&place, "m/small", 60 * second)); /* the other file is still being read */
     const struct td_cancel cancel = {.is_asked = is_asked, .context = &asked};
     how = (struct td_digest_wait){.until_ns = td_clock_ns() + 60 * second, .cancel = &cancel, .takes_any = true};
     atomic_store(&asked, true);
@@ -100,7 +100,7 @@ static void what_was_not_read_is_not_measured(void **state)
     finish(&place);
 }
 
-/* When a queue is full, whoever comes next does not wait. */
+/* When a queue is full, the next caller does not wait. */
 static void more_wait_than_there_is_room_for(void **state)
 {
     (void)state;
@@ -152,7 +152,7 @@ static void nobody_waits_in_vain_for_the_slow_queue(void **state)
     finish(&place);
 }
 
-/* Whoever has enough time does not wait for the slow queue with those who had too little. */
+/* A caller with enough time does not wait in the slow queue with callers that had too little. */
 static void a_file_moves_up_to_the_quick_queue(void **state)
 {
     (void)state;
@@ -217,7 +217,7 @@ static void a_background_thread_is_joined(void **state)
     WAIT_FOR(disk_waiting() == 1);
     begin_to_ask(&same);
     begin_to_ask(&alias);
-    for (int i = 0; i < 20; i++) /* time enough for a thread that would read the file anew */
+    for (int i = 0; i < 20; i++) /* time enough for a thread that would read the file again */
         nap();
     assert_int_equal(times_begun(LONG_FILE), 1);
     disk_open();
@@ -227,7 +227,8 @@ static void a_background_thread_is_joined(void **state)
     finish(&place);
 }
 
-/* A file that cannot be hashed anew in time is waited for if a background thread will be done with it in time. */
+/* A caller waits for a file that cannot be hashed from its start in time, if a background thread will finish it in
+ * time. */
 static void what_is_nearly_done_is_in_time(void **state)
 {
     (void)state;

@@ -77,7 +77,7 @@ static void an_identity_is_read_once(void **state)
     scan(&place);
     WAIT_FOR(disk_waiting() == 2); /* one thread on each file */
     scan(&place);
-    td_hasher_set_snapshot(place.hasher, place.scanner.snapshot); /* the pass begins anew while both files are read */
+    td_hasher_set_snapshot(place.hasher, place.scanner.snapshot); /* the pass starts again while both files are read */
     for (int i = 0; i < 20; i++)
         nap();
     assert_int_equal(disk_waiting(), 2);

@@ -223,7 +223,7 @@ static void datasets_have_no_names(void **state)
     close_place(&place);
 }
 
-/* What lies at the path local/demo owns that name. */
+/* A file or model at the path local/demo owns that name. */
 static void a_real_local_owns_its_names(void **state)
 {
     (void)state;

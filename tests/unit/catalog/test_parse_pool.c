@@ -68,7 +68,8 @@ static void every_fixture_is_parsed_the_same(void **state)
 
 static size_t rows_count;
 
-/* Opens the file beside a data file, whose name has another extension. Returns -1 when there is none. */
+/* Opens the file beside a data file that has the same name with another extension. Returns -1 when it does not
+ * exist. */
 static int open_table(const char *path, const char *extension, uint64_t *size_bytes)
 {
     char table[512];
@@ -142,8 +143,8 @@ static void every_index_of_rows_is_the_same(void **state)
     td_parse_pool_destroy(pool);
 }
 
-/* A long file makes progress, which is told while the index is made. */
-static void progress_is_told(void **state)
+/* A long file makes progress, which is reported while the index is built. */
+static void progress_is_reported(void **state)
 {
     enum { BYTES = 5 << 20 };
     const struct td_limits limits = td_limits_default();
@@ -258,9 +259,9 @@ static void a_limit_of_the_parser_is_told_as_it_is(void **state)
     tree_close(&tree);
 }
 
-/* In a queue, the file that took its parser over is told from those before and after it. */
+/* In a queue, the file that took over its parser is distinguished from the files before and after it. */
 /* shows: security.md content-parser-attacks */
-static void a_queue_goes_on_after_it(void **state)
+static void a_queue_continues_after_it(void **state)
 {
     static const char *const names[] = {"a.safetensors", "b.safetensors",      "abort-.safetensors",
                                         "c.safetensors", "leave-.safetensors", "lie-.safetensors",
@@ -389,10 +390,10 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_fixture_is_parsed_the_same),
         cmocka_unit_test(every_index_of_rows_is_the_same),
-        cmocka_unit_test(progress_is_told),
+        cmocka_unit_test(progress_is_reported),
         cmocka_unit_test(a_parser_that_was_taken_over_costs_its_file),
         cmocka_unit_test(a_limit_of_the_parser_is_told_as_it_is),
-        cmocka_unit_test(a_queue_goes_on_after_it),
+        cmocka_unit_test(a_queue_continues_after_it),
         cmocka_unit_test(stopping_ends_it_soon),
         cmocka_unit_test(a_process_is_replaced_when_it_is_used_up),
         cmocka_unit_test(a_program_that_is_not_ours_is_an_error),

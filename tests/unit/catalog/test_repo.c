@@ -49,7 +49,7 @@ static void topmost_directories_with_files(void **state)
     tree_simple(&place.tree, "a/deep/er-2/x.safetensors", "a");
     tree_simple(&place.tree, "a/deep-2/er/x.safetensors", "a");
     tree_text(&place.tree, "notes/readme.md", "no checkpoint here");
-    tree_text(&place.tree, "CACHEDIR.TAG", "the root itself is none");
+    tree_text(&place.tree, "CACHEDIR.TAG", "the root itself is not one");
     (void)scanner_scan(&place.scanner);
     expect_repos(&place, "Qwen/Qwen3-0.6B Qwen/Qwen3-0.6B-x a/deep a/deep-2 notes qwen3 sdxl/unet sdxl/vae");
     const struct td_repo *repo = find(&place, false, "qwen3");

@@ -121,7 +121,7 @@ static void memory_of_all_files_is_bounded(void **state)
     assert_int_equal(memory.used_bytes, 0);
 }
 
-/* A running answer may hold an old snapshot, the files of which count. */
+/* A running answer may hold an old snapshot, and the snapshot's files count. */
 static void old_snapshots_count(void **state)
 {
     (void)state;

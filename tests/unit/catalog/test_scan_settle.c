@@ -69,7 +69,7 @@ static void future_files_settle_by_watching(void **state)
     tree_poke(&place.tree, "m/a.safetensors", 8, "{", 1); /* the file is still being written */
     tree_set_age(&place.tree, "m/a.safetensors", -INT64_C(1000) * SECOND);
     assert_int_equal(scanner_scan(&place.scanner)->entry_count, 0);
-    assert_true(place.scanner.snapshot->unsettled.next_due_ns > due_ns); /* the wait began anew */
+    assert_true(place.scanner.snapshot->unsettled.next_due_ns > due_ns); /* the wait started again */
     while (td_clock_ns() < place.scanner.snapshot->unsettled.next_due_ns)
         (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     assert_int_equal(scanner_scan(&place.scanner)->entry_count, 1);
@@ -142,7 +142,7 @@ static void half_changed_files_wait_for_their_writers(void **state)
     char path[TREE_PATH_BYTES];
     sigset_t blocked;
     (void)sigemptyset(&blocked);
-    (void)sigaddset(&blocked, SIGRTMIN + 1); /* the kernel sends it when a lease is given back */
+    (void)sigaddset(&blocked, SIGRTMIN + 1); /* the kernel sends it when a lease is released */
     assert_int_equal(pthread_sigmask(SIG_BLOCK, &blocked, NULL), 0);
     open_place(&place);
     place.scanner.config.settle_ns = 50000000;
@@ -166,7 +166,8 @@ static void half_changed_files_wait_for_their_writers(void **state)
     close_place(&place);
 }
 
-/* While a known file changes its old entry stays: requests are told to try again, not that the file is gone. */
+/* While a known file changes its old entry stays: requests get an answer to try again, not one that the file is
+ * gone. */
 static void known_files_stay_while_they_settle(void **state)
 {
     (void)state;

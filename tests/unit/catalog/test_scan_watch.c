@@ -8,21 +8,21 @@
 #include <stdatomic.h>
 
 struct watched_place {
-    struct place place; /* files settle for an hour; what lies in ".out" is not listed */
-    _Atomic unsigned told;
+    struct place place; /* files settle for an hour; files in ".out" are not listed */
+    _Atomic unsigned notified;
 };
 
 static void on_change(void *context, enum td_tree_change change)
 {
     struct watched_place *watched = context;
     (void)change;
-    watched->told++;
+    watched->notified++;
 }
 
 static void open_watched(struct watched_place *watched)
 {
     const struct td_tree_watch_config config = {.ignores = td_walk_ignores, .on_change = on_change, .context = watched};
-    watched->told = 0;
+    watched->notified = 0;
     open_place_of_revisions(&watched->place);
     struct td_scan_config *scan = &watched->place.scanner.config;
     scan->settle_ns = (uint64_t)3600 * SECOND;
@@ -42,13 +42,13 @@ static void nap_ms(long ms)
 }
 
 /* Waits until the watch has heard of something; fails after 60 s, which are never needed. */
-static void wait_told(struct watched_place *watched)
+static void wait_notified(struct watched_place *watched)
 {
     uint64_t give_up_ns = td_clock_ns() + UINT64_C(60) * SECOND;
-    while (watched->told == 0 && td_clock_ns() < give_up_ns)
+    while (watched->notified == 0 && td_clock_ns() < give_up_ns)
         nap_ms(1);
-    assert_true(watched->told > 0);
-    watched->told = 0;
+    assert_true(watched->notified > 0);
+    watched->notified = 0;
 }
 
 /* Makes a file outside and renames it into place. */
@@ -56,7 +56,7 @@ static void publish(struct watched_place *watched, const char *name, const char 
 {
     tree_simple(&watched->place.tree, ".out/file", tensors);
     tree_rename(&watched->place.tree, ".out/file", name);
-    wait_told(watched);
+    wait_notified(watched);
 }
 
 /* Scans until the file is due that is due first. */
@@ -88,7 +88,7 @@ static void renamed_files_do_not_wait(void **state)
         tree_simple(&place->tree, ".out/file", "a");
         tree_set_age(&place->tree, ".out/file", ages_s[i] * SECOND);
         tree_rename(&place->tree, ".out/file", name);
-        wait_told(&watched);
+        wait_notified(&watched);
         const struct td_snapshot *snapshot = scan_when_due(&watched);
         assert_true(snapshot->entry_count == i + 1 && snapshot->unsettled.count == 0);
     }
@@ -141,7 +141,7 @@ static void writes_between_two_scans_settle(void **state)
         if (scanner_scan(&place->scanner)->unsettled.count == 1)
             break; /* else this machine is slow: try again */
         tree_remove(&place->tree, "m/a.safetensors");
-        wait_told(&watched);
+        wait_notified(&watched);
     }
     assert_true(place->scanner.unsettled.items[0].has_arrived);
     nap_ms(30);
@@ -163,7 +163,7 @@ static void directories_are_renamed_with_their_files(void **state)
     tree_text(&place->tree, ".out/m/deep/later.txt", "x");
     (void)scanner_scan(&place->scanner);
     tree_rename(&place->tree, ".out/m", "m");
-    wait_told(&watched);
+    wait_notified(&watched);
     nap_ms(30);
     tree_text(&place->tree, "m/deep/later.txt", "y");
     nap_ms(60);
@@ -190,14 +190,14 @@ static void blobs_of_a_cache(void **state)
     tree_symlink(&place->tree, "models--o--n/snapshots/" C0 "/a.safetensors", "../../blobs/x");
     tree_simple(&place->tree, "models--o--n/blobs/y", "b"); /* written in place */
     tree_symlink(&place->tree, "models--o--n/snapshots/" C0 "/b.safetensors", "../../blobs/y");
-    wait_told(&watched);
+    wait_notified(&watched);
     nap_ms(100);
     const struct td_snapshot *snapshot = scanner_scan(&place->scanner);
     assert_true(snapshot->entry_count == 1 && snapshot->unsettled.count == 1);
     assert_non_null(file_at(place, "o/n/a.safetensors"));
-    watched.told = 0;
+    watched.notified = 0;
     tree_text(&place->tree, "models--o--n/refs/v1", C0); /* is not listed, but decides what is */
-    wait_told(&watched);
+    wait_notified(&watched);
     close_watched(&watched);
 }
 

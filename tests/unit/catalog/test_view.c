@@ -1,5 +1,5 @@
-/* What a view holds. The oracle is a scan of a second tree, in which the hidden files are missing: both must have the
- * same files, models, problems, repositories, datasets and buckets. */
+/* Tests the content of views. The oracle is a scan of a second tree, in which the hidden files are missing: both must
+ * have the same files, models, problems, repositories, datasets and buckets. */
 #include "catalog/scan/view.h"
 
 #include "catalog/dataset/dataset.h"
@@ -233,7 +233,7 @@ static bool has_model(const struct td_snapshot *view, const char *id)
     return td_snapshot_find_model(view, td_text_of(id)) != NULL;
 }
 
-/* A glob of the default namespace covers what has one segment, and what lies in a directory called `local`. */
+/* A glob of the default namespace covers ids of one segment, and files in a directory called `local`. */
 static void the_default_namespace_is_a_namespace(void **state)
 {
     (void)state;
@@ -323,7 +323,7 @@ static void the_oldest_views_go(void **state)
         td_snapshot_unref(view_of(&place, globs[i]));
     }
     struct td_snapshot *again = view_of(&place, "first");
-    assert_ptr_not_equal(held, again); /* it went, and whoever held it may go on */
+    assert_ptr_not_equal(held, again); /* it was dropped; its holder may continue to use it */
     assert_int_equal(held->entry_count, 0);
     td_snapshot_unref(held);
     td_snapshot_unref(again);
@@ -348,14 +348,14 @@ static void some_hundred_views_are_kept(void **state)
     }
     for (size_t i = 0; i < VIEWS; i++) {
         struct td_snapshot *again = view_of(&place, globs[i]);
-        CHECK(again == first[i], "view %zu was made anew", i);
+        CHECK(again == first[i], "view %zu was made again", i);
         td_snapshot_unref(again);
         td_snapshot_unref(first[i]);
     }
     close_place(&place);
 }
 
-/* A filter that takes long: it holds the first thread that asks it until the test lets it go on. */
+/* A filter that takes long: it holds the first thread that calls it until the test releases it. */
 struct slow {
     struct place *place;
     pthread_mutex_t lock;
