@@ -23,7 +23,7 @@ static struct {
     _Atomic int handed_count;
 } ports;
 
-/* While it is set, whatever reads from a socket finds more: the client sends as fast as the acceptor reads. */
+/* While it is set, each read from a socket returns bytes: the client sends as fast as the acceptor reads. */
 static _Atomic bool sends_without_end;
 static _Atomic size_t taken_bytes; /* of what such a client sends */
 
@@ -60,8 +60,8 @@ static void speak_to(size_t i)
     assert_int_equal(send(ports.clients[i], "G", 1, MSG_NOSIGNAL), 1);
 }
 
-/* Takes the place of the server. It does what libmicrohttpd does without memory for a connection: closes the descriptor
- * and says no. A client of the other port connects then, and gets the descriptor's number. */
+/* Takes the place of the server. Like libmicrohttpd without memory for a connection, it closes the descriptor and
+ * returns false. Then a client of the other port connects, and its connection gets the descriptor's number. */
 static bool take_second(void *context, struct td_connection *connection, enum td_lane lane,
                         const struct sockaddr *address, unsigned int address_len)
 {

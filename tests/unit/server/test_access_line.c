@@ -106,7 +106,7 @@ static void lines_of_json_have_the_same_members(void **state)
     td_access_lines_fini(&lines);
 }
 
-/* All that a client controls is as long as it can be, and has to be escaped. */
+/* All fields that a client controls have their greatest length, and have to be escaped. */
 /* shows: security.md log-forgery */
 static void lines_are_bounded(void **state)
 {
@@ -145,7 +145,7 @@ static void addresses_are_shown_in_their_family(void **state)
     }
 }
 
-/* The text of the second is kept between lines; the clock may stand, go on, or be set back. */
+/* The text of the second is kept between lines; the clock may stand still, advance, or be set back. */
 static void time_is_that_of_each_line(void **state)
 {
     (void)state;

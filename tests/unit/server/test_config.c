@@ -38,7 +38,7 @@ static void forget_environment(void)
 }
 
 /* Parses a command line of words separated by blanks. "''" is an empty word. */
-static bool parse(struct td_config *config, const char *line, struct td_error *err)
+static bool parse_line(struct td_config *config, const char *line, struct td_error *err)
 {
     static char words[1024];
     char *argv[96];
@@ -64,7 +64,7 @@ static void defaults_are_as_documented(void **state)
     struct td_config config;
     struct td_error err;
     forget_environment();
-    assert_true(parse(&config, "models", &err));
+    assert_true(parse_line(&config, "models", &err));
     assert_string_equal(config.directory, "models");
     assert_string_equal(config.listen, "127.0.0.1:8080");
     assert_string_equal(config.access_log, "-");
@@ -122,7 +122,7 @@ static void every_option_is_read(void **state)
         (void)snprintf(equal, sizeof equal, "--%s=", names[i]);
         CHECK(strstr(line, spaced) != NULL || strstr(line, equal) != NULL, "--%s is not tested", names[i]);
     }
-    assert_true(parse(&config, line, &err));
+    assert_true(parse_line(&config, line, &err));
     assert_string_equal(config.directory, "m");
     assert_string_equal(config.listen, "0.0.0.0:0");
     assert_true(config.max_connections == 10 && config.max_connections_per_address == 3 && config.max_waiters == 6);
@@ -169,11 +169,11 @@ static void flags_win_over_the_environment(void **state)
     assert_int_equal(setenv("TENSORD_MAX_CONNECTIONS_PER_ADDRESS", "5", 1), 0);
     assert_int_equal(setenv("TENSORD_SETTLE", "0.5", 1), 0);
     assert_int_equal(setenv("TENSORD_MIN_RATE", "", 1), 0); /* an empty variable counts as unset */
-    assert_true(parse(&config, "m --settle 3", &err));
+    assert_true(parse_line(&config, "m --settle 3", &err));
     assert_string_equal(config.listen, "127.0.0.1:1");
     assert_true(config.max_connections_per_address == 5 && config.settle_ns == 3 * second && config.min_rate == 1024);
     assert_int_equal(setenv("TENSORD_MAX_CONNECTIONS_PER_ADDRESS", "none", 1), 0);
-    assert_false(parse(&config, "m", &err));
+    assert_false(parse_line(&config, "m", &err));
     assert_non_null(strstr(err.message, "TENSORD_MAX_CONNECTIONS_PER_ADDRESS")); /* names the variable */
     forget_environment();
 }
@@ -197,7 +197,7 @@ static void switches_stand_alone(void **state)
         struct td_config config;
         struct td_error err;
         forget_environment();
-        CHECK(parse(&config, cases[i].line, &err), "%s: %s", cases[i].line, err.message);
+        CHECK(parse_line(&config, cases[i].line, &err), "%s: %s", cases[i].line, err.message);
         CHECK(config.require_auth == cases[i].on, "%s", cases[i].line);
         CHECK(strcmp(config.directory, "m") == 0, "%s: %s", cases[i].line, config.directory);
     }
@@ -209,7 +209,7 @@ static void the_last_of_two_counts(void **state)
     struct td_config config;
     struct td_error err;
     forget_environment();
-    assert_true(parse(&config, "--settle 1 m --settle=2 --settle 3", &err));
+    assert_true(parse_line(&config, "--settle 1 m --settle=2 --settle 3", &err));
     assert_true(config.settle_ns == 3 * second);
 }
 
@@ -219,11 +219,11 @@ static void directories_with_strange_names(void **state)
     struct td_config config;
     struct td_error err;
     forget_environment();
-    assert_true(parse(&config, "-- --models", &err));
+    assert_true(parse_line(&config, "-- --models", &err));
     assert_string_equal(config.directory, "--models");
-    assert_true(parse(&config, "--settle 1 -- -x", &err));
+    assert_true(parse_line(&config, "--settle 1 -- -x", &err));
     assert_string_equal(config.directory, "-x");
-    assert_true(parse(&config, "-", &err));
+    assert_true(parse_line(&config, "-", &err));
     assert_string_equal(config.directory, "-");
 }
 
@@ -320,7 +320,7 @@ static void mistakes_are_explained(void **state)
     struct td_error err;
     forget_environment();
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        bool ok = parse(&config, cases[i].line, &err);
+        bool ok = parse_line(&config, cases[i].line, &err);
         CHECK(ok == (cases[i].names == NULL), "\"%s\"", cases[i].line);
         CHECK(ok || strstr(err.message, cases[i].names) != NULL, "\"%s\": %s", cases[i].line, err.message);
     }
@@ -349,11 +349,11 @@ static void borders_of_numbers(void **state)
     forget_environment();
     for (size_t i = 0; i < COUNT_OF(good); i++) {
         (void)snprintf(line, sizeof line, "m %s", good[i]);
-        CHECK(parse(&config, line, &err), "%s: %s", line, err.message);
+        CHECK(parse_line(&config, line, &err), "%s: %s", line, err.message);
     }
-    assert_true(parse(&config, "m --settle 0.123456789", &err));
+    assert_true(parse_line(&config, "m --settle 0.123456789", &err));
     assert_true(config.settle_ns == 123456789);
-    assert_true(parse(&config, "m --drain-timeout 86400", &err));
+    assert_true(parse_line(&config, "m --drain-timeout 86400", &err));
     assert_true(config.drain_timeout_ns == 86400 * second);
 }
 

@@ -28,7 +28,8 @@ static void open_place(struct place *place)
 }
 
 /* Parses `--config PATH` and up to two more arguments. */
-static bool parse(struct place *place, struct td_config *config, const char *one, const char *two, struct td_error *err)
+static bool parse_files(struct place *place, struct td_config *config, const char *one, const char *two,
+                        struct td_error *err)
 {
     static char flag[] = "--config";
     char words[2][256];
@@ -65,7 +66,7 @@ static void values_are_read(void **state)
                " \"max-files\": \"7\", \"files\": \"immutable\", \"rescan-from\": \"none\", \"min-rate\": 0,\n"
                " \"state-dir\": \"/s\", \"access-log\": \"off\", \"log-level\": \"warn\",\n"
                " \"rescan-interval\": 0.000000001}\n");
-    CHECK(parse(&place, &config, NULL, NULL, &err), "%s", err.message);
+    CHECK(parse_files(&place, &config, NULL, NULL, &err), "%s", err.message);
     assert_string_equal(config.directory, "/mod\xc3\xa8les");
     assert_string_equal(config.listen, ":81");
     assert_string_equal(config.s3_listen, "");
@@ -80,7 +81,7 @@ static void values_are_read(void **state)
     assert_true(config.min_rate == 0 && config.rescan_interval_ns == 1 && config.max_maps == 16384);
     td_config_fini(&config);
     write_file(&place, "{\"leases\": \"on\", \"workers\": \"auto\"}");
-    CHECK(parse(&place, &config, "m", NULL, &err), "%s", err.message);
+    CHECK(parse_files(&place, &config, "m", NULL, &err), "%s", err.message);
     assert_true(config.leases && config.workers == TD_CONFIG_AUTO);
     td_config_fini(&config);
     tree_close(&place.tree);
@@ -97,21 +98,21 @@ static void precedence(void **state)
     const struct td_option *directory = td_option_find(TD_TEXT("directory"));
     open_place(&place);
     write_file(&place, "{\"directory\": \"a\", \"settle\": 3}");
-    assert_true(parse(&place, &config, NULL, NULL, &err));
+    assert_true(parse_files(&place, &config, NULL, NULL, &err));
     assert_true(config.settle_ns == 3 * second && td_option_source(&config, settle) == TD_CONFIG_FILE);
     assert_string_equal(config.directory, "a");
     assert_true(config.max_files == 1000000);
     td_config_fini(&config);
     assert_int_equal(setenv("TENSORD_SETTLE", "4", 1), 0);
-    assert_true(parse(&place, &config, "b", NULL, &err));
+    assert_true(parse_files(&place, &config, "b", NULL, &err));
     assert_true(config.settle_ns == 4 * second && td_option_source(&config, settle) == TD_CONFIG_ENVIRONMENT);
     assert_string_equal(config.directory, "b");
     assert_true(td_option_source(&config, directory) == TD_CONFIG_ARGUMENT);
     td_config_fini(&config);
-    assert_true(parse(&place, &config, "--settle=5", NULL, &err));
+    assert_true(parse_files(&place, &config, "--settle=5", NULL, &err));
     assert_true(config.settle_ns == 5 * second && td_option_source(&config, settle) == TD_CONFIG_ARGUMENT);
     td_config_fini(&config);
-    assert_false(parse(&place, &config, "b", "c", &err)); /* two directories on the command line */
+    assert_false(parse_files(&place, &config, "b", "c", &err)); /* two directories on the command line */
     check_says(&err, "only one directory", "two");
     assert_int_equal(unsetenv("TENSORD_SETTLE"), 0);
     tree_close(&place.tree);
@@ -193,7 +194,7 @@ static void faults_have_a_place(void **state)
     open_place(&place);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         write_file(&place, cases[i].text);
-        CHECK(!parse(&place, &config, "m", NULL, &err), "%s", cases[i].text);
+        CHECK(!parse_files(&place, &config, "m", NULL, &err), "%s", cases[i].text);
         assert_int_equal(err.code, TD_INVALID_ARGUMENT);
         check_says(&err, "conf.json\", line ", cases[i].text);
         check_says(&err, cases[i].place, cases[i].text);
@@ -214,29 +215,29 @@ static void only_bounded_regular_files(void **state)
     memset(text, ' ', TD_CONFIG_FILE_BYTES + 1);
     memcpy(text, "{}", 2);
     open_place(&place);
-    assert_false(parse(&place, &config, "m", NULL, &err));
+    assert_false(parse_files(&place, &config, "m", NULL, &err));
     assert_int_equal(err.code, TD_IO);
     check_says(&err, "conf.json", "missing");
     tree_write(&place.tree, "conf.json", text, TD_CONFIG_FILE_BYTES);
-    CHECK(parse(&place, &config, "m", NULL, &err), "%s", err.message);
+    CHECK(parse_files(&place, &config, "m", NULL, &err), "%s", err.message);
     td_config_fini(&config);
     tree_write(&place.tree, "conf.json", text, TD_CONFIG_FILE_BYTES + 1);
-    assert_false(parse(&place, &config, "m", NULL, &err));
+    assert_false(parse_files(&place, &config, "m", NULL, &err));
     assert_int_equal(err.code, TD_FAILED_PRECONDITION);
     check_says(&err, "1048576", "too long");
     tree_rename(&place.tree, "conf.json", "..data");
     tree_text(&place.tree, "..data", "{\"settle\": 9}");
     tree_symlink(&place.tree, "conf.json", "..data"); /* as Kubernetes mounts a ConfigMap */
-    CHECK(parse(&place, &config, "m", NULL, &err), "%s", err.message);
+    CHECK(parse_files(&place, &config, "m", NULL, &err), "%s", err.message);
     assert_true(config.settle_ns == 9 * second);
     td_config_fini(&config);
     tree_remove(&place.tree, "conf.json");
     tree_fifo(&place.tree, "conf.json"); /* without a writer: opening it would wait */
-    assert_false(parse(&place, &config, "m", NULL, &err));
+    assert_false(parse_files(&place, &config, "m", NULL, &err));
     assert_int_equal(err.code, TD_FAILED_PRECONDITION);
     tree_remove(&place.tree, "conf.json");
     tree_directory(&place.tree, "conf.json");
-    assert_false(parse(&place, &config, "m", NULL, &err));
+    assert_false(parse_files(&place, &config, "m", NULL, &err));
     assert_int_equal(err.code, TD_FAILED_PRECONDITION);
     free(text);
     tree_close(&place.tree);
@@ -253,7 +254,7 @@ static void every_prefix_is_refused(void **state)
     open_place(&place);
     for (size_t len = 0; len < sizeof whole - 1; len++) {
         tree_write(&place.tree, "conf.json", whole, len);
-        CHECK(!parse(&place, &config, "m", NULL, &err), "%zu bytes", len);
+        CHECK(!parse_files(&place, &config, "m", NULL, &err), "%zu bytes", len);
     }
     tree_close(&place.tree);
 }
@@ -269,7 +270,7 @@ static void every_allocation_may_fail(void **state)
     write_file(&place, whole);
     for (bool ok = false; !ok; k++) {
         alloc_fail_at(k);
-        ok = parse(&place, &config, NULL, NULL, &err);
+        ok = parse_files(&place, &config, NULL, NULL, &err);
         alloc_fail_at(0);
         CHECK(ok || err.code == TD_RESOURCE_EXHAUSTED, "%zu: %s", k, err.message);
         if (ok)
@@ -296,7 +297,7 @@ static void written_values_are_read_again(void **state)
     td_buffer_init(&json);
     for (size_t i = 0; i < COUNT_OF(texts); i++) {
         write_file(&place, texts[i]);
-        assert_true(parse(&place, &config, NULL, NULL, &err));
+        assert_true(parse_files(&place, &config, NULL, NULL, &err));
         td_buffer_clear(&json);
         for (size_t j = 0; (option = td_option_at(j)) != NULL; j++) {
             if (option->place == TD_OPTION_NOT_IN_FILE)
@@ -306,7 +307,7 @@ static void written_values_are_read_again(void **state)
         }
         td_buffer_putc(&json, '}');
         tree_write(&place.tree, "conf.json", json.data, json.len);
-        CHECK(parse(&place, &again, NULL, NULL, &err), "%s", err.message);
+        CHECK(parse_files(&place, &again, NULL, NULL, &err), "%s", err.message);
         for (size_t j = 0; (option = td_option_at(j)) != NULL; j++)
             CHECK(td_option_is_same(&config, &again, option), "%s", option->name);
         td_config_fini(&again);
@@ -329,10 +330,10 @@ static void what_may_change_is_taken_over(void **state)
     td_buffer_init(&changed);
     td_buffer_init(&kept);
     write_file(&place, "{\"directory\": \"m\", \"log-level\": \"info\", \"state-dir\": \"s\"}");
-    assert_true(parse(&place, &config, "--min-rate=5", NULL, &err));
+    assert_true(parse_files(&place, &config, "--min-rate=5", NULL, &err));
     write_file(&place,
                "{\"directory\": \"n\", \"log-level\": \"debug\", \"settle\": 9, \"workers\": 2, \"min-rate\": 8}");
-    assert_true(parse(&place, &fresh, "--min-rate=5", NULL, &err));
+    assert_true(parse_files(&place, &fresh, "--min-rate=5", NULL, &err));
     assert_true(td_config_update(&config, &fresh, &changed, &kept));
     assert_string_equal(td_buffer_terminate(&changed), "settle, log-level");
     assert_string_equal(td_buffer_terminate(&kept), "directory, workers, state-dir");

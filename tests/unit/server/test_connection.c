@@ -414,7 +414,7 @@ static void idle_connections_cost_little(void **state)
     }
 }
 
-/* A request line that begins on an idle connection, at any time between two looks, has the header's deadline, which
+/* A request line that begins on an idle connection, at any time between two checks, has the header's deadline, which
  * ends it at most 1 s late; silence does not end it, also if it begins just before. */
 static void a_request_line_that_dribbles_is_noticed(void **state)
 {

@@ -34,7 +34,7 @@ static void write_file(const char *to, const char *text)
     assert_int_equal(fclose(file), 0);
 }
 
-/* Looks as if the last look were long ago. */
+/* Polls as if the last poll was long ago. */
 static bool look(struct td_file_change *change)
 {
     change->looked_ns = 0;

@@ -35,7 +35,7 @@ void __wrap_MHD_resume_connection(struct MHD_Connection *mhd)
     (void)mhd;
 }
 
-/* A job that waits until it is let go. */
+/* A job that waits until the test releases it. */
 struct task {
     struct td_job job; /* first: on the way back a job is a task */
     sem_t begun, go_on, done;
@@ -50,7 +50,7 @@ static void run_task(struct td_job *job)
     (void)sem_post(&task->done);
 }
 
-static void begin(struct td_jobs *jobs, struct task *task)
+static void begin_task(struct td_jobs *jobs, struct task *task)
 {
     *task = (struct task){.job = {.run = run_task}};
     assert_int_equal(sem_init(&task->begun, 0, 0), 0);
@@ -84,8 +84,8 @@ static void jobs_that_wait_hold_up_no_other(void **state)
     atomic_store(&threads_left, 8);
     assert_true(td_jobs_create(8, &jobs, &err));
     for (size_t i = 0; i < 3; i++)
-        begin(jobs, &slow[i]);
-    begin(jobs, &quick);
+        begin_task(jobs, &slow[i]);
+    begin_task(jobs, &quick);
     assert_int_equal(sem_post(&quick.go_on), 0);
     assert_int_equal(sem_wait(&quick.done), 0);
     assert_false(td_jobs_are_stuck(jobs));
@@ -94,8 +94,8 @@ static void jobs_that_wait_hold_up_no_other(void **state)
     finish(jobs);
 }
 
-/* When no further thread can be started, a job waits for one that is at work. Only when that becomes free no more, the
- * jobs are stuck, until it does. */
+/* When no further thread can be started, a job waits for a busy one. The jobs are stuck only while no thread becomes
+ * free. */
 /* shows: security.md host-answer-threads */
 static void few_threads_do_all_jobs(void **state)
 {
@@ -106,10 +106,10 @@ static void few_threads_do_all_jobs(void **state)
     struct timespec pause = {.tv_nsec = 2000000};
     atomic_store(&threads_left, 1);
     assert_true(td_jobs_create(8, &jobs, &err));
-    begin(jobs, &first);
+    begin_task(jobs, &first);
     assert_int_equal(sem_wait(&first.begun), 0);
     assert_false(td_jobs_are_stuck(jobs)); /* nobody waits for a thread */
-    begin(jobs, &second);
+    begin_task(jobs, &second);
     while (!td_jobs_are_stuck(jobs))
         (void)nanosleep(&pause, NULL);
     assert_int_not_equal(sem_trywait(&second.begun), 0);

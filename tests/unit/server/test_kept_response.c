@@ -24,7 +24,7 @@ static void fill(struct td_response *response, const char *range, const char *ot
     td_response_add_header_text(response, "X-Other", td_text_of(other));
 }
 
-/* Checks the kept response against a new one that libmicrohttpd is given. */
+/* Checks the kept response against a new response with the same content. */
 static void check_fields(const struct td_kept_response *kept, const struct td_response *response, size_t len)
 {
     static const char *const names[] = {"Content-Type",  "ETag",          "Accept-Ranges", "Cache-Control",

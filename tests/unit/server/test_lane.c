@@ -94,7 +94,7 @@ static void keys_of_a_bucket_are_not_texts(void **state)
     assert_int_equal(lane_of(td_s3_port, "GET /bucket/key" REST "Range: bytes=0-1\r\n\r\n"), TD_LANE_SHARED);
 }
 
-/* Whatever libmicrohttpd makes of it. */
+/* These headers get a thread of their own, however libmicrohttpd reads them. */
 static void what_is_not_understood_gets_a_thread(void **state)
 {
     (void)state;

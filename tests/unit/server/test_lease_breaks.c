@@ -10,7 +10,7 @@
 
 enum { FILES = 2 };
 
-/* A file that a writer waits for, or none does (since_ns 0). */
+/* A file, with the time since when a writer waits for it; since_ns 0: no writer waits. */
 struct file {
     struct td_blob blob; /* first */
     uint64_t since_ns;
@@ -128,7 +128,7 @@ static void each_file_has_its_own_time(void **state)
     assert_false(breaks.pending);
 }
 
-/* Transfers that do not end by themselves are cut once; the lease ends when they have gone. */
+/* Transfers that do not end by themselves are cut once; the lease ends after they have ended. */
 static void transfers_are_cut_once(void **state)
 {
     (void)state;

@@ -25,7 +25,7 @@ static int bind_socket(const char *name)
     return fd;
 }
 
-/* Receives a datagram that was sent; the empty text: there is none. */
+/* Receives a datagram that was sent. Returns the empty text when no datagram has come. */
 static const char *receive(int fd)
 {
     static char text[2048];
@@ -104,7 +104,7 @@ static void a_status_is_sent_when_it_changes(void **state)
     (void)close(fd);
 }
 
-/* A status, or readiness, that found no room is not taken for sent. */
+/* A status, or readiness, that did not fit into the socket does not count as sent. */
 static void nothing_waits_for_a_full_socket(void **state)
 {
     (void)state;

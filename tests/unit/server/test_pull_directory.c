@@ -1,5 +1,5 @@
-/* Whose staging directory is used, and what is removed from it. Owners are told by the wrapped calls, since only root
- * can give a file to another user. */
+/* The owners of staging directories that are used, and the files that are removed from them. The wrapped calls fake the
+ * owners, since only root can give a file to another user. */
 #include "server/cmd/pull_directory.h"
 
 #include "core/clock.h"
@@ -14,12 +14,12 @@
 #define STAGING ".m.tensord-pull"
 #define NOTE STAGING "/.tensord-pull-of"
 
-static uid_t staging_owner, above_owner; /* as the wrapped calls tell them */
-static bool tells_owners;
+static uid_t staging_owner, above_owner; /* as the wrapped calls report them */
+static bool fakes_owners;
 static bool is_remote;         /* the file system is one where locks say nothing of other machines */
-static uint64_t clock_step_ns; /* by which each look at the clock moves it on */
+static uint64_t clock_step_ns; /* by which each reading of the clock advances it */
 static uint64_t clock_ns;
-/* Gives the name "m" to a directory of somebody else's at the first look at the clock, which is for a lock. */
+/* The tree where another program makes the directory "m" when the clock is first read, which is for a lock. */
 static struct tree *taken_tree;
 
 int __real_lstat64(const char *path, struct stat *st);
@@ -30,7 +30,7 @@ int __wrap_lstat64(const char *path, struct stat *st);
 int __wrap_lstat64(const char *path, struct stat *st)
 {
     int result = __real_lstat64(path, st);
-    if (tells_owners && strstr(path, STAGING) != NULL)
+    if (fakes_owners && strstr(path, STAGING) != NULL)
         st->st_uid = staging_owner;
     return result;
 }
@@ -39,7 +39,7 @@ int __wrap_stat64(const char *path, struct stat *st);
 int __wrap_stat64(const char *path, struct stat *st)
 {
     int result = __real_stat64(path, st);
-    if (tells_owners)
+    if (fakes_owners)
         st->st_uid = above_owner;
     return result;
 }
@@ -134,9 +134,9 @@ static void another_users_directory_is_refused(void **state)
         assert_int_equal(chmod(tree.path, cases[i].above), 0);
         above_owner = cases[i].above_owner;
         staging_owner = cases[i].owner;
-        tells_owners = true;
+        fakes_owners = true;
         bool ok = open_at(&tree, &directory, &err);
-        tells_owners = false;
+        fakes_owners = false;
         CHECK(ok == !cases[i].is_refused, "case %zu: %s", i, err.message);
         CHECK(ok || err.code == TD_PERMISSION_DENIED, "case %zu: %s", i, err.message);
         CHECK(ok || strstr(err.message, "is of another user") != NULL, "case %zu: %s", i, err.message);
@@ -146,7 +146,7 @@ static void another_users_directory_is_refused(void **state)
     }
 }
 
-/* What the pull itself makes is its own, whatever the file system tells of it. */
+/* A directory that the pull itself makes is its own, even if the file system reports another owner. */
 static void a_new_directory_is_not_refused(void **state)
 {
     (void)state;
@@ -157,9 +157,9 @@ static void a_new_directory_is_not_refused(void **state)
     assert_int_equal(chmod(tree.path, 01777), 0);
     above_owner = geteuid() + 1;
     staging_owner = geteuid() + 2;
-    tells_owners = true;
+    fakes_owners = true;
     bool ok = open_at(&tree, &directory, &err);
-    tells_owners = false;
+    fakes_owners = false;
     CHECK(ok, "%s", err.message);
     td_pull_directory_close(&directory);
     tree_close(&tree);
@@ -211,7 +211,7 @@ static void what_does_not_belong_is_removed(void **state)
     tree_close(&tree);
 }
 
-/* As when a pull without a lock gives an unfinished file its name, just then. */
+/* As when a pull without a lock renames an unfinished file at that moment. */
 static void what_goes_by_itself_is_no_error(void **state)
 {
     (void)state;
@@ -254,7 +254,8 @@ static void nothing_is_removed_while_another_pull_is_there(void **state)
     tree_close(&tree);
 }
 
-/* A pull that is at work may remove files, too, when the model changes: while it is alone, and nothing is published. */
+/* A running pull may also remove files when the model changes: while it is alone, and has not published the
+ * directory. */
 static void a_pull_that_is_at_work_is_alone_or_not(void **state)
 {
     (void)state;
@@ -315,7 +316,7 @@ static void another_content_is_not_removed(void **state)
     tree_close(&tree);
 }
 
-/* They may be a user's own, or of a model that nobody can tell any more. */
+/* The files may be a user's own, or of a model that is no longer known. */
 static void files_that_no_pull_has_noted_are_left_alone(void **state)
 {
     (void)state;
@@ -336,7 +337,7 @@ static void files_that_no_pull_has_noted_are_left_alone(void **state)
     tree_close(&tree);
 }
 
-/* A name that is taken while the directory is opened: what another pull has left, and its note, are not touched. */
+/* When the name is taken while the directory is opened, the files of another pull, and its note, are not touched. */
 static void the_note_of_another_pull_stays(void **state)
 {
     (void)state;
@@ -397,8 +398,8 @@ static bool swap(void *context, const char *path)
     return belongs(context, path);
 }
 
-/* Somebody who may write into the staging directory puts a symlink in the place of a directory that the walk has seen:
- * what the link leads to stays. */
+/* Another user who may write into the staging directory replaces a directory that the walk has seen by a symlink. The
+ * files at its target stay. */
 /* shows: security.md pull-staging-links */
 static void nothing_is_removed_elsewhere(void **state)
 {
@@ -431,8 +432,8 @@ static void expect_mode(const struct tree *tree, const char *name, mode_t mode)
     assert_int_equal(st.st_mode & 07777, mode);
 }
 
-/* Who may not write into the staging directory cannot open it, and so cannot lock it. The final directory has the mode
- * of any new one. */
+/* A user who may not write into the staging directory cannot open it, and so cannot lock it. The final directory has
+ * the mode of any new one. */
 /* shows: security.md pull-staging-links */
 static void others_cannot_open_the_staging_directory(void **state)
 {

@@ -66,7 +66,7 @@ static void silence_is_told(void **state)
     assert_null(strstr(text, "no bytes"));
 }
 
-/* While files that are there are looked at, nobody waits for bytes. */
+/* While existing files are being checked, the pull does not wait for bytes. */
 static void only_who_waits_for_bytes_is_told(void **state)
 {
     (void)state;

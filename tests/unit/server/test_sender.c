@@ -1,5 +1,5 @@
-/* Bodies that libmicrohttpd believes to send from memory: that its calls come here, that each byte is the body's, and
- * what happens when the socket is full or the body cannot be had. */
+/* Bodies that libmicrohttpd sends from td_sender_memory: its calls reach server/mhd/sender, each byte is the body's,
+ * and a full socket or a body that cannot be read is handled. */
 #include "server/mhd/sender.h"
 #include "server/net/sent_sockets.h"
 

@@ -1,5 +1,5 @@
-/* Bodies on their way to a socket: each byte is the body's whatever its runs are and however the socket takes them,
- * long runs of the referenced file go by sendfile, and an answer whose file changes or shrinks is never complete. */
+/* Bodies that are sent to a socket: each byte is the body's for all kinds of runs and all sizes of writes, long runs of
+ * the referenced file go by sendfile, and an answer whose file changes or shrinks is never complete. */
 #include "server/net/sent_body.h"
 
 #include "storage/fault_guard.h"
@@ -172,7 +172,7 @@ static void append_random(struct td_body *body, uint64_t *state)
     }
 }
 
-/* Returns how many bytes lie in long runs of the file. */
+/* Returns how many bytes of the body are in long runs of the file. */
 static uint64_t long_bytes(const struct td_body *body, const struct source *file)
 {
     uint64_t bytes = 0;
@@ -182,7 +182,7 @@ static uint64_t long_bytes(const struct td_body *body, const struct source *file
     return bytes;
 }
 
-static void begin(struct td_sent_body *sent, struct td_body *body, struct td_sending how)
+static void begin_body(struct td_sent_body *sent, struct td_body *body, struct td_sending how)
 {
     memset(&seen, 0, sizeof seen);
     seen.sent = sent;
@@ -246,7 +246,7 @@ static void each_byte_is_the_bodys(void **state)
         struct td_sending how = {.is_pinned = kind < 2, .is_copied = kind == 3};
         how.reference = kind == 0 ? &files[0].blob : NULL;
         uint64_t long_runs = how.reference == NULL ? 0 : long_bytes(&body, &files[0]);
-        begin(&sent, &body, how);
+        begin_body(&sent, &body, how);
         CHECK(send_all(&sent, got, &sys, &seed) == total && sys == 0, "round %d: %d", round, sys);
         CHECK(memcmp(got, wanted, total) == 0, "round %d", round);
         /* A window or a vector never takes more of a long run than the run's rest. */
@@ -293,7 +293,7 @@ static void changed_files_never_complete(void **state)
             struct td_body body = body_of(&files[0].blob, shapes[i][0], shapes[i][1], shapes[i][2]);
             struct td_sent_body sent;
             int sys;
-            begin(&sent, &body, (struct td_sending){.is_copied = is_copied != 0});
+            begin_body(&sent, &body, (struct td_sending){.is_copied = is_copied != 0});
             files[0].unchanged = false;
             size_t came = send_all(&sent, got, &sys, &seed);
             files[0].unchanged = true;
@@ -305,7 +305,7 @@ static void changed_files_never_complete(void **state)
     free(got);
 }
 
-/* When the lease was lost or is being given up, the body is complete if the file is unchanged. */
+/* When the lease was lost or is being released, the body is complete if the file is unchanged. */
 /* shows: security.md file-lease-expires */
 static void files_whose_lease_is_lost_complete_if_unchanged(void **state)
 {
@@ -319,7 +319,8 @@ static void files_whose_lease_is_lost_complete_if_unchanged(void **state)
             struct td_body body = body_of(&files[0].blob, shapes[i][0], shapes[i][1], shapes[i][2]);
             struct td_sent_body sent;
             int sys = 0;
-            begin(&sent, &body, (struct td_sending){.is_pinned = true, .reference = how < 2 ? &files[0].blob : NULL});
+            begin_body(&sent, &body,
+                       (struct td_sending){.is_pinned = true, .reference = how < 2 ? &files[0].blob : NULL});
             files[0].is_released = true;
             files[0].unchanged = unchanged;
             size_t came = send_all(&sent, got, &sys, &seed);
@@ -352,7 +353,7 @@ static void shrunken_files_never_complete(void **state)
             struct td_sent_body sent;
             int sys;
             struct td_blob *reference = is_reference != 0 ? &file.blob : NULL;
-            begin(&sent, &body, (struct td_sending){.is_pinned = true, .reference = reference});
+            begin_body(&sent, &body, (struct td_sending){.is_pinned = true, .reference = reference});
             assert_int_equal(ftruncate(file.fd, 8192), 0);
             size_t came = send_all(&sent, got, &sys, &seed);
             CHECK(came < sent.sent.len && sys == EIO, "shape %zu: %zu, %d", i, came, sys);
@@ -382,7 +383,7 @@ static void text_between_runs_is_no_hindrance(void **state)
         assert_true(td_body_append_heap(&body, calloc(1, TEXT), TEXT, &err));
         assert_true(td_body_append(&body, &files[0].blob, i * 100000, RUN, &err));
     }
-    begin(&sent, &body, (struct td_sending){.is_pinned = true, .reference = &files[0].blob});
+    begin_body(&sent, &body, (struct td_sending){.is_pinned = true, .reference = &files[0].blob});
     assert_int_equal(send_all(&sent, got, &sys, &seed), (TEXT + RUN) * 10);
     assert_int_equal(seen.by_reference, RUN * 10);
     for (uint64_t i = 0; i < 10; i++)
@@ -398,7 +399,7 @@ static void only_the_rest_can_be_sent(void **state)
     struct td_sent_body sent;
     int pair[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
-    begin(&sent, &body, (struct td_sending){.is_pinned = true});
+    begin_body(&sent, &body, (struct td_sending){.is_pinned = true});
     assert_int_equal(sent.sent.send(&sent, pair[0], 0, 999), -1);
     assert_int_equal(errno, EINVAL);
     assert_int_equal(sent.sent.send(&sent, pair[0], 1, 999), -1);

@@ -327,7 +327,7 @@ static void fill_timed(struct scene *scene, struct td_response *response)
     td_response_add_timing(response, TD_TIMED_NS);
 }
 
-/* An answer that tells its time is made by itself; the connection's kept response stays as it is. */
+/* An answer with its time in a field gets a response of its own; the connection's kept response does not change. */
 static void timed_answers_are_not_kept(void **state)
 {
     (void)state;

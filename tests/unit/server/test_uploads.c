@@ -1,4 +1,4 @@
-/* The memory of bodies: all together, and half of it for one address. */
+/* Tests of the limits on the memory of request bodies: for all together, and half of it for one address. */
 #include "server/net/uploads.h"
 
 #include "tests/unit/alloc_hooks.h"
@@ -44,8 +44,8 @@ static void an_address_has_half(void **state)
     td_uploads_fini(&uploads);
 }
 
-/* What is refused is taken away whole, and counts neither for its address nor among all: an address that goes on
- * sending leaves the others their half. */
+/* A refused body is subtracted whole, both from its address and from the sum: an address that continues to send does
+ * not use the half of the others. */
 /* shows: security.md client-bodies */
 static void what_is_refused_does_not_count(void **state)
 {
@@ -76,7 +76,8 @@ static void what_is_refused_does_not_count(void **state)
     td_uploads_fini(&uploads);
 }
 
-/* What an address has cannot be counted without memory: the body still counts among all, and is taken away whole. */
+/* When memory is short, a body is not counted for its address. It still counts in the sum of all bodies, and is
+ * subtracted whole. */
 static void without_memory_all_are_counted(void **state)
 {
     (void)state;

@@ -138,7 +138,7 @@ static void a_publication_has_each_tried_again(void **state)
     assert_int_equal(atomic_load(&changed.tries), 1);
 }
 
-/* Something is published after the request was tried, and before it waits. */
+/* A change is published after the request was tried, and before it waits. */
 static void a_publication_before_the_wait_is_not_missed(void **state)
 {
     (void)state;

@@ -56,7 +56,7 @@ static void nap(void)
 
 /* ---- callbacks ----------------------------------------------------------------------------------------- */
 
-static bool run(void *context, struct td_work_job *work, const struct td_work_thread *thread)
+static bool run_job(void *context, struct td_work_job *work, const struct td_work_thread *thread)
 {
     struct place *place = context;
     struct job *job = job_of(work);
@@ -91,7 +91,7 @@ static void place_open(struct place *place)
     memset(place, 0, sizeof *place);
     assert_int_equal(pthread_mutex_init(&place->lock, NULL), 0);
     assert_true(td_clock_condition_init(&place->changed));
-    const struct td_work_config config = {.run = run,
+    const struct td_work_config config = {.run = run_job,
                                           .free = free_job,
                                           .may_begin = may_begin,
                                           .context = place,
@@ -108,8 +108,8 @@ static void place_close(struct place *place, int jobs)
     (void)pthread_cond_destroy(&place->changed);
 }
 
-static void start(struct place *place, size_t threads, unsigned first, unsigned second_level, size_t levels,
-                  bool (*more)(void *context))
+static void start_threads(struct place *place, size_t threads, unsigned first, unsigned second_level, size_t levels,
+                          bool (*more)(void *context))
 {
     const struct td_work_pool pool = {.purpose = "test",
                                       .thread_count = threads,
@@ -131,7 +131,7 @@ static struct job *create_job(struct place *place, int number, uint64_t owner, i
 }
 
 /* Adds a job, and returns it without a reference. */
-static struct job *add(struct place *place, int number, uint64_t owner, unsigned level)
+static struct job *add_job(struct place *place, int number, uint64_t owner, unsigned level)
 {
     struct job *job = create_job(place, number, owner, 0);
     td_work_queue_lock(place->queue);
@@ -196,19 +196,19 @@ static void owners_take_turns(void **state)
     struct place place;
     place_open(&place);
     for (int i = 10; i < 14; i++)
-        (void)add(&place, i, 1, SMALL);
-    (void)add(&place, 20, 2, SMALL);
-    (void)add(&place, 21, 2, SMALL);
-    (void)add(&place, 30, 3, SMALL);
+        (void)add_job(&place, i, 1, SMALL);
+    (void)add_job(&place, 20, 2, SMALL);
+    (void)add_job(&place, 21, 2, SMALL);
+    (void)add_job(&place, 30, 3, SMALL);
     check_level(&place, SMALL, order, COUNT_OF(order));
-    start(&place, 1, SMALL, 0, 1, NULL);
+    start_threads(&place, 1, SMALL, 0, 1, NULL);
     set_gate(&place, true);
     check_begun(&place, order, COUNT_OF(order));
     set_gate(&place, false);
-    struct job *running = add(&place, 13, 1, SMALL);
+    struct job *running = add_job(&place, 13, 1, SMALL);
     WAIT_FOR(state_of(&place, running) == TD_WORK_RUNNING);
-    (void)add(&place, 14, 1, SMALL); /* the second of its owner, whose first runs */
-    (void)add(&place, 40, 4, SMALL);
+    (void)add_job(&place, 14, 1, SMALL); /* the second of its owner, whose first runs */
+    (void)add_job(&place, 40, 4, SMALL);
     check_level(&place, SMALL, late, COUNT_OF(late));
     place_close(&place, 10);
 }
@@ -221,10 +221,10 @@ static void each_level_has_its_own_turns(void **state)
     struct place place;
     place_open(&place);
     for (int i = 0; i < 20; i++)
-        (void)add(&place, i, 1, SMALL);
-    (void)add(&place, 10, 1, LARGE);
-    (void)add(&place, 11, 1, LARGE);
-    (void)add(&place, 20, 2, LARGE);
+        (void)add_job(&place, i, 1, SMALL);
+    (void)add_job(&place, 10, 1, LARGE);
+    (void)add_job(&place, 11, 1, LARGE);
+    (void)add_job(&place, 20, 2, LARGE);
     check_level(&place, LARGE, order, COUNT_OF(order));
     td_work_queue_lock(place.queue);
     const struct td_work_job *small = td_work_queue_first(place.queue, SMALL);
@@ -242,27 +242,27 @@ static void levels_are_classes(void **state)
     static const int order[] = {1, 4, 5, 2, 3};
     struct place place;
     place_open(&place);
-    start(&place, 1, LARGE, SMALL, 2, NULL);
-    (void)add(&place, 1, 1, LARGE);
+    start_threads(&place, 1, LARGE, SMALL, 2, NULL);
+    (void)add_job(&place, 1, 1, LARGE);
     WAIT_FOR(begun_count(&place) == 1);
-    (void)add(&place, 2, 2, SMALL);
-    (void)add(&place, 3, 1, SMALL);
-    (void)add(&place, 4, 1, LARGE);
-    (void)add(&place, 5, 1, LARGE);
+    (void)add_job(&place, 2, 2, SMALL);
+    (void)add_job(&place, 3, 1, SMALL);
+    (void)add_job(&place, 4, 1, LARGE);
+    (void)add_job(&place, 5, 1, LARGE);
     set_gate(&place, true);
     check_begun(&place, order, COUNT_OF(order));
     set_gate(&place, false);
-    (void)add(&place, 6, 1, LARGE);
+    (void)add_job(&place, 6, 1, LARGE);
     WAIT_FOR(begun_count(&place) == 6);
-    struct job *waits = add(&place, 7, 1, SMALL);
+    struct job *waits = add_job(&place, 7, 1, SMALL);
     nap();
     assert_int_equal(state_of(&place, waits), TD_WORK_WAITING);
-    start(&place, 1, SMALL, 0, 1, NULL);
+    start_threads(&place, 1, SMALL, 0, 1, NULL);
     WAIT_FOR(begun_count(&place) == 7);
     place_close(&place, 7);
 }
 
-/* A level of one owner takes any number of jobs in a time that grows with their number alone. */
+/* The time to add jobs of one owner to a level grows only in proportion to their number. */
 static void many_jobs_of_one_owner(void **state)
 {
     (void)state;
@@ -271,7 +271,7 @@ static void many_jobs_of_one_owner(void **state)
     place_open(&place);
     double before = cpu_seconds();
     for (int i = 0; i < MANY; i++)
-        (void)add(&place, i, 0, SMALL);
+        (void)add_job(&place, i, 0, SMALL);
     assert_true(cpu_seconds() - before < 20); /* 5 * 10^9 steps would take longer */
     td_work_queue_lock(place.queue);
     struct td_work_job *list = td_work_queue_clear(place.queue, SMALL);
@@ -302,8 +302,8 @@ static void a_job_is_tried_again(void **state)
     td_work_queue_lock(place.queue);
     td_work_queue_add(place.queue, &job->work, SMALL);
     td_work_queue_unlock(place.queue);
-    (void)add(&place, 2, 0, SMALL);
-    start(&place, 1, SMALL, LARGE, 3, NULL);
+    (void)add_job(&place, 2, 0, SMALL);
+    start_threads(&place, 1, SMALL, LARGE, 3, NULL);
     check_begun(&place, order, COUNT_OF(order));
     assert_true(td_clock_ns() - began_ns >= second / 10); /* twice the time between two tries */
     WAIT_FOR(state_of(&place, job) == TD_WORK_DONE);
@@ -322,11 +322,11 @@ static void a_job_that_may_not_begin_is_passed_over(void **state)
     struct place place;
     place_open(&place);
     place.held = 1;
-    (void)add(&place, 1, 0, SMALL);
-    (void)add(&place, 2, 0, SMALL);
-    start(&place, 2, SMALL, 0, 1, NULL);
+    (void)add_job(&place, 1, 0, SMALL);
+    (void)add_job(&place, 2, 0, SMALL);
+    start_threads(&place, 2, SMALL, 0, 1, NULL);
     WAIT_FOR(begun_count(&place) == 1);
-    (void)add(&place, 3, 0, SMALL);
+    (void)add_job(&place, 3, 0, SMALL);
     WAIT_FOR(begun_count(&place) == 2);
     td_work_queue_lock(place.queue);
     place.held = 0; /* which nobody reports: the queue looks again by itself */
@@ -346,7 +346,7 @@ static void jobs_are_withdrawn_and_moved(void **state)
     place_open(&place);
     struct job *jobs[4];
     for (int i = 0; i < 4; i++)
-        jobs[i] = add(&place, i, 0, SMALL);
+        jobs[i] = add_job(&place, i, 0, SMALL);
     td_work_queue_lock(place.queue);
     td_work_queue_withdraw(place.queue, &jobs[0]->work);
     assert_int_equal(jobs[0]->work.state, TD_WORK_DONE);
@@ -360,9 +360,9 @@ static void jobs_are_withdrawn_and_moved(void **state)
     assert_int_equal(atomic_load(&place.freed), 1);
     td_work_job_unref(place.queue, NULL);
     set_gate(&place, false);
-    start(&place, 1, SMALL, 0, 1, NULL);
+    start_threads(&place, 1, SMALL, 0, 1, NULL);
     WAIT_FOR(begun_count(&place) == 1); /* job 3 */
-    (void)add(&place, 4, 0, RETRY);
+    (void)add_job(&place, 4, 0, RETRY);
     static const int all[] = {3, 2, 1, 4};
     const struct td_work_job *job = NULL;
     td_work_queue_lock(place.queue);
@@ -386,9 +386,9 @@ static void a_running_job_survives_its_level(void **state)
     td_work_queue_lock(place.queue);
     td_work_queue_add(place.queue, &job->work, SMALL);
     td_work_queue_unlock(place.queue);
-    start(&place, 1, SMALL, LARGE, 3, NULL);
+    start_threads(&place, 1, SMALL, LARGE, 3, NULL);
     WAIT_FOR(begun_count(&place) == 1);
-    (void)add(&place, 2, 0, SMALL);
+    (void)add_job(&place, 2, 0, SMALL);
     td_work_queue_lock(place.queue);
     struct td_work_job *list = td_work_queue_clear(place.queue, SMALL);
     assert_ptr_equal(td_work_queue_running(place.queue), job);
@@ -426,9 +426,9 @@ static void a_thread_without_a_job_asks_for_more(void **state)
     struct place place;
     place_open(&place);
     set_gate(&place, true);
-    (void)add(&place, 1, 0, SMALL);
+    (void)add_job(&place, 1, 0, SMALL);
     place.more_count = 3;
-    start(&place, 1, SMALL, 0, 1, more);
+    start_threads(&place, 1, SMALL, 0, 1, more);
     check_begun(&place, order, COUNT_OF(order));
     td_work_queue_lock(place.queue);
     assert_true(place.more_calls >= 3);
@@ -457,9 +457,9 @@ static void whoever_waits_learns_of_the_end(void **state)
     _Atomic bool asked = false;
     const struct td_cancel cancel = {.is_asked = is_asked, .context = &asked};
     place_open(&place);
-    struct job *job = add(&place, 1, 0, SMALL);
+    struct job *job = add_job(&place, 1, 0, SMALL);
     (void)td_work_job_ref(&job->work);
-    start(&place, 1, SMALL, 0, 1, NULL);
+    start_threads(&place, 1, SMALL, 0, 1, NULL);
     td_work_queue_lock(place.queue);
     assert_false(td_work_queue_wait(place.queue, 0, NULL));
     assert_false(td_work_queue_wait(place.queue, td_clock_ns(), NULL));
@@ -485,8 +485,8 @@ static void progress_tells_the_rest(void **state)
     (void)state;
     struct place place;
     place_open(&place);
-    struct job *job = add(&place, 1, 0, SMALL);
-    start(&place, 1, SMALL, 0, 1, NULL);
+    struct job *job = add_job(&place, 1, 0, SMALL);
+    start_threads(&place, 1, SMALL, 0, 1, NULL);
     WAIT_FOR(begun_count(&place) == 1);
     td_work_queue_lock(place.queue);
     uint64_t began_ns = td_clock_ns(); /* at least when the job began */
@@ -550,7 +550,7 @@ static void pools_have_priorities(void **state)
         const struct td_work_pool other = {.purpose = "test", .thread_count = 1, .levels = {LARGE}, .level_count = 1};
         assert_true(td_work_queue_start(place.queue, &other, NULL));
         assert_true(td_work_queue_start(place.queue, &pool, NULL));
-        (void)add(&place, 1, 0, SMALL);
+        (void)add_job(&place, 1, 0, SMALL);
         WAIT_FOR(atomic_load(&seen.is_done));
         assert_int_equal(seen.has_idle, is_idle);
         assert_int_equal(seen.number, 1);
@@ -565,9 +565,9 @@ static void it_ends_in_the_middle_of_a_job(void **state)
     (void)state;
     struct place place;
     place_open(&place);
-    start(&place, 2, SMALL, LARGE, 3, NULL);
+    start_threads(&place, 2, SMALL, LARGE, 3, NULL);
     for (int i = 0; i < 10; i++)
-        (void)add(&place, i + 1, (uint64_t)i, i % 2 == 0 ? SMALL : RETRY);
+        (void)add_job(&place, i + 1, (uint64_t)i, i % 2 == 0 ? SMALL : RETRY);
     WAIT_FOR(begun_count(&place) == 2);
     assert_false(td_work_queue_is_stopping(place.queue));
     place_close(&place, 10); /* the gate is closed */
@@ -577,7 +577,7 @@ static void it_ends_in_the_middle_of_a_job(void **state)
 static void memory_is_short(void **state)
 {
     (void)state;
-    const struct td_work_config config = {.run = run, .free = free_job};
+    const struct td_work_config config = {.run = run_job, .free = free_job};
     const struct td_work_pool pool = {.purpose = "test", .thread_count = 2, .level_count = 1};
     struct td_work_queue *queue;
     struct td_error err = TD_ERROR_INIT;
@@ -642,8 +642,8 @@ static void many_threads_at_once(void **state)
     struct member members[CROWD];
     place_open(&place);
     set_gate(&place, true);
-    start(&place, 2, LARGE, SMALL, 3, NULL);
-    start(&place, 1, SMALL, 0, 1, more);
+    start_threads(&place, 2, LARGE, SMALL, 3, NULL);
+    start_threads(&place, 1, SMALL, 0, 1, more);
     for (size_t i = 0; i < CROWD; i++) {
         members[i] = (struct member){.place = &place, .seed = i + 1};
         assert_int_equal(pthread_create(&members[i].thread, NULL, crowd_main, &members[i]), 0);
