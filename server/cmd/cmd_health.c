@@ -119,7 +119,8 @@ static bool write_url(const char *listen, bool has_tls, char *url, size_t capaci
 }
 
 /* Reads the server of this machine from the environment: the variables of `tensord serve`, which a container has. With
- * TLS the server must have the certificate of the file, whose names and dates need not suit the loopback address. */
+ * TLS the server must have the certificate of the file; its names need not include the loopback address, and its dates
+ * are not checked. */
 static bool read_environment(struct wish *wish)
 {
     const char *plain = td_config_environment("plain-listen");

@@ -189,7 +189,7 @@ static void keep_tls(struct service *service, bool always)
     atomic_store(&service->api.metrics.certificate_expiry_s, td_tls_expiry_s(service->tls));
 }
 
-/* Returns the value of --rescan-from, whose words the options' table has checked. */
+/* Returns the value of --rescan-from. The table of options has checked the word. */
 static enum td_rescan_from rescan_from_of(const char *word)
 {
     static const char *const words[] = {
@@ -200,7 +200,7 @@ static enum td_rescan_from rescan_from_of(const char *word)
     return TD_RESCAN_FROM_NONE;
 }
 
-/* Returns the value of --sendfile, whose words the options' table has checked. */
+/* Returns the value of --sendfile. The table of options has checked the word. */
 static enum td_referring referring_of(const char *word)
 {
     return strcmp(word, "on") == 0       ? TD_REFERRING_ALL
@@ -279,7 +279,7 @@ static bool open_upstream(struct service *service, struct td_error *err)
            td_upstream_store_open(config->directory, config->cache_max_bytes, &service->store, err);
 }
 
-/* Logs where models come from, and how many are kept. */
+/* Logs the upstream, the limit of the cache, and the number of models in it. */
 static void log_upstream(const struct service *service)
 {
     const struct td_config *used = &service->used;
@@ -295,7 +295,7 @@ static void log_upstream(const struct service *service)
     if (used->cache_max_bytes > 0 && bytes > used->cache_max_bytes)
         td_log(TD_LOG_WARN,
                "upstream: the models that were fetched take %" PRIu64 " bytes, more than --cache-max-bytes (%" PRIu64
-               "): the least recently read leave before the next one is fetched",
+               "): the least recently read are evicted before the next one is fetched",
                bytes, used->cache_max_bytes);
 }
 

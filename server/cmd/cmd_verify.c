@@ -121,7 +121,7 @@ static void print_mismatch(struct verification *v, const char *physical, const c
     v->tally.mismatches++;
 }
 
-/* Reports a link whose blob does not hash to its name, with the path of the blob, which has to be deleted. */
+/* Reports a link to a blob with another digest than its name, with the path of the blob, which has to be deleted. */
 static void print_blob_mismatch(struct verification *v, const char *physical, const char *name, const char *found)
 {
     struct td_buffer blob;

@@ -1,5 +1,5 @@
-/* TLS of a client, for `tensord health`: over a socket that is connected and blocks, with a limit on each wait
- * (SO_RCVTIMEO, SO_SNDTIMEO). One thread. */
+/* A TLS client for `tensord health`, over a connected blocking socket with a limit on each wait (SO_RCVTIMEO,
+ * SO_SNDTIMEO). One thread. */
 #ifndef TD_SERVER_CMD_HTTPS_CLIENT_H
 #define TD_SERVER_CMD_HTTPS_CLIENT_H
 
@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Which server is trusted. */
+/* How to verify the server's certificate. */
 struct td_https_trust {
     const char *ca; /* a file of authorities in PEM; NULL: those of the system. The name and the dates must be right */
     const char *pinned; /* a file with the certificate that the server must have, whatever its name and dates; NULL:
@@ -32,7 +32,7 @@ bool td_https_send(struct td_https *https, const char *bytes, size_t len);
  * too long. */
 ssize_t td_https_receive(struct td_https *https, char *bytes, size_t capacity);
 
-/* Returns whether the server ended the connection with an alert, and then says in err which, and what it means. */
+/* Returns whether the server ended the connection with an alert; if so, sets *err to the alert and its meaning. */
 bool td_https_was_refused(const struct td_https *https, struct td_error *err);
 
 /* Frees it. NULL is allowed. */

@@ -1,5 +1,5 @@
-/* Every cell is made twice: once to measure its column (measure), once to print it (print_row). The widths are limited;
- * a wider cell pushes the rest of its row to the right. */
+/* Every cell is formatted twice: once to measure its column (measure), once to print it (print_row). The widths are
+ * limited; a wider cell pushes the rest of its row to the right. */
 #include "server/cmd/inspect_table.h"
 
 #include "api/native/manifest_view.h"

@@ -1,4 +1,4 @@
-/* Finds mistakes in the paths that are given to commands. */
+/* Checks the paths that are given to commands. */
 #ifndef TD_SERVER_CMD_LOCAL_PATH_H
 #define TD_SERVER_CMD_LOCAL_PATH_H
 

@@ -8,12 +8,12 @@
 #include <stdbool.h>
 
 /* Reads all checkpoints below the directory, and shows progress on standard error when that takes longer than 1 s.
- * sandboxed: files are parsed in a process of their own, as td_local_parsers says. The caller owns one reference on
- * *snapshot. Errors as td_root_create and td_scan. */
+ * sandboxed: a process of td_local_parsers parses the files. The caller owns one reference on *snapshot. Errors as
+ * td_root_create and td_scan. */
 bool td_local_scan(const char *path, bool sandboxed, struct td_snapshot **snapshot, struct td_error *err);
 
-/* Returns a pool of one parser's process, which the caller destroys. Returns NULL, and warns, when the host does not
- * let it start: files are then parsed in this process. */
+/* Returns a pool with one parser process, which the caller destroys. Returns NULL, and warns, when the host does not
+ * allow the process; files are then parsed in this process. */
 struct td_parse_pool *td_local_parsers(void);
 
 #endif

@@ -18,9 +18,10 @@ struct td_progress {
     bool started, stop, shown, terminal;
 };
 
-/* Starts the thread. It calls `describe`, which writes the task and its progress in a few words, and prints that with
- * the time and `path`; no line, or on a terminal the one before, where it writes an empty text. path and context must
- * outlive the progress line. When no thread can be started, there is no line; the other functions then do nothing. */
+/* Starts the thread. It calls `describe`, which writes the task and its progress in a few words, and prints this text
+ * with the time and `path`. When the text is empty, it prints no line; a terminal keeps the line before. path and
+ * context must outlive the progress line. When no thread can be started, no progress is shown, and the other functions
+ * do nothing. */
 void td_progress_start(struct td_progress *progress, const char *path,
                        void (*describe)(const void *context, char *text, size_t capacity), const void *context);
 

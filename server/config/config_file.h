@@ -1,4 +1,4 @@
-/* The configuration file of `tensord serve`: one JSON object, whose keys are the names of options without dashes, and
+/* The configuration file of `tensord serve`: one JSON object. Its keys are the names of options without dashes, and
  * "directory". */
 #ifndef TD_SERVER_CONFIG_CONFIG_FILE_H
 #define TD_SERVER_CONFIG_CONFIG_FILE_H

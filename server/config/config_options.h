@@ -91,8 +91,7 @@ enum td_option_kind {
     TD_OPTION_SWITCH,
 };
 
-/* Where an option may be set. Only those that may be set everywhere have an environment variable; so has the
- * configuration file's own. */
+/* Where an option may be set. Only options that may be set everywhere, and --config, have an environment variable. */
 enum td_option_place {
     TD_OPTION_EVERYWHERE,
     TD_OPTION_NOT_IN_FILE, /* on the command line and in the environment */
@@ -111,19 +110,20 @@ struct td_option {
     bool is_live;             /* may change while the server runs; never of TD_OPTION_TEXT and TD_OPTION_ADDRESS */
 };
 
-/* Returns an option of the table, or NULL when there are only `i` or fewer. */
+/* Returns option number i of the table, or NULL when the table has no more than i. */
 const struct td_option *td_option_at(size_t i);
 
 /* Returns the option with this name, in any place, or NULL. */
 const struct td_option *td_option_find(struct td_text name);
 
 /* Sets the option's member, and remembers the source. `shown` names the option in messages ("--listen",
- * "TENSORD_LISTEN"). A text or an address is borrowed from `value`. Errors (TD_INVALID_ARGUMENT): a value that the
- * option does not take; the message gives what is right. */
+ * "TENSORD_LISTEN"). A text or an address is borrowed from `value`. Errors: TD_INVALID_ARGUMENT for a value that the
+ * option does not accept; the message says what is valid. */
 bool td_option_set(struct td_config *config, const struct td_option *option, enum td_config_source source,
                    const char *shown, const char *value, struct td_error *err);
 
-/* Appends what the option takes, for messages: "a whole number from 1 to 64". in_file: as a value of JSON. */
+/* Appends a description of the valid values, for messages: "a whole number from 1 to 64". in_file: as a value of
+ * JSON. */
 void td_option_write_wanted(const struct td_option *option, bool in_file, struct td_buffer *out);
 
 /* Returns where the option's value comes from. */

@@ -8,9 +8,9 @@
 
 enum { TD_LISTEN_ADDRESS_BYTES = 256 }; /* capacity for an address */
 
-/* Writes the address without its brackets to `address`; it is empty for all addresses. Sets *port to the digits behind
- * the last colon, which it borrows from `listen`. Returns false when the text does not have that form, when the address
- * takes more than `capacity` bytes, or when the port is above 65535. Does not look the address up. */
+/* Writes the address without its brackets to `address`; it is empty for all addresses. Sets *port to the digits after
+ * the last colon, borrowed from `listen`. Returns false when the text does not have that form, when the address takes
+ * more than `capacity` bytes, or when the port is above 65535. Does not look the address up. */
 bool td_listen_address_split(const char *listen, char *address, size_t capacity, const char **port);
 
 /* Returns whether td_listen_address_split accepts the text. */

@@ -11,7 +11,7 @@
 enum { TD_TERMINAL_BYTES = 32 }; /* capacity that suffices for td_terminal_bytes */
 
 /* Write the formatted text as one line, escaped by td_utf8_escape, so that no path, name or message from outside can
- * control the terminal or forge a line. Commands print everything in this way or through td_terminal_name.
+ * control the terminal or forge a line. Commands print all texts by these functions or through td_terminal_name.
  * td_terminal_complain writes to standard error, with "tensord: " in front. */
 void td_terminal_line(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void td_terminal_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -1,4 +1,4 @@
-/* Small files that an option names, such as a configuration or a certificate, read whole. */
+/* Reads small files that an option names, such as a configuration or a certificate, whole. */
 #ifndef TD_SERVER_HOST_WHOLE_FILE_H
 #define TD_SERVER_HOST_WHOLE_FILE_H
 

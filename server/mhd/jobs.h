@@ -1,4 +1,4 @@
-/* Jobs: work for a connection whose thread serves other connections too and so must not wait
+/* Jobs: work for a connection that shares its thread with other connections, so that the thread must not wait
  * (server/mhd/http_server.h). The connection is suspended, another thread does the work, and the connection is resumed.
  * A free thread takes the job. If no thread is free, another one is started, so that a job which waits for a disk does
  * not delay others. */

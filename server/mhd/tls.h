@@ -1,5 +1,5 @@
-/* TLS of the ports: which credentials new connections get, and when their files are read again. Open connections keep
- * the credentials that they began with. */
+/* TLS of the ports: gives new connections their credentials, and reads the files again when they change. Open
+ * connections keep the credentials that they began with. */
 #ifndef TD_SERVER_MHD_TLS_H
 #define TD_SERVER_MHD_TLS_H
 
@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A certificate that ends sooner is warned of. */
+/* The server warns of a certificate that expires within this many days. */
 enum { TD_TLS_WARN_DAYS = 14 };
 
 struct td_tls;

@@ -74,7 +74,7 @@ struct sorted {
     struct waiter_list due;   /* suspended */
     struct waiter_list woken; /* with threads of their own */
     struct waiter_list kept;
-    uint64_t wake_ns; /* when the first of the kept ones is due, or clients are looked at */
+    uint64_t wake_ns; /* when the first of the kept ones is due, or clients are checked */
 };
 
 /* Sorts the waiters of a list. Called by the waker, which alone takes waiters out of `parked`, and without the lock,

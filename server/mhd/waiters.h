@@ -1,8 +1,8 @@
-/* Requests that wait for a change of what is published (td_response's wait_until_ns). In a shared thread a connection
- * is suspended while its request waits, so that waiting takes no thread; a connection with a thread of its own waits in
- * that. One thread, the waker, retries all requests when a change is published, each request at its time, and requests
- * of clients that are gone within 1 s. The waker never waits for a disk: answers that may have to wait are made by at
- * most TD_WAITERS_MAKING jobs, in the order in which the requests began to wait. */
+/* Requests that wait for a change of the published models (td_response's wait_until_ns). In a shared thread a
+ * connection is suspended while its request waits, so that waiting takes no thread; a connection with a thread of its
+ * own waits in that. One thread, the waker, retries all requests when a change is published, each request at its time,
+ * and requests of clients that are gone within 1 s. The waker never waits for a disk: answers that may have to wait are
+ * made by at most TD_WAITERS_MAKING jobs, in the order in which the requests began to wait. */
 #ifndef TD_SERVER_MHD_WAITERS_H
 #define TD_SERVER_MHD_WAITERS_H
 

@@ -1,6 +1,6 @@
 /* Counts by client address, such as of open connections. The time of a call does not depend on the number of addresses,
- * also where a client chooses the addresses, as it may within an IPv6 prefix: the table is a hash table with a secret
- * key. Its memory is proportional to the number of addresses, and shrinks with it.
+ * even if a client chooses the addresses, as it can within an IPv6 prefix: the table is a hash table with a secret key.
+ * Its memory is proportional to the number of addresses, and shrinks with it.
  *
  * Threads: calls on one table must not overlap. */
 #ifndef TD_SERVER_NET_ADDRESS_COUNTS_H
@@ -39,7 +39,8 @@ bool td_address_counts_add(struct td_address_counts *counts, const struct in6_ad
 /* Subtracts 1 from the count of the address, which must not be 0. Needs no memory. */
 void td_address_counts_remove(struct td_address_counts *counts, const struct in6_addr *address);
 
-/* Returns SipHash-2-4 of the address: nobody who lacks the key can find addresses whose hashes share their low bits. */
+/* Returns SipHash-2-4 of the address. Without the key a client cannot choose addresses with hashes that share their low
+ * bits. */
 uint64_t td_address_hash(const uint64_t key[2], const struct in6_addr *address);
 
 #endif

@@ -21,8 +21,8 @@ struct td_send_queue {
     bool is_short;
 };
 
-/* Sets CUBIC on a listening socket, whose connections inherit it: set on a connection it comes too late, since BBR has
- * switched pacing on by then. Writes the host's default to far_name, or "" when nothing has to be done: the default is
+/* Sets CUBIC on a listening socket, whose connections inherit it: setting it on a connection is too late, since BBR has
+ * enabled pacing by then. Writes the host's default to far_name, or "" when nothing has to be done: the default is
  * CUBIC already, or the kernel has none. */
 void td_congestion_listen(int listen_fd, char far_name[TD_CONGESTION_BYTES]);
 
@@ -30,8 +30,8 @@ void td_congestion_listen(int listen_fd, char far_name[TD_CONGESTION_BYTES]);
  * handshake). far_name: from td_congestion_listen. */
 void td_congestion_accept(int fd, const char *far_name);
 
-/* Shortens the send queue of the socket, once, if the path is short. For answers of TD_NEAR_ANSWER_BYTES or more that
- * are copied: one sent by reference is not in the send queue as memory of its own. */
+/* Shortens the send queue of the socket, once, if the path is short. Call it for answers of TD_NEAR_ANSWER_BYTES or
+ * more that are copied; an answer by reference takes no memory of its own in the queue. */
 void td_send_queue_shorten(struct td_send_queue *queue, int fd);
 
 #endif

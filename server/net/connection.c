@@ -184,7 +184,7 @@ static void *reaper_main(void *argument)
     return NULL;
 }
 
-/* Makes the locks and starts the reaper. Leaves nothing behind when it fails. */
+/* Makes the locks and starts the reaper. On failure, undoes what it has done. */
 static bool start_reaper(struct td_registry *registry, struct td_error *err)
 {
     int first = pthread_mutex_init(&registry->lock, NULL);

@@ -1,11 +1,11 @@
 /* Connections: the registry of open connections, the limits on their number, and the reaper, a thread that enforces all
- * deadlines every 100 ms; it notices the first byte of the next request within 1 s. libmicrohttpd's timeout is not
- * used: it is a single one, runs in every phase of a connection, and restarts with any byte in either direction.
+ * deadlines every 100 ms and notices the first byte of the next request within 1 s. libmicrohttpd's timeout is not
+ * used, since it is the same for every phase of a connection and restarts with any byte in either direction.
  *
- * Threads: each port's acceptor thread judges and opens connections, and closes those that end before their first
- * byte, and those that libmicrohttpd did not take. A thread of libmicrohttpd finds the entry before the connection's
- * thread begins with it, and closes the entry at the end. In between, the connection belongs to its thread, which may
- * serve others too, or to the job that the thread waits for; others only read its atomic members and cut it. */
+ * Threads: each port's acceptor thread judges and opens connections, and closes those that end before their first byte,
+ * and those that libmicrohttpd did not take. A thread of libmicrohttpd finds the entry before the connection's thread
+ * begins with it, and closes the entry at the end. In between, the connection belongs to its thread, which may serve
+ * others too, or to the job that the thread waits for; others only read its atomic members and cut it. */
 #ifndef TD_SERVER_NET_CONNECTION_H
 #define TD_SERVER_NET_CONNECTION_H
 

@@ -1,5 +1,5 @@
-/* Complete answers that were sent by reference and may not have been read when their connections were closed. Each
- * keeps its blob, and so the file's lease, until there is proof that the client has read it. Threads: one at a time. */
+/* Complete answers by reference that may not have been read when their connections were closed. Each keeps its blob,
+ * and so the file's lease, until the client is proved to have read it. Threads: one at a time. */
 #ifndef TD_SERVER_NET_DEPARTED_H
 #define TD_SERVER_NET_DEPARTED_H
 
@@ -8,7 +8,7 @@
 
 #include <stdatomic.h>
 
-/* While there are this many, no further answer is sent by reference. */
+/* With this many in the list, no further answer is sent by reference. */
 enum { TD_DEPARTED = 1024 };
 
 /* How long an answer is kept if the kernel does not show whether it was read (TD_DELIVERY_UNKNOWN), or if the client

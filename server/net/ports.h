@@ -1,5 +1,5 @@
-/* The ports of a server: the main one and, if they are given, those of --s3-listen and --plain-listen. They are bound
- * first, so that a port that is taken ends the start at once, and accept last. Threads: one at a time. */
+/* The ports of a server: the main port and, if they are given, the ports of --s3-listen and --plain-listen. They are
+ * bound first, so that a port in use fails the start at once, and begin to accept last. Threads: one at a time. */
 #ifndef TD_SERVER_NET_PORTS_H
 #define TD_SERVER_NET_PORTS_H
 

@@ -1,10 +1,10 @@
-/* The proof that a client has read an answer that was sent by reference. Such an answer is pages of the file in the
- * kernel's queues, also in that of a receiver on this host. Its blob, and so the file's lease, is kept until there is
- * proof that the client has read it.
+/* The proof that a client has read an answer that was sent by reference. Such an answer is in the kernel's queues as
+ * pages of the file, also in the queue of a receiver on this host. Its blob, and so the file's lease, is kept until the
+ * client is proved to have read it.
  *
  * Threads: a connection's proof belongs to its connection's thread. The functions that say so may run on any thread; of
- * these, and td_read_proof_depart, one at a time runs over all connections (under the lock of server/net/connection).
- */
+ * these, and td_read_proof_depart, one at a time runs over all connections (under the lock of
+ * server/net/connection). */
 #ifndef TD_SERVER_NET_READ_PROOF_H
 #define TD_SERVER_NET_READ_PROOF_H
 
