@@ -234,8 +234,8 @@ static void log_readiness(struct td_catalog *catalog)
 /* huggingface_hub refuses larger files from a server without its chunk store (constants.py, MAX_HTTP_DOWNLOAD_SIZE). */
 static const uint64_t hub_file_max_bytes = UINT64_C(50000000000);
 
-/* Logs each file that huggingface_hub will not download, once. Kept because the client gives up without a request that
- * would show why, and docs/hub.md promises the line. */
+/* Logs each file that huggingface_hub will not download, once. The client fails without a request that would show why,
+ * and docs/hub.md promises the line. */
 static void log_large_files(const struct td_snapshot *snapshot, const struct td_snapshot *old)
 {
     enum { NAMED_MAX = 10 };

@@ -248,7 +248,7 @@ const struct td_entry *td_snapshot_find_entry(const struct td_snapshot *snapshot
 void td_snapshot_entries_below(const struct td_snapshot *snapshot, struct td_text directory, size_t *first,
                                size_t *count);
 
-/* Returns whether files below a directory (empty: the root) are too young to be published. For a view, looks at the
+/* Returns whether files below a directory (empty: the root) are too young to be published. For a view, checks the
  * snapshot that it was made from. */
 bool td_snapshot_lacks_below(const struct td_snapshot *snapshot, struct td_text directory);
 

@@ -29,7 +29,7 @@ struct td_parse_request {
 enum td_parse_frame {
     TD_FRAME_HELLO,    /* struct td_sandbox_layers, once, when the process is confined */
     TD_FRAME_PART,     /* a part of the outcome */
-    TD_FRAME_PROGRESS, /* uint64_t: bytes of the file that were looked at */
+    TD_FRAME_PROGRESS, /* uint64_t: bytes of the file that the parser has read */
     TD_FRAME_END,      /* the last part of the outcome */
 };
 

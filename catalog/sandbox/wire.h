@@ -1,6 +1,6 @@
 /* The bytes between the parser's process and the server. Both ends are the same program on one machine, so numbers have
  * the machine's byte order and no padding. A writer cannot be trusted: a reader stops at the first value that does not
- * fit, and every value after that is 0 or empty; the caller looks at `failed` once, at the end of each item. */
+ * fit, and every value after that is 0 or empty; the caller checks `failed` once, at the end of each item. */
 #ifndef TD_CATALOG_SANDBOX_WIRE_H
 #define TD_CATALOG_SANDBOX_WIRE_H
 

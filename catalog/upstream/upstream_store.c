@@ -248,7 +248,7 @@ static bool evict_until_fits(struct td_upstream_store *store, uint64_t bytes, ui
 }
 
 /* Checks that the disk will have room for the `missing` bytes of a model of `bytes` once the necessary models are
- * evicted, so that none is evicted in vain. free_bytes: the free bytes of the disk now. Under the lock. */
+ * evicted, so that none is evicted without use. free_bytes: the free bytes of the disk now. Under the lock. */
 static bool check_gain(const struct td_upstream_store *store, uint64_t bytes, uint64_t missing, uint64_t free_bytes,
                        struct td_error *err)
 {

@@ -21,8 +21,8 @@ uint64_t td_fetch_backoff_ns(unsigned failures, uint64_t retry_after_s, uint64_t
     if (whole > MOST_NS)
         whole = MOST_NS;
     uint64_t ns = whole / 2 + random % (whole / 2 + 1);
-    uint64_t told = retry_after_s < UINT64_MAX / SECOND_NS ? retry_after_s * SECOND_NS : UINT64_MAX;
-    return told > ns ? told : ns;
+    uint64_t asked_ns = retry_after_s < UINT64_MAX / SECOND_NS ? retry_after_s * SECOND_NS : UINT64_MAX;
+    return asked_ns > ns ? asked_ns : ns;
 }
 
 /* ---- which server to ask ------------------------------------------------------------------------------- */

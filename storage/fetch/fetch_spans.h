@@ -1,7 +1,7 @@
-/* The bytes of a file that are missing, and the connections that fetch them. Spans are given out in order from the
- * front, and smaller ones towards the end when there are several connections. When nothing is left to give, a
- * connection without work takes the second half of the longest span that is under way, so one slow server does not hold
- * up the end. Pure; one thread. */
+/* The bytes of a file that are missing, and the connections that fetch them. Spans are assigned in order from the
+ * front, and smaller ones towards the end when there are several connections. When all bytes are assigned, an idle
+ * connection takes the second half of the longest open span, so that one slow server does not delay the end. Pure; one
+ * thread. */
 #ifndef TD_STORAGE_FETCH_FETCH_SPANS_H
 #define TD_STORAGE_FETCH_FETCH_SPANS_H
 
@@ -59,7 +59,7 @@ void td_fetch_spans_extend(struct td_fetch_spans *spans, size_t connection);
 void td_fetch_spans_arrived(struct td_fetch_spans *spans, size_t connection, uint64_t len, uint64_t *first,
                             uint64_t *end);
 
-/* Ends the connection's span. The rest of it will be given out before anything else. */
+/* Ends the connection's span. Its missing bytes are assigned again before others. */
 void td_fetch_spans_return(struct td_fetch_spans *spans, size_t connection);
 
 /* Returns the offset before which all bytes are on disk; size_bytes: the file is complete. */

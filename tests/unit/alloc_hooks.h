@@ -21,8 +21,8 @@ struct alloc_count alloc_count_get(void);
 /* Makes the k-th allocation from now fail (1: the next), and only that one. 0: none fails. */
 void alloc_fail_at(size_t k);
 
-/* Looks for these bytes (borrowed; NULL: looks no more) in every block that is freed or moved from now on. No other
- * thread may free anything meanwhile. alloc_found returns the number of such blocks since then. */
+/* Searches every block that is freed or moved from now on for these bytes (borrowed; NULL ends the search). No other
+ * thread may free memory during the search. alloc_found returns the number of blocks with these bytes since then. */
 void alloc_look_for(const void *bytes, size_t len);
 size_t alloc_found(void);
 

@@ -1,4 +1,4 @@
-/* The indexer: each index is made once, of the file that the snapshot shows, whatever happens meanwhile. */
+/* The indexer: each index is built once, from the file that the snapshot shows, whatever happens during the build. */
 #include "catalog/dataset/row_indexer.h"
 
 #include "core/log.h"
@@ -82,7 +82,7 @@ static struct td_row_indexer *open_threads(const struct place *place, size_t thr
     return open_indexer(&config);
 }
 
-/* Writes `count` rows, and no more than a file's size tells files apart. */
+/* Writes `count` equal rows: a test that must distinguish files gives them different counts, so different sizes. */
 static void write_rows(const struct tree *tree, const char *name, size_t count)
 {
     char *text = malloc(count * 2 + 1);
@@ -208,7 +208,7 @@ static void a_new_snapshot_while_indexing(void **state)
     }
 }
 
-/* What changed since the scan is not indexed under the old name; the next scan brings it. */
+/* A file that has changed or gone since the scan is not indexed; after the next scan it is indexed as it is then. */
 static void a_file_that_changed_since_the_scan(void **state)
 {
     (void)state;
