@@ -399,11 +399,11 @@ static bool hash_body(struct job *job, uint8_t sum[TD_SHA256_BYTES], struct td_e
     for (size_t i = 0; ok && i < body->extent_count; i++)
         ok = hash_extent(job, &body->extents[i], &cursor, digest, err);
     ok = ok && (td_body_unchanged(body) || has_changed(err));
-    uint8_t made[TD_SHA256_BYTES];
-    if (!td_digest_finish_binary(digest, made))
+    uint8_t computed[TD_SHA256_BYTES];
+    if (!td_digest_finish_binary(digest, computed))
         return td_error_no_memory(err);
     if (ok)
-        memcpy(sum, made, sizeof made);
+        memcpy(sum, computed, sizeof computed);
     return ok;
 }
 

@@ -1,6 +1,6 @@
-/* Scans the directory, finds the checkpoint, and plans every rank's file as the server would, but keeps only what the
- * report needs of each: one rank's plan is in memory at a time. Nothing is printed before all ranks are planned, so
- * that a refused plan prints nothing but its error. */
+/* Scans the directory, finds the checkpoint, and plans every rank's file as the server would. Only one rank's plan is
+ * in memory at a time; the report keeps its counts. The report is printed after all ranks are planned, so that a
+ * refused plan prints only its error. */
 #include "server/cmd/commands.h"
 
 #include "catalog/names/repo.h"
@@ -111,7 +111,7 @@ static bool read_config(struct job *job, struct td_error *err)
     return ok;
 }
 
-/* Sets the error for a checkpoint that was not found, with the reason or the ids that there are. */
+/* Sets the error for a checkpoint that was not found, with the reason or the ids of the existing ones. */
 static bool no_checkpoint(const struct job *job, struct td_error *err)
 {
     const char *model = job->arguments->model;

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A number of files, and the name of one of them: the first in the alphabet. */
+/* A number of files, and the name that comes first in the alphabet. */
 struct some {
     size_t count;
     char name[NAME_MAX + 1];
@@ -24,7 +24,7 @@ static void count(struct some *some, const char *name)
     some->count++;
 }
 
-/* Counts the checkpoint files of the directory that do not belong to the pull; none if it cannot be read. */
+/* Counts the checkpoint files of the directory that do not belong to the pull; 0 if it cannot be read. */
 static void find_staying(const struct td_pull_directory *directory, const struct td_pull_belonging *belonging,
                          struct some *out)
 {

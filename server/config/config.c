@@ -139,8 +139,8 @@ static bool is_for_switch(const char *argument)
     return false;
 }
 
-/* Returns whether the option is a switch, off by default, that stands alone, which means "on": no word for a switch
- * follows. next: the argument after it, or NULL. */
+/* Returns whether the option is a switch that is off by default and has no value after it, which means "on". next: the
+ * argument after it, or NULL. */
 static bool is_bare_switch(const struct td_option *option, const char *next)
 {
     return option->kind == TD_OPTION_SWITCH && strcmp(option->fallback, "off") == 0 &&
@@ -246,7 +246,7 @@ static bool check_upstream(const struct td_config *config, struct td_error *err)
         return td_error_set(err, TD_INVALID_ARGUMENT, "--upstream: an empty URL follows the last comma");
     while (rest.len > 0) {
         struct td_text url = td_text_take_until(&rest, ',');
-        bool has_password = memchr(url.p, '@', url.len) != NULL; /* it may have one, which no message repeats */
+        bool has_password = memchr(url.p, '@', url.len) != NULL; /* no message repeats it */
         if (!td_text_begins_ignore_case(url, "http://") && !td_text_begins_ignore_case(url, "https://"))
             return td_error_set(err, TD_INVALID_ARGUMENT,
                                 "--upstream: the URL must begin with http:// or https://, but it is \"%.*s\"",

@@ -14,7 +14,7 @@ enum { PATH_SHOWN = 160, VALUE_SHOWN = 64 };
 
 /* ---- places -------------------------------------------------------------------------------------------- */
 
-/* Reports a fault of the reader as one of the file. Returns false. */
+/* Sets *err to a fault of the JSON reader, with the path, the line and the column. Returns false. */
 static bool report_fault(const char *path, struct td_text text, const struct td_error *fault, struct td_error *err)
 {
     size_t line;

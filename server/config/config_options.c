@@ -173,7 +173,7 @@ static uint64_t number_of(const struct td_config *config, const struct td_option
     return *(const uint64_t *)member(config, option);
 }
 
-/* Returns the option's own copy of the word, or NULL when the word is not one of the option's. */
+/* Returns the option's static copy of the word, or NULL when the option does not accept the word. */
 static const char *find_word(const struct td_option *option, const char *value)
 {
     for (const char *const *word = option->words; *word != NULL; word++)

@@ -7,7 +7,7 @@
 /* Most bytes of a path that a message shows. */
 enum { PATH_SHOWN = 160 };
 
-/* Appends the file's content. Reads on to the end, since a file may grow after its size was asked for. */
+/* Appends the file's content. Reads to the end, since a file may grow after its size was queried. */
 static bool read_content(int fd, const char *path, const char *what, size_t limit, struct td_buffer *out,
                          struct td_error *err)
 {

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* FIRST_BYTES: room for nearly every line. KEPT_BYTES: a larger buffer is freed. SHOWN_BYTES: of an escaped text with
- * its NUL. */
+/* FIRST_BYTES: first size of the buffer, enough for nearly every line. KEPT_BYTES: a larger buffer is freed after its
+ * line. SHOWN_BYTES: most bytes of an escaped text, with its NUL. */
 enum { FIRST_BYTES = 512, KEPT_BYTES = 1024, SHOWN_BYTES = 1024 };
 
 void td_access_lines_init(struct td_access_lines *lines, const struct in6_addr *client, enum td_log_form form)

@@ -7,31 +7,31 @@
 
 #include <string.h>
 
-static bool add_header(struct MHD_Response *made, const char *name, const char *value)
+static bool add_header(struct MHD_Response *mhd_response, const char *name, const char *value)
 {
-    return MHD_add_response_header(made, name, value) == MHD_YES;
+    return MHD_add_response_header(mhd_response, name, value) == MHD_YES;
 }
 
-bool td_answer_header_add(struct MHD_Response *made, const struct td_response *response)
+bool td_answer_header_add(struct MHD_Response *mhd_response, const struct td_response *response)
 {
     bool ok = true;
     if (response->content_type != NULL)
-        ok = add_header(made, "Content-Type", response->content_type);
+        ok = add_header(mhd_response, "Content-Type", response->content_type);
     if (response->etag[0] != '\0')
-        ok = ok && add_header(made, "ETag", response->etag);
+        ok = ok && add_header(mhd_response, "ETag", response->etag);
     if (response->accept_ranges)
-        ok = ok && add_header(made, "Accept-Ranges", "bytes");
+        ok = ok && add_header(mhd_response, "Accept-Ranges", "bytes");
     if (response->cache_control != NULL)
-        ok = ok && add_header(made, "Cache-Control", response->cache_control);
+        ok = ok && add_header(mhd_response, "Cache-Control", response->cache_control);
     if (response->last_modified_s >= 0) {
         char date[30];
         td_http_date_format(response->last_modified_s, date);
-        ok = ok && add_header(made, "Last-Modified", date);
+        ok = ok && add_header(mhd_response, "Last-Modified", date);
     }
     for (size_t i = 0; i < response->header_count; i++)
-        ok = ok && add_header(made, response->headers[i].name, response->headers[i].value);
+        ok = ok && add_header(mhd_response, response->headers[i].name, response->headers[i].value);
     if (response->close)
-        ok = ok && add_header(made, "Connection", "close");
+        ok = ok && add_header(mhd_response, "Connection", "close");
     return ok;
 }
 

@@ -8,7 +8,7 @@
 
 /* Adds all fields of the response, with "Connection: close" when response->close is set. Returns false when out of
  * memory. */
-bool td_answer_header_add(struct MHD_Response *made, const struct td_response *response);
+bool td_answer_header_add(struct MHD_Response *mhd_response, const struct td_response *response);
 
 /* Returns the length of the header that libmicrohttpd will send: the status line, Date, Content-Length, the response's
  * own fields, and the empty line. */

@@ -32,7 +32,7 @@ static void make_response(struct td_session *session, const struct td_request *r
         session->received_bytes + request_header_bytes(session->link.mhd) + exchange->content_bytes;
     td_read_proof_expect(&session->link.connection->proof, exchange->received_bytes);
     memcpy(exchange->token, response->token, sizeof exchange->token);
-    exchange->made = td_transfer_create(response, &session->link, head, &exchange->transfer);
+    exchange->mhd_response = td_transfer_create(response, &session->link, head, &exchange->transfer);
     exchange->status = response->status;
     exchange->route = response->route;
     exchange->changed = response->changed;
@@ -45,17 +45,17 @@ static enum MHD_Result queue(struct td_session *session)
 {
     struct td_exchange *exchange = &session->exchange;
     struct td_connection *connection = session->link.connection;
-    struct MHD_Response *made = exchange->made;
-    if (made == NULL)
+    struct MHD_Response *mhd_response = exchange->mhd_response;
+    if (mhd_response == NULL)
         return MHD_NO;
-    exchange->made = NULL;
+    exchange->mhd_response = NULL;
     session->received_bytes = exchange->received_bytes;
     exchange->stage = TD_STAGE_QUEUED;
     if (connection->is_tls && exchange->transfer.is_long)
         exchange->given_bytes = td_socket_given_bytes(connection->fd);
     td_deadline_enter(&connection->deadline, TD_PHASE_SENDING);
-    enum MHD_Result result = MHD_queue_response(session->link.mhd, (unsigned int)exchange->status, made);
-    td_transfer_release(made, &exchange->transfer);
+    enum MHD_Result result = MHD_queue_response(session->link.mhd, (unsigned int)exchange->status, mhd_response);
+    td_transfer_release(mhd_response, &exchange->transfer);
     return result;
 }
 
@@ -140,7 +140,7 @@ enum td_retry td_answer_retry(struct td_waiter *waiter, bool may_wait)
     bool was_refused = td_waiting_allow();
     if (!was_refused && !waits)
         td_session_drop_upload(session);
-    return was_refused ? TD_RETRY_REFUSED : waits ? TD_RETRY_WAITS : TD_RETRY_MADE;
+    return was_refused ? TD_RETRY_REFUSED : waits ? TD_RETRY_WAITS : TD_RETRY_ANSWERED;
 }
 
 /* Suspends the connection until the answer is made, by the waker or by a job. */

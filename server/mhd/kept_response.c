@@ -19,7 +19,7 @@ bool td_kept_response_suits(const struct td_response *response)
 /* Returns whether the kept response differs from this one only in bytes and in values of fields. */
 static bool is_like(const struct td_kept_response *kept, const struct td_response *response, size_t len, bool by_sender)
 {
-    if (kept->made == NULL || kept->len != len || (kept->bytes == NULL) != by_sender ||
+    if (kept->mhd_response == NULL || kept->len != len || (kept->bytes == NULL) != by_sender ||
         kept->status != response->status || kept->content_type != response->content_type ||
         kept->cache_control != response->cache_control || kept->last_modified_s != response->last_modified_s ||
         kept->accept_ranges != response->accept_ranges || kept->header_count != response->header_count ||
@@ -40,8 +40,8 @@ static bool replace_values(struct td_kept_response *kept, const struct td_respon
         const char *wanted = response->headers[i].value;
         if (strcmp(value, wanted) == 0)
             continue;
-        if (MHD_del_response_header(kept->made, name, value) != MHD_YES ||
-            MHD_add_response_header(kept->made, name, wanted) != MHD_YES)
+        if (MHD_del_response_header(kept->mhd_response, name, value) != MHD_YES ||
+            MHD_add_response_header(kept->mhd_response, name, wanted) != MHD_YES)
             return false;
         size_t wanted_len = strlen(wanted);
         kept->header_bytes += wanted_len;
@@ -53,8 +53,8 @@ static bool replace_values(struct td_kept_response *kept, const struct td_respon
 
 static void free_response(struct td_kept_response *kept)
 {
-    if (kept->made != NULL)
-        MHD_destroy_response(kept->made);
+    if (kept->mhd_response != NULL)
+        MHD_destroy_response(kept->mhd_response);
     free(kept->bytes);
     memset(kept, 0, sizeof *kept);
 }
@@ -67,8 +67,8 @@ static bool make_response(struct td_kept_response *kept, const struct td_respons
     if (bytes == NULL)
         return false;
     kept->bytes = by_sender ? NULL : bytes;
-    kept->made = MHD_create_response_from_buffer(len, bytes, MHD_RESPMEM_PERSISTENT);
-    if (kept->made == NULL || !td_answer_header_add(kept->made, response))
+    kept->mhd_response = MHD_create_response_from_buffer(len, bytes, MHD_RESPMEM_PERSISTENT);
+    if (kept->mhd_response == NULL || !td_answer_header_add(kept->mhd_response, response))
         return false;
     kept->len = len;
     kept->header_bytes = td_answer_header_bytes(response, len);

@@ -14,11 +14,11 @@ enum {
 };
 
 struct td_kept_response {
-    struct MHD_Response *made; /* one reference; queueing it takes another; NULL: none */
-    uint8_t *bytes;            /* of the body; owned; NULL: td_sender_memory takes its place */
+    struct MHD_Response *mhd_response; /* one reference; queueing it takes another; NULL: none */
+    uint8_t *bytes;                    /* of the body; owned; NULL: td_sender_memory takes its place */
     size_t len;
     uint64_t header_bytes; /* length of the header that libmicrohttpd will send */
-    /* what `made` was made from, as in td_response */
+    /* the content of `mhd_response`, as in td_response */
     int status;
     const char *content_type, *cache_control;
     char etag[TD_ETAG_BYTES];

@@ -78,7 +78,7 @@ void td_sent_report(struct td_session *session, enum MHD_RequestTerminationCode 
 {
     const struct td_serving *serving = session->serving;
     struct td_exchange *exchange = &session->exchange;
-    if (exchange->stage != TD_STAGE_QUEUED && exchange->made == NULL)
+    if (exchange->stage != TD_STAGE_QUEUED && exchange->mhd_response == NULL)
         return;
     struct td_metrics *metrics = &serving->api->metrics;
     uint64_t waited_ns = exchange->wait_end_ns - exchange->wait_since_ns;

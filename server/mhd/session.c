@@ -135,7 +135,7 @@ void td_session_end(const struct td_serving *serving, struct td_session *session
         return;
     }
     td_session_leave_wait(session);
-    td_transfer_release(session->exchange.made, &session->exchange.transfer); /* it uses the connection */
+    td_transfer_release(session->exchange.mhd_response, &session->exchange.transfer); /* it uses the connection */
     td_session_drop_upload(session);
     if (session->link.connection != NULL)
         td_connection_close(session->link.connection);
@@ -183,8 +183,8 @@ bool td_session_begin_request(struct td_session *session, const char *target)
 void td_session_end_request(struct td_session *session)
 {
     struct td_exchange *exchange = &session->exchange;
-    td_transfer_release(exchange->made, &exchange->transfer);
-    exchange->made = NULL;
+    td_transfer_release(exchange->mhd_response, &exchange->transfer);
+    exchange->mhd_response = NULL;
     td_session_leave_wait(session);
     if (exchange->stage >= TD_STAGE_JUDGED)
         atomic_fetch_sub_explicit(&session->serving->api->metrics.in_flight, 1, memory_order_relaxed);

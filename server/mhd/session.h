@@ -72,9 +72,9 @@ struct td_exchange {
     char request_id[TD_REQUEST_ID_BYTES];
     char token[TD_RESPONSE_TOKEN_BYTES]; /* the name of the token that asked */
     struct td_transfer transfer;
-    struct MHD_Response *made; /* owned until it is queued; NULL: no memory */
-    uint64_t given_bytes;      /* with TLS, to the socket before a long answer */
-    uint64_t received_bytes;   /* of all requests up to this one */
+    struct MHD_Response *mhd_response; /* owned until it is queued; NULL: no memory */
+    uint64_t given_bytes;              /* with TLS, to the socket before a long answer */
+    uint64_t received_bytes;           /* of all requests up to this one */
 };
 
 /* The state of one connection; used by its thread alone or, while it is suspended, by the job or the waker alone. */

@@ -179,10 +179,10 @@ static struct MHD_Response *create_flat(struct td_response *response)
         }
         bytes = grown;
     }
-    struct MHD_Response *made = MHD_create_response_from_buffer(len, bytes, MHD_RESPMEM_MUST_FREE);
-    if (made == NULL)
+    struct MHD_Response *mhd_response = MHD_create_response_from_buffer(len, bytes, MHD_RESPMEM_MUST_FREE);
+    if (mhd_response == NULL)
         free(bytes);
-    return made;
+    return mhd_response;
 }
 
 /* Makes a response that points into the body's memory and mappings. */
@@ -229,12 +229,12 @@ static struct MHD_Response *create_file(const struct td_body *body, struct td_co
     int fd = fcntl(extent->blob->class->descriptor(extent->blob), F_DUPFD_CLOEXEC, 0);
     if (fd < 0)
         return NULL;
-    struct MHD_Response *made = MHD_create_response_from_fd_at_offset64(extent->len, fd, extent->off);
-    if (made == NULL)
+    struct MHD_Response *mhd_response = MHD_create_response_from_fd_at_offset64(extent->len, fd, extent->off);
+    if (mhd_response == NULL)
         (void)close(fd);
     else
         td_read_proof_begin(&connection->proof, extent->blob, true);
-    return made;
+    return mhd_response;
 }
 
 /* Returns whether the connection's kept response may be used. An answer that took long has a field with its time, so
@@ -264,7 +264,7 @@ static struct MHD_Response *create_sent(struct td_response *response, struct td_
     char *memory = total > SIZE_MAX ? NULL : td_sender_memory((size_t)total);
     struct td_sending how = {.is_pinned = pinned};
     struct td_kept_response *kept = NULL;
-    struct MHD_Response *made = NULL;
+    struct MHD_Response *mhd_response = NULL;
     if (memory == NULL)
         return NULL;
     if (pinned)
@@ -272,19 +272,19 @@ static struct MHD_Response *create_sent(struct td_response *response, struct td_
     if (may_be_kept(response))
         kept = prepare_kept(response, link, true);
     else
-        made = MHD_create_response_from_buffer((size_t)total, memory, MHD_RESPMEM_PERSISTENT);
+        mhd_response = MHD_create_response_from_buffer((size_t)total, memory, MHD_RESPMEM_PERSISTENT);
     /* The kernel reads ahead for pread, and less for a mapping. */
     how.is_copied = !pinned && link->jobs == NULL && !td_body_is_cached(&response->body);
     if (how.reference == NULL && total >= TD_NEAR_ANSWER_BYTES)
         td_send_queue_shorten(&connection->queue, connection->fd);
-    if ((kept == NULL && made == NULL) || !td_connection_send(connection, &response->body, &how)) {
-        if (made != NULL)
-            MHD_destroy_response(made);
+    if ((kept == NULL && mhd_response == NULL) || !td_connection_send(connection, &response->body, &how)) {
+        if (mhd_response != NULL)
+            MHD_destroy_response(mhd_response);
         return NULL;
     }
     transfer->is_kept = kept != NULL;
     transfer->way = how.reference != NULL ? TD_WAY_FILE : pinned ? TD_WAY_MEMORY : TD_WAY_CHECKED;
-    return kept != NULL ? kept->made : made;
+    return kept != NULL ? kept->mhd_response : mhd_response;
 }
 
 /* Returns whether the body can be sent in place; if so, the connection is registered as sending from its files. */
@@ -305,20 +305,20 @@ static struct MHD_Response *create_moved(struct td_response *response, struct td
     struct transfer *transfer = transfer_take(response, link);
     if (transfer == NULL)
         return NULL;
-    struct MHD_Response *made = NULL;
+    struct MHD_Response *mhd_response = NULL;
     uint64_t total = transfer->body.total_bytes;
     bool by_jobs = link->jobs != NULL;
     size_t block_bytes = by_jobs ? TD_BLOCK_BYTES : TD_WINDOW_BYTES;
     if (pinned && !by_jobs)
         td_body_touch(&transfer->body);
     if (pinned)
-        made = create_pinned(transfer);
+        mhd_response = create_pinned(transfer);
     else if (!by_jobs || add_window(transfer))
-        made = MHD_create_response_from_callback(total, total < block_bytes ? (size_t)total : block_bytes,
-                                                 by_jobs ? take_window : read_window, transfer, transfer_free);
-    if (made == NULL) /* libmicrohttpd then does not call the free callback */
+        mhd_response = MHD_create_response_from_callback(total, total < block_bytes ? (size_t)total : block_bytes,
+                                                         by_jobs ? take_window : read_window, transfer, transfer_free);
+    if (mhd_response == NULL) /* libmicrohttpd then does not call the free callback */
         transfer_free(transfer);
-    return made;
+    return mhd_response;
 }
 
 /* Returns whether the whole body is in memory, so that sending from its mappings does not delay other connections of
@@ -349,7 +349,7 @@ static struct MHD_Response *create_kept(const struct td_response *response, stru
         return NULL;
     transfer->way = TD_WAY_COPY;
     transfer->is_kept = true;
-    return kept->made;
+    return kept->mhd_response;
 }
 
 /* Returns whether server/mhd/sender is to send the body. On a shared thread it sends only bodies that go out at once
@@ -368,10 +368,10 @@ static struct MHD_Response *create_plain(struct td_response *response, struct td
     uint64_t total = response->body.total_bytes;
     uint64_t runs = td_body_run_count(&response->body);
     if (pinned && runs == 1 && reference_of(response, connection) != NULL) {
-        struct MHD_Response *made = create_file(&response->body, connection);
+        struct MHD_Response *mhd_response = create_file(&response->body, connection);
         transfer->way = TD_WAY_FILE;
-        if (made != NULL)
-            return made;
+        if (mhd_response != NULL)
+            return mhd_response;
     }
     if (total >= TD_NEAR_ANSWER_BYTES)
         td_send_queue_shorten(&connection->queue, connection->fd);
@@ -398,7 +398,7 @@ static struct MHD_Response *create_with_body(struct td_response *response, struc
 {
     struct td_connection *connection = link->connection;
     struct td_body *body = &response->body;
-    struct MHD_Response *made = NULL;
+    struct MHD_Response *mhd_response = NULL;
     uint64_t cold_bytes = link->jobs == NULL ? TD_COLD_BYTES : 1; /* a shared thread never reads from a disk */
     if (body->total_bytes >= cold_bytes && !td_waiting_is_forbidden() && !td_body_is_cached(body))
         td_body_prefetch(body, TD_PREFETCH_BYTES);
@@ -416,29 +416,29 @@ static struct MHD_Response *create_with_body(struct td_response *response, struc
         return NULL;
     /* A shared thread must not check files while it sends. */
     if (for_sender && ready)
-        made = create_sent(response, link, pinned, transfer);
-    return made != NULL ? made : create_plain(response, link, pinned, transfer);
+        mhd_response = create_sent(response, link, pinned, transfer);
+    return mhd_response != NULL ? mhd_response : create_plain(response, link, pinned, transfer);
 }
 
 struct MHD_Response *td_transfer_create(struct td_response *response, struct td_link *link, bool head,
                                         struct td_transfer *transfer)
 {
     struct td_connection *connection = link->connection;
-    struct MHD_Response *made = NULL;
+    struct MHD_Response *mhd_response = NULL;
     uint64_t total = response->body.total_bytes;
     *transfer = (struct td_transfer){.way = TD_WAY_NONE, .is_long = total > TD_FLAT_BYTES};
     link->stream.more_follows = false;
     uint64_t announced_bytes = response->status == 304 ? response->announced_bytes : total;
     if (response->status == 304 || head || total == 0) {
-        made = create_bodiless(announced_bytes);
+        mhd_response = create_bodiless(announced_bytes);
         transfer->is_long = false;
     } else {
         if (total <= TD_KEPT_BYTES && may_be_kept(response) && !td_incoming_is_awaited(&response->body))
-            made = create_kept(response, link, transfer);
-        if (made == NULL && td_waiting_was_refused())
+            mhd_response = create_kept(response, link, transfer);
+        if (mhd_response == NULL && td_waiting_was_refused())
             return NULL; /* its bytes are not in memory */
-        if (made == NULL)
-            made = create_with_body(response, link, transfer);
+        if (mhd_response == NULL)
+            mhd_response = create_with_body(response, link, transfer);
         if (transfer->way != TD_WAY_FILE)
             td_read_proof_hold(&connection->proof);
         if (transfer->way == TD_WAY_COPY)
@@ -447,19 +447,19 @@ struct MHD_Response *td_transfer_create(struct td_response *response, struct td_
     }
     if (transfer->is_kept) {
         transfer->header_bytes = link->kept->header_bytes;
-        return made;
+        return mhd_response;
     }
     transfer->header_bytes = td_answer_header_bytes(response, announced_bytes);
-    if (made != NULL && (td_waiting_was_refused() || !td_answer_header_add(made, response))) {
-        MHD_destroy_response(made);
+    if (mhd_response != NULL && (td_waiting_was_refused() || !td_answer_header_add(mhd_response, response))) {
+        MHD_destroy_response(mhd_response);
         td_connection_end_answer(connection, false);
-        made = NULL;
+        mhd_response = NULL;
     }
-    return made;
+    return mhd_response;
 }
 
-void td_transfer_release(struct MHD_Response *made, const struct td_transfer *transfer)
+void td_transfer_release(struct MHD_Response *mhd_response, const struct td_transfer *transfer)
 {
-    if (made != NULL && !transfer->is_kept)
-        MHD_destroy_response(made);
+    if (mhd_response != NULL && !transfer->is_kept)
+        MHD_destroy_response(mhd_response);
 }

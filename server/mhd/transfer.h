@@ -58,6 +58,6 @@ struct MHD_Response *td_transfer_create(struct td_response *response, struct td_
                                         struct td_transfer *transfer);
 
 /* Ends the caller's use of the response that td_transfer_create has made. NULL is allowed. */
-void td_transfer_release(struct MHD_Response *made, const struct td_transfer *transfer);
+void td_transfer_release(struct MHD_Response *mhd_response, const struct td_transfer *transfer);
 
 #endif

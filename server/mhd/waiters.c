@@ -151,10 +151,10 @@ static void retry_all(struct td_waiters *waiters, struct waiter_list due)
     while (due.first != NULL) {
         struct td_waiter *waiter = take_first(&due);
         enum td_retry result = waiters->config.retry(waiter, false);
-        if (result == TD_RETRY_MADE)
+        if (result == TD_RETRY_ANSWERED)
             MHD_resume_connection(waiter->mhd);
         pthread_mutex_lock(&waiters->lock);
-        if (result == TD_RETRY_MADE)
+        if (result == TD_RETRY_ANSWERED)
             count_out(waiters);
         else if (result == TD_RETRY_WAITS)
             put_back(waiters, waiter);
@@ -173,7 +173,7 @@ static void run_maker(struct td_job *job)
     while (waiters->ready.first != NULL) {
         struct td_waiter *waiter = take_first(&waiters->ready);
         pthread_mutex_unlock(&waiters->lock);
-        bool is_made = waiters->config.retry(waiter, true) == TD_RETRY_MADE;
+        bool is_made = waiters->config.retry(waiter, true) == TD_RETRY_ANSWERED;
         if (is_made)
             MHD_resume_connection(waiter->mhd);
         pthread_mutex_lock(&waiters->lock);

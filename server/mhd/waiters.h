@@ -36,9 +36,9 @@ struct td_waiter {
 
 /* The result of retrying a request. */
 enum td_retry {
-    TD_RETRY_WAITS,   /* nothing has changed for it, and its time has not come; `seen` of td_waiter is updated */
-    TD_RETRY_MADE,    /* its answer is made */
-    TD_RETRY_REFUSED, /* a job has to try it, since that may wait */
+    TD_RETRY_WAITS,    /* nothing has changed for it, and its time has not come; `seen` of td_waiter is updated */
+    TD_RETRY_ANSWERED, /* its answer is made */
+    TD_RETRY_REFUSED,  /* a job has to retry it, since the try may wait */
 };
 
 struct td_waiters_config {

@@ -33,10 +33,11 @@ static void check_fields(const struct td_kept_response *kept, const struct td_re
     assert_true(td_answer_header_add(fresh, response));
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         const char *want = MHD_get_response_header(fresh, names[i]);
-        const char *got = MHD_get_response_header(kept->made, names[i]);
+        const char *got = MHD_get_response_header(kept->mhd_response, names[i]);
         CHECK((want == NULL) == (got == NULL) && (want == NULL || strcmp(want, got) == 0), "%s: %s", names[i], got);
     }
-    assert_int_equal(MHD_get_response_headers(kept->made, NULL, NULL), MHD_get_response_headers(fresh, NULL, NULL));
+    assert_int_equal(MHD_get_response_headers(kept->mhd_response, NULL, NULL),
+                     MHD_get_response_headers(fresh, NULL, NULL));
     assert_int_equal(kept->len, len);
     assert_true(kept->header_bytes == td_answer_header_bytes(response, len));
     MHD_destroy_response(fresh);
@@ -60,14 +61,14 @@ static void values_are_replaced(void **state)
         bool ok = td_kept_response_prepare(kept, &response, 100, false);
         if (rows[i].range[0] == '\0') { /* libmicrohttpd takes no empty value */
             assert_false(ok);
-            assert_null(kept->made);
+            assert_null(kept->mhd_response);
             first = NULL;
             continue;
         }
         assert_true(ok);
         if (first != NULL)
-            assert_ptr_equal(kept->made, first);
-        first = kept->made;
+            assert_ptr_equal(kept->mhd_response, first);
+        first = kept->mhd_response;
         check_fields(kept, &response, 100);
         memset(kept->bytes, (int)i, 100);
         td_response_fini(&response);

@@ -71,9 +71,10 @@ static enum MHD_Result answer(void *cls, struct MHD_Connection *connection, cons
         return MHD_NO;
     if (!is_copied)
         atomic_store(&server->was_registered, td_sent_begin(socket, &server->body));
-    struct MHD_Response *made = MHD_create_response_from_buffer(server->body.len, memory, MHD_RESPMEM_PERSISTENT);
-    enum MHD_Result result = MHD_queue_response(connection, MHD_HTTP_OK, made);
-    MHD_destroy_response(made);
+    struct MHD_Response *mhd_response =
+        MHD_create_response_from_buffer(server->body.len, memory, MHD_RESPMEM_PERSISTENT);
+    enum MHD_Result result = MHD_queue_response(connection, MHD_HTTP_OK, mhd_response);
+    MHD_destroy_response(mhd_response);
     return result;
 }
 

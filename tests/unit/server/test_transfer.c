@@ -120,12 +120,12 @@ static enum MHD_Result answer(void *cls, struct MHD_Connection *mhd, const char 
     scene->fill(scene, &response);
     scene->head = strcmp(method, "HEAD") == 0;
     scene->link.connection = connection;
-    struct MHD_Response *made = td_transfer_create(&response, &scene->link, scene->head, &scene->transfer);
-    if (made == NULL)
+    struct MHD_Response *mhd_response = td_transfer_create(&response, &scene->link, scene->head, &scene->transfer);
+    if (mhd_response == NULL)
         return MHD_NO;
     scene->header_bytes = scene->transfer.header_bytes;
-    enum MHD_Result result = MHD_queue_response(mhd, (unsigned int)response.status, made);
-    td_transfer_release(made, &scene->transfer);
+    enum MHD_Result result = MHD_queue_response(mhd, (unsigned int)response.status, mhd_response);
+    td_transfer_release(mhd_response, &scene->transfer);
     td_response_fini(&response);
     return result;
 }
@@ -461,13 +461,13 @@ static void runs_of_files_go_by_reference(void **state)
         atomic_store(&actor.unchanged, true);
         atomic_store(&actor.fails_at, UINT64_MAX);
         assert_true(td_body_append_runs(&response.body, &actor.blob, 0, rows[i].len, rows[i].runs, rows[i].len, &err));
-        struct MHD_Response *made = td_transfer_create(&response, &link, false, &transfer);
-        assert_non_null(made);
+        struct MHD_Response *mhd_response = td_transfer_create(&response, &link, false, &transfer);
+        assert_non_null(mhd_response);
         CHECK(transfer.way == rows[i].way, "row %zu: %d", i, (int)transfer.way);
         CHECK(!rows[i].is_tls || atomic_load(&connection.pins.blobs[0]) == NULL, "row %zu", i);
         assert_true(transfer.body_bytes == rows[i].len * rows[i].runs);
         assert_ptr_equal(connection.proof.referenced, rows[i].way == TD_WAY_FILE ? &actor.blob : NULL);
-        td_transfer_release(made, &transfer);
+        td_transfer_release(mhd_response, &transfer);
         td_response_fini(&response);
         CHECK((connection.sent_body.sent.len > 0) == rows[i].by_sender, "row %zu", i);
         assert_int_equal(actor.blob.refs, 1 + rows[i].by_sender + (rows[i].way == TD_WAY_FILE));

@@ -62,14 +62,14 @@ static enum td_retry retry(struct td_waiter *waiter, bool may_wait)
         made[atomic_fetch_add(&made_count, 1)] = task;
         atomic_fetch_add(&task->jobs, 1);
         await(&task->go_on);
-        return TD_RETRY_MADE;
+        return TD_RETRY_ANSWERED;
     }
     enum td_retry result = atomic_load(&task->result);
     waiter->seen = td_waiters_published(waiters);
     atomic_fetch_add(&task->tries, 1);
     task->tried_ns = td_clock_ns();
     if (result == TD_RETRY_WAITS && waiter->until_ns <= task->tried_ns)
-        result = TD_RETRY_MADE;
+        result = TD_RETRY_ANSWERED;
     (void)sem_post(&task->tried);
     return result;
 }
@@ -122,7 +122,7 @@ static void a_publication_has_each_tried_again(void **state)
     struct task waits, changed;
     open_waiters(2);
     prepare(&waits, TD_RETRY_WAITS);
-    prepare(&changed, TD_RETRY_MADE);
+    prepare(&changed, TD_RETRY_ANSWERED);
     park(&waits);
     park(&changed);
     assert_int_equal(atomic_load(&waits.tries) + atomic_load(&changed.tries), 0);
@@ -132,7 +132,7 @@ static void a_publication_has_each_tried_again(void **state)
     assert_int_equal(atomic_load(&waits.resumed), 0);
     td_waiters_publish(waiters);
     await(&waits.tried);
-    atomic_store(&waits.result, TD_RETRY_MADE);
+    atomic_store(&waits.result, TD_RETRY_ANSWERED);
     close_waiters();
     assert_int_equal(atomic_load(&waits.resumed), 1);
     assert_int_equal(atomic_load(&changed.tries), 1);
@@ -144,7 +144,7 @@ static void a_publication_before_the_wait_is_not_missed(void **state)
     (void)state;
     struct task task;
     open_waiters(1);
-    prepare(&task, TD_RETRY_MADE);
+    prepare(&task, TD_RETRY_ANSWERED);
     td_waiters_publish(waiters);
     park(&task);
     await(&task.done);
@@ -164,7 +164,7 @@ static void each_is_tried_at_its_time(void **state)
     await(&early.done);
     assert_true(early.tried_ns >= early.waiter.until_ns);
     assert_int_equal(atomic_load(&late.tries), 0);
-    atomic_store(&late.result, TD_RETRY_MADE);
+    atomic_store(&late.result, TD_RETRY_ANSWERED);
     close_waiters();
 }
 
@@ -173,7 +173,7 @@ static void a_client_that_is_gone_is_noticed(void **state)
     (void)state;
     struct task task;
     open_waiters(1);
-    prepare(&task, TD_RETRY_MADE);
+    prepare(&task, TD_RETRY_ANSWERED);
     park(&task);
     atomic_store(&task.is_gone, true);
     await(&task.done);
@@ -197,7 +197,7 @@ static void few_answers_are_made_at_once(void **state)
     for (size_t i = 0; i < COUNT; i++)
         await(&tasks[i].tried);
     struct task other;
-    prepare(&other, TD_RETRY_MADE);
+    prepare(&other, TD_RETRY_ANSWERED);
     other.waiter.until_ns = 0;
     for (size_t ended = 0; ended < COUNT; ended++) {
         size_t most = ended + TD_WAITERS_MAKING < COUNT ? ended + TD_WAITERS_MAKING : COUNT;
@@ -264,7 +264,7 @@ static void nobody_waits_after_the_end(void **state)
     (void)state;
     struct task task;
     open_waiters(1);
-    prepare(&task, TD_RETRY_MADE);
+    prepare(&task, TD_RETRY_ANSWERED);
     td_waiters_close(waiters);
     assert_false(td_waiters_park(waiters, &task.waiter, (struct MHD_Connection *)(void *)&task));
     assert_int_equal(atomic_load(&task.suspended), 0);
