@@ -25,7 +25,7 @@ jobs=$(nproc)
 steps="
 server    quick,full first    900 one   -            the server by Clang with ASan and UBSan, warnings are errors
 gcc       full       first    900 one   -            release build by GCC with tests and bench, warnings are errors
-format    quick,full busy     300 one   -            the layout of every C file, the length of every line
+format    quick,full busy     300 one   -            layout of C files, length of lines, words that must be read twice
 shell     quick,full busy     120 one   -            bash -n and shellcheck on every script
 arrows    quick      busy      60 one   -            which folder may include which, and no circles
 units     quick      busy     900 tests -            the unit tests of the ASan build, which this step brings up to date
@@ -81,7 +81,10 @@ run_pytest() { # STEP DIRECTORY_OR_FILE...
         --junitxml "$results/$step.xml"
 }
 
-step_format() { scripts/check_format.sh; }
+step_format() {
+    scripts/check_format.sh
+    scripts/check_words.py
+}
 step_shell() { scripts/check_shell.sh; }
 step_lint() { scripts/check_python.sh; }
 step_server() { build_preset asan --target tensord; }

@@ -19,7 +19,7 @@ from pathlib import Path
 
 # What is refused, and what to write in its place.
 PHRASES = [
-    (r"(?:is|are|was|were) (?-i:none)\b", '"does not exist", "is not a ...", "unknown ..."'),
+    (r"(?<!there\s)(?:is|are|was|were) (?-i:none)\b", '"does not exist", "is not a ...", "unknown ..."'),
     (r"of which\b", "two sentences, or name the thing again"),
     (r"(?:has|have|had|which|that|who) left\b(?! out| over| open)", '"was evicted", "was closed", "remains"'),
     (r"(?:told|tells?|telling)\b", '"reports", "says", "shows", "returns"'),
@@ -32,7 +32,9 @@ PHRASES = [
     (r"(?:gives?|gave|given) back\b", '"releases", "returns"'),
     (r"(?:gets?|got) to know\b", '"learns"'),
 ]
-REFUSED = [(re.compile(r"\b" + pattern, re.IGNORECASE), better) for pattern, better in PHRASES]
+# A phrase may be broken over two lines of a comment.
+SPACE = r"[\s*]+"
+REFUSED = [(re.compile(r"\b" + pattern.replace(" ", SPACE), re.IGNORECASE), better) for pattern, better in PHRASES]
 # A comment or docstring that begins with these has no subject that a reader knows.
 OPENING = re.compile(r"^(?:What|Whom?|Whose)\b(?!.*\?)")
 OPENING_BETTER = 'a verb ("Returns", "Checks") or the name of the thing first'
