@@ -29,6 +29,9 @@ struct td_request {
     struct td_text body; /* the whole body; empty: no body */
     /* Asks for an end when nobody waits for the answer any more. Outlives the answer. NULL: never asks. */
     const struct td_cancel *cancel;
+    /* Asks for an end of waits for a change: as `cancel`, and once the client sends nothing more, even if it may still
+     * read. Outlives the answer. NULL: never asks. */
+    const struct td_cancel *ends_wait;
     /* When the request came (td_clock_ns), for answers that wait for a change: see td_response's wait_until_ns. 0: such
      * answers come at once. */
     uint64_t since_ns;

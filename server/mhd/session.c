@@ -51,7 +51,7 @@ bool td_session_enter_wait(struct td_session *session, uint64_t until_ns)
 {
     struct td_exchange *exchange = &session->exchange;
     session->waiter.until_ns = until_ns;
-    session->waiter.cancel = &session->link.connection->cancel;
+    session->waiter.cancel = &session->link.connection->ends_wait;
     if (exchange->waits)
         return true;
     if (!td_waiters_enter(session->serving->waiters))
@@ -212,6 +212,7 @@ struct td_request td_session_request(const struct td_session *session)
         .header_count = exchange->header_count,
         .body = {.p = exchange->upload.data, .len = exchange->upload.len},
         .cancel = &session->link.connection->cancel,
+        .ends_wait = &session->link.connection->ends_wait,
         .since_ns = exchange->start_ns,
     };
 }

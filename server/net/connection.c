@@ -272,12 +272,36 @@ struct td_connection *td_registry_find(struct td_registry *registry, int fd)
     return connection;
 }
 
-/* Returns whether the connection was cut or the client has closed it, without waiting. A client that shuts down only
- * its sending side counts as gone, because TCP does not show the difference. */
-static bool is_gone(void *context)
+/* Returns whether the connection was cut or the client has ended its side, without waiting. */
+static bool has_ended(void *context)
 {
     const struct td_connection *connection = context;
     return td_connection_cut_reason(connection) != TD_CUT_NONE || td_socket_client_has_ended(connection->fd);
+}
+
+/* Returns whether the client has acknowledged nothing for TD_HALF_CLOSED_NS. The client has ended its side, and has
+ * acknowledged so many bytes by now. The time counts from the first call. */
+static bool is_silent(struct td_connection *connection, uint64_t acknowledged_bytes)
+{
+    uint64_t now_ns = td_clock_ns();
+    uint64_t since_ns = atomic_load(&connection->ended_ns);
+    if (since_ns != 0 && atomic_load(&connection->ended_acknowledged_bytes) == acknowledged_bytes)
+        return now_ns > since_ns && now_ns - since_ns >= TD_HALF_CLOSED_NS;
+    atomic_store(&connection->ended_acknowledged_bytes, acknowledged_bytes);
+    atomic_store(&connection->ended_ns, now_ns);
+    return false;
+}
+
+/* Returns whether nobody waits for the answer, without waiting: the connection was cut or reset, or the client has
+ * ended its side and counts as gone (TD_HALF_CLOSED_NS). */
+static bool is_gone(void *context)
+{
+    struct td_connection *connection = context;
+    if (!has_ended(connection))
+        return false;
+    struct td_socket_facts facts = td_socket_facts_of(connection->fd);
+    bool is_half_closed = td_connection_cut_reason(connection) == TD_CUT_NONE && facts.client_has_ended;
+    return !is_half_closed || is_silent(connection, facts.acknowledged_bytes);
 }
 
 /* Adds the connection to the list, to the table and to the count of its address, and sets its `over`. Returns false,
@@ -339,6 +363,7 @@ struct td_connection *td_connection_open(struct td_registry *registry, int fd, c
     connection->registry = registry;
     connection->fd = fd;
     connection->cancel = (struct td_cancel){.is_asked = is_gone, .context = connection};
+    connection->ends_wait = (struct td_cancel){.is_asked = has_ended, .context = connection};
     connection->address = *address;
     connection->client = client_of(registry->addresses.key, address);
     td_deadline_init(&connection->deadline, fd);

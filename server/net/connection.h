@@ -25,6 +25,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* TCP does not tell a client that has closed its connection from one that has only shut down its sending side and reads
+ * on (half-closed, as by nc -N). Both count as gone once they have acknowledged nothing for this long, and at once when
+ * they reset the connection, as a closed socket does when bytes reach it. */
+#define TD_HALF_CLOSED_NS UINT64_C(10000000000)
+
 /* The limit that a connection exceeds: none, the total number, or the number from one address. */
 enum td_over { TD_OVER_NONE, TD_OVER_TOTAL, TD_OVER_ADDRESS };
 
@@ -45,7 +50,11 @@ struct td_connection {
     struct td_sent_body sent_body; /* of the answer that is being sent; empty: it is sent in another way */
     struct td_read_proof proof;
     struct td_pins pins;
-    struct td_cancel cancel; /* asks for an end when the connection was cut or the client closed its side */
+    struct td_cancel cancel;    /* asks for an end of work for an answer: see TD_HALF_CLOSED_NS */
+    struct td_cancel ends_wait; /* asks for an end of waits for a change, also once the client has ended its side */
+    _Atomic uint64_t ended_ns; /* for `cancel`: when the client, which has ended its side, was seen to have acknowledged
+                                  more than before; 0: it was not seen to have ended its side */
+    _Atomic uint64_t ended_acknowledged_bytes; /* how much it had acknowledged then */
     /* of the registry */
     struct td_registry *registry;
     _Atomic int cut; /* enum td_cut, for td_connection_cut_reason */

@@ -14,7 +14,9 @@ import time
 
 import history
 import pytest
+from fixtures import write_zeros_npz
 from harness import Conn, Incomplete, Server, SplicingRelay, age, request_bytes, tensor, write_by_hand
+from upstream_kit import MIB, cache, hubs, model    # noqa: F401
 
 URL = "/models/m/tensors/w"
 NBYTES = 300 << 10
@@ -261,3 +263,53 @@ def test_the_immutable_attribute_may_go_while_an_answer_is_sent(root, start, lea
             f.overwrite_soon().join(10)
             with pytest.raises((Incomplete, ConnectionError)):
                 c.read_response()
+
+
+def ask_and_shut_down(c, target):
+    """Send a request with the end of the client's side in one segment, and return the answer."""
+    c.sock.send(request_bytes(target), socket.MSG_MORE)
+    c.sock.shutdown(socket.SHUT_WR)
+    return c.read_response()
+
+
+UNPACKED_BYTES = 64 << 20
+ROWS = b'{"a": 1}\n' * 1000
+WORKED = {   # what takes work or waits
+    "unpacked": "/models/z.npz/tensors/a",
+    "unpacked-part": "/models/z.npz/tensors/a?slice=0:4",
+    "row": "/datasets/d/rows/999",
+    "rows": "/datasets/d/rows",
+}
+
+
+@pytest.mark.parametrize("workers", ["2", "0"])
+@pytest.mark.parametrize("what", WORKED)
+def test_work_is_done_for_a_client_that_has_ended_its_side(root, start, what, workers):
+    """nc -N, and some proxies, shut down their sending side behind the request."""
+    write_zeros_npz(root / "z.npz", UNPACKED_BYTES)
+    (root / "datasets/d").mkdir(parents=True)
+    (root / "datasets/d/a.jsonl").write_bytes(ROWS)
+    age(root)
+    s = start(root, "--workers", workers)
+    s.wait_for(lambda: s.json("/datasets/d")["splits"][0]["index"]["state"] == "ready", "the rows are found")
+    with connected(s) as c:
+        answer = ask_and_shut_down(c, WORKED[what])
+    whole = s.get(WORKED[what])
+    assert (answer.status, answer.body) == (200, whole.body) and whole.status == 200, answer
+
+
+def test_a_client_that_has_ended_its_side_gets_a_file_as_it_arrives(hubs, cache):
+    files = model()
+    hub = hubs({"org/m": files})
+    hub.open_gate(2 * MIB)
+    s = cache(hub.url)
+    content = files["model.safetensors"]
+    with connected(s) as c:
+        c.sock.send(request_bytes("/org/m/resolve/main/model.safetensors"), socket.MSG_MORE)
+        c.sock.shutdown(socket.SHUT_WR)
+        head = c.read_head()
+        assert head.status == 200
+        assert c.read_exact(MIB, head) == content[:MIB]
+        time.sleep(1)                                    # the server looks at the client meanwhile
+        hub.open_gate(None)
+        assert c.read_exact(len(content) - MIB, head) == content[MIB:]

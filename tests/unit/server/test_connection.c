@@ -683,11 +683,21 @@ static void a_reused_descriptor_replaces_its_connection(void **state)
     td_registry_fini(&place.registry);
 }
 
-/* Work for an answer is cancelled when the client has closed its side or the connection is cut, and not before. */
+/* Lets the client that has ended its side look as if it had acknowledged nothing for TD_HALF_CLOSED_NS. */
+static void let_time_pass(struct td_connection *connection)
+{
+    uint64_t since_ns = atomic_load(&connection->ended_ns);
+    assert_true(since_ns > TD_HALF_CLOSED_NS);
+    atomic_store(&connection->ended_ns, since_ns - TD_HALF_CLOSED_NS);
+}
+
+/* Work for an answer is cancelled when the connection is cut or reset, and when a client that has ended its side has
+ * acknowledged nothing for TD_HALF_CLOSED_NS. Waits end as soon as it has ended its side. */
 static void work_is_cancelled_when_nobody_waits(void **state)
 {
     (void)state;
-    for (int cut = 0; cut <= 1; cut++) {
+    enum { CUT, RESET, HALF_CLOSED, WAYS };
+    for (int way = 0; way < WAYS; way++) {
         struct place place = {.limits = long_limits()};
         open_place(&place);
         struct pair pair = connect_pair();
@@ -695,10 +705,26 @@ static void work_is_cancelled_when_nobody_waits(void **state)
         td_deadline_enter(&connection->deadline, TD_PHASE_HANDLING);
         assert_int_equal(send(pair.client, "GET", 3, 0), 3); /* a further request does not cancel */
         assert_false(td_cancel_is_asked(&connection->cancel));
-        if (cut)
+        assert_false(td_cancel_is_asked(&connection->ends_wait));
+        if (way == CUT)
             td_registry_cut_all(&place.registry);
         else
             assert_int_equal(shutdown(pair.client, SHUT_WR), 0);
+        assert_true(td_cancel_is_asked(&connection->ends_wait));
+        if (way == RESET) {
+            assert_false(td_cancel_is_asked(&connection->cancel));
+            td_socket_reset_at_close(pair.client);
+            assert_int_equal(close(pair.client), 0);
+            pair.client = dup(pair.server); /* for close_pair */
+        } else if (way == HALF_CLOSED) {
+            assert_false(td_cancel_is_asked(&connection->cancel));
+            let_time_pass(connection);
+            assert_int_equal(send(pair.server, "x", 1, 0), 1); /* what it acknowledges counts */
+            while (td_socket_unacknowledged_bytes(pair.server) > 0)
+                (void)usleep(1000);
+            assert_false(td_cancel_is_asked(&connection->cancel));
+            let_time_pass(connection);
+        }
         assert_true(td_cancel_is_asked(&connection->cancel));
         td_connection_close(connection);
         close_pair(&pair);
