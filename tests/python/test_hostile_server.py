@@ -304,7 +304,7 @@ def test_names_of_files_lead_nowhere_else(hostile, tmp_path):
         hostile.answers["GET"] = answer({"files": [{"path": path, "size": 1}]})
         model = tensord.open_model(hostile.url)
         with pytest.raises(tensord.ProtocolError, match="leads out of its model"):
-            resources.rows_of(model.session, "m")
+            resources.files_of(model.session, "m")
         with pytest.raises(tensord.ProtocolError, match="leads out of its model"):
             resources.fetch(model.session, "m", path, str(tmp_path))
         with pytest.raises(tensord.ProtocolError, match="leads out of its model"):
@@ -313,14 +313,14 @@ def test_names_of_files_lead_nowhere_else(hostile, tmp_path):
 
 
 def fsspec_of(hostile, is_dataset=False):
-    from tensord.fsspec import TensordFileSystem, _Place
+    from tensord.fsspec import TensordFileSystem, _Target
 
     system = TensordFileSystem(skip_instance_cache=True)
-    system._locate = lambda path: (tensord.connect(hostile.url), _Place("m", is_dataset), "")
+    system._locate = lambda path: (tensord.connect(hostile.url), _Target("m", is_dataset), "")
     return system
 
 
-def test_files_of_datasets_that_are_not_described(hostile):
+def test_malformed_lists_of_files_of_datasets(hostile):
     """Names that lead elsewhere, sizes that are not numbers, answers that are not lists, and a list without an end."""
     good = {"type": "file", "path": "a", "size": 1}
     system, path = fsspec_of(hostile, is_dataset=True), hostile.url[len("tensord://") : -2] + "/datasets/m"
@@ -330,7 +330,7 @@ def test_files_of_datasets_that_are_not_described(hostile):
             system.ls(path)
     for body in ([{**good, "size": -1}], [{**good, "size": "1"}], [{"type": "file"}], [1], 1, {"a": 1}, b"[" * 99999):
         hostile.answers["GET"] = answer(body)
-        with pytest.raises(tensord.ProtocolError, match="not described"):
+        with pytest.raises(tensord.ProtocolError, match="the list of the files of m is malformed"):
             system.ls(path)
     hostile.answers["GET"] = answer([good], head='HTTP/1.1 200 OK\r\nLink: <http://evil/?cursor=1>; rel="next"')
     with pytest.raises(tensord.ProtocolError, match="does not end"):

@@ -126,11 +126,11 @@ def _client(chosen: Any) -> Client:
 
 def _list(chosen: Any) -> None:
     client = _client(chosen)
-    place = parse(chosen.url)
-    if place.dataset:
+    address = parse(chosen.url)
+    if address.dataset:
         _list_splits(client.dataset_info(), chosen.json)
         return
-    if not place.model:
+    if not address.model:
         _list_all(client, chosen)
         return
     manifest = client.manifest(match=chosen.match)

@@ -23,9 +23,9 @@ def connect(url: Urls, options: Optional[Options] = None, **given: Any) -> "Clie
     `Options`).
     Raises AddressError.
     """
-    place = address.parse(url)
-    return Client(Session(place.endpoints, of(options, **given)), place.model or None, place.checkpoint,
-                  place.dataset or None, place.split)
+    found = address.parse(url)
+    return Client(Session(found.endpoints, of(options, **given)), found.model or None, found.checkpoint,
+                  found.dataset or None, found.split)
 
 
 def watch(url: Urls, match: Optional[str] = None, existing: bool = True, **options: Any) -> Iterator[Model]:

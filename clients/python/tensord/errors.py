@@ -80,7 +80,7 @@ class DecodeError(TensordError, ValueError):
 
 
 @contextlib.contextmanager
-def decoding(what: str) -> Iterator[None]:
+def as_decode_error(what: str) -> Iterator[None]:
     """Converts any error of a library that decodes a file's bytes (OSError, OverflowError, KeyError and others) into a
     DecodeError with a message that begins with `what`. Passes on this package's errors, ImportError and Python's own
     MemoryError unchanged."""

@@ -26,7 +26,7 @@ DATASETS = "datasets"  # the folder of datasets below a server
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Target:
     """A model or a dataset by its id."""
 
     id: str
@@ -37,12 +37,12 @@ class _Place:
         """The path of its folder below a server."""
         return f"{DATASETS}/{self.id}" if self.is_dataset else self.id
 
-    def rows(self, client: Client, path: str) -> List[Dict[str, Any]]:
-        """Returns rows of its files and folders; for a dataset, only of those in the folder `path`. Each row has `path`
+    def files(self, client: Client, path: str) -> List[Dict[str, Any]]:
+        """Returns its files and folders; for a dataset, only those in the folder `path`. Each has `path`
         (for a folder with a slash at the end), `size` and, if the server knows it, `sha256`."""
         if self.is_dataset:
-            return resources.dataset_rows_of(client.session, self.id, path)
-        return resources.rows_of(client.session, self.id)
+            return resources.dataset_files_of(client.session, self.id, path)
+        return resources.files_of(client.session, self.id)
 
     def source_of(self, client: Client, path: str) -> transfer.Source:
         """Returns the source of one of its files."""
@@ -74,28 +74,28 @@ class TensordFileSystem(AbstractFileSystem):
             self._clients[server] = connect(f"{self.protocol}://{server}", **self._own)
         return self._clients[server]
 
-    def _locate(self, path: str) -> Tuple[Client, Optional[_Place], str]:
+    def _locate(self, path: str) -> Tuple[Client, Optional[_Target], str]:
         """Splits a path into the server's client, the model or dataset that holds it (None if no one does), and the
         rest of the path below that model, dataset or server."""
         server, _, rest = self._strip_protocol(path).partition("/")
         client = self._client(server)
-        found = self._places(client, rest) if rest else []
-        for place in sorted(found, key=lambda one: (-len(one.path), not one.is_dataset)):
-            if rest == place.path or rest.startswith(place.path + "/"):
-                return client, place, rest[len(place.path) + 1 :]
+        found = self._targets(client, rest) if rest else []
+        for target in sorted(found, key=lambda one: (-len(one.path), not one.is_dataset)):
+            if rest == target.path or rest.startswith(target.path + "/"):
+                return client, target, rest[len(target.path) + 1 :]
         return client, None, rest
 
     @staticmethod
-    def _places(client: Client, rest: str) -> List[_Place]:
+    def _targets(client: Client, rest: str) -> List[_Target]:
         """Returns the models and datasets of a server that may hold a path in their folders ("": all)."""
         def match_of(path: str) -> Optional[str]:
             first = path.partition("/")[0]
             return glob_of(first) + "*" if first else None
 
         first, _, below = rest.partition("/")
-        found = [_Place(row["id"], False) for row in client.models(match=match_of(rest))]
+        found = [_Target(row["id"], False) for row in client.models(match=match_of(rest))]
         if first in ("", DATASETS):
-            found += [_Place(row["id"], True) for row in client.datasets(match=match_of(below))]
+            found += [_Target(row["id"], True) for row in client.datasets(match=match_of(below))]
         return found
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> List[Any]:
@@ -105,16 +105,16 @@ class TensordFileSystem(AbstractFileSystem):
         A file has its `sha256` where the server knows it. Raises FileNotFoundError.
         """
         path = self._strip_protocol(path)
-        client, place, rest = self._locate(path)
+        client, target, rest = self._locate(path)
         base = path.partition("/")[0]
         found: Dict[str, Dict[str, Any]] = {}
-        if place is not None:
+        if target is not None:
             try:
-                inside = [(f"{base}/{place.path}/{row['path']}", row) for row in place.rows(client, rest)]
+                inside = [(f"{base}/{target.path}/{row['path']}", row) for row in target.files(client, rest)]
             except errors.NotFoundError:
                 raise FileNotFoundError(path) from None
         else:
-            inside = [(f"{base}/{one.path}/", {}) for one in self._places(client, rest)]
+            inside = [(f"{base}/{one.path}/", {}) for one in self._targets(client, rest)]
         for name, row in inside:
             below, slash, _ = name[len(path) + 1 :].partition("/")
             if name.startswith(path + "/") and slash:
@@ -144,10 +144,10 @@ class TensordFileSystem(AbstractFileSystem):
 
     def _find(self, path: str) -> Tuple[transfer.Source, transfer.Resource, Client]:
         """Returns a file at the version of now. Raises FileNotFoundError."""
-        client, place, rest = self._locate(path)
-        if place is None or not rest:
+        client, target, rest = self._locate(path)
+        if target is None or not rest:
             raise FileNotFoundError(path)
-        source = place.source_of(client, rest)
+        source = target.source_of(client, rest)
         try:
             return source, source.first(Patience(client.session.options)), client
         except errors.NotFoundError:

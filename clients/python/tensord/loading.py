@@ -10,11 +10,11 @@ from .tensors.memory import framework_of
 from .tensors.model import Model
 from .tensors.rank_file import read_rank
 
-Source = Union[Urls, Model]
+UrlOrModel = Union[Urls, Model]
 
 
 @contextlib.contextmanager
-def _opened(source: Source, options: Dict[str, Any]) -> Iterator[Model]:
+def _opened(source: UrlOrModel, options: Dict[str, Any]) -> Iterator[Model]:
     """Yields the model that a URL names, with its connections for as long, or the model that is given."""
     if isinstance(source, Model):
         yield source.with_options(**options) if options else source
@@ -23,7 +23,7 @@ def _opened(source: Source, options: Dict[str, Any]) -> Iterator[Model]:
         yield client.model()
 
 
-def load_file(url: Source, device: Any = "cpu", framework: str = "pt", **options: Any) -> Dict[str, Any]:
+def load_file(url: UrlOrModel, device: Any = "cpu", framework: str = "pt", **options: Any) -> Dict[str, Any]:
     """Returns all tensors of a checkpoint by name, as safetensors.torch.load_file does for a file.
 
     Raises AddressError, NotFoundError, ChangedError, ConnectError, ProtocolError, AnswerError.
@@ -31,28 +31,28 @@ def load_file(url: Source, device: Any = "cpu", framework: str = "pt", **options
     return state_dict(url, device=device, framework=framework, **options)
 
 
-def state_dict(url: Source, match: Optional[str] = None, device: Any = None, dtype: Any = None, framework: str = "pt",
-               **options: Any) -> Dict[str, Any]:
+def state_dict(url: UrlOrModel, match: Optional[str] = None, device: Any = None, dtype: Any = None,
+               framework: str = "pt", **options: Any) -> Dict[str, Any]:
     """Returns the tensors with names that match a glob, by name; see Model.state_dict."""
     with _opened(url, options) as model:
         return model.state_dict(match, device, dtype, framework)
 
 
-def load_into(target: Any, url: Source, strict: bool = True, dtype: Any = None, match: Optional[str] = None,
+def load_into(target: Any, url: UrlOrModel, strict: bool = True, dtype: Any = None, match: Optional[str] = None,
               names: Optional[Dict[str, str]] = None, **options: Any) -> Tuple[List[str], List[str]]:
     """Reads a checkpoint into a module or a dict of tensors; see Model.load_into."""
     with _opened(url, options) as model:
         return model.load_into(target, strict, dtype, match, names)
 
 
-def read_boxes(url: Source, wanted: Iterable[Tuple[str, Any]], out: Optional[Sequence[Any]] = None,
+def read_boxes(url: UrlOrModel, wanted: Iterable[Tuple[str, Any]], out: Optional[Sequence[Any]] = None,
                framework: str = "pt", **options: Any) -> List[Any]:
     """Reads parts of tensors as one answer; see Model.read_boxes."""
     with _opened(url, options) as model:
         return model.read_boxes(wanted, out, framework)
 
 
-def load_rank(url: Source, engine: str, tp: int, rank: int, device: Any = "cpu", framework: str = "pt",
+def load_rank(url: UrlOrModel, engine: str, tp: int, rank: int, device: Any = "cpu", framework: str = "pt",
               **options: Any) -> Dict[str, Any]:
     """Returns the tensors of one tensor-parallel rank as an engine of the server's cuts and joins them.
 

@@ -152,7 +152,7 @@ def _check_ranks(model: Model) -> None:
 def _read_json(model: Model, name: str) -> Optional[Dict[str, Any]]:
     """Reads a JSON file of the model's directory; None if it does not exist."""
     try:
-        data = resources.read(model.session, model.id, name)
+        data = resources.read_small_file(model.session, model.id, name)
     except errors.NotFoundError:
         return None
     try:

@@ -53,10 +53,10 @@ class TensordConnector(BaseFileConnector):
         return weights_of(self.model)
 
     def _paths(self, allow: Optional[Sequence[str]], ignore: Optional[Sequence[str]], weights: bool) -> List[str]:
-        rows = resources.rows_of(self.model.session, self.model.id)
-        return [row["path"] for row in rows
-                if (weights or "format" not in row) and (allow is None or _matches(row["path"], allow)) and
-                not _matches(row["path"], ignore or ())]
+        files = resources.files_of(self.model.session, self.model.id)
+        return [file["path"] for file in files
+                if (weights or "format" not in file) and (allow is None or _matches(file["path"], allow)) and
+                not _matches(file["path"], ignore or ())]
 
 
 def _matches(path: str, patterns: Sequence[str]) -> bool:

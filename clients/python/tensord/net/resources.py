@@ -24,55 +24,57 @@ MIN_RANGE_BYTES = MIB
 MAX_FILES = 10_000_000  # of one dataset; a longer list is refused
 
 
-def rows_of(session: Session, model: str) -> List[Dict[str, Any]]:
+def files_of(session: Session, model: str) -> List[Dict[str, Any]]:
     """Returns the files of a model as the server describes them: `path` below the model, `size` in bytes, `sha256` once
     the server knows it, and `format` for files of weights.
 
     Raises NotFoundError, ConnectError; ProtocolError for a path that leads out of the model.
     """
     about = session.ask_json("GET", path_of(model))
-    rows = about.get("files") if isinstance(about, dict) else None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) and type(row.get("size")) is int for row in rows):
-        raise errors.ProtocolError(f"the files of {model} are not described: is this a tensord server?")
-    for row in rows:
-        check_path(row.get("path"))
-    return rows
+    files = about.get("files") if isinstance(about, dict) else None
+    if not isinstance(files, list) or not all(
+            isinstance(file, dict) and type(file.get("size")) is int for file in files):
+        raise errors.ProtocolError(f"the list of the files of {model} is malformed: is this a tensord server?")
+    for file in files:
+        check_path(file.get("path"))
+    return files
 
 
-def dataset_rows_of(session: Session, dataset: str, path: str) -> List[Dict[str, Any]]:
-    """Returns the rows of the files and folders directly in a folder of a dataset ("": its root), or the row of one
-    file. They have the form of `rows_of`, without `format`. The `path` of a folder ends with "/".
+def dataset_files_of(session: Session, dataset: str, path: str) -> List[Dict[str, Any]]:
+    """Returns the files and folders directly in a folder of a dataset ("": its root), or one file, in the form of
+    `files_of`, without `format`. The `path` of a folder ends with "/".
 
     Raises NotFoundError, ConnectError; ProtocolError for a path that leads out of the dataset.
     """
     target, cursor = "/api" + dataset_path(dataset, "tree", "main", *[quote(path)] * bool(path)), ""
-    rows: List[Dict[str, Any]] = []
+    files: List[Dict[str, Any]] = []
     while True:
         text, answer = session.ask("GET", target + cursor)
-        rows += _tree_rows(text, dataset)
+        files += _tree_files(text, dataset)
         found = re.search(r'[?&]cursor=([0-9]{1,18})[^>]*>; *rel="next"', answer.fields.get("link", ""))
         if not found:
-            return rows
-        if f"?cursor={found[1]}" == cursor or len(rows) > MAX_FILES:
-            raise errors.ProtocolError(f"the list of the files of {dataset} does not end: {len(rows)} were read")
+            return files
+        if f"?cursor={found[1]}" == cursor or len(files) > MAX_FILES:
+            raise errors.ProtocolError(f"the list of the files of {dataset} does not end: {len(files)} were read")
         cursor = f"?cursor={found[1]}"
 
 
-def _tree_rows(text: bytes, dataset: str) -> List[Dict[str, Any]]:
+def _tree_files(text: bytes, dataset: str) -> List[Dict[str, Any]]:
     """Decodes a page of a file list in the Hub's form. Raises ProtocolError."""
-    rows = []
+    files = []
     try:
         for item in json.loads(text):
             check_path(item["path"])
             if type(item["size"]) is not int or item["size"] < 0:
                 raise TypeError("a size")
             if item["type"] == "directory":
-                rows.append({"path": item["path"] + "/", "size": 0})
+                files.append({"path": item["path"] + "/", "size": 0})
             else:
-                rows.append({"path": item["path"], "size": item["size"], **_sha256_of(item.get("lfs"))})
+                files.append({"path": item["path"], "size": item["size"], **_sha256_of(item.get("lfs"))})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise errors.ProtocolError(f"the files of {dataset} are not described: is this a tensord server?") from error
-    return rows
+        raise errors.ProtocolError(f"the list of the files of {dataset} is malformed: is this a tensord "
+                                   "server?") from error
+    return files
 
 
 def _sha256_of(lfs: Any) -> Dict[str, str]:
@@ -87,7 +89,7 @@ def check_path(path: Any) -> None:
         raise errors.ProtocolError(f"the server names a file {path!r}, which leads out of its model")
 
 
-def read(session: Session, model: str, path: str) -> bytes:
+def read_small_file(session: Session, model: str, path: str) -> bytes:
     """Returns the bytes of a small file of a model.
 
     Raises NotFoundError, ConnectError; ProtocolError if it is not small.
@@ -127,16 +129,16 @@ def source_at(session: Session, target: str,
 
 
 def fetch(session: Session, model: str, path: str, folder: str) -> str:
-    """Writes a file of a model to its place below a folder, and returns where that is.
+    """Writes a file of a model to its path below a folder, and returns where that is.
 
     Raises ProtocolError for a path that leads out of the folder; NotFoundError, ConnectError, OSError.
     """
     check_path(path)
-    place = os.path.join(folder, *path.split("/"))
-    os.makedirs(os.path.dirname(place), exist_ok=True)
-    with open(place, "wb+") as file:
+    target = os.path.join(folder, *path.split("/"))
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    with open(target, "wb+") as file:
         write_resource(session, source_of(session, model, path), file)
-    return place
+    return target
 
 
 def read_resource(session: Session, source: transfer.Source, views: Sequence[memoryview], begin: int,

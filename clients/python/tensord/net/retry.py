@@ -18,7 +18,7 @@ log = logging.getLogger("tensord")
 
 RETRIED_STATUSES = (408, 429, 500, 502, 503, 504)
 WARN_AFTER = 4  # tries; some two seconds
-MAX_FAULTS = 6  # wrong answers in a row; waiting does not cure them
+MAX_WRONG_ANSWERS = 6  # wrong answers in a row; waiting does not cure them
 
 
 class Fault(Exception):
@@ -77,7 +77,7 @@ class Patience:
         """Resets the time and the faults, because bytes have arrived."""
         self._since = time.monotonic()
         self._tries = 0
-        self._faults = 0
+        self._wrong_answers = 0
 
     def wait(self, error: Exception, after: float = 0.0) -> None:
         """Waits before the next try, at least for the `after` seconds that the server asked for; raises the error when
@@ -86,10 +86,10 @@ class Patience:
             raise error
         self._tries += 1
         if isinstance(error, errors.ProtocolError):
-            self._faults += 1
+            self._wrong_answers += 1
         spent = time.monotonic() - self._since
         delay = max(after, min(5.0, 0.05 * 2 ** min(self._tries, 8)) * random.uniform(0.5, 1.0))
-        if self._faults >= MAX_FAULTS:
+        if self._wrong_answers >= MAX_WRONG_ANSWERS:
             raise error
         if spent >= self.retry_for:
             text = f"{error}; gave up after {self._tries} tries in {spent:.0f} s ({self._limit})"

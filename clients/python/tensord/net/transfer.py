@@ -141,7 +141,7 @@ def read(
     borrow: Optional[Callable[[threading.Event], memoryview]] = None,
     stop: Optional[Stop] = None,
 ) -> None:
-    """Does all jobs, over as many connections as the options allow. Returns when every byte is in its place.
+    """Does all jobs, over as many connections as the options allow. Returns when every byte is in its destination.
 
     Raises the first error that ended a job: ConnectError, ProtocolError, AnswerError, ChangedError; an error of
     `finish`; KeyboardInterrupt; TensordError when it was stopped. Nothing is written to destinations from then on; they
@@ -245,12 +245,12 @@ class _Run:
 
     def _do(self, job: Job, views: Sequence[memoryview], number: int) -> None:
         """Receives the bytes of a job, with as many tries as needed."""
-        place = _Place(views)
+        destination = _Destination(views)
         if job.nbytes:
             attempt(self.source, Patience(self.session.options, self.stopping),
-                    lambda endpoint: self._receive(endpoint, job, place), number, lambda: place.done)
+                    lambda endpoint: self._receive(endpoint, job, destination), number, lambda: destination.done)
 
-    def _receive(self, endpoint: Endpoint, job: Job, place: "_Place") -> None:
+    def _receive(self, endpoint: Endpoint, job: Job, destination: "_Destination") -> None:
         """Asks one server for the rest of a job, and receives as much as comes. Raises Fault."""
         resource = self.source.found_on(endpoint)
         try:
@@ -266,8 +266,8 @@ class _Run:
         answer = None
         try:
             if not stopped:
-                answer = self._begin(connection, resource, job.offset + place.done, job.offset + job.nbytes)
-                self._fill(answer, place)
+                answer = self._begin(connection, resource, job.offset + destination.done, job.offset + job.nbytes)
+                self._fill(answer, destination)
         except http.Dropped as error:
             raise Fault(errors.ConnectError(str(error))) from error
         except errors.SetupError as error:
@@ -283,12 +283,12 @@ class _Run:
             else:
                 self.session.pool.drop(connection)
 
-    def _fill(self, answer: http.Answer, place: "_Place") -> None:
+    def _fill(self, answer: http.Answer, destination: "_Destination") -> None:
         while answer.left > 0:
             try:
-                answer.receive_into(place.rest)
+                answer.receive_into(destination.rest)
             finally:  # bytes before a cut count too
-                place.advance(answer.connection.received)
+                destination.advance(answer.connection.received)
                 self.progress.add(answer.connection.received)
 
     def _begin(self, connection: Connection, resource: Resource, begin: int, end: int) -> http.Answer:
@@ -326,7 +326,7 @@ class _Run:
         return answer
 
 
-class _Place:
+class _Destination:
     """Where the next byte goes: a position in a list of views."""
 
     def __init__(self, views: Sequence[memoryview]):

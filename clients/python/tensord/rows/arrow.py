@@ -14,7 +14,7 @@ def table_of(stream: bytearray, dataset: str) -> Any:
     """Decodes an Arrow IPC stream into a pyarrow table. Raises DecodeError for invalid bytes."""
     import pyarrow
 
-    with errors.decoding(f"rows of {dataset} cannot be read as Arrow"):
+    with errors.as_decode_error(f"rows of {dataset} cannot be read as Arrow"):
         table = pyarrow.ipc.open_stream(pyarrow.py_buffer(stream)).read_all()
         columns.check(table)
         return table

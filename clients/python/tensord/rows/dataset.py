@@ -226,12 +226,12 @@ class Dataset:
 
         if self._as_tables:
             tables = self._tables(self._chosen(rows))
-            with errors.decoding(f"rows of {self.id} cannot be joined to one table"):
+            with errors.as_decode_error(f"rows of {self.id} cannot be joined to one table"):
                 table = arrow_columns.concat(tables)
             return self._picked(table)
         made = self[rows] if isinstance(rows, slice) else self.__getitems__(rows)
         dicts = [row if isinstance(row, dict) else {"row": row} for row in made]
-        with errors.decoding(f"rows of {self.id} cannot be made columns of one table"):
+        with errors.as_decode_error(f"rows of {self.id} cannot be made columns of one table"):
             return pyarrow.Table.from_pylist([{name: _plain(value) for name, value in row.items()} for row in dicts])
 
     def to_datasets(self, rows: Union[slice, Sequence[int]] = slice(None)) -> "datasets.Dataset":
@@ -240,7 +240,7 @@ class Dataset:
         import datasets
 
         table = self.arrow(rows)
-        with errors.decoding(f"rows of {self.id} cannot be made a datasets.Dataset"):
+        with errors.as_decode_error(f"rows of {self.id} cannot be made a datasets.Dataset"):
             return datasets.Dataset(datasets.table.InMemoryTable(table))
 
     # ---- how
@@ -384,8 +384,8 @@ class Dataset:
                 found += table.to_pylist()
             except Exception:  # any error of a value's type; the loop finds the row that has it
                 for place in range(len(table)):
-                    with errors.decoding(f"row {numbers[len(found)]} of {self.id} (split {self.split}) cannot be read "
-                                         "as a dict; arrow() returns it as a table"):
+                    with errors.as_decode_error(f"row {numbers[len(found)]} of {self.id} (split {self.split}) cannot "
+                                                "be read as a dict; arrow() returns it as a table"):
                         found += table.slice(place, 1).to_pylist()
         return self._finished(found if self._decode is None else [self._decode(row) for row in found])
 
@@ -417,8 +417,8 @@ def _remote_of(url: Union[Urls, RemoteSplit, Named], options: Options) -> Remote
         return url
     if hasattr(url, "remote_split"):
         return url.remote_split()
-    place = parse(url)
-    return RemoteSplit(Session(place.endpoints, options), check_named(place.dataset), place.split)
+    address = parse(url)
+    return RemoteSplit(Session(address.endpoints, options), check_named(address.dataset), address.split)
 
 
 def _open(remote: RemoteSplit, split: Optional[str]) -> Tuple[DatasetInfo, SplitInfo]:

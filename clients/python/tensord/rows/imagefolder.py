@@ -87,7 +87,7 @@ def _metadata_paths(session: Session, dataset: str, images: Iterable[str]) -> Li
         try:
             found |= {item["path"] for item in answer if item["type"] == "file"}
         except (TypeError, KeyError) as error:
-            raise errors.ProtocolError(f"the files of {dataset} are not described: is this a tensord "
+            raise errors.ProtocolError(f"the list of the files of {dataset} is malformed: is this a tensord "
                                        "server?") from error
     return sorted(found & set(asked), key=lambda path: (path.count("/"), path))
 
@@ -100,7 +100,7 @@ def _read_metadata(session: Session, dataset: str, found: Sequence[str],
     names: Dict[str, None] = {}
     for path in found:
         text, _ = session.ask("GET", dataset_path(dataset, "resolve/main", quote(path)), limit=METADATA_BYTES)
-        with errors.decoding(f"{path} of {dataset} cannot be read"):
+        with errors.as_decode_error(f"{path} of {dataset} cannot be read"):
             header, parsed = (_parse_csv if path.endswith(".csv") else _parse_lines)(str(text, "utf-8-sig"))
             for row in parsed:
                 image = _image_path(path, row.pop("file_name", None))

@@ -90,7 +90,7 @@ class _File:
 
     def _errors(self) -> Any:
         """Returns a context manager that raises DecodeError for bytes that pyarrow cannot read."""
-        return errors.decoding(f"{self._where} cannot be read as Parquet")
+        return errors.as_decode_error(f"{self._where} cannot be read as Parquet")
 
 
 class _Bytes(io.RawIOBase):

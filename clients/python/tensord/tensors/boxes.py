@@ -72,7 +72,7 @@ def hull_of(index: Any, shape: Sequence[int]) -> Tuple[Tuple[int, ...], Tuple[in
     for number, item in enumerate(items):
         if item is Ellipsis:
             later = items[number + 1 :]
-            if not all(_takes_one(one) for one in later):
+            if not all(_takes_known(one) for one in later):
                 rest += items[number:]
                 break
             rest.append(item)
@@ -98,7 +98,7 @@ def _dimensions_of(item: Any) -> int:
     return 1
 
 
-def _takes_one(item: Any) -> bool:
+def _takes_known(item: Any) -> bool:
     """Returns whether an item of an index is known to take one dimension or none."""
     if item is None or isinstance(item, (slice, range)):
         return True
