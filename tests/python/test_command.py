@@ -114,13 +114,29 @@ def test_messages_name_the_options_of_the_command_line(serve, tmp_path, capsys):
     for option, what in (("--ca-file", "--ca-file '/none' cannot be used: "),
                          ("--cert-file", "--cert-file '/none' cannot be used: "),
                          ("--key-file", "--key-file is given and --cert-file is not"),
-                         ("--retry-for", "--retry-for is -1.0; it is a number of seconds above 0")):
+                         ("--retry-for", "--retry-for is -1.0; it must be a number of seconds above 0")):
         assert f"tensord: {what}" in said(capsys, "ls", url, option, "-1" if option == "--retry-for" else "/none")
     assert "--connections is 0; " in said(capsys, "bench", url, "--connections", "0")
     assert "(--retry-for 0.1)" in said(capsys, "ls", "tensord://127.0.0.1:9/m", "--retry-for", "0.1")
     text = said(capsys, "ls", f"tensord://localhost:{port}/m", "--no-verify", "--ca-file", pair.cert, "--token", "x")
     assert text == ("tensord: --ca-file and --no-verify cannot be used with tensord://, which is plain HTTP: the URL "
                     f"over TLS is {url}\n")
+
+
+def test_commands_that_only_look_give_up_sooner(monkeypatch, tmp_path, capsys):
+    found = {}
+
+    def connect(url, options):
+        found[chosen[0]] = options.retry_for
+        raise ValueError("not further")
+
+    monkeypatch.setattr("tensord.__main__.connect", connect)
+    for chosen in (["ls"], ["rows", "0"], ["get", "-o", tmp_path / "file"], ["bench"]):
+        said(capsys, chosen[0], "tensord://127.0.0.1:9/m", *chosen[1:])
+    assert found == {"ls": 10, "rows": 10, "get": 120, "bench": 120}
+    chosen = ["get"]
+    said(capsys, "get", "tensord://127.0.0.1:9/m", "-o", tmp_path / "file", "--retry-for", "3")
+    assert found["get"] == 3
 
 
 def test_help_says_which_urls_there_are(capsys):

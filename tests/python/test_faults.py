@@ -251,7 +251,8 @@ def two_lengths(exchange):
 
 
 WRONG = {
-    ignore_range: "answered 200 to a range", other_range: "answered the range 'bytes", other_total: "/999999999",
+    ignore_range: "answered 200 to a request for a range, where 206 is right",
+    other_range: "answered the range 'bytes", other_total: "/999999999",
     no_range: "answered the range ''", short: "bytes, where [0-9]+ were asked for",
     long: "bytes, where [0-9]+ were asked for", chunked: "answered a range in chunks", no_tag: "without an entity tag",
     two_lengths: "content-length twice",

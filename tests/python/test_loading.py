@@ -8,6 +8,7 @@ from conftest import bytes_of, url_of
 from safetensors.torch import load_file, save_file
 
 import tensord
+from tensord.tensors.reading import Reader
 
 
 def write_sharded(root):
@@ -160,6 +161,26 @@ def test_one_load_reads_one_version(serve):
             read()
     model.refresh()
     assert torch.equal(model["b.weight"][0:2], tensors["b.weight"][0:2] + 1)
+
+
+def test_options_of_a_url_and_of_a_model(serve, monkeypatch):
+    """By name, as one Options, or both: for a URL and for a Model that has options of its own."""
+    tensors = write_sharded(serve.root)
+    url = url_of(serve(), "org/model")
+    read, used = Reader.read, []
+
+    def noted(self, *given):
+        used.append((self.session.options.connections, self.session.options.token))
+        return read(self, *given)
+
+    monkeypatch.setattr(Reader, "read", noted)
+    for source in (url, tensord.open_model(url, connections=2, token="own")):
+        own = (2, "own") if source is not url else (8, None)
+        for given, wanted in (({}, own), ({"connections": 3}, (3, own[1])),
+                              ({"options": tensord.Options(token="other")}, (8, "other")),
+                              ({"options": tensord.Options(token="other"), "connections": 4}, (4, "other"))):
+            equal(tensord.load_file(source, **given), tensors)
+            assert used.pop() == wanted and not used, given
 
 
 def test_clients_models_and_views_are_pickled(serve):

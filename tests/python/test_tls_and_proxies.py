@@ -19,6 +19,7 @@ import harness
 import pki
 import tensord
 from tensord.net import http
+from tensord.options import NAMES, of
 from tensord.__main__ import main
 
 TENSORS = {"large": torch.arange(2_500_000, dtype=torch.int32).reshape(500, 5000), "small": torch.arange(7.0)}
@@ -321,6 +322,19 @@ def test_a_certificate_of_the_client_is_shown(closed, authority, tmp_path, capsy
     assert main([*command, "--cert-file", str(good.cert), "--key-file", str(good.key)]) == 0
     assert main([*command, "--cert-file", str(both)]) == 0
     assert capsys.readouterr().out.count("2 tensors") == 2
+
+
+def test_options_of_tls_that_differ_share_no_context(authority, monkeypatch):
+    """Every option of TLS tells contexts apart: one that did not would have no effect after another connection."""
+    pair, other = (authority.sign(name, usage="clientAuth") for name in ("pair", "other"))
+    base = tensord.Options(ca_file=authority.cert, cert_file=pair.cert)
+    changes = {"ca_file": pair.cert, "cert_file": other.cert, "key_file": pair.key, "verify": False}
+    assert set(changes) == {name for name in NAMES if name.endswith("_file") or name == "verify"}
+    monkeypatch.setattr(http, "_contexts", {})
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", lambda *given, **named: None)
+    found = {id(http._tls_context(of(base, **{name: value}))) for name, value in changes.items()}
+    assert len(found | {id(http._tls_context(base))}) == 5 and len(http._contexts) == 5
+    assert http._tls_context(of(base)) is http._tls_context(base) and len(http._contexts) == 5
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

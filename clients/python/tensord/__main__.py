@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
                     "tensord://host:port/datasets/ID. Several servers stand between commas: "
                     "https://a:8443,b:8443/models/MODEL.")
     parser.add_argument("--version", action="version", version=VERSION)
-    parser.set_defaults(run=None)
+    parser.set_defaults(run=None, default_retry_for=None)
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--token", help="sent to the server; else TENSORD_TOKEN")
     common.add_argument("--retry-for", type=float, metavar="SECONDS",
@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("url", metavar="URL", help="of a server, a model or a dataset")
     command.add_argument("--match", metavar="GLOB", help="only models or tensors with names that match")
     command.add_argument("--json", action="store_true", help="print JSON")
-    command.set_defaults(run=_list)
+    command.set_defaults(run=_list, default_retry_for=10.0)
 
     command = commands.add_parser("get", parents=[model, common],
                                   help="write a tensor's bytes, or a whole model as safetensors")
@@ -93,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("url", metavar="URL", help="of a dataset")
     command.add_argument("rows", metavar="START[:STOP]", help="a row's number, or the first and the end of a range")
     command.add_argument("--split", metavar="NAME", help="the split; not needed where there is one")
-    command.set_defaults(run=_rows)
+    command.set_defaults(run=_rows, default_retry_for=10.0)
 
     command = commands.add_parser("bench", parents=[model, common], help="read a model into memory, and print the rate")
     command.add_argument("--match", metavar="GLOB", help="only tensors with names that match")
@@ -114,11 +114,10 @@ class _CommandOptions(Options):
 
 
 def _client(chosen: Any) -> Client:
-    given = {"token": chosen.token, "retry_for": chosen.retry_for, "ca_file": chosen.ca_file,
+    retry_for = chosen.default_retry_for if chosen.retry_for is None else chosen.retry_for
+    given = {"token": chosen.token, "retry_for": retry_for, "ca_file": chosen.ca_file,
              "cert_file": chosen.cert_file, "key_file": chosen.key_file,
              "connections": getattr(chosen, "connections", None), "ring_bytes": getattr(chosen, "ring_bytes", None)}
-    if chosen.run in (_list, _rows) and chosen.retry_for is None:
-        given["retry_for"] = 10.0
     given = {name: value for name, value in given.items() if value is not None}
     return connect(chosen.url, _CommandOptions(progress=False if getattr(chosen, "quiet", True) else None,
                                                verify=not chosen.no_verify, **given))
@@ -263,7 +262,7 @@ def _output(path: str) -> Iterator[Any]:
 
 def _bench(chosen: Any) -> None:
     if chosen.rounds < 1:
-        raise ValueError("--rounds is at least 1")
+        raise ValueError(f"--rounds is {chosen.rounds}; it must be at least 1")
     model = _client(chosen).model()
     names = [name for name in model.names(chosen.match) if not model.manifest()[name].reason]
     total = sum(model.manifest()[name].nbytes for name in names)

@@ -1,4 +1,5 @@
-"""Loads by a model's URL, or from a Model, in one call each. `options` are the options of `Options`, by name."""
+"""Loads by a model's URL, or from a Model, in one call each. `options` are the options of `Options`, by name; or
+`options=Options(...)`, which options by name may follow."""
 from __future__ import annotations
 
 import contextlib

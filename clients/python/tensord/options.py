@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, List, Optional
 
 MIB = 1024 * 1024
-FILES = ("ca_file", "cert_file", "key_file")  # of TLS
+TLS_FILES = ("ca_file", "cert_file", "key_file")
+TLS_NAMES = (*TLS_FILES, "verify")  # all options of TLS
 
 
 @dataclass(frozen=True)
@@ -40,16 +41,17 @@ class Options:
         for name in ("connections", "range_bytes", "ring_bytes"):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
-                raise ValueError(f"{self._bare(name)} is {value!r}; it is a whole number of at least 1")
+                raise ValueError(f"{self._bare(name)} is {value!r}; it must be a whole number of at least 1")
         for name in ("connect_timeout", "stall_timeout", "retry_for"):
             value = getattr(self, name)
             if type(value) not in (int, float) or not value > 0:
-                raise ValueError(f"{self._bare(name)} is {value!r}; it is a number of seconds above 0")
+                raise ValueError(f"{self._bare(name)} is {value!r}; it must be a number of seconds above 0")
         for name, kinds in (("verify", (bool,)), ("progress", (bool, type(None))), ("token", (str, type(None))),
-                            *((file, (str, os.PathLike, type(None))) for file in FILES)):
+                            *((file, (str, os.PathLike, type(None))) for file in TLS_FILES)):
             if not isinstance(getattr(self, name), kinds):
                 names = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
-                raise ValueError(f"{self._bare(name)} is of type {type(getattr(self, name)).__name__}; it is {names}")
+                raise ValueError(f"{self._bare(name)} is of type {type(getattr(self, name)).__name__}; it must be "
+                                 f"{names}")
         if self.key_file is not None and self.cert_file is None:
             raise ValueError(f"{self._bare('key_file')} is given and {self._bare('cert_file')} is not: a client shows "
                              "a certificate and its key")
@@ -70,7 +72,7 @@ class Options:
 
     def tls_names(self) -> List[str]:
         """Returns the options that are given and make sense with https:// alone, as messages call them."""
-        return [self.named(name) for name in (*FILES, "verify") if getattr(self, name) not in (None, True)]
+        return [self.named(name) for name in TLS_NAMES if getattr(self, name) not in (None, True)]
 
     def find_token(self) -> Optional[str]:
         """Returns the token to send, from the option or the environment; None: none."""

@@ -24,7 +24,7 @@ from urllib.parse import unquote, urlsplit
 from .. import errors
 from .._version import VERSION
 from ..address import Endpoint
-from ..options import MIB, Options
+from ..options import MIB, TLS_NAMES, Options
 from .buffer import empty_bytes
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -429,7 +429,7 @@ _contexts: Dict[Tuple[Any, ...], ssl.SSLContext] = {}
 
 def _tls_context(options: Options) -> ssl.SSLContext:
     """Returns the TLS context for these options; a process reads its files once. Raises SetupError."""
-    key = (options.ca_file, options.cert_file, options.key_file, options.verify)
+    key = tuple(getattr(options, name) for name in TLS_NAMES)
     if key not in _contexts:
         try:
             context = ssl.create_default_context(cafile=options.ca_file)

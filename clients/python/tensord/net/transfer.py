@@ -313,10 +313,12 @@ class _Run:
             raise Fault(_changed(None, where), lasting=True)
         whole = begin == 0 and end == resource.nbytes
         if answer.status == 200 and not whole:
-            raise errors.ProtocolError(f"{where} answered 200 to a range: a server or proxy that ignores Range cannot "
-                                       "be used; ask the server itself, or let the proxy pass Range on")
+            raise errors.ProtocolError(f"{where} answered 200 to a request for a range, where 206 is right: a server "
+                                       "or proxy that ignores Range cannot be used; ask the server itself, or let the "
+                                       "proxy pass Range on")
         if answer.status not in (200, 206):
-            raise errors.ProtocolError(f"{where} answered {answer.status} to a range")
+            raise errors.ProtocolError(f"{where} answered {answer.status} to a request for a range, where 206 is "
+                                       "right: is this a tensord server?")
         if answer.status == 206:
             _check_content_range(answer.fields.get("content-range", ""), begin, end, resource.nbytes, where)
         if answer.length is None:

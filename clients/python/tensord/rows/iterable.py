@@ -49,7 +49,7 @@ class IterableDataset(_Base):
         size = 1 if batch_size is None else batch_size
         for name, value, least in (("batch_size", size, 1), ("prefetch", prefetch, 0)):
             if type(value) is not int or value < least:
-                raise ValueError(f"{name} is {value!r}; it is a whole number of at least {least}")
+                raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}")
         self.dataset = dataset if isinstance(dataset, Dataset) else Dataset(dataset, **given)
         self.seed, self.shuffle = check_seed("seed", seed), bool(shuffle)
         self.rank, self.world = own_shard(rank, world)
@@ -175,7 +175,7 @@ class IterableDataset(_Base):
         check_state(state, self)
         epoch, yielded, workers = check_seed("epoch", state["epoch"]), state.get("yielded", 0), state.get("workers", 0)
         if not all(type(one) is int and one >= 0 for one in (state["position"], yielded, workers)):
-            raise errors.MismatchError("position, yielded and workers of a state are whole numbers of at least 0")
+            raise errors.MismatchError("position, yielded and workers of a state must be whole numbers of at least 0")
         self.set_epoch(epoch)
         self._go_to(state["position"], yielded, workers)
 

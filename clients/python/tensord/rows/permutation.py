@@ -32,10 +32,10 @@ def mix64(x: int) -> int:
 def check_seed(what: str, value: Any) -> int:
     """Returns a seed or an epoch. Raises TypeError, ValueError if it is not a number of 64 bits."""
     if isinstance(value, bool):
-        raise TypeError(f"{what} is {value!r}; it is a whole number")
+        raise TypeError(f"{what} is {value!r}; it must be a whole number")
     number = operator.index(value)
     if not 0 <= number <= MASK64:
-        raise ValueError(f"{what} is {number}; it is at least 0 and below 2**64")
+        raise ValueError(f"{what} is {number}; it must be at least 0 and below 2**64")
     return number
 
 

@@ -44,9 +44,12 @@ class Model:
         """The options of the session."""
         return self.session.options
 
-    def with_options(self, **given: Any) -> "Model":
-        """Returns the same model at the same version, read with other options (see `Options`)."""
-        session = Session(self.session.endpoints, of(self.session.options, **given))
+    def with_options(self, options: Optional[Options] = None, **given: Any) -> "Model":
+        """Returns the same model at the same version, read with other options (see `Options`).
+
+        `options`: by default this model's own. `given`: options by name, which replace those of `options`.
+        """
+        session = Session(self.session.endpoints, of(options or self.session.options, **given))
         model = Model(session, self.id, self.checkpoint)
         model._manifest = self.manifest()
         return model

@@ -57,7 +57,7 @@ def _source(model: Model, engine: str, tp: int, rank: int) -> transfer.Source:
     if type(tp) is not int or type(rank) is not int:
         raise TypeError(f"tp and rank are whole numbers, not {tp!r} and {rank!r}: int(...) makes them from text")
     if tp < 1:
-        raise ValueError(f"tp is {tp}; it is at least 1")
+        raise ValueError(f"tp is {tp}; it must be at least 1")
     if not 0 <= rank < tp:
         raise ValueError(f"rank {rank} is not one of {tp}: ranks count from 0")
     reader = model.reader()
