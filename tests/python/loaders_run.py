@@ -41,6 +41,35 @@ def orders(url, style, kind, counts):
         print(json.dumps(list(loader)), flush=True)
 
 
+def states(url, kind, workers):
+    """Print what a stream's state_dict() in this process returns or raises: before a loader's workers take rows, while
+    they do, in the next epoch before they do, after a state was loaded, and where this process takes rows itself."""
+    loader, stream = stream_loader(url, int(workers), kind)
+    found = []
+
+    def look():
+        try:
+            found.append([stream.state_dict()["epoch"], stream.state_dict()["position"]])
+        except ValueError as error:
+            found.append(str(error))
+
+    look()
+    walk = iter(loader)
+    next(walk)
+    look()
+    del walk
+    state = stream.state_dict(position=14)
+    stream.set_epoch(1)
+    look()
+    stream.load_state_dict(state)
+    look()
+    next(iter(loader))
+    look()
+    for _ in zip(range(3), stream):
+        look()
+    print(json.dumps(found))
+
+
 class Model(torch.nn.Module):
     """A small model of numbers x and y."""
 
@@ -98,4 +127,4 @@ def train(url, workers, batch, state_file, kill_at):
 
 
 if __name__ == "__main__":
-    {"orders": orders, "train": train}[sys.argv[1]](*sys.argv[2:])
+    {"orders": orders, "states": states, "train": train}[sys.argv[1]](*sys.argv[2:])

@@ -107,6 +107,18 @@ def test_resuming_with_torchs_own_loader(url, workers):
         assert list(loader) == batches(WHOLE)[steps:]
 
 
+@pytest.mark.parametrize("kind, workers", [("fork", 1), ("fork", 2), ("spawn", 1)])
+def test_a_position_that_workers_count_is_not_guessed(url, kind, workers):
+    """state_dict() of the main process raises while workers take the rows, and names what to do."""
+    done = subprocess.run([sys.executable, RUN, "states", url, kind, str(workers)], capture_output=True, text=True,
+                          timeout=200)
+    assert done.returncode == 0, done.stderr
+    first, during, following, loaded, again, *own = json.loads(done.stdout)
+    assert (first, following, loaded) == ([0, 0], [1, 0], [0, 14])
+    assert "give state_dict(position=) the number of rows" in during and again == during
+    assert own[-1] == [0, own[-2][1] + 1]
+
+
 @pytest.mark.parametrize("style", ["map", "stream"])
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_stateful_loaders(url, style, workers):

@@ -55,7 +55,7 @@ class IterableDataset(_Base):
         self.rank, self.world = own_shard(rank, world)
         self._batch, self._batched = size, bool(batched)
         self._drop_last, self._pad, self._prefetch = bool(drop_last), bool(pad), prefetch
-        self._epoch = _shared(check_seed("epoch", epoch))
+        self._shared = _shared_with_workers(check_seed("epoch", epoch))
         self._turn = 0  # of iterations: the last one counts
         self._go_to(0, 0, 0)
         self._loaded = False
@@ -72,7 +72,7 @@ class IterableDataset(_Base):
     @property
     def epoch(self) -> int:
         """Returns the epoch of the next iteration."""
-        return int(self._epoch[0]) | int(self._epoch[1]) << 32
+        return int(self._shared[0]) | int(self._shared[1]) << 32
 
     def _order(self) -> Order:
         order = Order(len(self.dataset), self.seed, self.epoch, self.rank, self.world, self.shuffle, self._drop_last,
@@ -91,7 +91,7 @@ class IterableDataset(_Base):
         first row."""
         epoch = check_seed("epoch", epoch)
         if epoch != self.epoch:
-            self._epoch[0], self._epoch[1] = epoch & 2**32 - 1, epoch >> 32
+            self._shared[0], self._shared[1] = epoch & 2**32 - 1, epoch >> 32
             self._go_to(0, 0, 0)
 
     def _go_to(self, base: int, yielded: int, workers: int) -> None:
@@ -99,6 +99,8 @@ class IterableDataset(_Base):
         process, which was one of `workers`; 0: of any number."""
         self._base, self._yielded, self._workers = base, yielded, workers
         self._loaded = True
+        if not _in_worker():
+            self._shared[2] = 0
         self._turn += 1
 
     def __iter__(self) -> Iterator[Any]:
@@ -114,6 +116,7 @@ class IterableDataset(_Base):
             self._base = self._yielded = 0
         self._loaded = False
         self._turn += 1
+        self._shared[2] = int(_in_worker())
         return self._walk(self._base, self._yielded, worker, workers, self._turn)
 
     def _walk(self, base: int, yielded: int, worker: int, workers: int, turn: int) -> Iterator[Any]:
@@ -155,10 +158,16 @@ class IterableDataset(_Base):
         also "yielded" and "workers".
 
         `position`: how many rows of this rank all workers together used in this epoch; larger numbers mean all rows of
-        the epoch. By default the number of rows taken here; StatefulDataLoader stores the workers' states by itself.
+        the epoch. By default the number of rows taken in this process. If workers of torch's DataLoader take the rows,
+        this process cannot count them: raises ValueError without `position`. StatefulDataLoader stores the workers'
+        states by itself.
         """
         workers = _own_worker()[1]
         base, yielded = self._base, self._yielded
+        if position is None and self._shared[2] and not _in_worker():
+            raise ValueError("workers of torch's DataLoader take the rows, so this process cannot count them: give "
+                             "state_dict(position=) the number of rows that were used in this epoch, such as steps * "
+                             "batch_size, or use torchdata's StatefulDataLoader, which counts by itself")
         if position is not None or workers == 1:
             base = base + yielded if position is None else min(position, self._order().length)
             yielded, workers = 0, 0
@@ -190,15 +199,16 @@ class _Lazily:
         return int(self._order.take(self._start + position, 1)[0])
 
 
-def _shared(epoch: int) -> Any:
-    """Returns an epoch as two numbers of 32 bits, where torch is there in memory that workers share, so that those that
-    persist see it change."""
-    parts = [epoch & 2**32 - 1, epoch >> 32]
+def _shared_with_workers(epoch: int) -> Any:
+    """Returns three numbers: the low and the high 32 bits of an epoch, and whether a worker of torch's DataLoader takes
+    the rows (0 or 1). With torch they are in memory that the workers share: a worker that persists sees a new epoch,
+    and the main process sees that workers take the rows."""
+    numbers = [epoch & 2**32 - 1, epoch >> 32, 0]
     if _Base is object:
-        return parts
+        return numbers
     import torch
 
-    return torch.tensor(parts, dtype=torch.int64).share_memory_()
+    return torch.tensor(numbers, dtype=torch.int64).share_memory_()
 
 
 def _own_worker() -> Tuple[int, int]:
@@ -206,3 +216,9 @@ def _own_worker() -> Tuple[int, int]:
     torch = sys.modules.get("torch")
     info = torch.utils.data.get_worker_info() if torch is not None else None
     return (0, 1) if info is None else (info.id, info.num_workers)
+
+
+def _in_worker() -> bool:
+    """Returns whether this process is a worker of torch's DataLoader."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.utils.data.get_worker_info() is not None
