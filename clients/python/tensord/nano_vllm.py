@@ -1,4 +1,5 @@
-"""Loads weights into a model of nano-vllm by its own loader; each rank reads only its part.
+"""Loads weights into a model of nano-vllm by the weight loaders of its parameters. Each rank reads only the parts that
+these copy.
 
     import tensord.nano_vllm
 

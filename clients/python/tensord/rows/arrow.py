@@ -21,7 +21,8 @@ def table_of(stream: bytearray, dataset: str) -> Any:
 
 
 class BatchRows(GroupedRows):
-    """Rows of compressed batches of Arrow; a group is a batch."""
+    """Reads rows of Arrow files with compressed batches, which the server cannot cut: it sends the whole batch that
+    holds a row. A batch is a group."""
 
     def __init__(self, fetcher: Fetcher):
         self._fetcher = fetcher

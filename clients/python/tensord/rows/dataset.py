@@ -96,7 +96,7 @@ class Dataset:
         self.grouped = self._open_grouped()
         self._paths: Optional[Paths] = None
         self.lookahead = Lookahead(self.fetcher)
-        self._as_folder = not self._own_function and decode == "imagefolder"
+        self._as_folder = not self._own_function and self._decode_name == "imagefolder"
         self._folder = self._read_folder() if self._as_folder else None
 
     def __repr__(self) -> str:

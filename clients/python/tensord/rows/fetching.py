@@ -132,7 +132,8 @@ class Fetcher:
         return list(ahead([functools.partial(call, stopping=stopping) for call in calls], depth, stopping))
 
     def path(self, what: str, **query: Any) -> str:
-        """Returns the path of something of the split, with its fingerprint and further parameters."""
+        """Returns the server's path of a resource of the split: `path("rows", start=0)` is that of its rows from 0 on.
+        It names the split and its fingerprint, so that the server refuses (412) when the files have changed."""
         query = {"split": self.split, **query, "fingerprint": self.fingerprint}
         return f"{dataset_path(self.dataset, what)}?{urlencode(query)}"
 
@@ -144,7 +145,8 @@ class Fetcher:
             self.session.exchange(job, stopping)
 
     def check_version(self) -> None:
-        """Raises DatasetChanged unless the split still has the fingerprint; AnswerError, ConnectError."""
+        """Asks the server whether the split still has the fingerprint. Raises DatasetChanged if it has another one;
+        AnswerError, ConnectError."""
         try:
             self._run(_Get(self.path("rows", start=0, count=0)))
         except errors.AnswerError as error:

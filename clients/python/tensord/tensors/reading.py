@@ -107,7 +107,8 @@ class Reader:
         return items
 
     def path(self, *rest: str) -> str:
-        """Returns the path of something of the model, with the checkpoint."""
+        """Returns the server's path of a resource of the model: `path("plans")` is that of its plans. It names the
+        checkpoint, if this Reader is of a named one."""
         query = f"?checkpoint={quote(self.checkpoint, safe='')}" if self.checkpoint is not None else ""
         return path_of(self.manifest.model, *rest) + query
 
