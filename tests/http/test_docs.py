@@ -216,7 +216,7 @@ NOT_OURS = {"MHD_quiesce_daemon", "TCP_DEFER_ACCEPT", "td_module_verb", "td_x"}
 @pytest.mark.parametrize("name", ["architecture.md", "contributing.md", "reading.md", "sending.md"])
 def test_identifiers_exist(name):
     """Every word in backquotes with an underscore stands in the program, the tests or the build."""
-    folders = "core parser storage slicing work catalog http rank api server tests scripts bench docker".split()
+    folders = "core parser storage slicing work catalog http rank api server clients tests scripts bench docker".split()
     files = [p for f in folders for p in (REPO / f).rglob("*")]
     sources = [p for p in files if p.suffix in (".c", ".h", ".py", ".sh", ".txt", ".yaml") and p.name != "test_docs.py"]
     sources += [REPO / "CMakeLists.txt", *REPO.glob("*.sh")]
