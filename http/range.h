@@ -1,11 +1,11 @@
 /* Range requests (RFC 9110 section 14), applied here for all endpoints. Only range.c has inclusive ends; everything
  * else uses offset and length.
  *
- * Policy, where the RFC leaves a choice: an unknown unit or a malformed set is ignored (14.2: 200 and the whole);
- * ranges of an empty representation are ignored, unless the response refuses them (refuses_empty_ranges); more than
- * TD_MAX_RANGES ranges, or more than two that overlap, are answered 416 ("an excessive request of small or overlapping
- * ranges", 15.5.17); when one of several ranges is satisfiable, the answer is that range alone; parts come in the order
- * asked for and are never joined. */
+ * Policy, where the RFC leaves a choice: an unknown unit or a malformed set is ignored (14.2: 200 and the whole); two
+ * Range lines are no valid field and are ignored (200); ranges of an empty representation are ignored, unless the
+ * response refuses them (refuses_empty_ranges); more than TD_MAX_RANGES ranges, or more than two that overlap, are
+ * answered 416 ("an excessive request of small or overlapping ranges", 15.5.17); when one of several ranges is
+ * satisfiable, the answer is that range alone; parts come in the order asked for and are never joined. */
 #ifndef TD_HTTP_RANGE_H
 #define TD_HTTP_RANGE_H
 

@@ -1,6 +1,6 @@
 /* Pickles, protocols 0 to 5, read as data: a symbolic machine runs the opcodes over values of its own. Nothing is ever
- * resolved, imported or called. A global stays a pair of names. A call stays a record of the callable and its
- * arguments, so that readers can find the tensors in it.
+ * resolved, imported or called. GLOBAL and REDUCE are recorded, not refused: a global as a pair of names, a call as its
+ * callable and arguments. parser/torch/torch_rebuild decides later which calls make tensors.
  *
  * Sources: CPython 3.11, Lib/pickletools.py (the meaning of the opcodes) and Modules/_pickle.c (what is refused).
  * tests/interop/test_pickle.py compares values with both of CPython's unpicklers, and verdicts with the unpickler

@@ -1,7 +1,12 @@
-/* td_transfer_create chooses the way: no body at all (HEAD, 304), copy if the body is short, file or memory if it is in
- * memory or under leases, else checked. Then it chooses the sender. server/mhd/sender sends bodies longer than
- * TD_REFERENCE_BYTES. libmicrohttpd sends shorter ones, bodies that a shared thread sends in turns or has jobs read,
- * and all bodies until its calls have been seen to reach server/mhd/sender. Hard:
+/* Plan: td_transfer_create tries the ways in this order; the first that fits sends the answer.
+ *   1. No body (HEAD, 304, empty): create_bodiless.
+ *   2. copy, of at most TD_KEPT_BYTES: create_kept_copy, in the response of the answer before.
+ *   3. create_by_sender, a body longer than TD_REFERENCE_BYTES without TLS (is_for_sender) that is ready (is_ready):
+ *      file if reference_of finds a blob, else memory if pin has pinned the body, else checked.
+ *   4. create_by_library, all else, and all until calls of libmicrohttpd have been seen to reach server/mhd/sender:
+ * file if the body is pinned and one run (create_file); else copy if it is short and not pinned (create_copy); else
+ *      create_moved: memory if it is pinned (create_memory), else checked, by windows.
+ * Hard:
  *   - file, memory: a lease may break while the body is being registered. So the connection is registered first and the
  *     body checked again after that; then either this thread or the one that breaks the lease notices.
  *   - file: the kernel queues pages of the file itself, so a write shows in bytes that the client has not read.
@@ -159,7 +164,7 @@ static struct MHD_Response *create_bodiless(uint64_t announced_bytes)
 }
 
 /* Makes a response with a copy of the body, or of the error that *response becomes when a file changed. */
-static struct MHD_Response *create_flat(struct td_response *response)
+static struct MHD_Response *create_copy(struct td_response *response)
 {
     struct td_error err = TD_ERROR_INIT;
     struct td_body_cursor cursor = {0};
@@ -186,7 +191,7 @@ static struct MHD_Response *create_flat(struct td_response *response)
 }
 
 /* Makes a response that points into the body's memory and mappings. */
-static struct MHD_Response *create_pinned(struct transfer *transfer)
+static struct MHD_Response *create_memory(struct transfer *transfer)
 {
     struct td_body_cursor cursor = {0};
     struct td_blob *blob = NULL;
@@ -256,8 +261,8 @@ static struct td_kept_response *prepare_kept(const struct td_response *response,
 }
 
 /* Makes a response whose body server/mhd/sender sends, and sets the way. Returns NULL when it cannot send it. */
-static struct MHD_Response *create_sent(struct td_response *response, struct td_link *link, bool pinned,
-                                        struct td_transfer *transfer)
+static struct MHD_Response *create_by_sender(struct td_response *response, struct td_link *link, bool pinned,
+                                             struct td_transfer *transfer)
 {
     struct td_connection *connection = link->connection;
     uint64_t total = response->body.total_bytes;
@@ -312,7 +317,7 @@ static struct MHD_Response *create_moved(struct td_response *response, struct td
     if (pinned && !by_jobs)
         td_body_touch(&transfer->body);
     if (pinned)
-        mhd_response = create_pinned(transfer);
+        mhd_response = create_memory(transfer);
     else if (!by_jobs || add_window(transfer))
         mhd_response = MHD_create_response_from_callback(total, total < block_bytes ? (size_t)total : block_bytes,
                                                          by_jobs ? take_window : read_window, transfer, transfer_free);
@@ -336,8 +341,8 @@ static bool is_ready(const struct td_body *body, const struct td_link *link)
 
 /* Makes a response with a copy of a short body, header and all, or uses the connection's last one again. Returns NULL
  * when the bytes could not be read or memory is short. */
-static struct MHD_Response *create_kept(const struct td_response *response, struct td_link *link,
-                                        struct td_transfer *transfer)
+static struct MHD_Response *create_kept_copy(const struct td_response *response, struct td_link *link,
+                                             struct td_transfer *transfer)
 {
     struct td_body_cursor cursor = {0};
     struct td_kept_response *kept = prepare_kept(response, link, false);
@@ -361,8 +366,8 @@ static bool is_for_sender(const struct td_body *body, const struct td_link *link
 }
 
 /* Makes a response whose body libmicrohttpd sends, and sets the way. pinned: it can be sent in place. */
-static struct MHD_Response *create_plain(struct td_response *response, struct td_link *link, bool pinned,
-                                         struct td_transfer *transfer)
+static struct MHD_Response *create_by_library(struct td_response *response, struct td_link *link, bool pinned,
+                                              struct td_transfer *transfer)
 {
     struct td_connection *connection = link->connection;
     uint64_t total = response->body.total_bytes;
@@ -379,7 +384,7 @@ static struct MHD_Response *create_plain(struct td_response *response, struct td
     if (!pinned && total <= (link->jobs != NULL ? TD_TURN_BYTES : TD_FLAT_BYTES) &&
         !td_incoming_is_awaited(&response->body)) {
         transfer->way = TD_WAY_COPY;
-        return create_flat(response);
+        return create_copy(response);
     }
     /* The kernel reads missing pages with the socket locked, and the reaper would wait for the socket. So a body that
      * is too long to be touched first goes through windows. On a shared thread all of it is in memory (is_ready). */
@@ -416,8 +421,8 @@ static struct MHD_Response *create_with_body(struct td_response *response, struc
         return NULL;
     /* A shared thread must not check files while it sends. */
     if (for_sender && ready)
-        mhd_response = create_sent(response, link, pinned, transfer);
-    return mhd_response != NULL ? mhd_response : create_plain(response, link, pinned, transfer);
+        mhd_response = create_by_sender(response, link, pinned, transfer);
+    return mhd_response != NULL ? mhd_response : create_by_library(response, link, pinned, transfer);
 }
 
 struct MHD_Response *td_transfer_create(struct td_response *response, struct td_link *link, bool head,
@@ -434,7 +439,7 @@ struct MHD_Response *td_transfer_create(struct td_response *response, struct td_
         transfer->is_long = false;
     } else {
         if (total <= TD_KEPT_BYTES && may_be_kept(response) && !td_incoming_is_awaited(&response->body))
-            mhd_response = create_kept(response, link, transfer);
+            mhd_response = create_kept_copy(response, link, transfer);
         if (mhd_response == NULL && td_waiting_was_refused())
             return NULL; /* its bytes are not in memory */
         if (mhd_response == NULL)
