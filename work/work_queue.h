@@ -2,8 +2,8 @@
  *
  * Jobs wait in numbered levels. A thread takes the first job that may begin, from the first of its levels that has one.
  * So levels order jobs by class: a thread with the levels small and large runs small jobs first, and a thread that has
- * the level of small jobs alone is always there for them. Within a level, owners take turns: the n-th jobs of all
- * owners come before the jobs after their n-th; jobs of one owner keep the order in which they were added.
+ * the level of small jobs alone is always there for them. Within a level, owners take turns: every owner's
+ * first job runs before anybody's second, and so on; jobs of one owner keep the order in which they were added.
  *
  * Ownership: a job is the first member of a struct of the user, who allocates it. Jobs are reference-counted: the queue
  * holds one reference from td_work_queue_add until the job is done or withdrawn. A thread that waits for a job may hold

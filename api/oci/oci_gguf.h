@@ -22,7 +22,7 @@ struct td_oci_gguf_name {
  * parseGGUFQuantLabel). */
 bool td_oci_gguf_name_read(const char *path, struct td_oci_gguf_name *name);
 
-/* The most tags of GGUF files. Names may have any words that look like quantisations; there are some 60 real ones. */
+/* The most tags of GGUF files. There are some 60 quantisations, but any word of a name may look like one. */
 enum { TD_OCI_GGUF_TAGS = 256 };
 
 /* Clients that can use a GGUF file, the most usable kind first. */

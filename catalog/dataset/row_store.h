@@ -25,7 +25,7 @@ void td_row_store_close(struct td_row_store *store);
 bool td_row_store_load(struct td_row_store *store, const char *key, struct td_row_index *out,
                        char sample[TD_TAG_BYTES]);
 
-/* Saves an index. A failure is logged, and leaves what was there. store NULL: does nothing. */
+/* Saves an index. When that fails, logs why and keeps an index that was saved before. store NULL: does nothing. */
 void td_row_store_save(struct td_row_store *store, const char *key, const struct td_row_index *index,
                        const char *sample);
 

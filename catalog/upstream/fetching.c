@@ -248,8 +248,8 @@ static bool ask_for_list(struct td_fetching *f, struct td_intake *intake, struct
     return true;
 }
 
-/* Makes room on disk for the files of the list. Without the lock. */
-static bool make_room(struct td_fetching *f, struct td_intake *intake, uint64_t *evicted, struct td_error *err)
+/* Begins the model in the store, which makes room on disk for the files of the list. Without the lock. */
+static bool begin_in_store(struct td_fetching *f, struct td_intake *intake, uint64_t *evicted, struct td_error *err)
 {
     uint64_t bytes = intake->model.listing.total_bytes;
     bool ok =
@@ -269,7 +269,7 @@ static void begin_files(struct td_fetching *f, struct td_intake *intake)
         return;
     }
     pthread_mutex_unlock(&f->lock);
-    bool ok = make_room(f, intake, &evicted, &err);
+    bool ok = begin_in_store(f, intake, &evicted, &err);
     pthread_mutex_lock(&f->lock);
     f->status.evicted += evicted;
     if (!ok || atomic_load(&intake->is_cancelled) || !td_intake_begin_files(intake, &err)) {

@@ -50,10 +50,10 @@ enum td_intake_phase {
     TD_INTAKE_ABSENT,     /* the upstream has no such model; asked again after until_ns */
 };
 
-enum td_intake_state { TD_INTAKE_FILE_WAITS, TD_INTAKE_FILE_RUNS, TD_INTAKE_FILE_IS_HERE };
+enum td_intake_file_state { TD_INTAKE_FILE_WAITS, TD_INTAKE_FILE_RUNS, TD_INTAKE_FILE_IS_HERE };
 
 struct td_intake_file {
-    enum td_intake_state state;
+    enum td_intake_file_state state;
     bool is_early;
     bool is_verified; /* the upstream's digest is known, and the content matches it */
     bool has_sha256;

@@ -25,7 +25,7 @@ enum td_upstream_answer {
     TD_UPSTREAM_SENDS,       /* the model is on its way, or has just been published */
     TD_UPSTREAM_SENT,        /* the model is in the served directory: a newer snapshot has it */
     TD_UPSTREAM_IS_TAKEN,    /* something else has the name, or a part of it, in the served directory */
-    TD_UPSTREAM_HAS_NO_ROOM, /* on the disk, in --cache-max-bytes, or for descriptors */
+    TD_UPSTREAM_HAS_NO_ROOM, /* no room on the disk or in --cache-max-bytes, or too few descriptors */
     TD_UPSTREAM_IS_TOO_MUCH, /* the client has asked for too many models */
     TD_UPSTREAM_LATER,       /* the queue is full, the list takes long, or the last fetch failed a short while ago */
 };

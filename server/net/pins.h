@@ -11,7 +11,7 @@
 /* Most different blobs from which one answer is sent in place. */
 enum { TD_PINNED_BLOBS = 4 };
 
-/* All zero: none. */
+/* All zero: no blob is recorded. */
 struct td_pins {
     _Atomic(const struct td_blob *) blobs[TD_PINNED_BLOBS]; /* compared, never read */
 };
