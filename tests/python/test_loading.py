@@ -4,10 +4,12 @@ import pickle
 import numpy as np
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from conftest import bytes_of, url_of
 from safetensors.torch import load_file, save_file
 
 import tensord
+from tensord.dcp import TensordReader
 from tensord.tensors.reading import Reader
 
 
@@ -181,6 +183,14 @@ def test_options_of_a_url_and_of_a_model(serve, monkeypatch):
                               ({"options": tensord.Options(token="other"), "connections": 4}, (4, "other"))):
             equal(tensord.load_file(source, **given), tensors)
             assert used.pop() == wanted and not used, given
+            with tensord.safe_open(source, **given) as file:
+                equal(file.get_tensors(), tensors)
+            assert used.pop() == wanted and not used, given
+            target = {name: torch.empty_like(tensor) for name, tensor in tensors.items()}
+            dcp.load(target, storage_reader=TensordReader(source, **given), no_dist=True)
+            equal(target, tensors)
+            assert used.pop() == wanted, given
+            used.clear()
 
 
 def test_clients_models_and_views_are_pickled(serve):

@@ -1,7 +1,7 @@
 """Clients: `connect` gives one for servers, with their models and datasets."""
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 from urllib.parse import urlencode
 
 from . import address, errors, watching
@@ -49,6 +49,14 @@ def watch(url: Urls, match: Optional[str] = None, existing: bool = True, **optio
 def open_model(url: Urls, options: Optional[Options] = None, **given: Any) -> Model:
     """Returns the model that a URL names. Raises AddressError if the URL names none."""
     return connect(url, options, **given).model()
+
+
+def model_of(source: Union[Urls, Model], given: Dict[str, Any]) -> Model:
+    """Returns the model that a URL names, or a Model with options by name, for the other modules of this package: the
+    Model itself if `given` has none."""
+    if not isinstance(source, Model):
+        return open_model(source, **given)
+    return source.with_options(**given) if given else source
 
 
 class Client:

@@ -26,7 +26,7 @@ from torch.futures import Future
 
 from . import errors
 from .address import Urls, is_url
-from .client import open_model
+from .client import model_of, open_model
 from .engines import dcp_objects
 from .engines.dcp_objects import Index
 from .tensors import dtypes, memory
@@ -49,7 +49,7 @@ class TensordReader(StorageReader):
     def __init__(self, url: Union[Urls, Model], **options: Any):
         super().__init__()
         self._options = options
-        self._model = url if isinstance(url, Model) else open_model(url, **options)
+        self._model = model_of(url, options)
         self._index: Optional[Tuple[str, Index]] = None  # with the tag of its manifest
 
     def reset(self, checkpoint_id: Union[str, "os.PathLike[str]", None] = None) -> None:

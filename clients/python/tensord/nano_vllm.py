@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Union
 
 from .address import Urls
-from .client import open_model
+from .client import model_of
 from .lazy import deferred, weights_of
 from .tensors.model import Model
 
@@ -21,7 +21,7 @@ def load_model(model: Any, url: Union[Urls, Model], **options: Any) -> None:
     `model`: a module with `packed_modules_mapping`. Raises AttributeError for a tensor that the model has no parameter
     for, as nano-vllm does; NotFoundError, ChangedError, ConnectError.
     """
-    source = url if isinstance(url, Model) else open_model(url, **options)
+    source = model_of(url, options)
     packed = getattr(model, "packed_modules_mapping", {})
     with deferred(source):
         for name, weight in weights_of(source):

@@ -5,7 +5,7 @@ import threading
 from typing import Any, Dict, Iterator, List, Optional, Set, Tuple, Union
 
 from .address import Urls
-from .client import open_model
+from .client import model_of
 from .errors import FileError
 from .net.transfer import LEAVE_SECONDS, Stop
 from .tensors.manifest import TensorInfo
@@ -31,8 +31,8 @@ class safe_open:
             raise ValueError("lazy=True needs framework=\"pt\"")
         self._device = device
         self._lazy = lazy
-        self._model: Optional[Model] = url if isinstance(url, Model) else open_model(url, **options)
-        self._own = not isinstance(url, Model)
+        self._model: Optional[Model] = model_of(url, options)
+        self._own = self._model is not url
         self._model.manifest()
 
     def __enter__(self) -> "safe_open":

@@ -15,7 +15,7 @@ from typing import Any, Dict, Optional, Tuple, Union
 
 from . import errors, options
 from .address import Urls, path_of
-from .client import open_model
+from .client import model_of
 from .net import resources
 from .tensors import dtypes
 from .tensors.model import Model
@@ -36,7 +36,7 @@ def from_pretrained(cls: Any, url: Union[Urls, Model], **kwargs: Any) -> Any:
     import transformers
 
     own = {name: kwargs.pop(name) for name in options.NAMES if name in kwargs}
-    model = url if isinstance(url, Model) else open_model(url, **own)
+    model = model_of(url, own)
     infos = sorted(model.manifest().tensors.values(), key=lambda info: info.file)
     text = _read_json(model, "config.json")
     config = kwargs.pop("config", None)
