@@ -325,7 +325,7 @@ def test_a_certificate_of_the_client_is_shown(closed, authority, tmp_path, capsy
 
 
 def test_options_of_tls_that_differ_share_no_context(authority, monkeypatch):
-    """Every option of TLS tells contexts apart: one that did not would have no effect after another connection."""
+    """An option that is not a part of the key of contexts would have no effect after another connection."""
     pair, other = (authority.sign(name, usage="clientAuth") for name in ("pair", "other"))
     base = tensord.Options(ca_file=authority.cert, cert_file=pair.cert)
     changes = {"ca_file": pair.cert, "cert_file": other.cert, "key_file": pair.key, "verify": False}
