@@ -25,9 +25,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* TCP does not tell a client that has closed its connection from one that has only shut down its sending side and reads
- * on (half-closed, as by nc -N). Both count as gone once they have acknowledged nothing for this long, and at once when
- * they reset the connection, as a closed socket does when bytes reach it. */
+/* TCP does not distinguish a client that has closed its connection from one that has only shut down its sending side
+ * and continues to read (half-closed, as by nc -N). Both count as gone once they have acknowledged nothing for this
+ * long, and at once when they reset the connection, as a closed socket does when bytes reach it. */
 #define TD_HALF_CLOSED_NS UINT64_C(10000000000)
 
 /* The limit that a connection exceeds: none, the total number, or the number from one address. */

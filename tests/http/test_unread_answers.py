@@ -310,6 +310,6 @@ def test_a_client_that_has_ended_its_side_gets_a_file_as_it_arrives(hubs, cache)
         head = c.read_head()
         assert head.status == 200
         assert c.read_exact(MIB, head) == content[:MIB]
-        time.sleep(1)                                    # the server looks at the client meanwhile
+        time.sleep(1)                                    # the server checks the client once in this time
         hub.open_gate(None)
         assert c.read_exact(len(content) - MIB, head) == content[MIB:]
