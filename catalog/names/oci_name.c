@@ -252,7 +252,7 @@ static const struct td_repo *find_listed(const struct td_snapshot *snapshot, str
     const struct td_names names = {.count = list->count, .context = list->items, .get = name_at};
     bool found = false;
     size_t at = td_names_search(&names, name, &found);
-    return found ? &td_repos_of(snapshot)->items[list->items[at].repo] : NULL;
+    return found && at < list->count ? &td_repos_of(snapshot)->items[list->items[at].repo] : NULL;
 }
 
 const struct td_repo *td_oci_name_find(const struct td_snapshot *snapshot, struct td_text name)

@@ -37,11 +37,13 @@ static bool set_limit(int resource, rlim_t value)
 /* The server sets the limit on processor time for each file. */
 static bool set_limits(uint64_t memory_bytes)
 {
-    bool ok = set_limit(RLIMIT_CORE, 0);
-    ok = set_limit(RLIMIT_NPROC, 0) && ok;
-    ok = set_limit(RLIMIT_FSIZE, 0) && ok;
-    ok = set_limit(RLIMIT_NOFILE, MAX_DESCRIPTORS) && ok;
-    return !HAS_SANITIZER && set_limit(RLIMIT_DATA, memory_bytes) && ok;
+    int refused = 0;
+    refused += !set_limit(RLIMIT_CORE, 0);
+    refused += !set_limit(RLIMIT_NPROC, 0);
+    refused += !set_limit(RLIMIT_FSIZE, 0);
+    refused += !set_limit(RLIMIT_NOFILE, MAX_DESCRIPTORS);
+    refused += HAS_SANITIZER || !set_limit(RLIMIT_DATA, memory_bytes);
+    return refused == 0;
 }
 
 /* ---- Landlock ------------------------------------------------------------------------------------------ */
