@@ -9,6 +9,8 @@
  * duration.) With --interval a connection pauses after an answer until so long after its last request. Such a client
  * stands for one on a machine of its own: it takes the highest priority that it may have, nice -20 for root. The report
  * has by how much the pauses came out too long all the same: how long this client waited for a processor. */
+#include "histogram.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -47,10 +49,6 @@
 #define EVENTS_MAX 64
 #define CONNECTIONS_MAX 4096u
 #define NS_PER_S 1000000000u
-
-/* The histogram of latencies in ns is log-linear: 256 exact steps, then 128 per power of two (0.8% apart). */
-#define HISTOGRAM_STEPS ((size_t)256)
-#define HISTOGRAM_CELLS (57 * HISTOGRAM_STEPS)
 
 enum order { ORDER_RANDOM, ORDER_SEQUENTIAL, ORDER_SHUFFLE };
 
@@ -150,36 +148,6 @@ static char *put_u64(char *out, uint64_t value)
     while (n > 0)
         *out++ = digits[--n];
     return out;
-}
-
-static size_t histogram_cell(uint64_t ns)
-{
-    unsigned bits = 64u - (unsigned)__builtin_clzll(ns | 1u);
-    unsigned shift = bits > 8 ? bits - 8 : 0;
-    return shift * HISTOGRAM_STEPS + (size_t)(ns >> shift);
-}
-
-static double histogram_value_us(size_t cell)
-{
-    uint64_t shift = cell / HISTOGRAM_STEPS;
-    double step = (double)(UINT64_C(1) << shift);
-    return ((double)(cell % HISTOGRAM_STEPS) + (shift ? 0.5 : 0.0)) * step / 1000.0;
-}
-
-static double histogram_quantile_us(const uint64_t *cells, uint64_t total, double q)
-{
-    if (total == 0)
-        return 0;
-    uint64_t want = (uint64_t)(q * (double)total);
-    if (want >= total)
-        want = total - 1;
-    uint64_t seen = 0;
-    for (size_t i = 0; i < HISTOGRAM_CELLS; i++) {
-        seen += cells[i];
-        if (seen > want)
-            return histogram_value_us(i);
-    }
-    return 0;
 }
 
 __attribute__((format(printf, 2, 3))) static void worker_error(struct worker *w, const char *format, ...)
