@@ -297,10 +297,9 @@ static void replace_jobs(struct td_row_indexer *indexer, const struct listing *l
     for (unsigned level = 0; level < LEVELS; level++)
         gone[level] = td_work_queue_clear(indexer->queue, level);
     for (size_t i = 0; i < listing->job_count; i++) {
-        struct job *job = &listing->batch->jobs[i];
-        uint64_t size_bytes = job->file->entry->file->source.id.size_bytes;
-        td_work_job_init(&job->work, 0, size_bytes);
-        td_work_queue_add(indexer->queue, &job->work, size_bytes <= SHORT_BYTES ? SHORT_FILES : LONG_FILES);
+        struct td_work_job *work = &listing->batch->jobs[i].work;
+        td_work_queue_add(indexer->queue, work,
+                          atomic_load(&work->size_bytes) <= SHORT_BYTES ? SHORT_FILES : LONG_FILES);
     }
     for (size_t i = 0; i < listing->running_count; i++)
         if (!listing->is_shown[i])
@@ -321,9 +320,11 @@ bool td_row_indexer_set_snapshot(struct td_row_indexer *indexer, struct td_snaps
     atomic_init(&batch->refs, 1); /* this function's own */
     listing = (struct listing){.batch = batch};
     list_running(indexer, &listing);
-    each_file(snapshot, list_file,
-              &listing); /* a thread may have finished some files since, so the second list can be shorter */
+    /* A thread may have finished some files since, so the second list can be shorter. */
+    each_file(snapshot, list_file, &listing);
     qsort(batch->jobs, listing.job_count, sizeof(struct job), job_compare);
+    for (size_t i = 0; i < listing.job_count; i++)
+        td_work_job_init(&batch->jobs[i].work, 0, batch->jobs[i].file->entry->file->source.id.size_bytes);
     atomic_fetch_add(&batch->refs, listing.job_count);
     td_work_queue_lock(indexer->queue);
     replace_jobs(indexer, &listing, gone);

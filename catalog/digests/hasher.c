@@ -93,12 +93,16 @@ static void begin_passes(struct td_hasher *hasher)
     hasher->next_entry = 0;
 }
 
-/* Returns the next file that is to be hashed, or NULL after the last pass. */
-static struct td_file *next_file(struct td_hasher *hasher)
+/* Returns the next file that is to be hashed, or NULL after the last pass, and when *entries, the number of entries to
+ * look at, has come down to 0. */
+static struct td_file *next_file(struct td_hasher *hasher, size_t *entries)
 {
     const struct td_snapshot *snapshot = hasher->snapshot;
     for (; snapshot != NULL && hasher->pass < PASSES; hasher->pass++, hasher->next_entry = 0)
         while (hasher->next_entry < snapshot->entry_count) {
+            if (*entries == 0)
+                return NULL;
+            --*entries;
             struct td_file *file = snapshot->entries[hasher->next_entry++].file;
             int pass = file->source.id.size_bytes <= SMALL_BYTES ? SMALL_FILES : LARGE_FILES;
             if (pass == hasher->pass && td_file_sha256(file) == NULL && !atomic_load(&file->hash_failed))
@@ -107,20 +111,24 @@ static struct td_file *next_file(struct td_hasher *hasher)
     return NULL;
 }
 
-/* Adds jobs for the next files. Returns false when none is left. When memory is short, files are left out until the
- * next snapshot. */
+/* Adds jobs for the next files while few jobs wait, since each search of a thread passes all that may not begin. Looks
+ * at so few entries that others get the lock soon. Returns whether it added a job or stopped among the entries. When
+ * memory is short, files are left out until the next snapshot. */
 static bool add_next_files(struct td_hasher *hasher)
 {
-    enum { AT_ONCE = 64 };
-    struct td_file *file = next_file(hasher);
-    bool is_any_left = file != NULL;
-    for (size_t i = 1; file != NULL; i++) {
-        struct td_hash_job *job = td_hash_job_create(hasher->snapshot->root, file);
+    enum { MOST_WAITING = 128, ENTRIES_AT_ONCE = 4096 };
+    size_t entries = ENTRIES_AT_ONCE;
+    bool has_added = false;
+    while (td_work_queue_count(hasher->work.queue, TD_HASH_BACKGROUND) < MOST_WAITING) {
+        struct td_file *file = next_file(hasher, &entries);
+        struct td_hash_job *job = file == NULL ? NULL : td_hash_job_create(hasher->snapshot->root, file);
+        if (file == NULL)
+            break;
         if (job != NULL)
             td_work_queue_add(hasher->work.queue, &job->work, TD_HASH_BACKGROUND);
-        file = i < AT_ONCE ? next_file(hasher) : NULL;
+        has_added = has_added || job != NULL;
     }
-    return is_any_left;
+    return has_added || entries == 0;
 }
 
 /* Returns whether the background has no job, neither running nor waiting. */
@@ -136,8 +144,11 @@ static bool is_background_done(const struct td_hasher *hasher)
 static bool add_or_report(void *context)
 {
     struct td_hasher *hasher = context;
-    if (add_next_files(hasher))
+    if (add_next_files(hasher)) {
+        td_work_queue_unlock(hasher->work.queue); /* for those that wait for the lock */
+        td_work_queue_lock(hasher->work.queue);
         return true;
+    }
     bool is_due = hasher->work.has_news && hasher->snapshot != NULL && is_background_done(hasher);
     if (is_due)
         report_known(hasher);
