@@ -30,6 +30,11 @@ bool td_call_over(const struct td_call *call)
     return atomic_load(&call->api->draining) || td_cancel_is_asked(call->request->cancel);
 }
 
+bool td_call_ends_wait(const struct td_call *call)
+{
+    return atomic_load(&call->api->draining) || td_cancel_is_asked(call->request->ends_wait);
+}
+
 uint64_t td_call_client(const struct td_call *call)
 {
     uint64_t client = call->request->client;
@@ -87,10 +92,9 @@ bool td_call_read_number(const struct td_call *call, const char *name, uint64_t 
     return false;
 }
 
-bool td_call_read_page_token(const struct td_call *call, const char *name, struct td_text listing, const char *wrong,
-                             struct td_buffer *after)
+bool td_call_read_page_token(const struct td_call *call, const struct td_text *token, struct td_text listing,
+                             const char *wrong, struct td_buffer *after)
 {
-    const struct td_text *token = td_uri_parameter(call->uri, name);
     if (token == NULL || td_page_token_read(*token, listing, after))
         return true;
     if (after->failed)

@@ -52,11 +52,11 @@ bool td_call_check_parameters(const struct td_call *call, const char *const *kno
  * without the parameter. Returns false after it answered 400. */
 bool td_call_read_number(const struct td_call *call, const char *name, uint64_t max, uint64_t *out);
 
-/* Reads a page token (http/page_token.h) of this listing from a parameter of the query: sets *after, an initialised
- * buffer, to the name that the page before ended with, and leaves it empty without the parameter. Returns false after
- * it answered an error: 400 with the message `wrong` for the token of another listing. */
-bool td_call_read_page_token(const struct td_call *call, const char *name, struct td_text listing, const char *wrong,
-                             struct td_buffer *after);
+/* Reads a page token (http/page_token.h) of this listing: sets *after, an initialised buffer, to the name that the page
+ * before ended with, and leaves it empty for the token NULL. Returns false after it answered an error: 400 with the
+ * message `wrong` for the token of another listing. */
+bool td_call_read_page_token(const struct td_call *call, const struct td_text *token, struct td_text listing,
+                             const char *wrong, struct td_buffer *after);
 
 /* Answers with an error whose details list the known values (NULL-terminated, none needs escaping): {"known": [...]}.
  */
@@ -74,6 +74,10 @@ bool td_call_may_answer(const struct td_call *call);
 /* Returns whether it is no use any more to wait for something on behalf of the call: nobody waits for the answer, or
  * the server drains. */
 bool td_call_over(const struct td_call *call);
+
+/* Returns whether a wait for a change is over: the client has ended its side, even if it may still read, or the server
+ * drains. */
+bool td_call_ends_wait(const struct td_call *call);
 
 /* Returns a number that identifies the client for shares of memory and of queues: a hash of its token, else of its
  * address (for IPv6, of its /64). */

@@ -1,4 +1,5 @@
-/* The parameters that choose a checkpoint of a model: checkpoint and partial. */
+/* The parameters that choose a checkpoint of a model, checkpoint and partial, and the check that a request's manifest
+ * is still the checkpoint's. */
 #ifndef TD_API_NATIVE_CHECKPOINT_PARAMETER_H
 #define TD_API_NATIVE_CHECKPOINT_PARAMETER_H
 

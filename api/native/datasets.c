@@ -12,6 +12,14 @@
 /* Files of a split that one description lists. */
 enum { LISTED_FILES = 1000 };
 
+static const void *dataset_rows(const struct td_snapshot *snapshot, size_t *count, size_t *row_bytes)
+{
+    const struct td_datasets *datasets = td_datasets_of(snapshot);
+    *count = datasets->count;
+    *row_bytes = sizeof *datasets->items;
+    return datasets->items;
+}
+
 static const char *name_row(const void *row)
 {
     return ((const struct td_dataset *)row)->id;
@@ -46,6 +54,7 @@ static bool add_row(struct td_description *description, const void *row)
 void td_handle_datasets(const struct td_call *call)
 {
     static const struct td_list list = {.number = TD_LIST_DATASETS,
+                                        .rows = dataset_rows,
                                         .kind = "datasets",
                                         .after = td_datasets_after,
                                         .name = name_row,

@@ -3,7 +3,6 @@
 #include "api/call/early_call.h"
 #include "api/html/html_index.h"
 #include "api/native/wait_parameter.h"
-#include "catalog/dataset/dataset.h"
 #include "core/digits.h"
 #include "core/glob.h"
 #include "http/conditional.h"
@@ -60,7 +59,9 @@ bool td_description_add_problems(struct td_description *description, const struc
     return true;
 }
 
-bool td_description_add_next_page(struct td_description *description, struct td_text listing, const char *last_id)
+/* Adds "next_page_token": the token of the page that begins after the row with this id; an empty token for NULL.
+ * `listing` is the name of the listing (td_listing_name). Returns false when memory is short. */
+static bool add_next_page(struct td_description *description, struct td_text listing, const char *last_id)
 {
     struct td_buffer token;
     td_buffer_init(&token);
@@ -92,7 +93,7 @@ bool td_listing_page_token(const struct td_call *call, struct td_text listing, s
 {
     const struct td_text *token = td_uri_parameter(call->uri, "page_token");
     *first = token == NULL || token->len == 0;
-    return *first || td_call_read_page_token(call, "page_token", listing,
+    return *first || td_call_read_page_token(call, token, listing,
                                              "page_token is not one that this listing gave out: repeat the request "
                                              "that gave it, with the same parameters, or leave it out to begin again",
                                              after);
@@ -114,32 +115,40 @@ bool td_listing_name(const struct td_call *call, struct td_buffer *out, const ch
     return !out->failed || td_call_no_memory(call);
 }
 
-static size_t row_count(const struct td_snapshot *snapshot, const struct td_list *list)
+/* The list that a call asks for. */
+struct rows {
+    const struct td_list *list;
+    const char *first;
+    size_t count, row_bytes;
+    const struct td_text *match; /* NULL: the list has no filter */
+};
+
+static struct rows rows_of(const struct td_call *call, const struct td_list *list)
 {
-    return list->number == TD_LIST_MODELS ? snapshot->model_count : td_datasets_of(snapshot)->count;
+    struct rows rows = {.list = list, .match = td_uri_parameter(call->uri, "match")};
+    rows.first = list->rows(call->snapshot, &rows.count, &rows.row_bytes);
+    return rows;
 }
 
-static const void *row_at(const struct td_snapshot *snapshot, const struct td_list *list, size_t i)
+static const void *row_at(const struct rows *rows, size_t i)
 {
-    return list->number == TD_LIST_MODELS ? (const void *)&snapshot->models[i] : &td_datasets_of(snapshot)->items[i];
+    return rows->first + i * rows->row_bytes;
 }
 
-/* Returns the name of row number i, or NULL when the call's list does not show that row. */
-static const char *listed_name(const struct td_call *call, const struct td_list *list, size_t i)
+/* Returns the row's name, or NULL when the list does not show the row. */
+static const char *listed_name(const struct rows *rows, const void *row)
 {
-    const struct td_text *match = td_uri_parameter(call->uri, "match");
-    const char *name = list->name(row_at(call->snapshot, list, i));
-    return name != NULL && (match == NULL || td_glob_match(*match, td_text_of(name))) ? name : NULL;
+    const char *name = rows->list->name(row);
+    return name != NULL && (rows->match == NULL || td_glob_match(*rows->match, td_text_of(name))) ? name : NULL;
 }
 
-/* Adds to the digest everything that the call's list shows on all of its pages. */
-static void digest_list(const struct td_call *call, const struct td_list *list, struct td_digest *digest)
+/* Adds to the digest everything that the list shows on all of its pages. */
+static void digest_list(const struct rows *rows, const struct td_problems *problems, struct td_digest *digest)
 {
-    const struct td_problems *problems = &call->snapshot->problems;
-    for (size_t i = 0; i < row_count(call->snapshot, list); i++)
-        if (listed_name(call, list, i) != NULL)
-            list->digest(digest, row_at(call->snapshot, list, i));
-    for (size_t i = 0; list->has_problems && i < problems->count; i++) {
+    for (size_t i = 0; i < rows->count; i++)
+        if (listed_name(rows, row_at(rows, i)) != NULL)
+            rows->list->digest(digest, row_at(rows, i));
+    for (size_t i = 0; rows->list->has_problems && i < problems->count; i++) {
         td_digest_add_cstring(digest, problems->items[i].path);
         td_digest_add_cstring(digest, problems->items[i].message);
     }
@@ -147,30 +156,30 @@ static void digest_list(const struct td_call *call, const struct td_list *list, 
 
 /* Adds at most `limit` rows from row number `at` on, and the next page's token. Returns false as
  * td_description_room. */
-static bool add_page(struct td_description *description, const struct td_list *list, size_t at, size_t limit,
+static bool add_page(struct td_description *description, const struct rows *rows, size_t at, size_t limit,
                      struct td_text listing)
 {
-    const struct td_call *call = description->call;
-    const struct td_problems *problems = &call->snapshot->problems;
-    const size_t count = row_count(call->snapshot, list);
+    const struct td_list *list = rows->list;
+    const struct td_problems *problems = &description->call->snapshot->problems;
     const char *last = NULL;
     size_t shown = 0;
     td_json_begin_array(&description->json, list->kind);
-    for (; at < count; at++) {
-        const char *name = listed_name(call, list, at);
+    for (; at < rows->count; at++) {
+        const void *row = row_at(rows, at);
+        const char *name = listed_name(rows, row);
         if (name == NULL)
             continue;
         if (shown++ == limit)
             break;
         td_json_begin_object(&description->json, NULL);
-        if (!list->add(description, row_at(call->snapshot, list, at)))
+        if (!list->add(description, row))
             return false;
         td_json_end(&description->json);
         last = name;
     }
     td_json_end(&description->json);
     return (!list->has_problems || problems->count == 0 || td_description_add_problems(description, problems)) &&
-           td_description_add_next_page(description, listing, at < count ? last : NULL);
+           add_next_page(description, listing, at < rows->count ? last : NULL);
 }
 
 /* A hash over each whole list. The first request that needs it computes it, and the others share it. */
@@ -204,20 +213,20 @@ static struct list_states *states_of(struct td_snapshot *snapshot)
 /* Computes the state of the call's list on all of its pages. The snapshot stores the state of a list without a filter,
  * so that each page of a long list does not take time in proportion to the list. Returns false after it answered an
  * error. */
-static bool make_state(const struct td_call *call, const struct td_list *list, char state[TD_TAG_BYTES])
+static bool make_state(const struct td_call *call, const struct rows *rows, char state[TD_TAG_BYTES])
 {
     struct list_states *states = states_of(call->snapshot);
     if (states == NULL)
         return td_call_no_memory(call);
-    _Atomic(char *) *kept = &states->states[list->number];
-    bool is_filtered = td_uri_parameter(call->uri, "match") != NULL;
+    _Atomic(char *) *kept = &states->states[rows->list->number];
+    bool is_filtered = rows->match != NULL;
     const char *known = is_filtered ? NULL : atomic_load(kept);
     if (known != NULL) {
         memcpy(state, known, TD_TAG_BYTES);
         return true;
     }
     struct td_digest *digest = td_digest_create();
-    digest_list(call, list, digest);
+    digest_list(rows, &call->snapshot->problems, digest);
     if (!td_digest_finish(digest, state))
         return td_call_no_memory(call);
     char *none = NULL;
@@ -233,13 +242,14 @@ static void answer_page(const struct td_call *call, const struct td_list *list, 
 {
     struct td_description description;
     char state[TD_TAG_BYTES];
-    if (!make_state(call, list, state) || !td_early_call_may_list(call))
+    const struct rows rows = rows_of(call, list);
+    if (!make_state(call, &rows, state) || !td_early_call_may_list(call))
         return;
     enum td_wait wait = td_wait_parameter(call, state, state);
     if (wait == TD_WAIT_ANSWERED)
         return;
     td_description_begin(&description, call);
-    td_description_finish(&description, add_page(&description, list, at, limit, listing));
+    td_description_finish(&description, add_page(&description, &rows, at, limit, listing));
     td_wait_set_tag(call->response, state);
     if (list->has_html)
         td_html_add_vary(call);

@@ -31,10 +31,6 @@ bool td_description_room(struct td_description *description, size_t text_bytes);
 /* Adds "errors": a list of {"file", "message"}. Returns as td_description_room. */
 bool td_description_add_problems(struct td_description *description, const struct td_problems *problems);
 
-/* Adds "next_page_token": the token of the page that begins after the row with this id; an empty token for NULL.
- * `listing` names the listing (api/native/listing.h). Returns false when memory is short. */
-bool td_description_add_next_page(struct td_description *description, struct td_text listing, const char *last_id);
-
 enum { TD_PAGE_SIZE_MAX = 10000 }; /* rows of a page */
 
 /* Writes the name of a listing, which its page tokens hold: the kind of list, the id of its model, and the values of
@@ -59,6 +55,8 @@ struct td_list {
     const char *kind;  /* the name of its listing, and of the member with the rows */
     bool has_html;     /* browsers get a page of HTML at the same URL */
     bool has_problems; /* each page also has the snapshot's problems */
+    /* Returns the snapshot's rows, an array of *count structs of *row_bytes bytes each. */
+    const void *(*rows)(const struct td_snapshot *snapshot, size_t *count, size_t *row_bytes);
     /* Returns the number of the first row whose name comes after this one. */
     size_t (*after)(const struct td_snapshot *snapshot, struct td_text name);
     /* Returns the name of a row, a td_model or a td_dataset; NULL for one that no list shows. */

@@ -90,6 +90,13 @@ static void digest_model(struct td_digest *digest, const void *row)
     digest_checkpoints(digest, parts == 0 ? NULL : model->partials + model->partial_count - parts, parts);
 }
 
+static const void *model_rows(const struct td_snapshot *snapshot, size_t *count, size_t *row_bytes)
+{
+    *count = snapshot->model_count;
+    *row_bytes = sizeof *snapshot->models;
+    return snapshot->models;
+}
+
 static const char *name_row(const void *row)
 {
     const struct td_model *model = row;
@@ -99,6 +106,7 @@ static const char *name_row(const void *row)
 void td_handle_models(const struct td_call *call)
 {
     static const struct td_list list = {.number = TD_LIST_MODELS,
+                                        .rows = model_rows,
                                         .kind = "models",
                                         .has_html = true,
                                         .has_problems = true,

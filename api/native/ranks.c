@@ -149,9 +149,12 @@ static bool add_extents(const struct td_call *call, const struct td_checkpoint *
     return ok;
 }
 
-bool td_rank_json_write(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                        const struct td_rank_file *file, const struct td_plan *plan, struct td_text engine,
-                        const char *tag, struct td_buffer *out, struct td_error *err)
+/* Appends {"model","checkpoint","engine","tp_size","tp_rank","nbytes","header_bytes","etag","tensors":[{"name","dtype",
+ * "shape","nbytes","extents":[...]}],"dropped":[...]}; api/openapi.yaml describes the extents. Errors as
+ * td_layout_append_output. */
+static bool write_rank_json(const struct td_call *call, const struct td_checkpoint *checkpoint,
+                            const struct td_rank_file *file, const struct td_plan *plan, struct td_text engine,
+                            const char *tag, struct td_buffer *out, struct td_error *err)
 {
     struct td_json_builder json;
     bool ok = true;
@@ -234,7 +237,7 @@ static void describe_file(const struct td_call *call, const struct td_rank_set *
     struct td_buffer json;
     struct td_error err = TD_ERROR_INIT;
     td_buffer_init_budget(&json, &call->api->ranks.live);
-    if (td_rank_json_write(call, set->checkpoint, file, plan, engine, tag, &json, &err))
+    if (write_rank_json(call, set->checkpoint, file, plan, engine, tag, &json, &err))
         td_native_answer_plan_json(call, &json);
     else
         td_response_fail_error(call->response, &err);

@@ -31,13 +31,6 @@ void td_native_fail_engine(const struct td_call *call, struct td_text engine);
  * rank files, because the description of a plan may be as large as the plan. */
 void td_native_answer_plan_json(const struct td_call *call, struct td_buffer *json);
 
-/* Appends {"model","checkpoint","engine","tp_size","tp_rank","nbytes","header_bytes","etag","tensors":[{"name","dtype",
- * "shape","nbytes","extents":[...]}],"dropped":[...]}; api/openapi.yaml describes the extents. Errors as
- * td_layout_append_output. */
-bool td_rank_json_write(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                        const struct td_rank_file *file, const struct td_plan *plan, struct td_text engine,
-                        const char *tag, struct td_buffer *out, struct td_error *err);
-
 /* Adds "outputs":[{"name","dtype","shape","nbytes"}...] and "dropped":[...] to an object. */
 void td_rank_json_add_outputs(const struct td_plan *plan, struct td_json_builder *json);
 

@@ -27,8 +27,7 @@ static bool goes_on(const struct td_call *call, uint64_t timeout_s)
 {
     const struct td_request *request = call->request;
     uint64_t until_ns = request->since_ns + timeout_s * UINT64_C(1000000000);
-    if (request->since_ns == 0 || td_clock_ns() >= until_ns || td_call_over(call) ||
-        td_cancel_is_asked(request->ends_wait))
+    if (request->since_ns == 0 || td_clock_ns() >= until_ns || td_call_ends_wait(call))
         return false;
     call->response->wait_until_ns = until_ns;
     return true;

@@ -9,6 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A file of a view, with its digest. */
+struct layer {
+    const char *path;       /* in the view */
+    const char *media_type; /* static */
+    const char *sha256;     /* in hexadecimal */
+    uint64_t size_bytes;
+};
+
 /* ---- titles -------------------------------------------------------------------------------------------- */
 
 enum { DIGITS = 16, TITLE_MAX = 255 };
@@ -138,7 +146,7 @@ struct listing {
 static bool list_files(struct listing *listing, struct td_error *err)
 {
     /* the lists, and the texts of two documents */
-    enum { EACH = sizeof(struct td_repo_item) + 3 * sizeof(void *) + sizeof(struct td_oci_layer) + 1024 };
+    enum { EACH = sizeof(struct td_repo_item) + 3 * sizeof(void *) + sizeof(struct layer) + 1024 };
     struct td_arena *arena = &listing->oci->arena;
     if (!td_reserved_take(&listing->oci->reserved, listing->view->entry_count * EACH, err) ||
         !td_repo_view_list(listing->view, arena, &listing->items, &listing->count, err))
@@ -185,8 +193,7 @@ static bool know_rank_files(struct listing *listing, struct td_error *err)
 }
 
 /* Fills in the layer of a rank file. Returns false for want of memory. */
-static bool set_rank_layer(const struct listing *listing, const struct td_virtual_digest *digest,
-                           struct td_oci_layer *layer)
+static bool set_rank_layer(const struct listing *listing, const struct td_virtual_digest *digest, struct layer *layer)
 {
     char *sha256 = td_arena_alloc(&listing->oci->arena, TD_SHA256_TEXT_BYTES);
     if (sha256 == NULL)
@@ -198,8 +205,11 @@ static bool set_rank_layer(const struct listing *listing, const struct td_virtua
     return true;
 }
 
-bool td_oci_layers(struct td_oci_call *oci, const struct td_repo_view *view, struct td_made_documents *made,
-                   struct td_oci_layer **layers, size_t *count, struct td_error *err)
+/* Sets *layers, in the call's arena, to all files of the view, sorted by path. The view has at most TD_OCI_MOST_FILES
+ * files. Waits until oci->until_ns for their digests. Records the rank files in `made`. Errors as td_oci_know_digests
+ * and td_oci_know_virtual; as td_rank_store_get; TD_RESOURCE_EXHAUSTED. */
+static bool list_layers(struct td_oci_call *oci, const struct td_repo_view *view, struct td_made_documents *made,
+                        struct layer **layers, size_t *count, struct td_error *err)
 {
     struct listing listing = {.oci = oci, .view = view};
     if (!list_files(&listing, err) || !td_oci_know_digests(oci, listing.entries, listing.entry_count, err) ||
@@ -212,8 +222,8 @@ bool td_oci_layers(struct td_oci_call *oci, const struct td_repo_view *view, str
     size_t rank_count = 0;
     for (size_t i = 0; i < listing.count; i++) {
         const struct td_entry *entry = listing.items[i].entry;
-        struct td_oci_layer *layer = &(*layers)[i];
-        *layer = (struct td_oci_layer){.path = listing.items[i].path};
+        struct layer *layer = &(*layers)[i];
+        *layer = (struct layer){.path = listing.items[i].path};
         if (entry == NULL && !set_rank_layer(&listing, &listing.virtual_files[rank_count++].digest, layer))
             return td_error_no_memory(err);
         if (entry == NULL)
@@ -230,7 +240,7 @@ bool td_oci_layers(struct td_oci_call *oci, const struct td_repo_view *view, str
 /* The layers of an artifact, sorted by path. The call's arena owns the arrays. */
 struct files {
     size_t count;
-    struct td_oci_layer *layers;
+    struct layer *layers;
     const char **titles; /* the paths, or titles without '/' */
 };
 
@@ -266,7 +276,7 @@ static bool add_config(const struct td_oci_call *oci, const struct td_repo_view 
 
 static void add_layer(struct td_json_builder *json, const struct files *files, size_t i)
 {
-    const struct td_oci_layer *layer = &files->layers[i];
+    const struct layer *layer = &files->layers[i];
     td_oci_begin_descriptor(json, NULL, layer->media_type, layer->sha256, layer->size_bytes);
     td_json_begin_object(json, "annotations");
     td_json_add_string(json, "org.cncf.model.filepath", layer->path);
@@ -303,7 +313,7 @@ bool td_oci_artifact_make(struct td_oci_call *oci, const struct td_oci_target *t
                           struct td_made_documents *made, struct td_error *err)
 {
     struct files files = {.count = 0};
-    return td_oci_layers(oci, view, made, &files.layers, &files.count, err) &&
+    return list_layers(oci, view, made, &files.layers, &files.count, err) &&
            set_titles(oci, target->form == TD_OCI_FLAT, &files, err) && add_config(oci, view, &files, made, err) &&
            add_manifest(&files, made, err);
 }

@@ -17,20 +17,6 @@
 bool td_oci_flat_titles(const char *const *paths, size_t count, struct td_arena *arena, const char ***titles,
                         struct td_error *err);
 
-/* A file of a view, with its digest. */
-struct td_oci_layer {
-    const char *path;       /* in the view */
-    const char *media_type; /* static */
-    const char *sha256;     /* in hexadecimal */
-    uint64_t size_bytes;
-};
-
-/* Sets *layers, in the call's arena, to all files of the view, sorted by path. The view has at most TD_OCI_MOST_FILES
- * files. Waits until oci->until_ns for their digests. Records the rank files in `made`. Errors as td_oci_know_digests
- * and td_oci_know_virtual; as td_rank_store_get; TD_RESOURCE_EXHAUSTED. */
-bool td_oci_layers(struct td_oci_call *oci, const struct td_repo_view *view, struct td_made_documents *made,
-                   struct td_oci_layer **layers, size_t *count, struct td_error *err);
-
 /* Builds the manifest and the configuration of a view of files on disk. Each file is a layer. The bytes depend on paths
  * and contents alone, so every server with these files builds the same documents. Errors as td_oci_know_digests and
  * td_oci_flat_titles; TD_FAILED_PRECONDITION for a manifest of more than TD_OCI_MANIFEST_MAX bytes;

@@ -4,7 +4,6 @@
 #define TD_API_OCI_OCI_GGUF_H
 
 #include "api/oci/oci_call.h"
-#include "core/text.h"
 
 #include <stdbool.h>
 

@@ -2,7 +2,6 @@
 #ifndef TD_API_OCI_OCI_PATH_H
 #define TD_API_OCI_OCI_PATH_H
 
-#include "core/digest.h"
 #include "core/text.h"
 
 #include <stdbool.h>

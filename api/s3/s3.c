@@ -39,8 +39,8 @@ static bool read_bucket_token(const struct td_call *call, struct td_text scope, 
 {
     struct td_buffer last;
     td_buffer_init(&last);
-    bool ok = td_call_read_page_token(call, "continuation-token", scope, "The continuation token provided is incorrect",
-                                      &last);
+    bool ok = td_call_read_page_token(call, td_uri_parameter(call->uri, "continuation-token"), scope,
+                                      "The continuation token provided is incorrect", &last);
     *first = last.len > 0 ? td_buckets_after(call->snapshot, td_buffer_text(&last)) : 0;
     td_buffer_fini(&last);
     return ok;

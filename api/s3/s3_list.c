@@ -95,7 +95,7 @@ static bool read_listing(const struct td_call *call, const struct td_bucket *buc
     if (listing->is_v2 && token != NULL) {
         listing->token = *token;
         return (!listing->scope.failed || td_call_no_memory(call)) &&
-               td_call_read_page_token(call, "continuation-token", td_buffer_text(&listing->scope),
+               td_call_read_page_token(call, token, td_buffer_text(&listing->scope),
                                        "The continuation token provided is incorrect: it is of another listing",
                                        &listing->after);
     }

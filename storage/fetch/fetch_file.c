@@ -307,7 +307,7 @@ static void stop_request(struct connection *c)
     c->fetch->running--;
 }
 
-static void note_failure(const struct fetch *f, const struct td_error *why, uint64_t wait_ns)
+static void report_failure(const struct fetch *f, const struct td_error *why, uint64_t wait_ns)
 {
     struct td_error ignored = TD_ERROR_INIT;
     if (f->running == 0 && td_fetch_health_is_over(&f->health, td_clock_ns(), &ignored))
@@ -360,10 +360,10 @@ static void finish_request(struct connection *c, CURLcode code)
         bool is_reported = f->health.servers[c->server].due_ns > now; /* by another connection in the same try */
         uint64_t wait_ns = td_fetch_health_failed(&f->health, c->server, &c->answer, now, &c->fault);
         if (!is_reported)
-            note_failure(f, &c->fault, wait_ns);
+            report_failure(f, &c->fault, wait_ns);
     } else if (!f->health.servers[c->server].is_excluded) {
         td_fetch_health_exclude(&f->health, c->server, now, &c->fault);
-        note_failure(f, &c->fault, 0);
+        report_failure(f, &c->fault, 0);
     }
 }
 
