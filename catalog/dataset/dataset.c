@@ -551,8 +551,7 @@ static struct td_datasets *begin_datasets(struct td_snapshot *snapshot, void (*d
 const struct td_datasets *td_datasets_of(const struct td_snapshot *snapshot)
 {
     static const struct td_datasets none = {.count = 0};
-    const struct td_snapshot_part *part = td_snapshot_get_part(snapshot, TD_PART_DATASETS);
-    return part == NULL ? &none : (const struct td_datasets *)(const void *)part;
+    return (const struct td_datasets *)(const void *)td_snapshot_part_or(snapshot, TD_PART_DATASETS, &none.part);
 }
 
 bool td_datasets_copy(struct td_snapshot *view, const struct td_snapshot *base,

@@ -98,6 +98,14 @@ struct td_snapshot_part *td_snapshot_get_part(const struct td_snapshot *snapshot
     return atomic_load_explicit(&snapshot->parts[number], memory_order_acquire);
 }
 
+const struct td_snapshot_part *td_snapshot_part_or(const struct td_snapshot *snapshot,
+                                                   enum td_snapshot_part_number number,
+                                                   const struct td_snapshot_part *none)
+{
+    const struct td_snapshot_part *part = td_snapshot_get_part(snapshot, number);
+    return part == NULL ? none : part;
+}
+
 /* A run of entries, and where their paths begin. */
 struct entry_run {
     const struct td_entry *entries;

@@ -200,6 +200,11 @@ struct td_snapshot_part *td_snapshot_add_part(struct td_snapshot *snapshot, enum
 /* Returns the part, borrowed; NULL: it was not made. Any thread. */
 struct td_snapshot_part *td_snapshot_get_part(const struct td_snapshot *snapshot, enum td_snapshot_part_number number);
 
+/* Returns the part, borrowed, or `none` if it was not made. Any thread. */
+const struct td_snapshot_part *td_snapshot_part_or(const struct td_snapshot *snapshot,
+                                                   enum td_snapshot_part_number number,
+                                                   const struct td_snapshot_part *none);
+
 /* Takes a reference for the caller. Returns `snapshot`. */
 struct td_snapshot *td_snapshot_ref(struct td_snapshot *snapshot);
 

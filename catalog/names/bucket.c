@@ -304,8 +304,7 @@ static void destroy_buckets(struct td_snapshot_part *part)
 const struct td_buckets *td_buckets_of(const struct td_snapshot *snapshot)
 {
     static const struct td_buckets none = {.count = 0};
-    const struct td_snapshot_part *part = td_snapshot_get_part(snapshot, TD_PART_BUCKETS);
-    return part == NULL ? &none : (const struct td_buckets *)(const void *)part;
+    return (const struct td_buckets *)(const void *)td_snapshot_part_or(snapshot, TD_PART_BUCKETS, &none.part);
 }
 
 bool td_buckets_build(struct td_snapshot *snapshot, struct td_error *err)

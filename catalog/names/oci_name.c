@@ -205,8 +205,7 @@ static void destroy_names(struct td_snapshot_part *part)
 const struct td_oci_names *td_oci_names_of(const struct td_snapshot *snapshot)
 {
     static const struct td_oci_names none = {.count = 0};
-    const struct td_snapshot_part *part = td_snapshot_get_part(snapshot, TD_PART_OCI_NAMES);
-    return part == NULL ? &none : (const struct td_oci_names *)(const void *)part;
+    return (const struct td_oci_names *)(const void *)td_snapshot_part_or(snapshot, TD_PART_OCI_NAMES, &none.part);
 }
 
 /* Fills the list with `count` names. Returns false when out of memory. */
@@ -252,6 +251,7 @@ static const struct td_repo *find_listed(const struct td_snapshot *snapshot, str
     const struct td_names names = {.count = list->count, .context = list->items, .get = name_at};
     bool found = false;
     size_t at = td_names_search(&names, name, &found);
+    /* The analyzer does not know that a found name has at < count. */
     return found && at < list->count ? &td_repos_of(snapshot)->items[list->items[at].repo] : NULL;
 }
 

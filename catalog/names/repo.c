@@ -452,8 +452,7 @@ static struct td_repos *begin_repos(struct td_snapshot *snapshot)
 const struct td_repos *td_repos_of(const struct td_snapshot *snapshot)
 {
     static const struct td_repos none = {.count = 0};
-    const struct td_snapshot_part *part = td_snapshot_get_part(snapshot, TD_PART_REPOS);
-    return part == NULL ? &none : (const struct td_repos *)(const void *)part;
+    return (const struct td_repos *)(const void *)td_snapshot_part_or(snapshot, TD_PART_REPOS, &none.part);
 }
 
 bool td_repos_build(struct td_snapshot *snapshot, const struct td_cache_folder *caches, size_t cache_count,
