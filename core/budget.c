@@ -92,7 +92,7 @@ bool td_budget_refuse(const struct td_budget *budget, size_t bytes, struct td_er
         return td_error_set(err, TD_FAILED_PRECONDITION,
                             "this would take more than the %zu MiB that all %s share; ask for less at once",
                             budget->max_bytes >> 20, budget->what);
-    if (budget->whole != NULL && bytes > budget->max_bytes - td_budget_used(budget))
+    if (budget->whole != NULL && !td_budget_fits(budget, bytes, 0))
         return td_error_set(err, TD_RESOURCE_EXHAUSTED,
                             "the %s that are being made or sent for your address take nearly all of the %zu MiB that "
                             "they may take; try again when some of these answers have ended",

@@ -436,8 +436,8 @@ static bool run_job(void *context, struct td_work_job *work, const struct td_wor
     return true;
 }
 
-/* Writes the last digests when no job waits. Call under the lock; the function releases it while it writes, and takes
- * it again. */
+/* Writes the last digests when a thread finds no job. Call under the lock; the function releases it while it writes,
+ * and takes it again. */
 static bool write_news(void *context)
 {
     struct td_virtual_hasher *hasher = context;

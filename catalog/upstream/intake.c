@@ -12,8 +12,23 @@
 
 /* ---- the model as a snapshot --------------------------------------------------------------------------- */
 
+struct incoming_file {
+    const char *path; /* below the model */
+    bool has_sha256;
+    uint8_t sha256[TD_SHA256_BYTES];
+    struct td_blob *blob; /* of the file's length */
+};
+
+struct incoming_model {
+    const char *id;
+    const char *version; /* a text that changes with the content, for entity tags of files without a digest */
+    int64_t time_s;      /* the files' modification time, seconds since 1970 */
+    const struct incoming_file *files; /* sorted by path in byte order; at least one */
+    size_t file_count;
+};
+
 /* Sets the entity tag of a file for the time until its digest is known. */
-static bool make_tag(const struct td_incoming_model *model, const struct td_incoming_file *from, struct td_file *file)
+static bool make_tag(const struct incoming_model *model, const struct incoming_file *from, struct td_file *file)
 {
     struct td_digest *digest = td_digest_create();
     td_digest_add_cstring(digest, "incoming");
@@ -26,8 +41,8 @@ static bool make_tag(const struct td_incoming_model *model, const struct td_inco
 }
 
 /* Adds the entry of one file to the snapshot. */
-static bool add_entry(struct td_snapshot *snapshot, const struct td_incoming_model *model,
-                      const struct td_incoming_file *from, struct td_error *err)
+static bool add_entry(struct td_snapshot *snapshot, const struct incoming_model *model,
+                      const struct incoming_file *from, struct td_error *err)
 {
     const struct td_limits limits = td_limits_default();
     struct td_file_id id = {.size_bytes = from->blob->len_bytes, .mtime_ns = model->time_s * TD_NS_PER_S};
@@ -66,7 +81,7 @@ static bool add_models(struct td_snapshot *snapshot, struct td_error *err)
     return ok;
 }
 
-static bool build_snapshot(struct td_snapshot *snapshot, const struct td_incoming_model *model, struct td_error *err)
+static bool build_snapshot(struct td_snapshot *snapshot, const struct incoming_model *model, struct td_error *err)
 {
     snapshot->entries = calloc(model->file_count, sizeof *snapshot->entries);
     if (snapshot->entries == NULL)
@@ -77,7 +92,9 @@ static bool build_snapshot(struct td_snapshot *snapshot, const struct td_incomin
     return add_models(snapshot, err);
 }
 
-bool td_incoming_model_snapshot(const struct td_incoming_model *model, struct td_snapshot **out, struct td_error *err)
+/* Creates the snapshot, with one reference; its file i is files[i]. Takes references on the blobs and borrows nothing.
+ * Errors: TD_RESOURCE_EXHAUSTED. */
+static bool create_model_snapshot(const struct incoming_model *model, struct td_snapshot **out, struct td_error *err)
 {
     struct td_snapshot *snapshot = calloc(1, sizeof *snapshot);
     if (snapshot == NULL)
@@ -179,21 +196,21 @@ bool td_intake_begin_files(struct td_intake *intake, struct td_error *err)
 bool td_intake_show(struct td_intake *intake, struct td_error *err)
 {
     const struct td_remote_listing *listing = &intake->model.listing;
-    struct td_incoming_file *files = calloc(listing->count, sizeof *files);
+    struct incoming_file *files = calloc(listing->count, sizeof *files);
     if (files == NULL)
         return td_error_no_memory(err);
     for (size_t i = 0; i < listing->count; i++) {
         const struct td_intake_file *file = &intake->files[i];
-        files[i] = (struct td_incoming_file){
-            .path = listing->files[i].path, .has_sha256 = file->has_sha256, .blob = file->blob};
+        files[i] =
+            (struct incoming_file){.path = listing->files[i].path, .has_sha256 = file->has_sha256, .blob = file->blob};
         memcpy(files[i].sha256, file->sha256, sizeof files[i].sha256);
     }
-    const struct td_incoming_model model = {.id = intake->id,
-                                            .version = intake->model.commit,
-                                            .time_s = intake->began_s,
-                                            .files = files,
-                                            .file_count = listing->count};
-    bool ok = td_incoming_model_snapshot(&model, &intake->snapshot, err);
+    const struct incoming_model model = {.id = intake->id,
+                                         .version = intake->model.commit,
+                                         .time_s = intake->began_s,
+                                         .files = files,
+                                         .file_count = listing->count};
+    bool ok = create_model_snapshot(&model, &intake->snapshot, err);
     free(files);
     if (ok)
         intake->phase = TD_INTAKE_ARRIVING;

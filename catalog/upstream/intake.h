@@ -15,25 +15,6 @@
 #include "core/digest.h"
 #include "storage/blob.h"
 
-struct td_incoming_file {
-    const char *path; /* below the model */
-    bool has_sha256;
-    uint8_t sha256[TD_SHA256_BYTES];
-    struct td_blob *blob; /* of the file's length */
-};
-
-struct td_incoming_model {
-    const char *id;
-    const char *version; /* a text that changes with the content, for entity tags of files without a digest */
-    int64_t time_s;      /* the files' modification time, seconds since 1970 */
-    const struct td_incoming_file *files; /* sorted by path in byte order; at least one */
-    size_t file_count;
-};
-
-/* Creates the snapshot, with one reference; its file i is files[i]. Takes references on the blobs and borrows nothing.
- * Errors: TD_RESOURCE_EXHAUSTED. */
-bool td_incoming_model_snapshot(const struct td_incoming_model *model, struct td_snapshot **out, struct td_error *err);
-
 enum {
     TD_INTAKE_EARLY_BYTES =
         32 * 1024 * 1024, /* longest file without a SHA-256 that is fetched before the model is shown */

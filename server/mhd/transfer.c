@@ -2,11 +2,10 @@
  *   1. No body (HEAD, 304, empty): create_bodiless.
  *   2. copy, of at most TD_KEPT_BYTES: create_kept_copy, in the response of the answer before.
  *   3. create_by_sender, a body longer than TD_REFERENCE_BYTES without TLS (is_for_sender) that is ready (is_ready):
- *      file if reference_of finds a blob, else memory if pin has pinned the body, else checked.
+ *      file if reference_of finds a blob, else memory if pin_body has pinned the body, else checked.
  *   4. create_by_library, all else, and all until calls of libmicrohttpd have been seen to reach server/mhd/sender:
- * file if the body is pinned and one run (create_file); else copy if it is short and not pinned (create_copy); else
- *      create_moved: memory if it is pinned (create_memory), else checked, by windows.
- * Hard:
+ *      file if the body is pinned and one run (create_file); else copy if it is short and not pinned (create_copy);
+ * else create_moved: memory if it is pinned (create_memory), else checked, by windows. Hard:
  *   - file, memory: a lease may break while the body is being registered. So the connection is registered first and the
  *     body checked again after that; then either this thread or the one that breaks the lease notices.
  *   - file: the kernel queues pages of the file itself, so a write shows in bytes that the client has not read.

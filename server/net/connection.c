@@ -116,7 +116,7 @@ size_t td_registry_settle(struct td_registry *registry, const struct td_blob *bl
     size_t settled = 0;
     pthread_mutex_lock(&registry->lock);
     for (struct td_connection *c = registry->first; c != NULL; c = c->next) {
-        if (!td_read_proof_is_open(&c->proof, held))
+        if (!td_read_proof_has_unread(&c->proof, held))
             continue;
         bool is_settled = td_read_proof_settle(&c->proof, held);
         settled += is_settled ? 1 : 0;
@@ -135,7 +135,7 @@ void td_registry_cut_unacknowledged(struct td_registry *registry, const struct t
 {
     pthread_mutex_lock(&registry->lock);
     for (struct td_connection *c = registry->first; c != NULL; c = c->next) {
-        if (!td_read_proof_is_open(&c->proof, blob) || td_socket_unacknowledged_bytes(c->fd) == 0)
+        if (!td_read_proof_has_unread(&c->proof, blob) || td_socket_unacknowledged_bytes(c->fd) == 0)
             continue;
         td_read_proof_reset(&c->proof);
         cut_connection(c, TD_CUT_CHANGED);

@@ -189,7 +189,7 @@ void td_read_proof_confirm(struct td_read_proof *proof)
         td_blob_unref(atomic_exchange(&proof->unread, NULL));
 }
 
-bool td_read_proof_is_open(const struct td_read_proof *proof, const struct td_blob *blob)
+bool td_read_proof_has_unread(const struct td_read_proof *proof, const struct td_blob *blob)
 {
     return atomic_load(&proof->unread) == blob;
 }

@@ -98,8 +98,8 @@ bool td_read_proof_end(struct td_read_proof *proof, bool is_complete, struct td_
  * the end of the last answer was released (the client pipelines), or the client has closed its sending side. */
 void td_read_proof_confirm(struct td_read_proof *proof);
 
-/* Returns whether the blob's last answer may be unread. Any thread. */
-bool td_read_proof_is_open(const struct td_read_proof *proof, const struct td_blob *blob);
+/* Returns whether the connection has sent a complete answer from the blob that may be unread. Any thread. */
+bool td_read_proof_has_unread(const struct td_read_proof *proof, const struct td_blob *blob);
 
 /* Hands over the reference on the blob if there is proof that its answer was read. Returns whether it did; the caller
  * then drops the reference. Any thread. */

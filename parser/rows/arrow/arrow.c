@@ -138,7 +138,7 @@ static bool read_stream(struct builder *b)
     for (;;) {
         struct td_error inner = TD_ERROR_INIT;
         if (!td_arrow_message_read(&b->reader, at, end, &message, &inner))
-            return fail_in(b, "the message after the last record batch, batches so far:", b->batch_count, &inner);
+            return fail_in(b, "the message that follows this many record batches:", b->batch_count, &inner);
         if (message.type == TD_ARROW_END)
             return true;
         if (!add_message(b, &message))
