@@ -126,6 +126,7 @@ def attempt(servers: Servers, patience: Patience, once: Callable[[Endpoint], T],
             patience.check()  # a stop also breaks connections
             if done() > before:
                 patience.progress()
+                faults.clear()
             if fault.lasting:
                 if not servers.leave_out(endpoint, fault.error):
                     raise fault.error from None

@@ -80,12 +80,3 @@ def numpy_dtype(dtype: str) -> Any:
             raise TensordError(f"numpy has no type for {dtype}: pip install ml_dtypes, or use torch") from None
         return numpy.dtype(getattr(ml_dtypes, row[2]))
     return numpy.dtype(row[2])
-
-
-def name_of_torch(dtype: Any) -> Optional[str]:
-    """Returns the name of a type of torch; None if manifests have no name for it."""
-    attribute = str(dtype).rpartition(".")[2]
-    for name, row in _TABLE.items():
-        if row[1] == attribute:
-            return name
-    return None
