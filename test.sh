@@ -60,9 +60,19 @@ build_preset() { # PRESET CMAKE_BUILD_ARGUMENT...
     cmake --preset "$1"
     cmake --build --preset "$@" --parallel "$jobs"
 }
-# Builds what a step of pytest tests, unless the first lane has built it in this run: a step of another lane may be
-# building in the same directory.
-build_servers() { [ -n "${TD_SERVERS_ARE_BUILT-}" ] || { step_server && step_gcc; }; }
+# Builds what a step of pytest tests. In a tier the first lane has built it, and TD_SERVERS_ARE_BUILT says whether it
+# could: a step of the other lane may be building in the same directories.
+build_servers() { # STEP...
+    case ${TD_SERVERS_ARE_BUILT-} in
+        yes) return ;;
+        no)
+            echo "test.sh: the steps that build the servers failed, so there is nothing to test" >&2
+            return 1
+            ;;
+    esac
+    local name
+    for name in "$@"; do "step_$name" || return; done
+}
 
 run_ctest() { # STEP BUILD_DIR CTEST_ARGUMENT...
     local step=$1 dir=$2
@@ -109,7 +119,7 @@ step_units() {
     run_ctest units build-asan --tests-regex '^unit\.'
 }
 step_smoke() {
-    [ -n "${TD_SERVERS_ARE_BUILT-}" ] || step_server
+    build_servers server
     TENSORD=$root/build-asan/tensord \
         run_pytest smoke tests/http/test_{openapi,range_conditional,tensors,hub_raw,s3_port}.py
 }
@@ -145,33 +155,36 @@ step_tsan() {
 }
 step_tsan_tests() { run_ctest tsan build-tsan --label-regex tsan; }
 step_http() {
-    build_servers
+    build_servers server gcc
     TENSORD=$root/build-asan/tensord TENSORD_RELEASE=$root/build/tensord run_pytest http tests/http
 }
 step_interop() {
-    build_servers
+    build_servers server gcc
     TENSORD=$root/build-asan/tensord TENSORD_RELEASE=$root/build/tensord run_pytest interop tests/interop
 }
 step_clients() {
-    build_servers
+    build_servers server
     TENSORD=$root/build-asan/tensord run_pytest clients tests/clients
 }
 step_python() {
-    build_servers
+    build_servers server
     TENSORD=$root/build-asan/tensord run_pytest python tests/python
 }
 # One process: two private engines at once would undo each other's network rules.
 step_docker() {
-    build_servers
+    build_servers gcc
     processes=1 run_pytest docker tests/docker
 }
 step_image() {
     TENSORD_COMPILE_IN_IMAGE=1 processes=1 run_pytest image tests/docker
-    sha256sum docker/Dockerfile .dockerignore CMakeLists.txt scripts/write_commit.cmake >docker/compiled.sha256
+    local inputs
+    mapfile -t inputs < <(git ls-files docker/Dockerfile .dockerignore scripts/write_commit.cmake '*CMakeLists.txt' \
+        ':!tests' ':!bench')
+    sha256sum "${inputs[@]}" >docker/compiled.sha256
 }
 # Every work of the bench in small. Nothing is compared, so several may run at once.
 step_bench() {
-    build_servers
+    build_servers gcc
     /usr/bin/python3 bench/run.py --smoke
 }
 
@@ -193,9 +206,10 @@ step_kills() {
 }
 step_benchmark() {
     # Without tests, so that the program has link-time optimisation as users' builds have.
-    cmake -S . -B build-bench -GNinja -DCMAKE_BUILD_TYPE=Release -DTD_BUILD_BENCH=ON
-    cmake --build build-bench --parallel "$jobs"
-    /usr/bin/python3 bench/run.py --tensord build-bench/tensord --bin-dir build-bench/bench --all \
+    # shellcheck disable=SC2046  # one word or none
+    cmake -S . -B build-benchmark $(generator_for build-benchmark) -DCMAKE_BUILD_TYPE=Release -DTD_BUILD_BENCH=ON
+    cmake --build build-benchmark --parallel "$jobs"
+    /usr/bin/python3 bench/run.py --tensord build-benchmark/tensord --bin-dir build-benchmark/bench --all \
         --markdown "$results/benchmark.md" --json "$results/benchmark.json"
 }
 
@@ -314,9 +328,12 @@ run_lane() { # LANE
     for name in "${chosen[@]}"; do [ "$(lane_of "$name")" != "$1" ] || run_step "$name"; done
 }
 run_tier() {
-    local lane
+    local lane name
     run_lane first
     export TD_SERVERS_ARE_BUILT=yes
+    for name in "${chosen[@]}"; do
+        [ "$(lane_of "$name")" != first ] || grep -q '^0 ' "$results/$name.status" || TD_SERVERS_ARE_BUILT=no
+    done
     side_by_side=yes
     for lane in busy waiting; do
         (

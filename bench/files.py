@@ -306,24 +306,3 @@ def fill_cache(path):
     with open(path, "rb", buffering=0) as f:
         while f.readinto(buffer):
             pass
-
-
-def copy_rate_gb(path):
-    """Returns the GB/s at which one processor copies the mapped file into a small buffer: the cost of memory in every
-    send that copies."""
-    with open(path, "rb") as f:
-        mapping = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY)
-    length = len(mapping)
-    anchor = ctypes.c_char.from_buffer(mapping)
-    chunk = min(256 << 10, length)
-    target = ctypes.create_string_buffer(chunk)
-    try:
-        for _ in range(2):  # the first pass fills the page tables
-            start = time.monotonic()
-            for off in range(0, length - chunk + 1, chunk):
-                ctypes.memmove(target, ctypes.addressof(anchor) + off, chunk)
-            seconds = time.monotonic() - start
-        return length // chunk * chunk / seconds / 1e9
-    finally:
-        del anchor
-        mapping.close()

@@ -341,7 +341,7 @@ def check_clients(options):
 
 def smoke(options, arguments):
     """Runs each work by this program with --quick, as many at once as there are processors. Returns the exit status."""
-    arguments = [a for a in arguments if a != "--smoke" and a.lstrip("-") not in (*WORKS, "all")]
+    arguments = [a for a in arguments if a not in ("--smoke", "--all", *("--" + name for name in WORKS))]
 
     def one(name):
         """Returns whether the work could run."""

@@ -19,6 +19,7 @@ PAGE = REPO / "docs/security.md"
 MARK = r"[a-z0-9]+(?:-[a-z0-9]+)*"
 COMMENT = re.compile(rf"\s*(?:#|/\*) shows: security\.md((?: {MARK})+)(?: \*/)?$")
 ENDS_WITH_MARK = re.compile(rf"\| (?:`{MARK}`(?:; [^|]*)?|\*not tested\*) \|$")
+DECORATOR = re.compile(r"\s*@")
 FUNCTION = re.compile(r"\s*(?:async )?def (\w+)\(|(?:static )?\w[\w *]*?\b(\w+)\(")
 
 
@@ -60,9 +61,11 @@ def read_tests(folder):
             if not (found := COMMENT.match(line)):
                 continue
             below = at + 1
-            while below < len(lines) and COMMENT.match(lines[below]):
+            while below < len(lines) and (COMMENT.match(lines[below]) or DECORATOR.match(lines[below])):
                 below += 1
             function = FUNCTION.match(lines[below]) if below < len(lines) else None
+            if not function and any(FUNCTION.match(line) for line in lines[:at]):
+                raise SystemExit(f"{path.relative_to(REPO)}:{at + 1}: this mark is above no test")
             name = path.relative_to(REPO).as_posix() + (f"::{function[1] or function[2]}" if function else "")
             for mark in found[1].split():
                 shown.setdefault(mark, []).append(name)

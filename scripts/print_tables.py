@@ -8,6 +8,7 @@
 tests/http/test_docs.py compares the page with what this script prints, and both with a running server.
 """
 
+import functools
 import re
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ PAGE = REPO / "docs/configuration.md"
 OPTIONS = REPO / "server/config/config_options.c"
 FOLDERS = ["http", "api", "server"]
 
+FOLDERS = ("api", "catalog", "core", "http", "parser", "rank", "server", "slicing", "storage", "work")
 UNITS = {"NS": 10**9, "MIB": 2**20, "TIB": 2**40, "UINT64_MAX": 2**64 - 1}
 # Kinds of options that have bounds, by the names of the macros of the table.
 COUNTS, SIZES, TIMES = {"COUNT", "COUNT_OR_AUTO"}, {"SIZE"}, {"TIME"}
@@ -26,11 +28,16 @@ def strip_comments(source):
     return re.sub(r"/\*.*?\*/", "", source, flags=re.DOTALL)
 
 
+@functools.cache
+def program_headers():
+    """Returns the text of all headers of the program's folders."""
+    return "".join(path.read_text() for folder in FOLDERS for path in sorted((REPO / folder).rglob("*.h")))
+
+
 def constant(name):
     """Returns the value of a constant of the program's headers, such as TD_DECODE_MEMORY_BYTES."""
-    for path in sorted(REPO.glob("*/**/*.h")):
-        if found := re.search(rf"^\s*{name} = ([^,]*),", path.read_text(), re.MULTILINE):
-            return number(found[1])
+    if found := re.search(rf"^\s*{name} = ([^,]*),", program_headers(), re.MULTILINE):
+        return number(found[1])
     raise SystemExit(f"print_tables.py: no header has the constant {name}")
 
 

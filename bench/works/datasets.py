@@ -18,7 +18,7 @@ import time
 import files
 from measure import (BenchError, at_least, at_most, by_turns, bytes_text, median_of, median_ratio, number, result,
                      table, times)
-from servers import Tensord
+from servers import Tensord, opened
 
 MIB = 1 << 20
 BATCH = 1024  # rows
@@ -55,7 +55,7 @@ class Served(Tensord):
 
     def wait_ready(self):
         self.wait_for(self.read_port, "listening", step_s=0.001)
-        connection = connect(self)
+        connection = opened(self.port)
         self.wait_for(lambda: self.is_indexed(connection), "indexed", INDEX_SECONDS, 0.005)
         self.ready_s = time.monotonic() - self.begun
         connection.close()
@@ -73,10 +73,6 @@ class Served(Tensord):
 
 
 # ---- requests
-
-def connect(server):
-    return http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
-
 
 def ask(connection, method, path, body=None):
     """Returns the body of an answer of 200."""
@@ -158,7 +154,7 @@ def turns(bench, ways, most=None):
 
 def measure_batches(bench, rows, sizes):
     with Served(bench, rows) as server:
-        connections = [connect(server) for _ in range(GETS_CONNECTIONS)]
+        connections = [opened(server.port) for _ in range(GETS_CONNECTIONS)]
 
         def numbers(turn):
             return random.Random(turn).choices(range(rows.count), k=BATCH)
@@ -204,7 +200,7 @@ def measure_index(bench, rows, tiny, cold, most=None):
         prepare()
         with Served(bench, rows) as server:
             whole, grown, cpu = server.ready_s, server.anon_bytes() - anon, server.cpu_s() - cpu
-            connection = connect(server)
+            connection = opened(server.port)
             seconds = timed("a first batch", lambda: rows.read(files.shuffled(rows.count, turn, 0, COLD_BATCH)),
                             get_shuffled, connection, turn, 0, COLD_BATCH)
             connection.close()
@@ -219,7 +215,7 @@ def measure_resume(bench, rows, sizes):
         def resume(turn):
             start, seconds = rows.count * 9 // 10, []
             for seed in range(turn * sizes.resumes, (turn + 1) * sizes.resumes):
-                connection = connect(server)
+                connection = opened(server.port)
                 seconds.append(timed("a shuffled batch", lambda seed=seed: rows.read(
                     files.shuffled(rows.count, seed, start, BATCH)), get_shuffled, connection, seed, start, BATCH))
                 connection.close()
@@ -243,7 +239,7 @@ def measure_cold(bench, rows):
 
     def batches(turn):
         with Served(bench, rows, state) as server:
-            connection = connect(server)
+            connection = opened(server.port)
             files.make_cold(rows.path, not bench.quick)
             seconds = timed("a cold batch", lambda: rows.read(numbers(turn)), by_batches, connection, numbers(turn))
             connection.close()

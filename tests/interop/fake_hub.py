@@ -95,8 +95,7 @@ class Server6(Server):
 
 class FakeHub:
     """files: path -> bytes. digests: "lfs", "git" or None, the kind that the tree lists. A test replaces `file`, `api`
-    or
-    `tree`."""
+    or `tree`."""
 
     def __init__(self, files, digests="lfs", host="127.0.0.1", tls=None, port=0):
         self.files, self.digests, self.lock, self.requests = files, digests, threading.Lock(), []
