@@ -597,6 +597,7 @@ def test_an_equal_file_stands_in_for_one_that_has_changed(tmp_path):
     age(root)
     with Server(root, rescan="0", settle="0") as s:
         manifest_of(s, "m")
+        s.wait_hashed()
         target = f"/v2/m/blobs/{digest_of(data)}"
         write(root / "m/a.txt", b"other bytes")
         assert s.get(target).body == data

@@ -25,6 +25,7 @@ from tensord.__main__ import main
 TENSORS = {"large": torch.arange(2_500_000, dtype=torch.int32).reshape(500, 5000), "small": torch.arange(7.0)}
 LOGIN, TOKEN = ("us er", "pass/w@rd"), "sesame-16"
 PROXY_FIELD = b"Proxy-Authorization: Basic " + base64.b64encode(b"us er:pass/w@rd")
+RETRIES = 2    # seconds in which a busy processor, too, has time for a second try
 FAST = {"connections": 3, "range_bytes": 1024 * 1024, "progress": False}
 
 
@@ -524,7 +525,7 @@ def test_a_proxy_that_refuses_a_tunnel(server, monkeypatch, status, kind):
     with Proxy(answer=saying(status)) as proxy:
         monkeypatch.setenv("https_proxy", with_login(proxy.port))
         with pytest.raises(kind) as caught:
-            check(f"https://127.0.0.1:{server.port}/models/m", token=TOKEN, retry_for=0.5)
+            check(f"https://127.0.0.1:{server.port}/models/m", token=TOKEN, retry_for=RETRIES)
         message = str(caught.value)
         assert f"the proxy 127.0.0.1:{proxy.port} answered {status} instead of connecting to 127.0.0.1:" in message
         assert hidden(message) and type(caught.value) is kind
@@ -551,7 +552,7 @@ def test_a_proxy_that_refuses_a_request(server, monkeypatch, status):
     with Proxy(answer=saying(status)) as proxy:
         monkeypatch.setenv("http_proxy", with_login(proxy.port))
         with pytest.raises(tensord.AnswerError) as caught:
-            check(f"http://127.0.0.1:{server.port}/models/m", token=TOKEN, retry_for=0.5)
+            check(f"http://127.0.0.1:{server.port}/models/m", token=TOKEN, retry_for=RETRIES)
         message = str(caught.value)
         assert f"the proxy 127.0.0.1:{proxy.port}" in message and hidden(message)
         assert (len(proxy.heads) == 1) == (status == 403)
