@@ -1,13 +1,48 @@
-/* The state of a request that the parts of the OCI facade share, and its answers. Private to api/oci/. */
+/* The state of a request that the parts of the OCI facade share: its path by the OCI distribution specification, its
+ * repository, and its answers. Private to api/oci/. */
 #ifndef TD_API_OCI_OCI_CALL_H
 #define TD_API_OCI_OCI_CALL_H
 
 #include "api/call/call.h"
-#include "api/oci/oci_path.h"
 #include "catalog/names/repo.h"
 #include "core/arena.h"
 #include "http/reservation.h"
 #include "rank/made_document.h"
+
+enum td_oci_endpoint {
+    TD_OCI_NONE,      /* no path of the specification */
+    TD_OCI_ROOT,      /* /v2/ */
+    TD_OCI_CATALOG,   /* /v2/_catalog */
+    TD_OCI_TAGS,      /* /v2/{name}/tags/list */
+    TD_OCI_MANIFEST,  /* /v2/{name}/manifests/{tag or digest} */
+    TD_OCI_BLOB,      /* /v2/{name}/blobs/{digest} */
+    TD_OCI_REFERRERS, /* /v2/{name}/referrers/{digest} */
+    TD_OCI_UPLOAD,    /* /v2/{name}/blobs/uploads/..., by which clients push */
+};
+
+/* The parts of a path, borrowed from it. */
+struct td_oci_path {
+    enum td_oci_endpoint endpoint;
+    struct td_text name;      /* not empty if the endpoint has a name; may break the grammar of names */
+    struct td_text reference; /* not empty if the endpoint has a reference */
+};
+
+/* Splits a path, decoded or not. Returns false for a path that is not in the specification, and sets the endpoint
+ * TD_OCI_NONE. */
+bool td_oci_path_parse(struct td_oci_path *path, struct td_text text);
+
+/* Kinds of text where the path has a digest. */
+enum td_oci_digest_kind {
+    TD_OCI_DIGEST_WRONG,  /* not by the grammar, or not of its algorithm's length */
+    TD_OCI_DIGEST_OTHER,  /* of another algorithm than SHA-256: nothing here has it */
+    TD_OCI_DIGEST_SHA256, /* "sha256:" and 64 lower-case hexadecimal digits */
+};
+
+/* Reads a digest (image-spec, descriptor.md). Sets *hex to the digits of a SHA-256, borrowed. */
+enum td_oci_digest_kind td_oci_digest_read(struct td_text text, struct td_text *hex);
+
+/* Returns whether the text is a tag by the grammar of the specification. */
+bool td_oci_tag_is_valid(struct td_text text);
 
 /* A repository with more files is not served as an artifact: its manifest would be longer than the 4 MiB that clients
  * read. */
@@ -45,10 +80,6 @@ bool td_oci_fail(const struct td_oci_call *oci, int status, const char *code, co
  * hashing may be done. Returns false. */
 bool td_oci_fail_error(const struct td_oci_call *oci, const struct td_error *err, const char *unknown);
 
-/* Sets oci->lack and the error for a server that does not hash: `unknown` digests are missing. `noun` names in the
- * singular what they are digests of. The error says what to change. Returns false. */
-bool td_oci_refuse_for_good(struct td_oci_call *oci, size_t unknown, const char *noun, struct td_error *err);
-
 /* Sets oci->repo to the repository that path.name means. If the server does not have the model, a request for its tags,
  * a manifest or a blob asks the upstream for it. Returns false after it answered that the repository does not exist, or
  * how far the fetch is. */
@@ -72,8 +103,5 @@ void td_oci_add_digest(const struct td_oci_call *oci, struct td_text sha256, boo
 
 /* Answers 200 with a text in the buffer, which it empties, of this media type (static). */
 void td_oci_answer_text(struct td_oci_call *oci, struct td_buffer *text, const char *media_type);
-
-/* Returns the check that ends a wait for a digest when the call is over (td_call_over). Borrows the call. */
-struct td_cancel td_oci_over(struct td_oci_call *oci);
 
 #endif

@@ -1,6 +1,7 @@
 #include "api/oci/oci_digests.h"
 
 #include "core/clock.h"
+#include "core/digits.h"
 #include "rank/file_answer.h"
 
 /* ---- when to ask again --------------------------------------------------------------------------------- */
@@ -18,13 +19,38 @@ unsigned td_oci_retry_s(double left_bytes, uint64_t hashed_bytes, uint64_t took_
     return whole_s < TD_OCI_RETRY_LEAST_S ? TD_OCI_RETRY_LEAST_S : whole_s;
 }
 
+/* ---- waiting ------------------------------------------------------------------------------------------- */
+
+static bool is_over(void *context)
+{
+    const struct td_oci_call *oci = context;
+    return td_call_over(oci->call);
+}
+
+/* Returns the check that ends a wait for a digest when the call is over (td_call_over). Borrows the call. */
+static struct td_cancel over_of(struct td_oci_call *oci)
+{
+    return (struct td_cancel){.is_asked = is_over, .context = oci};
+}
+
+/* Sets oci->lack and the error for a server that does not hash: `unknown` digests are missing. `noun` names in the
+ * singular what they are digests of. The error says what to change. Returns false. */
+static bool refuse_for_good(struct td_oci_call *oci, size_t unknown, const char *noun, struct td_error *err)
+{
+    oci->lack = TD_OCI_HASHES_NOTHING;
+    return td_error_set(err, TD_RESOURCE_EXHAUSTED,
+                        "the SHA-256 of %zu %s%s is not known, and this server hashes nothing: start it with "
+                        "--hash-threads 1 or more",
+                        unknown, noun, td_plural(unknown));
+}
+
 /* ---- files on disk ------------------------------------------------------------------------------------- */
 
 /* Returns whether the file's digest is known, or becomes so in time. */
 static bool know_file(struct td_oci_call *oci, struct td_file *file)
 {
     const struct td_call *call = oci->call;
-    const struct td_cancel over = td_oci_over(oci);
+    const struct td_cancel over = over_of(oci);
     const struct td_digest_wait how = {.until_ns = oci->until_ns, .cancel = &over, .takes_any = true};
     return td_file_sha256(file) != NULL ||
            (oci->until_ns > 0 && td_catalog_wait_digest(call->api->catalog, call->snapshot, file, &how));
@@ -48,7 +74,7 @@ static bool refuse_files(struct td_oci_call *oci, const struct td_entry *const *
         bytes += size;
     }
     if (!status.hasher.enabled)
-        return td_oci_refuse_for_good(oci, count - known, "file", err);
+        return refuse_for_good(oci, count - known, "file", err);
     oci->lack = TD_OCI_IS_HASHING;
     oci->retry_s = td_oci_retry_s(bytes - known_bytes, status.hasher.hashed_bytes - before->hashed_bytes,
                                   td_clock_ns() - began_ns);
@@ -111,7 +137,7 @@ bool td_oci_keep_virtual(struct td_made_documents *made, const struct td_oci_vir
 /* Waits for the digests in their order. Errors: of a file whose hashing failed. */
 static bool wait_all(struct td_oci_call *oci, struct td_oci_virtual *files, size_t count, struct td_error *err)
 {
-    const struct td_cancel over = td_oci_over(oci);
+    const struct td_cancel over = over_of(oci);
     struct td_virtual_progress progress;
     for (size_t i = 0; i < count; i++) {
         if (files[i].is_known)
@@ -215,7 +241,7 @@ bool td_oci_know_virtual(struct td_oci_call *oci, struct td_oci_virtual *files, 
         return true;
     td_catalog_get_status(oci->call->api->catalog, &status);
     if (!status.hasher.enabled)
-        return td_oci_refuse_for_good(oci, count_unknown(files, count), "layer", err);
+        return refuse_for_good(oci, count_unknown(files, count), "layer", err);
     for (size_t first = 0; oci->until_ns > 0 && first < count; first += at_once) {
         size_t left = count - first;
         size_t some = left < at_once ? left : at_once;

@@ -105,15 +105,6 @@ void td_oci_begin_manifest(struct td_json_builder *json, const char *media_type,
     td_json_begin_array(json, "layers");
 }
 
-void td_oci_add_digests(struct td_json_builder *json, const char *key, const struct td_entry *const *entries,
-                        size_t count)
-{
-    td_json_begin_array(json, key);
-    for (size_t i = 0; i < count; i++)
-        td_oci_add_sha256(json, NULL, td_file_sha256(entries[i]->file));
-    td_json_end(json);
-}
-
 /* ---- configuration ------------------------------------------------------------------------------------- */
 
 void td_oci_write_size(uint64_t count, char out[TD_OCI_SIZE_BYTES])

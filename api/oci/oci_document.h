@@ -50,10 +50,6 @@ void td_oci_begin_manifest(struct td_json_builder *json, const char *media_type,
 /* Adds a digest as a string, under this key or to an array (NULL). sha256 is in hexadecimal. */
 void td_oci_add_sha256(struct td_json_builder *json, const char *key, const char *sha256);
 
-/* Adds an array of the digests of these files. All of them must be known. */
-void td_oci_add_digests(struct td_json_builder *json, const char *key, const struct td_entry *const *entries,
-                        size_t count);
-
 enum { TD_OCI_SIZE_BYTES = 24 };
 
 /* Starts the configuration of a repository with this id: adds descriptor and config. The caller adds modelfs and ends

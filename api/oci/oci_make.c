@@ -144,8 +144,8 @@ struct td_made_documents *td_oci_make_image(struct td_oci_call *oci, bool is_new
 /* The targets that are searched for a digest. The search builds the documents of targets before kept_from, and takes
  * those of the others from the store alone. */
 struct searched {
-    struct td_oci_target *targets;
-    size_t count, kept_from;
+    struct td_oci_target_list targets;
+    size_t kept_from;
 };
 
 /* A search for a document, and its result. */
@@ -183,12 +183,13 @@ static bool search_targets(struct td_oci_call *oci, const struct searched *list,
                            struct obstacle *obstacle)
 {
     *obstacle = (struct obstacle){.err = TD_ERROR_INIT};
-    for (size_t i = 0; i < list->count; i++) {
+    for (size_t i = 0; i < list->targets.count; i++) {
+        const struct td_oci_target *target = &list->targets.items[i];
         struct td_error err = TD_ERROR_INIT;
         if (td_cancel_is_asked(oci->call->request->cancel))
             return td_error_set(&obstacle->err, TD_RESOURCE_EXHAUSTED, "nobody waits for the answer any more");
-        if (!take_documents(oci, &list->targets[i], i < list->kept_from, &wanted->made, &err)) {
-            note_obstacle(oci, &list->targets[i], &err, obstacle);
+        if (!take_documents(oci, target, i < list->kept_from, &wanted->made, &err)) {
+            note_obstacle(oci, target, &err, obstacle);
             continue;
         }
         wanted->document =
@@ -212,7 +213,7 @@ static bool search_ranks(struct td_oci_call *oci, struct wanted *wanted, struct 
     *obstacle = (struct obstacle){.err = TD_ERROR_INIT};
     if (!td_oci_rank_commits(oci, true, wanted->sha256, commits, &count, &obstacle->err))
         return false;
-    const struct searched list = {.targets = targets, .count = count, .kept_from = count};
+    const struct searched list = {.targets = {.items = targets, .count = count}, .kept_from = count};
     for (size_t i = 0; i < count; i++)
         targets[i] = (struct td_oci_target){.tag = "", .form = TD_OCI_ARTIFACT, .revision = td_text_of(commits[i])};
     return search_targets(oci, &list, wanted, obstacle);
@@ -221,54 +222,41 @@ static bool search_ranks(struct td_oci_call *oci, struct wanted *wanted, struct 
 /* Searches the stored documents of all targets, which costs next to nothing. */
 static bool search_kept(struct td_oci_call *oci, const struct searched *list, struct wanted *wanted)
 {
-    const struct searched kept = {.targets = list->targets, .count = list->count, .kept_from = 0};
+    const struct searched kept = {.targets = list->targets, .kept_from = 0};
     struct obstacle none;
     return search_targets(oci, &kept, wanted, &none);
 }
 
-/* Adds a target to the list. Returns false for want of memory. */
-static bool add_searched(struct td_oci_call *oci, struct searched *list, size_t *capacity,
-                         const struct td_oci_target *target)
-{
-    struct td_oci_target *grown = td_arena_grow(&oci->arena, list->targets, list->count, capacity, sizeof *grown);
-    if (grown == NULL)
-        return false;
-    list->targets = grown;
-    grown[list->count++] = *target;
-    return true;
-}
-
 /* Adds the targets of `main`, and the artifact of each other revision of a cache, by its commit. Refs name the same
  * revisions, and aliases the same targets. Errors as td_oci_targets. */
-static bool add_tags(struct td_oci_call *oci, struct searched *list, size_t *capacity, struct td_error *err)
+static bool add_tags(struct td_oci_call *oci, struct td_oci_target_list *list, struct td_error *err)
 {
-    struct td_oci_target *targets;
-    size_t count;
-    if (!td_oci_targets(oci, &targets, &count, err))
+    struct td_oci_target_list all;
+    if (!td_oci_targets(oci, &all, err))
         return false;
     bool ok = true;
-    for (size_t i = 0; ok && i < count; i++)
-        ok = targets[i].is_alias || !td_text_equals(targets[i].revision, "main") ||
-             add_searched(oci, list, capacity, &targets[i]);
+    for (size_t i = 0; ok && i < all.count; i++)
+        ok = all.items[i].is_alias || !td_text_equals(all.items[i].revision, "main") ||
+             td_oci_target_add(oci, list, &all.items[i]);
     for (size_t i = 1; ok && i <= oci->repo->other_count; i++) {
         const struct td_oci_target other = {
             .tag = "", .form = TD_OCI_ARTIFACT, .revision = td_text_of(oci->repo[i].commit)};
-        ok = add_searched(oci, list, capacity, &other);
+        ok = td_oci_target_add(oci, list, &other);
     }
     return ok || td_error_no_memory(err);
 }
 
 /* Adds the GGUF files, because their names are tags too. The search builds documents for the first TD_OCI_GGUF_TAGS of
  * them. */
-static bool add_names(struct td_oci_call *oci, struct searched *list, size_t *capacity, struct td_error *err)
+static bool add_names(struct td_oci_call *oci, struct searched *list, struct td_error *err)
 {
     const struct td_entry *projector = td_oci_gguf_projector(oci);
     struct td_oci_gguf_walk walk = {0};
     struct td_oci_gguf gguf;
-    list->kept_from = list->count + TD_OCI_GGUF_TAGS;
+    list->kept_from = list->targets.count + TD_OCI_GGUF_TAGS;
     while (td_oci_gguf_next(oci, &walk, &gguf)) {
         const struct td_oci_target target = td_oci_gguf_target(&gguf, projector);
-        if (!gguf.name.is_sharded && !add_searched(oci, list, capacity, &target))
+        if (!gguf.name.is_sharded && !td_oci_target_add(oci, &list->targets, &target))
             return td_error_no_memory(err);
     }
     return true;
@@ -277,9 +265,8 @@ static bool add_names(struct td_oci_call *oci, struct searched *list, size_t *ca
 /* Lists all targets to search. Errors as td_oci_targets. */
 static bool list_searched(struct td_oci_call *oci, struct searched *list, struct td_error *err)
 {
-    size_t capacity = 0;
-    *list = (struct searched){.count = 0};
-    return add_tags(oci, list, &capacity, err) && add_names(oci, list, &capacity, err);
+    *list = (struct searched){.kept_from = 0};
+    return add_tags(oci, &list->targets, err) && add_names(oci, list, err);
 }
 
 bool td_oci_no_document(const struct td_oci_call *oci, struct td_error *err)

@@ -82,7 +82,10 @@ static bool add_config(const struct td_oci_target *target, const struct layers *
     td_json_add_string(json, "os", "linux");
     td_json_begin_object(json, "rootfs");
     td_json_add_string(json, "type", "layers");
-    td_oci_add_digests(json, "diff_ids", layers->entries, layers->count);
+    td_json_begin_array(json, "diff_ids");
+    for (size_t i = 0; i < layers->count; i++)
+        td_oci_add_sha256(json, NULL, td_file_sha256(layers->entries[i]->file));
+    td_json_end(json);
     td_json_end(json);
     td_json_end(json);
     return td_oci_end_document(&document, made, TD_OCI_DOCKER_CONFIG_TYPE, false, err);

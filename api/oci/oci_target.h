@@ -1,9 +1,53 @@
-/* Targets: the documents that tags stand for. Private to api/oci/. */
+/* Targets: the documents that tags stand for. GGUF files have tags by the quantisation in their names, as Ollama and
+ * llama.cpp ask for them. Private to api/oci/. */
 #ifndef TD_API_OCI_OCI_TARGET_H
 #define TD_API_OCI_OCI_TARGET_H
 
 #include "api/oci/oci_call.h"
-#include "api/oci/oci_gguf.h"
+
+#include <stdbool.h>
+
+enum { TD_OCI_QUANT_BYTES = 32 };
+
+struct td_oci_gguf_name {
+    char quant[TD_OCI_QUANT_BYTES]; /* in capitals: "Q4_K_M", "UD-Q4_K_XL"; empty: not in the name */
+    bool is_projector;              /* an image encoder (mmproj), which belongs to a model */
+    bool is_sharded;                /* one of several files: model-00001-of-00003.gguf */
+    bool is_first;                  /* not sharded, or the first shard */
+};
+
+/* Reads the name of a file by its path. Returns false if the name is not a GGUF file's. The quantisation is the last
+ * word of the name that looks like one, as on the Hub (huggingface.js, packages/tasks/src/gguf.ts,
+ * parseGGUFQuantLabel). */
+bool td_oci_gguf_name_read(const char *path, struct td_oci_gguf_name *name);
+
+/* The most tags of GGUF files. There are some 60 quantisations, but any word of a name may look like one. */
+enum { TD_OCI_GGUF_TAGS = 256 };
+
+/* Clients that can use a GGUF file, the most usable kind first. */
+enum td_oci_gguf_use {
+    TD_OCI_GGUF_SINGLE,     /* one file: all clients */
+    TD_OCI_GGUF_SHARDED,    /* all shards exist: llama.cpp alone */
+    TD_OCI_GGUF_INCOMPLETE, /* shards are missing: no client */
+};
+
+/* A GGUF file of a model, or the first shard of a sharded file. */
+struct td_oci_gguf {
+    const struct td_entry *entry; /* or NULL */
+    struct td_oci_gguf_name name;
+    enum td_oci_gguf_use use;
+};
+
+/* A walk over the GGUF files of the models in oci->repo, by path. Ends after TD_OCI_MOST_FILES files. Starts zeroed. */
+struct td_oci_gguf_walk {
+    size_t number, seen;
+};
+
+/* Sets *gguf to the next model's file. Returns false past the last. */
+bool td_oci_gguf_next(const struct td_oci_call *oci, struct td_oci_gguf_walk *walk, struct td_oci_gguf *gguf);
+
+/* Returns the image encoder of the repository: of several the one in F16, else the first; or NULL. */
+const struct td_entry *td_oci_gguf_projector(const struct td_oci_call *oci);
 
 /* The forms in which a repository is served. One function builds each (oci_make.c). */
 enum td_oci_form {
@@ -24,9 +68,18 @@ struct td_oci_target {
     bool is_alias;                    /* the tag is "latest", which stands for another tag's target */
 };
 
-/* Lists the targets of the tags of oci->repo, sorted by tag, in the call's arena. Some may not fit
- * (td_oci_target_fits). Errors: TD_RESOURCE_EXHAUSTED. */
-bool td_oci_targets(struct td_oci_call *oci, struct td_oci_target **targets, size_t *count, struct td_error *err);
+/* Targets in the call's arena. Starts zeroed. */
+struct td_oci_target_list {
+    struct td_oci_target *items;
+    size_t count, capacity;
+};
+
+/* Adds a copy of a target to the list. Returns false for want of memory. */
+bool td_oci_target_add(struct td_oci_call *oci, struct td_oci_target_list *list, const struct td_oci_target *target);
+
+/* Lists the targets of the tags of oci->repo, sorted by tag. Some may not fit (td_oci_target_fits). Errors:
+ * TD_RESOURCE_EXHAUSTED. */
+bool td_oci_targets(struct td_oci_call *oci, struct td_oci_target_list *list, struct td_error *err);
 
 /* Returns whether the target can have file_count files. A GGUF file always fits. The forms that list all files take at
  * most TD_OCI_MOST_FILES. Errors: TD_FAILED_PRECONDITION. */
@@ -38,7 +91,7 @@ struct td_oci_target td_oci_gguf_target(const struct td_oci_gguf *gguf, const st
 /* Returns the GGUF file that "latest" means, as the Hub says: the one in Q4_K_M, else the first by path. Files in
  * several shards come last unless the client takes them; incomplete files are left out. Returns NULL if the list has no
  * GGUF file. */
-const struct td_oci_target *td_oci_default_gguf(const struct td_oci_target *targets, size_t count, bool takes_shards);
+const struct td_oci_target *td_oci_default_gguf(const struct td_oci_target_list *list, bool takes_shards);
 
 /* Finds the target of a tag: a tag of the list, a quantisation in another case of letters, the name of a GGUF file, a
  * revision of a cache, or a virtual revision. Errors: TD_NOT_FOUND, with a list of existing tags; as td_oci_targets. */

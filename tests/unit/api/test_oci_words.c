@@ -3,8 +3,7 @@
 #include "api/oci/oci_artifact.h"
 #include "api/oci/oci_digests.h"
 #include "api/oci/oci_document.h"
-#include "api/oci/oci_gguf.h"
-#include "api/oci/oci_path.h"
+#include "api/oci/oci_target.h"
 #include "tests/unit/unit.h"
 
 #define HEX "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
