@@ -9,9 +9,16 @@
 #include <sys/types.h>
 
 /* Returns what send(2) returns, and sets errno as it does. */
-ssize_t td_socket_send(int socket, const void *bytes, size_t len, int flags);
+static inline ssize_t td_socket_send(int socket, const void *bytes, size_t len, int flags)
+{
+    return sendto(socket, bytes, len, flags, NULL, 0);
+}
 
 /* Returns what sendmsg(2) returns, and sets errno as it does. The message may carry descriptors. */
-ssize_t td_socket_send_message(int socket, const struct msghdr *message, int flags);
+static inline ssize_t td_socket_send_message(int socket, const struct msghdr *message, int flags)
+{
+    struct mmsghdr one = {.msg_hdr = *message};
+    return sendmmsg(socket, &one, 1, flags) == 1 ? (ssize_t)one.msg_len : -1;
+}
 
 #endif

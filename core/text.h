@@ -78,4 +78,10 @@ struct td_text td_text_trim(struct td_text text, const char *blanks);
 /* Sets the line and the column of byte `pos`, both from 1; columns count characters of UTF-8. */
 void td_text_locate(struct td_text text, uint64_t pos, size_t *line, size_t *column);
 
+/* Returns whether the name ends in this extension (".bin") with at least one character before it. */
+bool td_has_extension(const char *name, const char *extension);
+
+/* Does the same and ignores the case of ASCII letters. */
+bool td_has_extension_any_case(const char *name, const char *extension);
+
 #endif

@@ -1,6 +1,5 @@
 #include "parser/formats.h"
 
-#include "core/extension.h"
 #include "core/text.h"
 #include "parser/gguf.h"
 #include "parser/hdf5/hdf5.h"

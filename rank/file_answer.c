@@ -1,7 +1,7 @@
 #include "rank/file_answer.h"
 
 #include "core/clock.h"
-#include "core/extension.h"
+#include "core/text.h"
 #include "rank/tensor_source.h"
 
 /* Returns the media type for a file's extension; never a type that a browser would run as a page of this server.

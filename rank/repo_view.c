@@ -11,7 +11,7 @@
 
 #include "catalog/checkpoints/shard_group.h"
 #include "core/clock.h"
-#include "core/extension.h"
+#include "core/text.h"
 #include "rank/file_answer.h"
 #include "rank/tensor_source.h"
 #include "slicing/engine/engine.h"

@@ -1,7 +1,7 @@
 #include "rank/row_json.h"
 
 #include "core/array.h"
-#include "core/extension.h"
+#include "core/text.h"
 #include "core/utf8.h"
 #include "core/waiting.h"
 #include "parser/rows/csv.h"

@@ -5,7 +5,7 @@
 
 #include "core/clock.h"
 #include "core/json/json_canonical.h"
-#include "core/scheduling.h"
+#include "core/thread.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 #include "api/oci/oci_document.h"
 
-#include "core/extension.h"
+#include "core/text.h"
 #include "parser/format/metadata.h"
 
 #include <inttypes.h>

@@ -2,7 +2,7 @@
 
 #include "catalog/checkpoints/shard_group.h"
 #include "catalog/model/file_kind.h"
-#include "core/extension.h"
+#include "core/text.h"
 #include "rank/repo_view.h"
 
 #include <limits.h>

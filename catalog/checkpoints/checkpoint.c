@@ -18,7 +18,7 @@
 #include "catalog/model/dcp_checkpoint.h"
 #include "catalog/model/external_data.h"
 #include "core/checked.h"
-#include "core/extension.h"
+#include "core/text.h"
 #include "parser/formats.h"
 #include "parser/gguf.h"
 #include "parser/safetensors.h"

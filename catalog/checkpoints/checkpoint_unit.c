@@ -1,7 +1,7 @@
 #include "catalog/checkpoints/checkpoint_unit.h"
 
 #include "core/array.h"
-#include "core/extension.h"
+#include "core/text.h"
 #include "parser/format/names.h"
 
 #include <stdlib.h>

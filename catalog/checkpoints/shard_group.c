@@ -1,7 +1,7 @@
 #include "catalog/checkpoints/shard_group.h"
 
 #include "core/digits.h"
-#include "core/extension.h"
+#include "core/text.h"
 #include "parser/format/names.h"
 
 #include <stdio.h>

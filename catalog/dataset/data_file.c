@@ -1,7 +1,7 @@
 #include "catalog/dataset/data_file.h"
 
 #include "catalog/model/image_file.h"
-#include "core/extension.h"
+#include "core/text.h"
 #include "parser/lfs_pointer.h"
 #include "parser/rows/row_formats.h"
 #include "parser/rows/tokens.h"

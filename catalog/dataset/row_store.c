@@ -3,7 +3,6 @@
 #include "catalog/dataset/row_store.h"
 
 #include "catalog/model/state_dir.h"
-#include "core/durable_file.h"
 #include "core/file_io.h"
 #include "core/log.h"
 #include "parser/rows/row_index_file.h"

@@ -8,7 +8,6 @@
 
 #include "catalog/model/state_dir.h"
 #include "core/clock.h"
-#include "core/durable_file.h"
 #include "core/file_io.h"
 #include "core/log.h"
 

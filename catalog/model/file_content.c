@@ -4,7 +4,7 @@
 #include "catalog/model/content_hash.h"
 #include "catalog/model/dcp_checkpoint.h"
 #include "catalog/model/external_data.h"
-#include "core/extension.h"
+#include "core/text.h"
 #include "parser/formats.h"
 #include "parser/lfs_pointer.h"
 

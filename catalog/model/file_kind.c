@@ -1,6 +1,6 @@
 #include "catalog/model/file_kind.h"
 
-#include "core/extension.h"
+#include "core/text.h"
 #include "parser/formats.h"
 #include "parser/torch/torch_dcp.h"
 #include "parser/torch/torch_distcp.h"

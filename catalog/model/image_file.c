@@ -1,6 +1,6 @@
 #include "catalog/model/image_file.h"
 
-#include "core/extension.h"
+#include "core/text.h"
 
 #include <stddef.h>
 

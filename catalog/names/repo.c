@@ -14,7 +14,7 @@
 #include "core/array.h"
 #include "core/checked.h"
 #include "core/digits.h"
-#include "core/extension.h"
+#include "core/text.h"
 #include "parser/format/names.h"
 #include "parser/rows/row_formats.h"
 

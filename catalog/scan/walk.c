@@ -10,7 +10,7 @@
 #include "catalog/model/file_kind.h"
 #include "catalog/model/hub_cache.h"
 #include "core/array.h"
-#include "core/extension.h"
+#include "core/text.h"
 #include "core/utf8.h"
 #include "parser/format/names.h"
 

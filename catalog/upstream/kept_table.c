@@ -5,7 +5,7 @@
 #include "core/array.h"
 #include "core/buffer.h"
 #include "core/checked.h"
-#include "core/durable_file.h"
+#include "core/file_io.h"
 #include "core/json/json_build.h"
 #include "core/json/json_document.h"
 #include "parser/format/names.h"

@@ -3,16 +3,70 @@
 #include "core/json/json.h"
 
 #include <cjson/cJSON.h>
-
 #include <limits.h>
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* ---- the allocator of cJSON ---- */
+
+enum { POOL_BYTES = 4096, ALIGNMENT = 16 };
+
+static _Thread_local struct td_json_pool *current;
+
+static void *allocate_from_pool(size_t bytes)
+{
+    struct td_json_pool *pool = current;
+    if (pool == NULL || bytes > POOL_BYTES - pool->used_bytes)
+        return malloc(bytes);
+    if (pool->block == NULL)
+        pool->block = malloc(POOL_BYTES);
+    if (pool->block == NULL)
+        return NULL;
+    char *given = pool->block + pool->used_bytes;
+    pool->used_bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; /* POOL_BYTES is a multiple */
+    return given;
+}
+
+static void release_to_pool(void *memory)
+{
+    const struct td_json_pool *pool = current;
+    uintptr_t at = (uintptr_t)memory;
+    bool in_pool =
+        pool != NULL && pool->block != NULL && at >= (uintptr_t)pool->block && at < (uintptr_t)pool->block + POOL_BYTES;
+    if (!in_pool)
+        free(memory);
+}
+
+static void install(void)
+{
+    cJSON_Hooks hooks = {.malloc_fn = allocate_from_pool, .free_fn = release_to_pool};
+    cJSON_InitHooks(&hooks);
+}
+
+/* Makes cJSON allocate with malloc and free as this program links them, so that tests that count or fail allocations
+ * see those of cJSON. Call before any other function of cJSON; later calls do nothing. Thread-safe. */
+static void install_hooks(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, install);
+}
+
+/* Makes cJSON allocate from the pool (borrowed; NULL: from malloc) in this thread from now on. Memory of a pool may be
+ * freed only while that pool is in use. */
+static void use_pool(struct td_json_pool *pool)
+{
+    current = pool;
+}
+
+/* ---- the builder ---- */
 
 /* A raw value from this length on is not copied into the tree. */
 enum { LONG_BYTES = 4096 };
 
 void td_json_builder_init(struct td_json_builder *builder, struct td_buffer *out)
 {
-    td_json_hooks_install();
+    install_hooks();
     builder->out = out;
     td_buffer_init(&builder->scratch);
     builder->pool = (struct td_json_pool){0};
@@ -33,10 +87,10 @@ static size_t base_level(const struct td_json_builder *builder)
 static void drop_tree(struct td_json_builder *builder)
 {
     size_t base = base_level(builder);
-    td_json_hooks_use(&builder->pool);
+    use_pool(&builder->pool);
     if (base < builder->depth)
         cJSON_Delete(builder->levels[base].item);
-    td_json_hooks_use(NULL);
+    use_pool(NULL);
     builder->pool.used_bytes = 0;
     for (size_t i = base; i < builder->depth; i++)
         builder->levels[i].item = NULL;
@@ -47,7 +101,8 @@ void td_json_builder_fini(struct td_json_builder *builder)
 {
     drop_tree(builder);
     builder->depth = 0;
-    td_json_pool_fini(&builder->pool);
+    free(builder->pool.block);
+    builder->pool = (struct td_json_pool){0};
     td_buffer_fini(&builder->scratch);
 }
 
@@ -124,11 +179,11 @@ static void begin_level(struct td_json_builder *builder, const char *key, bool i
         return;
     }
     if (!builder->out->failed) {
-        td_json_hooks_use(&builder->pool);
+        use_pool(&builder->pool);
         level.item = is_array ? cJSON_CreateArray() : cJSON_CreateObject();
         if (builder->depth > 0 && !add_item(builder, key, level.item, 2))
             level.item = NULL;
-        td_json_hooks_use(NULL);
+        use_pool(NULL);
         builder->out->failed = builder->out->failed || level.item == NULL;
     }
     builder->levels[builder->depth++] = level;
@@ -162,9 +217,9 @@ void td_json_end(struct td_json_builder *builder)
 static void add_scratch(struct td_json_builder *builder, const char *key)
 {
     const char *text = td_buffer_terminate(&builder->scratch);
-    td_json_hooks_use(&builder->pool);
+    use_pool(&builder->pool);
     (void)add_item(builder, key, text == NULL ? NULL : cJSON_CreateRaw(text), builder->scratch.len);
-    td_json_hooks_use(NULL);
+    use_pool(NULL);
 }
 
 /* Returns the emptied scratch buffer, or NULL when nothing more is to be added. */

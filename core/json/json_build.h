@@ -12,7 +12,6 @@
 #define TD_CORE_JSON_JSON_BUILD_H
 
 #include "core/buffer.h"
-#include "core/json/json_hooks.h"
 #include "core/text.h"
 
 #include <stdbool.h>
@@ -29,6 +28,13 @@ struct td_json_level {
     bool is_array;
     bool is_printed;  /* its opening bracket is in the buffer */
     bool has_members; /* of those in the buffer */
+};
+
+/* A block that cJSON allocates from before it asks malloc. A row of a list fits, so a list costs no malloc for each
+ * row. Zero at first. */
+struct td_json_pool {
+    char *block; /* owned; NULL before the first allocation */
+    size_t used_bytes;
 };
 
 struct td_json_builder {

@@ -1,6 +1,6 @@
 #include "parser/rows/csv.h"
 
-#include "core/extension.h"
+#include "core/text.h"
 #include "parser/rows/row_columns.h"
 #include "parser/rows/text_rows.h"
 

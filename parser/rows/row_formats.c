@@ -1,6 +1,6 @@
 #include "parser/rows/row_formats.h"
 
-#include "core/extension.h"
+#include "core/text.h"
 #include "parser/rows/arrow/arrow.h"
 #include "parser/rows/csv.h"
 #include "parser/rows/jsonl.h"

@@ -1,7 +1,7 @@
 #include "parser/rows/tokens.h"
 
 #include "core/digits.h"
-#include "core/extension.h"
+#include "core/text.h"
 #include "parser/rows/row_columns.h"
 
 #include <inttypes.h>

@@ -14,7 +14,7 @@
 
 #include "core/clock.h"
 #include "core/log.h"
-#include "core/small_thread.h"
+#include "core/thread.h"
 #include "server/mhd/answering.h"
 #include "server/mhd/request_reader.h"
 #include "server/mhd/sent_report.h"

@@ -5,7 +5,7 @@
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/log.h"
-#include "core/small_thread.h"
+#include "core/thread.h"
 
 #include <assert.h>
 #include <microhttpd.h>

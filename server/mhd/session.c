@@ -3,7 +3,7 @@
 #include "core/array.h"
 #include "core/clock.h"
 #include "core/log.h"
-#include "core/scheduling.h"
+#include "core/thread.h"
 #include "server/config/listen_address.h"
 
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #include "server/mhd/waiters.h"
 
 #include "core/clock.h"
-#include "core/small_thread.h"
+#include "core/thread.h"
 
 #include <microhttpd.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "storage/fetch/fetch_hasher.h"
 
 #include "core/clock.h"
-#include "core/small_thread.h"
+#include "core/thread.h"
 
 #include <errno.h>
 #include <inttypes.h>

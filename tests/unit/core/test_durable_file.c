@@ -1,7 +1,7 @@
 /* Files that are replaced durably. The expectations are those of POSIX for a power cut: fsync of a file makes its
  * content last, and fsync of its directory its name (fsync(2), "Calling fsync() does not necessarily ensure that the
  * entry in the directory containing the file has also reached disk"). */
-#include "core/durable_file.h"
+#include "core/file_io.h"
 
 #include "tests/kit/tree.h"
 #include "tests/unit/unit.h"

@@ -1,5 +1,5 @@
 /* Work on a thread of its own with a lower priority, and threads that run soon. */
-#include "core/scheduling.h"
+#include "core/thread.h"
 
 #include "core/waiting.h"
 #include "tests/unit/unit.h"

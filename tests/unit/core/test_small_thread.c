@@ -1,5 +1,5 @@
 /* Threads with a small stack. */
-#include "core/small_thread.h"
+#include "core/thread.h"
 
 #include "tests/unit/unit.h"
 

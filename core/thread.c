@@ -1,13 +1,27 @@
 /* On Linux, setpriority(PRIO_PROCESS, 0, ...) means the running thread. A thread without privileges can lower its
  * priority, and not raise it again: so a long computation has a thread of its own. */
-#include "core/scheduling.h"
+#include "core/thread.h"
 
-#include "core/small_thread.h"
 #include "core/waiting.h"
 
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+int td_small_thread_start(void *(*run)(void *argument), void *argument, pthread_t *out)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    int sys = pthread_attr_init(&attributes);
+    if (sys != 0)
+        return sys;
+    (void)pthread_attr_setstacksize(&attributes, TD_SMALL_STACK_BYTES);
+    if (out == NULL)
+        (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    sys = pthread_create(out != NULL ? out : &thread, &attributes, run, argument);
+    (void)pthread_attr_destroy(&attributes);
+    return sys;
+}
 
 /* sched_setattr(2) of linux/sched/types.h, which cannot be included beside pthread.h. */
 struct attributes {

@@ -1,8 +1,22 @@
-/* Requests to the kernel's scheduler. */
-#ifndef TD_CORE_SCHEDULING_H
-#define TD_CORE_SCHEDULING_H
+/* Threads with a small stack, and requests to the kernel's scheduler. */
+#ifndef TD_CORE_THREAD_H
+#define TD_CORE_THREAD_H
 
 #include "core/error.h"
+
+#include <pthread.h>
+
+/* Size of a small stack, for threads that are started often or in great number. A thread of pthread_create without
+ * attributes takes address space as `ulimit -s` says, mostly 8 MiB. The C library caches few stacks of that size for
+ * later threads, but many small ones. Threads that live as long as the program have the ordinary stack. What runs on a
+ * small stack keeps large buffers elsewhere. */
+enum { TD_SMALL_STACK_BYTES = 256 * 1024 };
+
+/* Starts a thread with a small stack that calls run(argument). Sets *out to the thread, which the caller must join; out
+ * NULL: the thread is detached, and frees itself at its end. The argument is borrowed and must outlive its use by the
+ * thread. Returns 0 or, with no thread and *out undefined, an error number: EAGAIN when the system allows no further
+ * thread, ENOMEM. Any thread. */
+int td_small_thread_start(void *(*run)(void *argument), void *argument, pthread_t *out);
 
 /* Asks that the running thread runs soon after it wakes, for a thread that works in short bursts:
  *   - It gets time slices of 0.1 ms, and so precedes threads with longer ones, without getting more time than these
