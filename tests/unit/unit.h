@@ -28,6 +28,26 @@
         }                                                               \
     } while (0)
 
+/* Defines what prepares a test that is named by TEST_IN(name, test), and what cleans up after it. *state of the test is
+ * a new object of the type: zeros, then handed to open(). close() also gets it when the test has failed. */
+#define FIXTURE(name, type, open, close)             \
+    static inline int set_up_##name(void **state)    \
+    {                                                \
+        type *object = calloc(1, sizeof *object);    \
+        assert_non_null(object);                     \
+        open(object);                                \
+        *state = object;                             \
+        return 0;                                    \
+    }                                                \
+    static inline int tear_down_##name(void **state) \
+    {                                                \
+        close(*state);                               \
+        free(*state);                                \
+        return 0;                                    \
+    }
+
+#define TEST_IN(name, test) cmocka_unit_test_setup_teardown(test, set_up_##name, tear_down_##name)
+
 /* 1 when allocations and memory accesses are instrumented: large tests then use a tenth of their data. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { SANITIZED = 1 };

@@ -51,6 +51,8 @@ static inline void close_place(struct place *place)
     tree_close(&place->tree);
 }
 
+FIXTURE(place, struct place, open_place, close_place)
+
 static inline cJSON *get_json(struct place *place, const char *target)
 {
     struct answer answer;

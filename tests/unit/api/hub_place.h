@@ -85,6 +85,8 @@ static inline void open_hub(struct place *place)
     hash_files(place);
 }
 
+FIXTURE(hub, struct place, open_hub, close_place)
+
 static inline const char *commit_header(const struct answer *answer)
 {
     static char buffer[128];

@@ -62,4 +62,6 @@ static inline void close_place(struct place *place)
     tree_close(&place->tree);
 }
 
+FIXTURE(place, struct place, open_place, close_place)
+
 #endif

@@ -41,6 +41,8 @@ static void close_place(struct place *place)
     tree_close(&place->tree);
 }
 
+FIXTURE(place, struct place, open_place, close_place)
+
 /* Asks with these header lines, as from this machine or from another. */
 static void ask(struct place *place, const char *target, const char *lines, bool is_local, struct td_response *response)
 {
@@ -62,7 +64,6 @@ static int status_of(struct place *place, const char *target, const char *lines,
 /* shows: security.md token-refusals */
 static void credentials_are_judged(void **state)
 {
-    (void)state;
     static const struct {
         const char *lines;
         int status;
@@ -87,26 +88,23 @@ static void credentials_are_judged(void **state)
     };
     static const char *const targets[] = {"/models/m", "/api/models/m",       "/m/resolve/main/model.safetensors",
                                           "/models",   "/models/m/tensors/w", "/version"};
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         for (size_t k = 0; k < COUNT_OF(targets); k++) {
             struct td_response response;
-            ask(&place, targets[k], cases[i].lines, true, &response);
+            ask(place, targets[k], cases[i].lines, true, &response);
             CHECK(response.status == cases[i].status, "%s %s: %d", targets[k], cases[i].lines, response.status);
             CHECK(strcmp(response.token, cases[i].name) == 0, "%s: %s", cases[i].lines, response.token);
             td_response_fini(&response);
         }
-    assert_int_equal(status_of(&place, "/models?token=" NOW, NULL, true), 401);
-    assert_int_equal(status_of(&place, "/models/none", "Authorization: Bearer " NOW, true), 404);
-    close_place(&place);
+    assert_int_equal(status_of(place, "/models?token=" NOW, NULL, true), 401);
+    assert_int_equal(status_of(place, "/models/none", "Authorization: Bearer " NOW, true), 404);
 }
 
 /* Clients of registries send a name and a password; the password is the token. RFC 7617 section 2. */
 /* shows: security.md oci-tokens */
 static void passwords_are_tokens(void **state)
 {
-    (void)state;
     static const struct {
         const char *lines;
         int status;
@@ -129,27 +127,24 @@ static void passwords_are_tokens(void **state)
         {"Authorization: Basic dXNlcjp0ZF9ub3c=\nAuthorization: Basic dXNlcjp0ZF9ub3c=", 401, ""},
     };
     static const char *const targets[] = {"/v2/", "/v2/m/tags/list", "/v2/_catalog"};
-    struct place place;
+    struct place *place = *state;
     char long_field[4096] = "Authorization: Basic ";
-    open_place(&place);
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         for (size_t k = 0; k < COUNT_OF(targets); k++) {
             struct td_response response;
-            ask(&place, targets[k], cases[i].lines, true, &response);
+            ask(place, targets[k], cases[i].lines, true, &response);
             CHECK(response.status == cases[i].status, "%s %s: %d", targets[k], cases[i].lines, response.status);
             CHECK(strcmp(response.token, cases[i].name) == 0, "%s: %s", cases[i].lines, response.token);
             td_response_fini(&response);
         }
     memset(long_field + strlen(long_field), 'A', sizeof long_field - 100);
-    assert_int_equal(status_of(&place, "/v2/", long_field, true), 401);
-    close_place(&place);
+    assert_int_equal(status_of(place, "/v2/", long_field, true), 401);
 }
 
 /* The server asks before it reads a body: what the facade would refuse is not read. */
 /* shows: security.md token-bodies */
 static void bodies_are_read_for_good_credentials(void **state)
 {
-    (void)state;
     static const struct {
         const char *target, *lines;
         bool admits;
@@ -167,22 +162,19 @@ static void bodies_are_read_for_good_credentials(void **state)
         {"/api/models/m/paths-info/main", "Authorization: Bearer " NOW, true},
         {"/sign?%zz", "Authorization: Bearer " NOW, false},
     };
-    struct place place;
+    struct place *place = *state;
     struct loopback_request request;
-    open_place(&place);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         loopback_request_init(&request, "POST", cases[i].target, cases[i].lines);
-        CHECK(td_api_admits(&place.loop.api, &request.request) == cases[i].admits, "%zu", i);
+        CHECK(td_api_admits(&place->loop.api, &request.request) == cases[i].admits, "%zu", i);
     }
-    td_api_set_tokens(&place.loop.api, NULL);
+    td_api_set_tokens(&place->loop.api, NULL);
     loopback_request_init(&request, "POST", "/sign", NULL);
-    assert_true(td_api_admits(&place.loop.api, &request.request)); /* a server without tokens */
-    close_place(&place);
+    assert_true(td_api_admits(&place->loop.api, &request.request)); /* a server without tokens */
 }
 
 static void some_paths_are_free(void **state)
 {
-    (void)state;
     static const struct {
         const char *target, *lines;
         int local, remote, open; /* status from this machine, from another, and there with --metrics-open */
@@ -201,16 +193,14 @@ static void some_paths_are_free(void **state)
         {"/version", NULL, 401, 401, 401},
         {"/models", NULL, 401, 401, 401},
     };
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        atomic_store(&place.loop.api.metrics_open, false);
-        CHECK(status_of(&place, cases[i].target, cases[i].lines, true) == cases[i].local, "%zu", i);
-        CHECK(status_of(&place, cases[i].target, cases[i].lines, false) == cases[i].remote, "%zu", i);
-        atomic_store(&place.loop.api.metrics_open, true);
-        CHECK(status_of(&place, cases[i].target, cases[i].lines, false) == cases[i].open, "%zu", i);
+        atomic_store(&place->loop.api.metrics_open, false);
+        CHECK(status_of(place, cases[i].target, cases[i].lines, true) == cases[i].local, "%zu", i);
+        CHECK(status_of(place, cases[i].target, cases[i].lines, false) == cases[i].remote, "%zu", i);
+        atomic_store(&place->loop.api.metrics_open, true);
+        CHECK(status_of(place, cases[i].target, cases[i].lines, false) == cases[i].open, "%zu", i);
     }
-    close_place(&place);
 }
 
 /* Returns whether /readyz has numbers of models. */
@@ -229,49 +219,43 @@ static bool has_numbers(struct place *place, const char *lines, bool is_local)
 
 static void readiness_has_numbers_for_few(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    assert_true(has_numbers(&place, NULL, true));
-    assert_false(has_numbers(&place, NULL, false));
-    assert_true(has_numbers(&place, "Authorization: Bearer " NOW, false));
-    assert_false(has_numbers(&place, "Authorization: Bearer td_blind", true));
-    assert_false(has_numbers(&place, "Authorization: Bearer x", true));
-    assert_false(has_numbers(&place, "Authorization: Bearer " OLD, true));
-    td_api_set_tokens(&place.loop.api, NULL);
-    assert_true(has_numbers(&place, NULL, false));
-    close_place(&place);
+    struct place *place = *state;
+    assert_true(has_numbers(place, NULL, true));
+    assert_false(has_numbers(place, NULL, false));
+    assert_true(has_numbers(place, "Authorization: Bearer " NOW, false));
+    assert_false(has_numbers(place, "Authorization: Bearer td_blind", true));
+    assert_false(has_numbers(place, "Authorization: Bearer x", true));
+    assert_false(has_numbers(place, "Authorization: Bearer " OLD, true));
+    td_api_set_tokens(&place->loop.api, NULL);
+    assert_true(has_numbers(place, NULL, false));
 }
 
 /* A request keeps the tokens that it began with; the next one has the new ones. */
 static void tokens_are_replaced(void **state)
 {
-    (void)state;
     static const uint8_t key[TD_TOKEN_KEY_BYTES] = {2};
     struct td_error err = TD_ERROR_INIT;
     struct td_token token = token_of("next", "td_next", TD_RIGHT_READ, 0);
-    struct place place;
-    open_place(&place);
-    struct td_token_set *held = td_api_tokens(&place.loop.api);
-    td_api_set_tokens(&place.loop.api, td_token_set_create(key, &token, 1, &err));
+    struct place *place = *state;
+    struct td_token_set *held = td_api_tokens(&place->loop.api);
+    td_api_set_tokens(&place->loop.api, td_token_set_create(key, &token, 1, &err));
     assert_non_null(td_token_set_find(held, TD_TEXT(NOW)));
     td_token_set_unref(held);
-    assert_int_equal(status_of(&place, "/models", "Authorization: Bearer " NOW, true), 401);
-    assert_int_equal(status_of(&place, "/models", "Authorization: Bearer td_next", true), 200);
-    td_api_set_tokens(&place.loop.api, NULL);
-    assert_int_equal(status_of(&place, "/models", NULL, true), 200);
-    close_place(&place);
+    assert_int_equal(status_of(place, "/models", "Authorization: Bearer " NOW, true), 401);
+    assert_int_equal(status_of(place, "/models", "Authorization: Bearer td_next", true), 200);
+    td_api_set_tokens(&place->loop.api, NULL);
+    assert_int_equal(status_of(place, "/models", NULL, true), 200);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(credentials_are_judged),
-        cmocka_unit_test(passwords_are_tokens),
-        cmocka_unit_test(bodies_are_read_for_good_credentials),
-        cmocka_unit_test(some_paths_are_free),
-        cmocka_unit_test(readiness_has_numbers_for_few),
-        cmocka_unit_test(tokens_are_replaced),
+        TEST_IN(place, credentials_are_judged),
+        TEST_IN(place, passwords_are_tokens),
+        TEST_IN(place, bodies_are_read_for_good_credentials),
+        TEST_IN(place, some_paths_are_free),
+        TEST_IN(place, readiness_has_numbers_for_few),
+        TEST_IN(place, tokens_are_replaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,6 @@ static const char *const header_names[] = {
 /* RFC 9110 section 9.3.2: HEAD has the same header fields as GET, the length included. */
 static void head_equals_get(void **state)
 {
-    (void)state;
     static const char *const targets[] = {"/models",
                                           "/models?page_size=2",
                                           "/models/qwen3",
@@ -36,13 +35,12 @@ static void head_equals_get(void **state)
                                           "/models/nothing",
                                           "/models?x=1",
                                           "/models/qwen3/tensors/absent"};
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(targets); i++) {
         struct answer get;
         struct answer head;
-        loopback_get(&place.loop, targets[i], &get);
-        loopback_ask(&place.loop, "HEAD", targets[i], "Range: bytes=0-1", &head); /* Range applies to GET alone */
+        loopback_get(&place->loop, targets[i], &get);
+        loopback_ask(&place->loop, "HEAD", targets[i], "Range: bytes=0-1", &head); /* Range applies to GET alone */
         CHECK(get.response.status == head.response.status, "%s", targets[i]);
         CHECK(get.len == head.len && memcmp(get.body, head.body, get.len) == 0, "%s", targets[i]);
         for (size_t h = 0; h < COUNT_OF(header_names); h++) {
@@ -56,55 +54,49 @@ static void head_equals_get(void **state)
         answer_fini(&get);
         answer_fini(&head);
     }
-    close_place(&place);
 }
 
 /* ---- system routes ------------------------------------------------------------------------------------- */
 
 static void system_routes(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
-    open_place(&place);
-    loopback_get(&place.loop, "/healthz", &answer);
+    loopback_get(&place->loop, "/healthz", &answer);
     assert_int_equal(answer.response.status, 200);
     assert_string_equal(answer.body, "ok\n");
     assert_string_equal(answer.response.cache_control, "no-store");
     answer_fini(&answer);
-    cJSON *json = get_json(&place, "/readyz");
+    cJSON *json = get_json(place, "/readyz");
     assert_true(cJSON_IsTrue(member(json, "ready")));
     assert_string_equal(string_at(json, "state"), "ready");
     assert_true(number_at(json, "models") == 7 && number_at(json, "unreadable") >= 1);
     assert_true(number_at(member(json, "scan"), "completed") == 1);
     cJSON_Delete(json);
-    json = get_json(&place, "/version");
+    json = get_json(place, "/version");
     assert_string_equal(string_at(json, "name"), "tensord");
     assert_string_equal(string_at(json, "version"), TD_VERSION);
     cJSON_Delete(json);
-    json = get_json(&place, "/openapi.json");
+    json = get_json(place, "/openapi.json");
     assert_int_equal(strncmp(string_at(json, "openapi"), "3.", 2), 0);
     static const char *const paths[] = {"/models", "/healthz", "/readyz", "/metrics", "/version", "/openapi.json"};
     for (size_t i = 0; i < COUNT_OF(paths); i++)
         (void)member(member(json, "paths"), paths[i]);
     cJSON_Delete(json);
-    loopback_get(&place.loop, "/metrics", &answer);
+    loopback_get(&place->loop, "/metrics", &answer);
     assert_int_equal(answer.response.status, 200);
     assert_string_equal(answer.response.content_type, "text/plain; version=0.0.4; charset=utf-8");
     assert_non_null(strstr(answer.body, "\ntensord_models 7\n"));
     answer_fini(&answer);
-    close_place(&place);
 }
 
 static void draining_is_not_ready(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
     char buffer[128];
-    open_place(&place);
-    atomic_store(&place.loop.api.draining, true);
-    loopback_get(&place.loop, "/readyz", &answer);
+    atomic_store(&place->loop.api.draining, true);
+    loopback_get(&place->loop, "/readyz", &answer);
     assert_int_equal(answer.response.status, 503);
     assert_non_null(strstr(answer.body, "\"ready\":false"));
     assert_non_null(strstr(answer.body, "\"draining\""));
@@ -112,11 +104,10 @@ static void draining_is_not_ready(void **state)
     answer_fini(&answer);
     static const char *const others[] = {"/healthz", "/models", "/models/qwen3/tensors/a/b"};
     for (size_t i = 0; i < COUNT_OF(others); i++) { /* the server is alive and still serves */
-        loopback_get(&place.loop, others[i], &answer);
+        loopback_get(&place->loop, others[i], &answer);
         assert_int_equal(answer.response.status, 200);
         answer_fini(&answer);
     }
-    close_place(&place);
 }
 
 /* Asks for the description of a model with ?wait= and answers whether the request is to wait. since_ns as in
@@ -154,42 +145,39 @@ static void read_tag(struct place *place, char tag[TD_ETAG_BYTES])
  * another file is. Nothing waits when the server drains. */
 static void descriptions_wait_for_changes(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char tag[TD_ETAG_BYTES], hashed[TD_ETAG_BYTES];
     int status;
     uint64_t now_ns = td_clock_ns();
-    open_place(&place);
-    read_tag(&place, tag);
-    assert_true(waits(&place, tag, now_ns, &status));
-    assert_false(waits(&place, tag, now_ns - UINT64_C(5000000000), &status));
+    read_tag(place, tag);
+    assert_true(waits(place, tag, now_ns, &status));
+    assert_false(waits(place, tag, now_ns - UINT64_C(5000000000), &status));
     assert_int_equal(status, 304);
-    assert_false(waits(&place, tag, 0, &status));
+    assert_false(waits(place, tag, 0, &status));
     assert_int_equal(status, 304);
-    assert_false(waits(&place, "x", now_ns, &status));
+    assert_false(waits(place, "x", now_ns, &status));
     assert_int_equal(status, 200);
 
-    struct td_snapshot *snapshot = td_catalog_acquire(place.loop.catalog);
+    struct td_snapshot *snapshot = td_catalog_acquire(place->loop.catalog);
     const struct td_entry *entry = td_snapshot_find_entry(snapshot, TD_TEXT("qwen3/README.md"));
     const uint8_t sum[TD_SHA256_BYTES] = {1};
     assert_true(td_file_set_sha256(entry->file, sum));
     td_snapshot_unref(snapshot);
-    read_tag(&place, hashed);
+    read_tag(place, hashed);
     assert_string_not_equal(hashed, tag);
-    assert_true(waits(&place, tag, now_ns, &status) && waits(&place, hashed, now_ns, &status));
-    loopback_rescan(&place.loop);
-    assert_true(waits(&place, tag, now_ns, &status));
+    assert_true(waits(place, tag, now_ns, &status) && waits(place, hashed, now_ns, &status));
+    loopback_rescan(&place->loop);
+    assert_true(waits(place, tag, now_ns, &status));
 
-    atomic_store(&place.loop.api.draining, true);
-    assert_false(waits(&place, tag, now_ns, &status));
+    atomic_store(&place->loop.api.draining, true);
+    assert_false(waits(place, tag, now_ns, &status));
     assert_int_equal(status, 304);
-    atomic_store(&place.loop.api.draining, false);
+    atomic_store(&place->loop.api.draining, false);
 
-    tree_text(&place.tree, "qwen3/new.txt", "");
-    loopback_rescan(&place.loop);
-    assert_false(waits(&place, tag, now_ns, &status) || waits(&place, hashed, now_ns, &status));
+    tree_text(&place->tree, "qwen3/new.txt", "");
+    loopback_rescan(&place->loop);
+    assert_false(waits(place, tag, now_ns, &status) || waits(place, hashed, now_ns, &status));
     assert_int_equal(status, 200);
-    close_place(&place);
 }
 
 /* Before the first scan ends, no models are known: the answer is a 503 that asks clients to retry. */
@@ -258,55 +246,49 @@ static void probes_are_known(void **state)
  * served. */
 static void a_changed_file_is_503_then_new(void **state)
 {
-    (void)state;
     static const char *const targets[] = {"/models/Qwen/Qwen3-0.6B/tensors/x",
                                           "/models/Qwen/Qwen3-0.6B/files/model.safetensors"};
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(targets); i++) {
         struct td_catalog_status status;
         struct answer answer;
-        loopback_get(&place.loop, targets[i], &answer);
+        loopback_get(&place->loop, targets[i], &answer);
         assert_int_equal(answer.response.status, 200);
         answer_fini(&answer);
-        td_catalog_get_status(place.loop.catalog, &status);
+        td_catalog_get_status(place->loop.catalog, &status);
         uint64_t scans = status.scan_count;
-        tree_simple(&place.tree, "new", i == 0 ? "x y z" : "x");
-        tree_rename(&place.tree, "new", "Qwen/Qwen3-0.6B/model.safetensors");
-        loopback_get(&place.loop, targets[i], &answer);
-        check_error_answer(&place, &answer, targets[i], 503, "changed");
+        tree_simple(&place->tree, "new", i == 0 ? "x y z" : "x");
+        tree_rename(&place->tree, "new", "Qwen/Qwen3-0.6B/model.safetensors");
+        loopback_get(&place->loop, targets[i], &answer);
+        check_error_answer(place, &answer, targets[i], 503, "changed");
         assert_true(answer.response.changed);
         answer_fini(&answer);
-        loopback_wait_scans(place.loop.catalog, scans + 1);
-        loopback_get(&place.loop, targets[i], &answer);
+        loopback_wait_scans(place->loop.catalog, scans + 1);
+        loopback_get(&place->loop, targets[i], &answer);
         assert_int_equal(answer.response.status, 200);
         answer_fini(&answer);
-        loopback_get(&place.loop, "/models/qwen3/tensors/a/b", &answer); /* other tensors are not affected */
+        loopback_get(&place->loop, "/models/qwen3/tensors/a/b", &answer); /* other tensors are not affected */
         assert_int_equal(answer.response.status, 200);
         answer_fini(&answer);
     }
-    tree_remove(&place.tree, "Qwen");
+    tree_remove(&place->tree, "Qwen");
     struct answer answer;
-    loopback_get(&place.loop, targets[0], &answer);
-    check_error_answer(&place, &answer, "unlinked", 503, "changed");
+    loopback_get(&place->loop, targets[0], &answer);
+    check_error_answer(place, &answer, "unlinked", 503, "changed");
     answer_fini(&answer);
-    loopback_rescan(&place.loop);
-    expect_error(&place, "GET", targets[0], 404, "Qwen");
-    close_place(&place);
+    loopback_rescan(&place->loop);
+    expect_error(place, "GET", targets[0], 404, "Qwen");
 }
 
 static void a_changed_config_is_503(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    tree_text(&place.tree, "qwen3/config.json", "{\"a\":2}");
-    expect_error(&place, "GET", "/models/qwen3", 503, "config.json");
-    loopback_rescan(&place.loop);
-    cJSON *json = get_json(&place, "/models/qwen3");
+    struct place *place = *state;
+    tree_text(&place->tree, "qwen3/config.json", "{\"a\":2}");
+    expect_error(place, "GET", "/models/qwen3", 503, "config.json");
+    loopback_rescan(&place->loop);
+    cJSON *json = get_json(place, "/models/qwen3");
     assert_true(number_at(member(json, "config"), "a") == 2);
     cJSON_Delete(json);
-    close_place(&place);
 }
 
 /* A file that the server may not read is answered 403; its model and the files beside it are served. */
@@ -371,34 +353,31 @@ static int rescan_status(struct place *place, enum td_rescan_from from, bool is_
 /* shows: security.md host-rescan-from */
 static void rescans_are_for_this_machine(void **state)
 {
-    (void)state;
     static const char *const passed_on[] = {
         "Via", "via", "Forwarded", "X-Forwarded-For", "X-Real-IP", "X-Forwarded-Proto", "Origin"};
-    struct place place;
-    open_place(&place);
-    assert_int_equal(rescan_status(&place, TD_RESCAN_FROM_LOCAL, true, NULL), 200);
-    assert_int_equal(rescan_status(&place, TD_RESCAN_FROM_LOCAL, true, "Accept"), 200);
-    assert_int_equal(rescan_status(&place, TD_RESCAN_FROM_LOCAL, false, NULL), 403);
-    assert_int_equal(rescan_status(&place, TD_RESCAN_FROM_ANY, false, NULL), 200);
-    assert_int_equal(rescan_status(&place, TD_RESCAN_FROM_NONE, true, NULL), 403);
+    struct place *place = *state;
+    assert_int_equal(rescan_status(place, TD_RESCAN_FROM_LOCAL, true, NULL), 200);
+    assert_int_equal(rescan_status(place, TD_RESCAN_FROM_LOCAL, true, "Accept"), 200);
+    assert_int_equal(rescan_status(place, TD_RESCAN_FROM_LOCAL, false, NULL), 403);
+    assert_int_equal(rescan_status(place, TD_RESCAN_FROM_ANY, false, NULL), 200);
+    assert_int_equal(rescan_status(place, TD_RESCAN_FROM_NONE, true, NULL), 403);
     for (size_t i = 0; i < COUNT_OF(passed_on); i++)
-        assert_int_equal(rescan_status(&place, TD_RESCAN_FROM_LOCAL, true, passed_on[i]), 403);
-    close_place(&place);
+        assert_int_equal(rescan_status(place, TD_RESCAN_FROM_LOCAL, true, passed_on[i]), 403);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(head_equals_get),
-        cmocka_unit_test(system_routes),
-        cmocka_unit_test(draining_is_not_ready),
-        cmocka_unit_test(descriptions_wait_for_changes),
+        TEST_IN(place, head_equals_get),
+        TEST_IN(place, system_routes),
+        TEST_IN(place, draining_is_not_ready),
+        TEST_IN(place, descriptions_wait_for_changes),
         cmocka_unit_test(before_the_first_scan),
         cmocka_unit_test(probes_are_known),
-        cmocka_unit_test(a_changed_file_is_503_then_new),
-        cmocka_unit_test(a_changed_config_is_503),
+        TEST_IN(place, a_changed_file_is_503_then_new),
+        TEST_IN(place, a_changed_config_is_503),
         cmocka_unit_test(no_right_to_read_is_403),
-        cmocka_unit_test(rescans_are_for_this_machine),
+        TEST_IN(place, rescans_are_for_this_machine),
     };
     td_log_set_level(TD_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,6 +45,8 @@ static void close_place(struct place *place)
     tree_close(&place->tree);
 }
 
+FIXTURE(place, struct place, open_place, close_place)
+
 static bool is_tensor_slice(const struct answer *answer, size_t off, size_t len)
 {
     if (answer->len != len)
@@ -57,12 +59,10 @@ static bool is_tensor_slice(const struct answer *answer, size_t off, size_t len)
 
 static void the_whole_tensor(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
     char buffer[128];
-    open_place(&place);
-    loopback_get(&place.loop, TENSOR, &answer);
+    loopback_get(&place->loop, TENSOR, &answer);
     assert_int_equal(answer.response.status, 200);
     assert_true(is_tensor_slice(&answer, 0, BYTES));
     assert_string_equal(answer_header(&answer, "Content-Type", buffer), "application/octet-stream");
@@ -76,29 +76,25 @@ static void the_whole_tensor(void **state)
     /* the body is one extent of the mapping, not a copy */
     assert_int_equal(answer.response.body.extent_count, 1);
     answer_fini(&answer);
-    close_place(&place);
 }
 
 static void empty_things_have_no_bytes(void **state)
 {
-    (void)state;
     static const char *const targets[] = {"/models/m/tensors/empty", "/models/m/files/empty.txt"};
     static const char *const lines[] = {NULL, "Range: bytes=0-", "Range: bytes=0-0", "Range: bytes=-1",
                                         "Range: bytes=5-1"};
-    struct place place;
+    struct place *place = *state;
     char buffer[128];
-    open_place(&place);
     for (size_t t = 0; t < COUNT_OF(targets); t++) {
         for (size_t i = 0; i < COUNT_OF(lines); i++) {
             struct answer answer;
-            loopback_ask(&place.loop, "GET", targets[t], lines[i], &answer);
+            loopback_ask(&place->loop, "GET", targets[t], lines[i], &answer);
             CHECK(answer.response.status == 200 && answer.len == 0, "%s", targets[t]);
             CHECK(answer_header(&answer, "ETag", buffer) != NULL, "%s", targets[t]);
             CHECK(answer_header(&answer, "Content-Range", buffer) == NULL, "%s", targets[t]);
             answer_fini(&answer);
         }
     }
-    close_place(&place);
 }
 
 /* The wanted answer: "off+len" for 206; "whole" for 200; "416"; "304"; "412". ETAG in a line stands for the current
@@ -209,20 +205,16 @@ static void check_row(struct place *place, size_t i)
 
 static void ranges_and_conditions_of_a_tensor(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(rows); i++)
-        check_row(&place, i);
+        check_row(place, i);
     print_message("%zu rows\n", COUNT_OF(rows));
-    close_place(&place);
 }
 
 /* Last-Modified of a file is its mtime. */
 static void dates_of_a_file(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
     char date[128];
     char lines[256];
@@ -242,8 +234,7 @@ static void dates_of_a_file(void **state)
         {"Range: bytes=2-3\nIf-Modified-Since: %s", -1, 206},
         {"Range: bytes=2-3\nIf-Modified-Since: %s", 0, 304},
     };
-    open_place(&place);
-    loopback_get(&place.loop, OLD, &answer);
+    loopback_get(&place->loop, OLD, &answer);
     assert_non_null(answer_header(&answer, "Last-Modified", date));
     int64_t modified_s;
     assert_true(td_http_date_parse(td_text_of(date), &modified_s));
@@ -255,14 +246,13 @@ static void dates_of_a_file(void **state)
         td_http_date_format(modified_s + cases[i].shift, when);
         const char *mark = strstr(cases[i].format, "%s");
         (void)snprintf(lines, sizeof lines, "%.*s%s", (int)(mark - cases[i].format), cases[i].format, when);
-        loopback_ask(&place.loop, "GET", OLD, lines, &answer);
+        loopback_ask(&place->loop, "GET", OLD, lines, &answer);
         CHECK(answer.response.status == cases[i].status, "%s: %d", lines, answer.response.status);
         CHECK(cases[i].status != 206 || (answer.len == 2 && memcmp(answer.body, "23", 2) == 0), "%s", lines);
         if (cases[i].status != 412)
             CHECK(strcmp(answer_header(&answer, "Last-Modified", again), date) == 0, "%s", lines);
         answer_fini(&answer);
     }
-    close_place(&place);
 }
 
 /* ---- multipart ----------------------------------------------------------------------------------------- */
@@ -308,7 +298,6 @@ static void check_multipart(const struct answer *answer, const struct answer *wh
 
 static void several_ranges_are_multipart(void **state)
 {
-    (void)state;
     static const struct {
         const char *value;
         struct part parts[5];
@@ -323,16 +312,15 @@ static void several_ranges_are_multipart(void **state)
         {"bytes=1-1, 3-3 ,5-5,100-,7-7", {{1, 1}, {3, 1}, {5, 1}, {7, 1}}, 4},
         {"bytes=-5,0-99,19-", {{15, 5}, {0, 20}, {19, 1}}, 3},
     };
-    struct place place;
+    struct place *place = *state;
     struct answer whole;
-    open_place(&place);
-    loopback_get(&place.loop, OLD, &whole);
+    loopback_get(&place->loop, OLD, &whole);
     char boundaries[COUNT_OF(cases)][96];
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct answer answer;
         char lines[256];
         (void)snprintf(lines, sizeof lines, "Range: %s\nIf-Range: %s", cases[i].value, whole.response.etag);
-        loopback_ask(&place.loop, "GET", OLD, lines, &answer);
+        loopback_ask(&place->loop, "GET", OLD, lines, &answer);
         check_multipart(&answer, &whole, cases[i].parts, cases[i].count, cases[i].value);
         (void)snprintf(boundaries[i], sizeof boundaries[i], "%s", answer.response.content_type);
         for (size_t k = 0; k < i; k++) /* boundaries cannot be predicted */
@@ -340,7 +328,6 @@ static void several_ranges_are_multipart(void **state)
         answer_fini(&answer);
     }
     answer_fini(&whole);
-    close_place(&place);
 }
 
 static void as_many_parts_as_there_may_be(void **state)
@@ -385,15 +372,13 @@ static void as_many_parts_as_there_may_be(void **state)
 /* Requests random sets of ranges of every kind of body: mapped, generated, on the heap. */
 static void random_ranges_equal_slices(void **state)
 {
-    (void)state;
     static const char *const targets[] = {
         TENSOR, OLD, "/models/m/tensors", "/models", "/models/m", "/models/m/files/model.safetensors", "/openapi.json"};
-    struct place place;
+    struct place *place = *state;
     uint64_t seed = 13;
-    open_place(&place);
     for (size_t t = 0; t < COUNT_OF(targets); t++) {
         struct answer whole;
-        loopback_get(&place.loop, targets[t], &whole);
+        loopback_get(&place->loop, targets[t], &whole);
         assert_int_equal(whole.response.status, 200);
         assert_true(whole.response.accept_ranges && whole.response.etag[0] == '"');
         for (int round = 0; round < 400; round++) {
@@ -407,7 +392,7 @@ static void random_ranges_equal_slices(void **state)
                                parts[i].off + parts[i].len - 1);
             }
             struct answer answer;
-            loopback_ask(&place.loop, "GET", targets[t], lines, &answer);
+            loopback_ask(&place->loop, "GET", targets[t], lines, &answer);
             if (count == 1) {
                 CHECK(answer.response.status == 206 && answer.len == parts[0].len, "%s %s", targets[t], lines);
                 CHECK(memcmp(answer.body, whole.body + parts[0].off, answer.len) == 0, "%s %s", targets[t], lines);
@@ -418,48 +403,41 @@ static void random_ranges_equal_slices(void **state)
         }
         answer_fini(&whole);
     }
-    close_place(&place);
 }
 
 /* ---- what does not take ranges ------------------------------------------------------------------------- */
 
 static void ranges_are_for_representations(void **state)
 {
-    (void)state;
     static const struct {
         const char *target;
         int status;
     } cases[] = {
         {"/healthz", 200},   {"/readyz", 200}, {"/metrics", 200}, {"/nothing", 404}, {"/models/m/tensors/absent", 404},
         {"/models?x=1", 400}};
-    struct place place;
+    struct place *place = *state;
     char buffer[128];
-    open_place(&place);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct answer answer;
-        loopback_ask(&place.loop, "GET", cases[i].target, "Range: bytes=0-0", &answer);
+        loopback_ask(&place->loop, "GET", cases[i].target, "Range: bytes=0-0", &answer);
         CHECK(answer.response.status == cases[i].status, "%s: %d", cases[i].target, answer.response.status);
         CHECK(answer_header(&answer, "Content-Range", buffer) == NULL, "%s", cases[i].target);
         CHECK(answer_header(&answer, "Accept-Ranges", buffer) == NULL, "%s", cases[i].target);
         answer_fini(&answer);
     }
-    close_place(&place);
 }
 
 /* Section 13.2.1: the error for a missing resource comes before its conditions. */
 static void errors_come_before_conditions(void **state)
 {
-    (void)state;
     static const char *const lines[] = {"If-Match: *", "If-Match: \"x\"", "If-None-Match: *", "Range: bytes=0-9"};
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(lines); i++) {
         struct answer answer;
-        loopback_ask(&place.loop, "GET", "/models/m/tensors/absent", lines[i], &answer);
+        loopback_ask(&place->loop, "GET", "/models/m/tensors/absent", lines[i], &answer);
         CHECK(answer.response.status == 404, "%s: %d", lines[i], answer.response.status);
         answer_fini(&answer);
     }
-    close_place(&place);
 }
 
 /* ---- validators and types ------------------------------------------------------------------------------ */
@@ -476,7 +454,6 @@ static void etag_of(struct loopback *loop, const char *target, char out[TD_ETAG_
 /* Section 8.8.3: no two byte strings share a tag, and a tag stays the same while nothing changes. */
 static void etags_are_unique_and_stable(void **state)
 {
-    (void)state;
     static const struct {
         const char *target;
         bool of_the_file; /* the tag changes with the tensors' file */
@@ -498,28 +475,26 @@ static void etags_are_unique_and_stable(void **state)
         {"/version", false},
         {"/openapi.json", false},
     };
-    struct place place;
+    struct place *place = *state;
     char etags[COUNT_OF(cases)][TD_ETAG_BYTES];
     char again[TD_ETAG_BYTES];
-    open_place(&place);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        etag_of(&place.loop, cases[i].target, etags[i]);
+        etag_of(&place->loop, cases[i].target, etags[i]);
         CHECK(etags[i][0] == '"' && strlen(etags[i]) > 10, "%s: %s", cases[i].target, etags[i]);
         for (size_t k = 0; k < i; k++) /* the variants of one URL have different tags, too */
             CHECK(strcmp(etags[i], etags[k]) != 0, "%s and %s", cases[i].target, cases[k].target);
     }
-    loopback_rescan(&place.loop);
+    loopback_rescan(&place->loop);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        etag_of(&place.loop, cases[i].target, again);
+        etag_of(&place->loop, cases[i].target, again);
         CHECK(strcmp(etags[i], again) == 0, "%s", cases[i].target);
     }
-    (void)tree_tensors(&place.tree, "m/model.safetensors", tensors, COUNT_OF(tensors), NULL, 4);
-    loopback_rescan(&place.loop);
+    (void)tree_tensors(&place->tree, "m/model.safetensors", tensors, COUNT_OF(tensors), NULL, 4);
+    loopback_rescan(&place->loop);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        etag_of(&place.loop, cases[i].target, again);
+        etag_of(&place->loop, cases[i].target, again);
         CHECK(!cases[i].of_the_file || strcmp(etags[i], again) != 0, "%s", cases[i].target);
     }
-    close_place(&place);
 }
 
 static void types_of_files(void **state)
@@ -657,55 +632,52 @@ static void get_etag(struct loopback *loop, const char *target, const char *line
  * under it. */
 static void tags_of_before_the_hashing_are_taken(void **state)
 {
-    (void)state;
     static const char *const targets[] = {"/models/m/files/notes.txt", "/models/m/tensors/before",
                                           "/models/m/tensors/before?slice=0:3", "/models/m/model.safetensors",
                                           "/models/m/shards/none/tp2/rank-1.safetensors"};
     static const uint8_t sum[TD_SHA256_BYTES] = {0xab};
-    struct place place;
+    struct place *place = *state;
     char before[COUNT_OF(targets)][TD_ETAG_BYTES];
-    open_place(&place);
     for (size_t i = 0; i < COUNT_OF(targets); i++)
-        get_etag(&place.loop, targets[i], NULL, 200, before[i]);
-    struct td_snapshot *snapshot = td_catalog_acquire(place.loop.catalog);
+        get_etag(&place->loop, targets[i], NULL, 200, before[i]);
+    struct td_snapshot *snapshot = td_catalog_acquire(place->loop.catalog);
     for (size_t i = 0; i < snapshot->entry_count; i++)
         assert_true(td_file_set_sha256(snapshot->entries[i].file, sum));
     td_snapshot_unref(snapshot);
-    loopback_rescan(&place.loop);
+    loopback_rescan(&place->loop);
     for (size_t i = 0; i < COUNT_OF(targets); i++) {
         static const char *const fields[] = {"If-Match", "If-Range"};
         char now[TD_ETAG_BYTES];
         char lines[64 + sizeof before];
-        get_etag(&place.loop, targets[i], NULL, 200, now);
+        get_etag(&place->loop, targets[i], NULL, 200, now);
         CHECK(strcmp(now, before[i]) != 0, "%s: %s", targets[i], now);
         for (size_t f = 0; f < COUNT_OF(fields); f++) {
             char again[TD_ETAG_BYTES];
             (void)snprintf(lines, sizeof lines, "%s: %s\nRange: bytes=0-1", fields[f], before[i]);
-            get_etag(&place.loop, targets[i], lines, 206, again);
+            get_etag(&place->loop, targets[i], lines, 206, again);
             CHECK(strcmp(again, before[i]) == 0, "%s: %s", targets[i], again);
         }
         (void)snprintf(lines, sizeof lines, "If-Match: %s", now);
-        get_etag(&place.loop, targets[i], lines, 200, now);
+        get_etag(&place->loop, targets[i], lines, 200, now);
         (void)snprintf(lines, sizeof lines, "If-None-Match: %s", before[i]);
-        get_etag(&place.loop, targets[i], lines, 304, now);
+        get_etag(&place->loop, targets[i], lines, 304, now);
     }
-    close_place(&place);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_whole_tensor),
-        cmocka_unit_test(empty_things_have_no_bytes),
-        cmocka_unit_test(ranges_and_conditions_of_a_tensor),
-        cmocka_unit_test(dates_of_a_file),
-        cmocka_unit_test(several_ranges_are_multipart),
+        TEST_IN(place, the_whole_tensor),
+        TEST_IN(place, empty_things_have_no_bytes),
+        TEST_IN(place, ranges_and_conditions_of_a_tensor),
+        TEST_IN(place, dates_of_a_file),
+        TEST_IN(place, several_ranges_are_multipart),
         cmocka_unit_test(as_many_parts_as_there_may_be),
-        cmocka_unit_test(random_ranges_equal_slices),
-        cmocka_unit_test(ranges_are_for_representations),
-        cmocka_unit_test(errors_come_before_conditions),
-        cmocka_unit_test(etags_are_unique_and_stable),
-        cmocka_unit_test(tags_of_before_the_hashing_are_taken),
+        TEST_IN(place, random_ranges_equal_slices),
+        TEST_IN(place, ranges_are_for_representations),
+        TEST_IN(place, errors_come_before_conditions),
+        TEST_IN(place, etags_are_unique_and_stable),
+        TEST_IN(place, tags_of_before_the_hashing_are_taken),
         cmocka_unit_test(types_of_files),
         cmocka_unit_test(shapes_in_headers_are_never_cut),
         cmocka_unit_test(large_offsets_are_exact),

@@ -5,7 +5,6 @@
 
 static void nothing_there_is_404(void **state)
 {
-    (void)state;
     static const char *const cases[][2] = {
         {"/", "/models"},
         {"/nothing", "nothing"},
@@ -55,16 +54,13 @@ static void nothing_there_is_404(void **state)
         {"/models/qwen3/tensors/a/b?checkpoint=absent", "\"absent\""},
         {"/models/variants/tensors?checkpoint=safetensors", "\"safetensors\""},
     };
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++)
-        expect_error(&place, "GET", cases[i][0], 404, cases[i][1]);
-    close_place(&place);
+        expect_error(place, "GET", cases[i][0], 404, cases[i][1]);
 }
 
 static void wrong_arguments_are_400(void **state)
 {
-    (void)state;
     static const char *const cases[][2] = {
         {"/models?page_size=0", "1 to 10000"},
         {"/models?page_size=10001", "10000"},
@@ -113,17 +109,14 @@ static void wrong_arguments_are_400(void **state)
         {"/models?a=1&b=2&c=3&d=4&e=5&f=6&g=7&h=8&i=9&j=1&k=2&l=3&m=4&n=5&o=6&p=7&q=8", "16"},
         {"models", "'/'"},
     };
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++)
-        expect_error(&place, "GET", cases[i][0], 400, cases[i][1]);
-    close_place(&place);
+        expect_error(place, "GET", cases[i][0], 400, cases[i][1]);
 }
 
 /* A page token is valid for its listing and its filters alone. */
 static void foreign_tokens_are_400(void **state)
 {
-    (void)state;
     static const char *const cases[][2] = {
         {"/models?page_size=1", "/models?match=*&page_token=%s"},
         {"/models?page_size=1&match=*", "/models?page_token=%s"},
@@ -134,24 +127,21 @@ static void foreign_tokens_are_400(void **state)
         {"/models/variants/tensors?checkpoint=fp32.safetensors&page_size=1", "/models/variants/tensors?page_token=%s"},
         {"/models/qwen3/tensors?page_size=1", "/models?page_token=%s"},
     };
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         char target[512];
-        cJSON *json = get_json(&place, cases[i][0]);
+        cJSON *json = get_json(place, cases[i][0]);
         const char *token = string_at(json, "next_page_token");
         assert_true(*token != '\0');
         const char *format = cases[i][1];
         (void)snprintf(target, sizeof target, "%.*s%s", (int)(strlen(format) - 2), format, token);
-        expect_error(&place, "GET", target, 400, "page_token");
+        expect_error(place, "GET", target, 400, "page_token");
         cJSON_Delete(json);
     }
-    close_place(&place);
 }
 
 static void details_list_what_is_known(void **state)
 {
-    (void)state;
     static const struct {
         const char *target, *member, *wanted;
     } cases[] = {
@@ -164,11 +154,10 @@ static void details_list_what_is_known(void **state)
         {"/models/variants/tensors?checkpoint=x", "checkpoints", "[\"fp16.safetensors\",\"fp32.safetensors\"]"},
         {"/models/broken/tensors", "checkpoints", "[]"},
     };
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct answer answer;
-        loopback_get(&place.loop, cases[i].target, &answer);
+        loopback_get(&place->loop, cases[i].target, &answer);
         cJSON *json = cJSON_Parse(answer.body);
         char *text = cJSON_PrintUnformatted(member(member(member(json, "error"), "details"), cases[i].member));
         CHECK(strcmp(text, cases[i].wanted) == 0, "%s: %s", cases[i].target, text);
@@ -177,18 +166,16 @@ static void details_list_what_is_known(void **state)
         answer_fini(&answer);
     }
     struct answer answer;
-    loopback_get(&place.loop, "/models/qwen3/tensors?dtype=x", &answer);
+    loopback_get(&place->loop, "/models/qwen3/tensors?dtype=x", &answer);
     assert_non_null(strstr(answer.body, "\"BF16\""));
     assert_non_null(strstr(answer.body, "\"F8_E4M3\""));
     answer_fini(&answer);
-    close_place(&place);
 }
 
 /* Long and hostile names are cut in a message, and the answer stays JSON. */
 static void messages_stay_well_formed(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     static char target[7000];
     static const char *const fillers[] = {
         "a", "%C3%A9", "a%C3%A9", "ab%F0%9F%98%80", "%0A", "%22", "%5C", "%1b[31m", "%F0%9F%98%80", "%7F", "/"};
@@ -200,28 +187,25 @@ static void messages_stay_well_formed(void **state)
                                         "/models/qwen3/tensors?checkpoint=",
                                         "/models/qwen3/tensors?dtype=",
                                         "/models?"};
-    open_place(&place);
     for (size_t b = 0; b < COUNT_OF(bases); b++) {
         for (size_t f = 0; f < COUNT_OF(fillers); f++) {
             struct answer answer;
             (void)snprintf(target, sizeof target, "%s", bases[b]);
             for (size_t used = strlen(target); used + 20 < sizeof target; used += strlen(fillers[f]))
                 (void)snprintf(target + used, 20, "%s", fillers[f]);
-            loopback_get(&place.loop, target, &answer);
+            loopback_get(&place->loop, target, &answer);
             int status = answer.response.status;
             CHECK(status == 404 || status == 400 || status == 200, "%s %s: %d", bases[b], fillers[f], status);
             if (status != 200)
-                check_error_answer(&place, &answer, bases[b], status, "");
+                check_error_answer(place, &answer, bases[b], status, "");
             CHECK(answer.len < 4000 || status == 200, "%s: %zu bytes", bases[b], answer.len);
             answer_fini(&answer);
         }
     }
-    close_place(&place);
 }
 
 static void other_methods_are_405(void **state)
 {
-    (void)state;
     static const char *const methods[] = {"POST",    "PUT", "DELETE", "PATCH",    "OPTIONS", "TRACE",
                                           "CONNECT", "get", "Get",    "PROPFIND", "G",       "HEADS"};
     static const char *const targets[] = {"/models",
@@ -235,41 +219,36 @@ static void other_methods_are_405(void **state)
                                           "/version",
                                           "/openapi.json",
                                           "/models?x=1"};
-    struct place place;
+    struct place *place = *state;
     char buffer[128];
-    open_place(&place);
     for (size_t t = 0; t < COUNT_OF(targets); t++) {
         for (size_t m = 0; m < COUNT_OF(methods); m++) {
             struct answer answer;
-            loopback_ask(&place.loop, methods[m], targets[t], NULL, &answer);
-            check_error_answer(&place, &answer, targets[t], 405, methods[m]);
+            loopback_ask(&place->loop, methods[m], targets[t], NULL, &answer);
+            check_error_answer(place, &answer, targets[t], 405, methods[m]);
             assert_string_equal(answer_header(&answer, "Allow", buffer), "GET, HEAD");
             answer_fini(&answer);
         }
-        expect_error(&place, "POST", "/nothing", 404, "nothing");
+        expect_error(place, "POST", "/nothing", 404, "nothing");
     }
-    close_place(&place);
 }
 
 static void what_is_for_post_is_for_post_alone(void **state)
 {
-    (void)state;
     static const char *const methods[] = {"GET", "HEAD", "PUT", "DELETE", "post"};
     static const char *const targets[] = {"/models/qwen3/plans", "/models/qwen3/tensors:read"};
-    struct place place;
+    struct place *place = *state;
     char buffer[128];
-    open_place(&place);
     for (size_t t = 0; t < COUNT_OF(targets); t++) {
         for (size_t m = 0; m < COUNT_OF(methods); m++) {
             struct answer answer;
-            loopback_ask(&place.loop, methods[m], targets[t], NULL, &answer);
-            check_error_answer(&place, &answer, targets[t], 405, methods[m]);
+            loopback_ask(&place->loop, methods[m], targets[t], NULL, &answer);
+            check_error_answer(place, &answer, targets[t], 405, methods[m]);
             assert_string_equal(answer_header(&answer, "Allow", buffer), "POST");
             answer_fini(&answer);
         }
-        expect_error(&place, "POST", targets[t], 400, ""); /* the request has no body */
+        expect_error(place, "POST", targets[t], 400, ""); /* the request has no body */
     }
-    close_place(&place);
 }
 
 /* ---- bodies ----------------------------------------------------------------------------------------------- */
@@ -300,60 +279,53 @@ static void expect_post_error(struct place *place, const char *target, const cha
 
 static void long_bodies_with_a_fault_are_400(void **state)
 {
-    (void)state;
     static const char read[] = "/models/qwen3/tensors:read";
     static const char plans[] = "/models/qwen3/plans";
     static const size_t counts[] = {1, 1567, 70143, 500000};
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(counts); i++) {
-        expect_post_error(&place, read, "[", "0", counts[i], "]", 400, "at byte 0: ");
-        expect_post_error(&place, read, "{\"tensors\":[", "0", counts[i], "]}", 400, "at byte 12: ");
-        expect_post_error(&place, read, "{\"tensors\":[", "{}", counts[i], "]}", 400, "at byte 13: ");
-        expect_post_error(&place, read, "{\"tensors\":[", "\"\"", counts[i], "]}", 400, "at byte 12: ");
-        expect_post_error(&place, read, "{\"tensors\":[{\"name\":\"a/b\"}],\"x\":[", "0", counts[i], "]}", 400,
+        expect_post_error(place, read, "[", "0", counts[i], "]", 400, "at byte 0: ");
+        expect_post_error(place, read, "{\"tensors\":[", "0", counts[i], "]}", 400, "at byte 12: ");
+        expect_post_error(place, read, "{\"tensors\":[", "{}", counts[i], "]}", 400, "at byte 13: ");
+        expect_post_error(place, read, "{\"tensors\":[", "\"\"", counts[i], "]}", 400, "at byte 12: ");
+        expect_post_error(place, read, "{\"tensors\":[{\"name\":\"a/b\"}],\"x\":[", "0", counts[i], "]}", 400,
                           "unknown key \"x\"");
-        expect_post_error(&place, plans, "{\"ranks\":[{\"tensors\":[", "0", counts[i], "]}]}", 400, "at byte 22: ");
-        expect_post_error(&place, plans, "{\"ranks\":[{\"tensors\":[", "{}", counts[i], "]}]}", 400, "at byte 23: ");
-        expect_post_error(&place, plans, "{\"ranks\":[{\"tensors\":[", "\"\"", counts[i], "]}]}", 400, "at byte 22: ");
+        expect_post_error(place, plans, "{\"ranks\":[{\"tensors\":[", "0", counts[i], "]}]}", 400, "at byte 22: ");
+        expect_post_error(place, plans, "{\"ranks\":[{\"tensors\":[", "{}", counts[i], "]}]}", 400, "at byte 23: ");
+        expect_post_error(place, plans, "{\"ranks\":[{\"tensors\":[", "\"\"", counts[i], "]}]}", 400, "at byte 22: ");
     }
-    close_place(&place);
 }
 
 static void bodies_take_memory_of_the_budget(void **state)
 {
-    (void)state;
     static const char item[] = "{\"name\":\"nothing\"}";
-    struct place place;
-    open_place(&place);
-    struct td_budget *live = &place.loop.api.ranks.live;
+    struct place *place = *state;
+    struct td_budget *live = &place->loop.api.ranks.live;
     for (size_t left = 1024; left <= 1024 * 1024; left *= 1024) {
         assert_true(td_budget_take(live, live->max_bytes - left));
-        expect_post_error(&place, "/models/qwen3/tensors:read", "{\"tensors\":[", item, 100000, "]}", 503, "share");
-        expect_post_error(&place, "/models/qwen3/plans", "{\"ranks\":[{\"tensors\":[", item, 100000, "]}]}", 503,
+        expect_post_error(place, "/models/qwen3/tensors:read", "{\"tensors\":[", item, 100000, "]}", 503, "share");
+        expect_post_error(place, "/models/qwen3/plans", "{\"ranks\":[{\"tensors\":[", item, 100000, "]}]}", 503,
                           "share");
         td_budget_give(live, live->max_bytes - left);
         assert_int_equal(td_budget_used(live), 0);
     }
-    expect_post_error(&place, "/models/qwen3/tensors:read", "{\"tensors\":[", item, 100000, "]}", 404, "nothing");
-    expect_post_error(&place, "/models/qwen3/plans", "{\"ranks\":[{\"tensors\":[", item, 100000, "]}]}", 404,
-                      "nothing");
+    expect_post_error(place, "/models/qwen3/tensors:read", "{\"tensors\":[", item, 100000, "]}", 404, "nothing");
+    expect_post_error(place, "/models/qwen3/plans", "{\"ranks\":[{\"tensors\":[", item, 100000, "]}]}", 404, "nothing");
     assert_int_equal(td_budget_used(live), 0);
-    close_place(&place);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_there_is_404),
-        cmocka_unit_test(wrong_arguments_are_400),
-        cmocka_unit_test(foreign_tokens_are_400),
-        cmocka_unit_test(details_list_what_is_known),
-        cmocka_unit_test(messages_stay_well_formed),
-        cmocka_unit_test(other_methods_are_405),
-        cmocka_unit_test(what_is_for_post_is_for_post_alone),
-        cmocka_unit_test(long_bodies_with_a_fault_are_400),
-        cmocka_unit_test(bodies_take_memory_of_the_budget),
+        TEST_IN(place, nothing_there_is_404),
+        TEST_IN(place, wrong_arguments_are_400),
+        TEST_IN(place, foreign_tokens_are_400),
+        TEST_IN(place, details_list_what_is_known),
+        TEST_IN(place, messages_stay_well_formed),
+        TEST_IN(place, other_methods_are_405),
+        TEST_IN(place, what_is_for_post_is_for_post_alone),
+        TEST_IN(place, long_bodies_with_a_fault_are_400),
+        TEST_IN(place, bodies_take_memory_of_the_budget),
     };
     td_log_set_level(TD_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

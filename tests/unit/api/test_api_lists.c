@@ -5,11 +5,9 @@
 
 static void the_list_of_models(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char ids[1024];
-    open_place(&place);
-    cJSON *json = get_json(&place, "/models");
+    cJSON *json = get_json(place, "/models");
     join(member(json, "models"), "id", ids);
     assert_string_equal(ids, "Qwen/Qwen3-0.6B bert.safetensors broken org/hub qwen3 variants with space/\xc3\xa9");
     assert_string_equal(string_at(json, "next_page_token"), "");
@@ -37,17 +35,14 @@ static void the_list_of_models(void **state)
     join(member(json, "errors"), "file", ids);
     assert_string_equal(ids, "shards");
     cJSON_Delete(json);
-    json = get_json(&place, "/models/");
+    json = get_json(place, "/models/");
     assert_int_equal(cJSON_GetArraySize(member(json, "models")), 7);
     cJSON_Delete(json);
-    close_place(&place);
 }
 
 static void the_list_in_pages(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (int size = 1; size <= 8; size++) {
         char joined[2048] = "";
         char token[256] = "";
@@ -56,7 +51,7 @@ static void the_list_in_pages(void **state)
             char target[512];
             char ids[1024];
             (void)snprintf(target, sizeof target, "/models?page_size=%d&page_token=%s", size, token);
-            cJSON *json = get_json(&place, target);
+            cJSON *json = get_json(place, target);
             join(member(json, "models"), "id", ids);
             if (joined[0] != '\0')
                 (void)strcat(joined, " ");
@@ -71,12 +66,10 @@ static void the_list_in_pages(void **state)
                             "Qwen/Qwen3-0.6B bert.safetensors broken org/hub qwen3 variants with space/\xc3\xa9");
         assert_int_equal(pages, (7 + size - 1) / size);
     }
-    close_place(&place);
 }
 
 static void the_list_filtered(void **state)
 {
-    (void)state;
     static const char *const cases[][2] = {
         {"/models?match=*", "Qwen/Qwen3-0.6B bert.safetensors broken org/hub qwen3 variants with space/\xc3\xa9"},
         {"/models?match=*wen*", "Qwen/Qwen3-0.6B qwen3"},
@@ -89,42 +82,38 @@ static void the_list_filtered(void **state)
         {"/models?match=nothing", ""},
         {"/models?match=b*&page_size=1", "bert.safetensors"},
     };
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         char ids[1024];
-        cJSON *json = get_json(&place, cases[i][0]);
+        cJSON *json = get_json(place, cases[i][0]);
         join(member(json, "models"), "id", ids);
         CHECK(strcmp(ids, cases[i][1]) == 0, "%s: %s", cases[i][0], ids);
         cJSON_Delete(json);
     }
-    cJSON *json = get_json(&place, "/models?match=b*&page_size=1");
+    cJSON *json = get_json(place, "/models?match=b*&page_size=1");
     char target[512];
     (void)snprintf(target, sizeof target, "/models?match=b*&page_token=%s", string_at(json, "next_page_token"));
     cJSON_Delete(json);
-    json = get_json(&place, target); /* a token is valid with another page_size */
+    json = get_json(place, target); /* a token is valid with another page_size */
     char ids[1024];
     join(member(json, "models"), "id", ids);
     assert_string_equal(ids, "broken");
     cJSON_Delete(json);
-    close_place(&place);
 }
 
 /* ---- /models/{id} -------------------------------------------------------------------------------------- */
 
 static void one_model(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
     char text[1024];
-    open_place(&place);
-    loopback_get(&place.loop, "/models/qwen3", &answer);
+    loopback_get(&place->loop, "/models/qwen3", &answer);
     /* numbers keep every digit that they have in the file */
     assert_non_null(
         strstr(answer.body, "\"config\":{\"hidden_size\":1024,\"big\":12345678901234567890,\"tiny\":1e-400,"));
     answer_fini(&answer);
-    cJSON *json = get_json(&place, "/models/qwen3");
+    cJSON *json = get_json(place, "/models/qwen3");
     assert_string_equal(string_at(json, "id"), "qwen3");
     join(member(json, "files"), "path", text);
     assert_string_equal(text, "README.md config.json model.safetensors sub/tokenizer.json");
@@ -133,22 +122,20 @@ static void one_model(void **state)
     assert_string_equal(string_at(cJSON_GetArrayItem(member(json, "files"), 2), "format"), "safetensors");
     assert_int_equal(cJSON_GetArraySize(member(json, "errors")), 0);
     cJSON_Delete(json);
-    json = get_json(&place, "/models/broken");
+    json = get_json(place, "/models/broken");
     assert_true(cJSON_IsNull(member(json, "config")));
     assert_int_equal(cJSON_GetArraySize(member(json, "checkpoints")), 0);
     const cJSON *error = cJSON_GetArrayItem(member(json, "errors"), 0);
     assert_string_equal(string_at(error, "file"), "bad.safetensors");
     assert_true(strlen(string_at(error, "message")) > 10);
     cJSON_Delete(json);
-    json = get_json(&place, "/models/variants"); /* its config.json is not valid */
+    json = get_json(place, "/models/variants"); /* its config.json is not valid */
     assert_true(cJSON_IsNull(member(json, "config")));
     cJSON_Delete(json);
-    close_place(&place);
 }
 
 static void ids_may_be_encoded_or_not(void **state)
 {
-    (void)state;
     static const char *const cases[][2] = {
         {"/models/Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B"},
         {"/models/Qwen%2FQwen3-0.6B", "Qwen/Qwen3-0.6B"},
@@ -159,21 +146,18 @@ static void ids_may_be_encoded_or_not(void **state)
         {"/models/bert.safetensors", "bert.safetensors"},
         {"http://host/models/org/hub", "org/hub"},
     };
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        cJSON *json = get_json(&place, cases[i][0]);
+        cJSON *json = get_json(place, cases[i][0]);
         CHECK(strcmp(string_at(json, "id"), cases[i][1]) == 0, "%s: %s", cases[i][0], string_at(json, "id"));
         cJSON_Delete(json);
     }
-    close_place(&place);
 }
 
 /* ---- the manifest -------------------------------------------------------------------------------------- */
 
 static void manifests(void **state)
 {
-    (void)state;
     static const char *const cases[][2] = {
         {"/models/qwen3/tensors", "a/b model.embed_tokens.weight none scalar \xc3\xa9 \"x\" %2F"},
         {"/models/qwen3/tensors/", "a/b model.embed_tokens.weight none scalar \xc3\xa9 \"x\" %2F"},
@@ -192,52 +176,48 @@ static void manifests(void **state)
         {"/models/org/hub/tensors", "w"},
         {"/models/org%2Fhub%2Ftensors", "w"},
     };
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         char names[1024];
-        cJSON *json = get_json(&place, cases[i][0]);
+        cJSON *json = get_json(place, cases[i][0]);
         join(member(json, "tensors"), "name", names);
         CHECK(strcmp(names, cases[i][1]) == 0, "%s: %s", cases[i][0], names);
         cJSON_Delete(json);
     }
-    cJSON *json = get_json(&place, "/models/qwen3/tensors?match=*a*&page_size=1");
+    cJSON *json = get_json(place, "/models/qwen3/tensors?match=*a*&page_size=1");
     assert_true(number_at(json, "matched_count") == 2 && number_at(json, "tensor_count") == 5);
     char target[512];
     char names[1024];
     (void)snprintf(target, sizeof target, "/models/qwen3/tensors?page_token=%s&match=*a*",
                    string_at(json, "next_page_token"));
     cJSON_Delete(json);
-    json = get_json(&place, target);
+    json = get_json(place, target);
     join(member(json, "tensors"), "name", names);
     assert_string_equal(names, "scalar");
     cJSON_Delete(json);
-    close_place(&place);
 }
 
 /* Every href of a manifest leads to that tensor's bytes, at the file offset that the manifest states. */
 static void hrefs_lead_to_the_bytes(void **state)
 {
-    (void)state;
     static const char *const targets[] = {"/models/qwen3/tensors",
                                           "/models/variants/tensors?checkpoint=fp32.safetensors",
                                           "/models/with%20space/%C3%A9/tensors", "/models/bert.safetensors/tensors"};
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(targets); i++) {
-        cJSON *json = get_json(&place, targets[i]);
+        cJSON *json = get_json(place, targets[i]);
         const cJSON *entry;
         cJSON_ArrayForEach(entry, member(json, "tensors"))
         {
             struct answer tensor;
             struct answer file;
             char target[512];
-            loopback_get(&place.loop, string_at(entry, "href"), &tensor);
+            loopback_get(&place->loop, string_at(entry, "href"), &tensor);
             CHECK(tensor.response.status == 200, "%s: %d", string_at(entry, "href"), tensor.response.status);
             assert_true(number_at(entry, "nbytes") == (double)tensor.len);
             (void)snprintf(target, sizeof target, "%.*s/files/%s", (int)(strstr(targets[i], "/tensors") - targets[i]),
                            targets[i], string_at(entry, "file"));
-            loopback_get(&place.loop, target, &file);
+            loopback_get(&place->loop, target, &file);
             assert_int_equal(file.response.status, 200);
             size_t offset = (size_t)number_at(entry, "offset");
             assert_true(offset + tensor.len <= file.len);
@@ -247,16 +227,15 @@ static void hrefs_lead_to_the_bytes(void **state)
         }
         cJSON_Delete(json);
     }
-    close_place(&place);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_list_of_models),        cmocka_unit_test(the_list_in_pages),
-        cmocka_unit_test(the_list_filtered),         cmocka_unit_test(one_model),
-        cmocka_unit_test(ids_may_be_encoded_or_not), cmocka_unit_test(manifests),
-        cmocka_unit_test(hrefs_lead_to_the_bytes),
+        TEST_IN(place, the_list_of_models),        TEST_IN(place, the_list_in_pages),
+        TEST_IN(place, the_list_filtered),         TEST_IN(place, one_model),
+        TEST_IN(place, ids_may_be_encoded_or_not), TEST_IN(place, manifests),
+        TEST_IN(place, hrefs_lead_to_the_bytes),
     };
     td_log_set_level(TD_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,6 +15,8 @@ static void open_bound(struct place *place)
     loopback_open(&place->loop, &place->tree);
 }
 
+FIXTURE(bound, struct place, open_bound, close_place)
+
 static void manifest_tag(struct place *place, char tag[TD_TAG_BYTES])
 {
     cJSON *manifest = get_json(place, "/models/m/tensors");
@@ -137,79 +139,70 @@ static void know(struct place *place, const char *part)
 
 static void digests_change_nothing(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct bound before;
     struct bound after;
     char tag[TD_TAG_BYTES];
-    open_bound(&place);
-    manifest_tag(&place, tag);
-    register_plans(&place, tag, &before);
-    expect_all(&place, &before, 200);
-    know(&place, "00001");
-    manifest_tag(&place, tag);
+    manifest_tag(place, tag);
+    register_plans(place, tag, &before);
+    expect_all(place, &before, 200);
+    know(place, "00001");
+    manifest_tag(place, tag);
     assert_string_equal(tag, before.tag); /* the tag changes once, when all files are hashed */
-    expect_all(&place, &before, 200);
-    know(&place, "");
-    manifest_tag(&place, tag);
+    expect_all(place, &before, 200);
+    know(place, "");
+    manifest_tag(place, tag);
     assert_string_not_equal(tag, before.tag);
-    register_plans(&place, tag, &after);
-    expect_all(&place, &before, 200);
-    expect_all(&place, &after, 200);
-    expect_posts(&place, before.tag, 200, 200);
-    expect_posts(&place, tag, 200, 200);
-    close_place(&place);
+    register_plans(place, tag, &after);
+    expect_all(place, &before, 200);
+    expect_all(place, &after, 200);
+    expect_posts(place, before.tag, 200, 200);
+    expect_posts(place, tag, 200, 200);
 }
 
 static void another_file_is_412(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct bound bound;
     struct bound free_plans;
     char tag[TD_TAG_BYTES];
-    open_bound(&place);
-    manifest_tag(&place, tag);
-    register_plans(&place, tag, &bound);
-    register_plans(&place, NULL, &free_plans);
+    manifest_tag(place, tag);
+    register_plans(place, tag, &bound);
+    register_plans(place, NULL, &free_plans);
     for (size_t i = 0; i < FORMS; i++)
         assert_string_not_equal(bound.paths[i], free_plans.paths[i]);
-    tree_simple(&place.tree, twin, "a c e");
-    loopback_rescan(&place.loop);
-    expect_all(&place, &bound, 412);
-    expect_posts(&place, tag, 412, 412);
-    expect_all(&place, &free_plans, 200);
-    manifest_tag(&place, tag);
-    expect_posts(&place, tag, 200, 201);
-    close_place(&place);
+    tree_simple(&place->tree, twin, "a c e");
+    loopback_rescan(&place->loop);
+    expect_all(place, &bound, 412);
+    expect_posts(place, tag, 412, 412);
+    expect_all(place, &free_plans, 200);
+    manifest_tag(place, tag);
+    expect_posts(place, tag, 200, 201);
 }
 
 /* A tag is one string, not a list or a prefix, and with neither quotes nor "W/". */
 static void other_strings_are_412(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char tag[TD_TAG_BYTES];
     char text[256];
-    open_bound(&place);
-    manifest_tag(&place, tag);
-    expect_posts(&place, "", 412, 412);
-    expect_posts(&place, "*", 412, 412);
+    manifest_tag(place, tag);
+    expect_posts(place, "", 412, 412);
+    expect_posts(place, "*", 412, 412);
     (void)snprintf(text, sizeof text, "\\\"%s\\\"", tag);
-    expect_posts(&place, text, 412, 412);
+    expect_posts(place, text, 412, 412);
     (void)snprintf(text, sizeof text, "%s,%s", tag, tag);
-    expect_posts(&place, text, 412, 412);
+    expect_posts(place, text, 412, 412);
     tag[strlen(tag) - 1] = '\0';
-    expect_posts(&place, tag, 412, 412);
-    close_place(&place);
+    expect_posts(place, tag, 412, 412);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(digests_change_nothing),
-        cmocka_unit_test(another_file_is_412),
-        cmocka_unit_test(other_strings_are_412),
+        TEST_IN(bound, digests_change_nothing),
+        TEST_IN(bound, another_file_is_412),
+        TEST_IN(bound, other_strings_are_412),
     };
     td_log_set_level(TD_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

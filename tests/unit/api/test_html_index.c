@@ -33,6 +33,8 @@ static void close_place(struct place *place)
     tree_close(&place->tree);
 }
 
+FIXTURE(place, struct place, open_place, close_place)
+
 /* Writes all hrefs of a page's table, separated by blanks. */
 static void hrefs(const char *page, char out[1024])
 {
@@ -70,61 +72,53 @@ static void expect_page(struct place *place, const char *target, const char *acc
 
 static void links_of_every_page(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    expect_page(&place, "/", "text/html", "/models/" EVIL_HREF "/ /models/org/m/");
-    expect_page(&place, "/models/", "text/html", "/models/" EVIL_HREF "/ /models/org/m/");
-    expect_page(&place, "/models/org/m/", "text/html",
+    struct place *place = *state;
+    expect_page(place, "/", "text/html", "/models/" EVIL_HREF "/ /models/org/m/");
+    expect_page(place, "/models/", "text/html", "/models/" EVIL_HREF "/ /models/org/m/");
+    expect_page(place, "/models/org/m/", "text/html",
                 "/models/org/m/files/ /models/org/m/tensors /models/org/m/model.safetensors /models/org/m");
     static const char folder[] = "/models/org/m/files/a-b /models/org/m/files/a.b /models/org/m/files/a/ "
                                  "/models/org/m/files/model.safetensors";
-    expect_page(&place, "/models/org/m/files/", "*/*", folder); /* as fsspec requests it */
-    expect_page(&place, "/models/org/m/files/", "application/json", folder);
-    expect_page(&place, "/models/org/m/files/a/", "*/*", "/models/org/m/files/a/x /models/org/m/files/a/y/");
-    expect_page(&place, "/models/org/m/files/a%2Fy/", "*/*", "/models/org/m/files/a/y/z");
-    expect_page(&place, "/models/org/m/files/a%2Fy", "*/*", "/models/org/m/files/a/y/z");
-    close_place(&place);
+    expect_page(place, "/models/org/m/files/", "*/*", folder); /* as fsspec requests it */
+    expect_page(place, "/models/org/m/files/", "application/json", folder);
+    expect_page(place, "/models/org/m/files/a/", "*/*", "/models/org/m/files/a/x /models/org/m/files/a/y/");
+    expect_page(place, "/models/org/m/files/a%2Fy/", "*/*", "/models/org/m/files/a/y/z");
+    expect_page(place, "/models/org/m/files/a%2Fy", "*/*", "/models/org/m/files/a/y/z");
 }
 
 /* Every link of a page leads to a 200 answer. */
 static void links_lead_somewhere(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct answer page;
     char targets[1024];
-    open_place(&place);
-    loopback_get(&place.loop, "/models/" EVIL_HREF "/files/", &page);
+    loopback_get(&place->loop, "/models/" EVIL_HREF "/files/", &page);
     assert_int_equal(page.response.status, 200);
     hrefs(page.body, targets);
     size_t count = 0;
     for (char *at = strtok(targets, " "); at != NULL; at = strtok(NULL, " ")) {
         struct answer answer;
-        loopback_get(&place.loop, at, &answer);
+        loopback_get(&place->loop, at, &answer);
         CHECK(answer.response.status == 200, "%s: %s", at, answer.body);
         answer_fini(&answer);
         count++;
     }
     assert_int_equal(count, 3);
     answer_fini(&page);
-    close_place(&place);
 }
 
 /* Names stay inside their text or attribute: a page has its own tags and no others. */
 /* shows: security.md content-html-names */
 static void hostile_names_are_text(void **state)
 {
-    (void)state;
     static const char *const targets[] = {"/models/", "/models/" EVIL_HREF "/", "/models/" EVIL_HREF "/files/",
                                           "/models/" EVIL_HREF "/files/" EVIL_HREF "/"};
     static const char *const tags[] = {"!DOCTYPE html", "html", "head", "meta", "title", "style", "body", "h1",
                                        "table",         "tr",   "td",   "a",    "p",     "th"};
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i + 1 < COUNT_OF(targets); i++) {
         struct answer answer;
-        loopback_ask(&place.loop, "GET", targets[i], "Accept: text/html", &answer);
+        loopback_ask(&place->loop, "GET", targets[i], "Accept: text/html", &answer);
         CHECK(answer.response.status == 200, "%s: %s", targets[i], answer.body);
         CHECK(strstr(answer.body, "&lt;script&gt;") != NULL, "%s", targets[i]);
         CHECK(strstr(answer.body, "&amp;amp; #?%41") != NULL, "%s", targets[i]);
@@ -139,10 +133,9 @@ static void hostile_names_are_text(void **state)
         answer_fini(&answer);
     }
     struct answer answer;
-    loopback_get(&place.loop, targets[3], &answer);
+    loopback_get(&place->loop, targets[3], &answer);
     assert_int_equal(answer.response.status, 404);
     answer_fini(&answer);
-    close_place(&place);
 }
 
 /* Checks the links above the table. `wanted` holds them, separated by blanks. */
@@ -166,20 +159,17 @@ static void expect_ways(struct place *place, const char *target, const char *wan
 
 static void every_page_leads_back(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    expect_ways(&place, "/", "");
-    expect_ways(&place, "/models/", "/#");
-    expect_ways(&place, "/models/org/m/", "/# /models/");
-    expect_ways(&place, "/models/org/m/files/", "/# /models/org/m/");
-    expect_ways(&place, "/models/org/m/files/a/", "/# /models/org/m/files/");
-    expect_ways(&place, "/models/org/m/files/a/y/", "/# /models/org/m/files/a/");
-    expect_ways(&place, "/models/org/m/files/a%2Fy", "/# /models/org/m/files/a/");
-    expect_ways(&place, "/models/" EVIL_HREF "/files/", "/# /models/" EVIL_HREF "/");
-    expect_ways(&place, "/org/m/resolve/main/a/y/", "/# /org/m/resolve/main/a/");
-    expect_ways(&place, "/org/m/resolve/main/", "/#");
-    close_place(&place);
+    struct place *place = *state;
+    expect_ways(place, "/", "");
+    expect_ways(place, "/models/", "/#");
+    expect_ways(place, "/models/org/m/", "/# /models/");
+    expect_ways(place, "/models/org/m/files/", "/# /models/org/m/");
+    expect_ways(place, "/models/org/m/files/a/", "/# /models/org/m/files/");
+    expect_ways(place, "/models/org/m/files/a/y/", "/# /models/org/m/files/a/");
+    expect_ways(place, "/models/org/m/files/a%2Fy", "/# /models/org/m/files/a/");
+    expect_ways(place, "/models/" EVIL_HREF "/files/", "/# /models/" EVIL_HREF "/");
+    expect_ways(place, "/org/m/resolve/main/a/y/", "/# /org/m/resolve/main/a/");
+    expect_ways(place, "/org/m/resolve/main/", "/#");
 }
 
 static void expect_text(struct place *place, const char *target, const char *part)
@@ -271,7 +261,6 @@ static void every_checkpoint_is_linked(void **state)
 
 static void who_gets_a_page(void **state)
 {
-    (void)state;
     static const struct {
         const char *target, *lines;
         bool html;
@@ -293,12 +282,11 @@ static void who_gets_a_page(void **state)
         {"/models/org/m", "Accept: text/html", false},
         {"/models/org/m/files/", "Accept: */*", true},
     };
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct answer answer;
         char buffer[128];
-        loopback_ask(&place.loop, "GET", cases[i].target, cases[i].lines, &answer);
+        loopback_ask(&place->loop, "GET", cases[i].target, cases[i].lines, &answer);
         CHECK(answer.response.status == 200, "%s: %s", cases[i].target, answer.body);
         CHECK((strncmp(answer.response.content_type, "text/html", 9) == 0) == cases[i].html, "%s with %s",
               cases[i].target, cases[i].lines == NULL ? "none" : cases[i].lines);
@@ -308,12 +296,10 @@ static void who_gets_a_page(void **state)
         CHECK(varies == (has_page && strstr(cases[i].target, "/files/") == NULL), "%s", cases[i].target);
         answer_fini(&answer);
     }
-    close_place(&place);
 }
 
 static void no_page_where_there_is_no_folder(void **state)
 {
-    (void)state;
     static const struct {
         const char *target;
         int status;
@@ -322,16 +308,14 @@ static void no_page_where_there_is_no_folder(void **state)
         {"/models/org/m/files//", 404},     {"/models/org/m/files/a//", 404},  {"/models/org/m/files/../", 404},
         {"/models/org/none/", 404},         {"/models/org/m/files/?x=1", 400},
     };
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct answer answer;
-        loopback_ask(&place.loop, "GET", cases[i].target, "Accept: text/html", &answer);
+        loopback_ask(&place->loop, "GET", cases[i].target, "Accept: text/html", &answer);
         CHECK(answer.response.status == cases[i].status, "%s: %d", cases[i].target, answer.response.status);
         CHECK(strcmp(answer.response.content_type, "application/json") == 0, "%s", cases[i].target);
         answer_fini(&answer);
     }
-    close_place(&place);
 }
 
 /* The start page links the pages of datasets; those without rows by the Hub's paths of their files. Models have such
@@ -418,11 +402,11 @@ static void no_page_below_other_paths_of_the_hub(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(links_of_every_page),    cmocka_unit_test(links_lead_somewhere),
-        cmocka_unit_test(hostile_names_are_text), cmocka_unit_test(every_page_leads_back),
-        cmocka_unit_test(refused_files_say_why),  cmocka_unit_test(every_checkpoint_is_linked),
-        cmocka_unit_test(who_gets_a_page),        cmocka_unit_test(no_page_where_there_is_no_folder),
-        cmocka_unit_test(datasets_are_found),     cmocka_unit_test(no_page_below_other_paths_of_the_hub),
+        TEST_IN(place, links_of_every_page),     TEST_IN(place, links_lead_somewhere),
+        TEST_IN(place, hostile_names_are_text),  TEST_IN(place, every_page_leads_back),
+        cmocka_unit_test(refused_files_say_why), cmocka_unit_test(every_checkpoint_is_linked),
+        TEST_IN(place, who_gets_a_page),         TEST_IN(place, no_page_where_there_is_no_folder),
+        cmocka_unit_test(datasets_are_found),    cmocka_unit_test(no_page_below_other_paths_of_the_hub),
     };
     td_log_set_level(TD_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,6 +44,8 @@ static void open_about(struct place *place)
     loopback_open(&place->loop, &place->tree);
 }
 
+FIXTURE(about, struct place, open_about, close_place)
+
 static void expect_tags(const cJSON *json, const char *wanted)
 {
     char got[512] = "";
@@ -66,10 +68,8 @@ static void expect_member(const cJSON *json, const char *name, const char *wante
 
 static void a_model_of_transformers(void **state)
 {
-    (void)state;
-    struct place place;
-    open_about(&place);
-    cJSON *json = get_json(&place, "/api/models/ns/llama");
+    struct place *place = *state;
+    cJSON *json = get_json(place, "/api/models/ns/llama");
     expect_member(json, "pipeline_tag", "\"text-generation\"");
     expect_member(json, "library_name", "\"transformers\"");
     expect_tags(json, "transformers safetensors llama text-generation conversational");
@@ -80,15 +80,12 @@ static void a_model_of_transformers(void **state)
     expect_member(json, "safetensors", "{\"parameters\":{\"F32\":7,\"BF16\":5},\"total\":12}");
     expect_member(json, "cardData", NULL);
     cJSON_Delete(json);
-    close_place(&place);
 }
 
 static void what_the_card_says_goes_first(void **state)
 {
-    (void)state;
-    struct place place;
-    open_about(&place);
-    cJSON *json = get_json(&place, "/api/models/ns/carded");
+    struct place *place = *state;
+    cJSON *json = get_json(place, "/api/models/ns/carded");
     expect_member(json, "pipeline_tag", "\"summarization\"");
     expect_member(json, "library_name", "\"setfit\"");
     expect_tags(json, "setfit safetensors bert summarization license:apache-2.0 en de merge a,b dataset:ns/rows "
@@ -96,81 +93,70 @@ static void what_the_card_says_goes_first(void **state)
     expect_member(member(json, "cardData"), "language", "[\"en\",\"de\"]");
     expect_member(member(json, "cardData"), "released", "\"2024-01-31\"");
     cJSON_Delete(json);
-    close_place(&place);
 }
 
 static void other_libraries(void **state)
 {
-    (void)state;
-    struct place place;
-    open_about(&place);
-    cJSON *json = get_json(&place, "/api/models/ns/diff");
+    struct place *place = *state;
+    cJSON *json = get_json(place, "/api/models/ns/diff");
     expect_member(json, "library_name", "\"diffusers\"");
     expect_member(json, "config", "{\"diffusers\":{\"_class_name\":\"StableDiffusionPipeline\"}}");
     expect_member(json, "safetensors", NULL);
     cJSON_Delete(json);
-    json = get_json(&place, "/api/models/ns/lora");
+    json = get_json(place, "/api/models/ns/lora");
     expect_member(json, "library_name", "\"peft\"");
     expect_member(json, "config", "{\"peft\":{\"base_model_name_or_path\":\"org/base\",\"task_type\":\"CAUSAL_LM\"}}");
     cJSON_Delete(json);
-    json = get_json(&place, "/api/models/ns/torch");
+    json = get_json(place, "/api/models/ns/torch");
     expect_tags(json, "pytorch");
     expect_member(json, "library_name", NULL);
     expect_member(json, "pipeline_tag", NULL);
     expect_member(json, "config", NULL);
     cJSON_Delete(json);
-    json = get_json(&place, "/api/datasets/ns/rows");
+    json = get_json(place, "/api/datasets/ns/rows");
     expect_tags(json, "license:mit language:en task_categories:text-generation code");
     expect_member(json, "pipeline_tag", NULL);
     cJSON_Delete(json);
-    close_place(&place);
 }
 
 /* Files that cannot be parsed add no members to the description; the repository gets the tag unreadable-files. */
 /* shows: security.md content-front-matter */
 static void hostile_files_say_nothing(void **state)
 {
-    (void)state;
-    struct place place;
-    open_about(&place);
-    cJSON *json = get_json(&place, "/api/models/ns/plain");
+    struct place *place = *state;
+    cJSON *json = get_json(place, "/api/models/ns/plain");
     expect_member(json, "cardData", NULL);
     expect_member(json, "config", NULL);
     expect_member(json, "pipeline_tag", NULL);
     expect_tags(json, "unreadable-files safetensors");
     cJSON_Delete(json);
-    close_place(&place);
 }
 
 static void lists_are_filtered(void **state)
 {
-    (void)state;
-    struct place place;
-    open_about(&place);
-    expect_list(&place, "/api/models?filter=transformers", "ns/llama");
-    expect_list(&place, "/api/models?filter=safetensors&filter=llama", "ns/llama");
-    expect_list(&place, "/api/models?filter=safetensors,llama", "ns/llama");
-    expect_list(&place, "/api/models?filter=safetensors&filter=none", "");
-    expect_list(&place, "/api/models?filter=license%3Aapache-2.0", "ns/carded");
-    expect_list(&place, "/api/models?filter=de", "ns/carded");
-    expect_list(&place, "/api/models?library=peft", "ns/lora");
-    expect_list(&place, "/api/models?pipeline_tag=text-generation", "ns/llama");
-    expect_list(&place, "/api/models?pipeline_tag=text", "");
-    expect_list(&place, "/api/models?search=LL&search=ns", "ns/llama");
-    expect_list(&place, "/api/models?search=ll&search=none", "");
-    expect_list(&place, "/api/models?gated=true", "");
-    expect_list(&place, "/api/models?gated=False&search=llama", "ns/llama");
-    expect_list(&place, "/api/models?inference=warm", "");
-    expect_list(&place, "/api/models?inference_provider=all", "");
-    expect_list(&place, "/api/models?sort=downloads&direction=-1&search=llama&full=true", "ns/llama");
-    expect_list(&place, "/api/datasets?filter=task_categories:text-generation", "ns/rows");
-    expect_list(&place, "/api/datasets?filter=text-generation", "");
-    close_place(&place);
+    struct place *place = *state;
+    expect_list(place, "/api/models?filter=transformers", "ns/llama");
+    expect_list(place, "/api/models?filter=safetensors&filter=llama", "ns/llama");
+    expect_list(place, "/api/models?filter=safetensors,llama", "ns/llama");
+    expect_list(place, "/api/models?filter=safetensors&filter=none", "");
+    expect_list(place, "/api/models?filter=license%3Aapache-2.0", "ns/carded");
+    expect_list(place, "/api/models?filter=de", "ns/carded");
+    expect_list(place, "/api/models?library=peft", "ns/lora");
+    expect_list(place, "/api/models?pipeline_tag=text-generation", "ns/llama");
+    expect_list(place, "/api/models?pipeline_tag=text", "");
+    expect_list(place, "/api/models?search=LL&search=ns", "ns/llama");
+    expect_list(place, "/api/models?search=ll&search=none", "");
+    expect_list(place, "/api/models?gated=true", "");
+    expect_list(place, "/api/models?gated=False&search=llama", "ns/llama");
+    expect_list(place, "/api/models?inference=warm", "");
+    expect_list(place, "/api/models?inference_provider=all", "");
+    expect_list(place, "/api/models?sort=downloads&direction=-1&search=llama&full=true", "ns/llama");
+    expect_list(place, "/api/datasets?filter=task_categories:text-generation", "ns/rows");
+    expect_list(place, "/api/datasets?filter=text-generation", "");
 }
 
 static void what_is_not_known_is_refused(void **state)
 {
-    (void)state;
     static const char *const targets[] = {
         "/api/models?apps=vllm",
         "/api/models?num_parameters=min:6B",
@@ -182,23 +168,20 @@ static void what_is_not_known_is_refused(void **state)
         "/api/models?tags=x",
         "/api/models?filter=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17",
     };
-    struct place place;
-    open_about(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(targets); i++) {
         struct answer answer;
         char buffer[128];
-        loopback_get(&place.loop, targets[i], &answer);
+        loopback_get(&place->loop, targets[i], &answer);
         CHECK(answer.response.status == 400, "%s: %d", targets[i], answer.response.status);
         CHECK(answer_header(&answer, "X-Error-Message", buffer) != NULL, "%s", targets[i]);
         answer_fini(&answer);
     }
-    close_place(&place);
 }
 
 /* A list has the members that the query selects. */
 static void parts_of_lists(void **state)
 {
-    (void)state;
     static const struct {
         const char *query;
         bool config, card, safetensors;
@@ -209,14 +192,13 @@ static void parts_of_lists(void **state)
         {"&cardData=true", false, true, false},
         {"&expand=safetensors&expand=config&expand=downloads", true, false, true},
     };
-    struct place place;
-    open_about(&place);
-    tree_text(&place.tree, "ns/llama/README.md", card);
-    loopback_rescan(&place.loop);
+    struct place *place = *state;
+    tree_text(&place->tree, "ns/llama/README.md", card);
+    loopback_rescan(&place->loop);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         char target[256];
         (void)snprintf(target, sizeof target, "/api/models?search=llama%s", cases[i].query);
-        cJSON *json = get_json(&place, target);
+        cJSON *json = get_json(place, target);
         const cJSON *item = cJSON_GetArrayItem(json, 0);
         assert_string_equal(string_at(item, "library_name"), "setfit");
         CHECK((cJSON_GetObjectItem(item, "config") != NULL) == cases[i].config, "%s", target);
@@ -224,21 +206,18 @@ static void parts_of_lists(void **state)
         CHECK((cJSON_GetObjectItem(item, "safetensors") != NULL) == cases[i].safetensors, "%s", target);
         cJSON_Delete(json);
     }
-    close_place(&place);
 }
 
 /* The link to the next page keeps the filters. */
 static void pages_keep_the_filters(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
     char target[512] =
         "/api/models?limit=1&filter=safetensors&search=n&search=s&direction=1&sort=created_at&cardData=1";
     char ids[256] = "";
-    open_about(&place);
     for (bool more = true; more;) {
-        loopback_ask(&place.loop, "GET", target, "Host: h", &answer);
+        loopback_ask(&place->loop, "GET", target, "Host: h", &answer);
         CHECK(answer.response.status == 200, "%s: %s", target, answer.body);
         cJSON *json = cJSON_Parse(answer.body);
         size_t used = strlen(ids);
@@ -254,10 +233,9 @@ static void pages_keep_the_filters(void **state)
     char query[1024] = "/api/models?limit=1";
     for (size_t i = 0; i < 15; i++)
         (void)snprintf(query + strlen(query), sizeof query - strlen(query), "&search=ns%%2F&filter=safetensors");
-    loopback_ask(&place.loop, "GET", query, "Host: h", &answer);
+    loopback_ask(&place->loop, "GET", query, "Host: h", &answer);
     assert_int_equal(answer.response.status, 400); /* a page without a link would look like the whole list */
     answer_fini(&answer);
-    close_place(&place);
 }
 
 /* Each format of GET /models is a tag, so that clients can filter by it. */
@@ -325,11 +303,11 @@ static void a_set_that_is_not_whole_is_marked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_model_of_transformers), cmocka_unit_test(what_the_card_says_goes_first),
-        cmocka_unit_test(other_libraries),         cmocka_unit_test(hostile_files_say_nothing),
-        cmocka_unit_test(lists_are_filtered),      cmocka_unit_test(what_is_not_known_is_refused),
-        cmocka_unit_test(parts_of_lists),          cmocka_unit_test(pages_keep_the_filters),
-        cmocka_unit_test(formats_are_tags),        cmocka_unit_test(a_set_that_is_not_whole_is_marked),
+        TEST_IN(about, a_model_of_transformers), TEST_IN(about, what_the_card_says_goes_first),
+        TEST_IN(about, other_libraries),         TEST_IN(about, hostile_files_say_nothing),
+        TEST_IN(about, lists_are_filtered),      TEST_IN(about, what_is_not_known_is_refused),
+        TEST_IN(about, parts_of_lists),          TEST_IN(about, pages_keep_the_filters),
+        cmocka_unit_test(formats_are_tags),      cmocka_unit_test(a_set_that_is_not_whole_is_marked),
     };
     td_log_set_level(TD_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

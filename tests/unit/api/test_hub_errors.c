@@ -9,7 +9,6 @@
  * clients then record that the file is missing. */
 static void errors_say_what_is_missing(void **state)
 {
-    (void)state;
     static const struct {
         const char *target;
         int status;
@@ -55,13 +54,12 @@ static void errors_say_what_is_missing(void **state)
         {"/api/telemetry/x", 404, NULL},
         {"/api/spaces/ns/plain", 404, NULL},
     };
-    struct place place;
-    open_hub(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         const char *what = cases[i].target;
         struct answer answer;
         char buffer[128];
-        loopback_get(&place.loop, what, &answer);
+        loopback_get(&place->loop, what, &answer);
         CHECK(answer.response.status == cases[i].status, "%s: %d %s", what, answer.response.status, answer.body);
         const char *code = answer_header(&answer, "X-Error-Code", buffer);
         CHECK((code == NULL) == (cases[i].code == NULL) && (code == NULL || strcmp(code, cases[i].code) == 0), "%s: %s",
@@ -72,7 +70,7 @@ static void errors_say_what_is_missing(void **state)
         CHECK(code == NULL || (commit_header(&answer) != NULL) == has_commit, "%s", what);
         CHECK(strcmp(answer.response.content_type, "application/json") == 0, "%s", what);
         CHECK(strcmp(answer_header(&answer, "Cache-Control", buffer), "no-store") == 0, "%s", what);
-        CHECK(strstr(answer.body, place.tree.path) == NULL, "%s: %s", what, answer.body);
+        CHECK(strstr(answer.body, place->tree.path) == NULL, "%s: %s", what, answer.body);
         cJSON *json = cJSON_Parse(answer.body);
         CHECK(json != NULL, "%s: %s", what, answer.body);
         CHECK(strlen(string_at(json, "error")) > 5, "%s", what);
@@ -82,35 +80,30 @@ static void errors_say_what_is_missing(void **state)
         cJSON_Delete(json);
         answer_fini(&answer);
     }
-    close_place(&place);
 }
 
 /* shows: security.md hub-large-repositories */
 static void paths_without_an_end(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
     char buffer[128];
     char target[4096] = "/ns/plain/resolve/main/a";
-    open_hub(&place);
     for (size_t used = strlen(target); used + 3 < sizeof target; used += 2)
         memcpy(target + used, "/a", 3);
-    loopback_get(&place.loop, target, &answer);
+    loopback_get(&place->loop, target, &answer);
     assert_int_equal(answer.response.status, 404);
     assert_string_equal(answer_header(&answer, "X-Error-Code", buffer), "EntryNotFound");
     answer_fini(&answer);
     memcpy(target, "/api/models/", 12);
-    loopback_get(&place.loop, target, &answer);
+    loopback_get(&place->loop, target, &answer);
     assert_int_equal(answer.response.status, 404);
     assert_string_equal(answer_header(&answer, "X-Error-Code", buffer), "RepoNotFound");
     answer_fini(&answer);
-    close_place(&place);
 }
 
 static void methods_that_have_no_place(void **state)
 {
-    (void)state;
     static const char *const cases[][3] = {
         {"POST", "/ns/plain/resolve/main/a-b", "GET, HEAD"},
         {"PUT", "/ns/plain/resolve/main/a-b", "GET, HEAD"},
@@ -122,17 +115,15 @@ static void methods_that_have_no_place(void **state)
         {"GET", "/api/models/ns/plain/paths-info/main", "POST"},
         {"HEAD", "/api/models/solo/paths-info/main", "POST"},
     };
-    struct place place;
-    open_hub(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct answer answer;
         char buffer[128];
-        loopback_ask(&place.loop, cases[i][0], cases[i][1], NULL, &answer);
+        loopback_ask(&place->loop, cases[i][0], cases[i][1], NULL, &answer);
         CHECK(answer.response.status == 405, "%s %s: %d", cases[i][0], cases[i][1], answer.response.status);
         CHECK(strcmp(answer_header(&answer, "Allow", buffer), cases[i][2]) == 0, "%s", cases[i][1]);
         answer_fini(&answer);
     }
-    close_place(&place);
 }
 
 /* All errors on the Hub's paths, of any part of the server, are {"error": "text"}, which clients show as it is
@@ -140,7 +131,6 @@ static void methods_that_have_no_place(void **state)
  * repository, revision or entry is missing. */
 static void every_error_is_the_hubs(void **state)
 {
-    (void)state;
     static const struct {
         const char *method, *target, *lines;
         int status;
@@ -162,13 +152,12 @@ static void every_error_is_the_hubs(void **state)
         {"GET", "/api/models?search=%zz", NULL, 400, "hexadecimal"},
         {"GET", "http://h/api/models?search=%zz", NULL, 400, "hexadecimal"},
     };
-    struct place place;
-    open_hub(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         const char *what = cases[i].target;
         struct answer answer;
         char buffer[128];
-        loopback_ask(&place.loop, cases[i].method, what, cases[i].lines, &answer);
+        loopback_ask(&place->loop, cases[i].method, what, cases[i].lines, &answer);
         CHECK(answer.response.status == cases[i].status, "%s: %d %s", what, answer.response.status, answer.body);
         CHECK(strcmp(answer.response.content_type, "application/json") == 0, "%s", what);
         CHECK(answer_header(&answer, "X-Error-Code", buffer) == NULL, "%s", what);
@@ -179,7 +168,6 @@ static void every_error_is_the_hubs(void **state)
         cJSON_Delete(json);
         answer_fini(&answer);
     }
-    close_place(&place);
 }
 
 /* td_api_facade decides by the target alone, without a snapshot. */
@@ -219,7 +207,6 @@ static void whose_path_it_is(void **state)
 /* The message names the valid values of the part that is wrong. */
 static void a_wrong_revision_is_explained(void **state)
 {
-    (void)state;
     static const char *const cases[][3] = {
         {"ns/plain", "none", "it has main, safetensors, tp{n}-rank{r}-{engine}"},
         {"ns/plain", "tp", "it has main, safetensors"},
@@ -243,21 +230,19 @@ static void a_wrong_revision_is_explained(void **state)
         {"ns/plain", "tp2-rank0-sglang", "no engine \\\"sglang\\\"; the engines are "},
         {"ns/plain", "tp2-rank0-none-x", "no engine \\\"none-x\\\""},
     };
-    struct place place;
-    open_hub(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct answer answer;
         char buffer[128];
         char target[256];
         (void)snprintf(target, sizeof target, "/%s/resolve/%s/x", cases[i][0], cases[i][1]);
-        loopback_get(&place.loop, target, &answer);
+        loopback_get(&place->loop, target, &answer);
         CHECK(answer.response.status == 404, "%s: %d", target, answer.response.status);
         CHECK(strcmp(answer_header(&answer, "X-Error-Code", buffer), "RevisionNotFound") == 0, "%s", target);
         CHECK(strstr(answer.body, cases[i][2]) != NULL, "%s: %s", target, answer.body);
         CHECK(strncmp(answer.body + strlen("{\"error\":\""), cases[i][0], strlen(cases[i][0])) == 0, "%s", answer.body);
         answer_fini(&answer);
     }
-    close_place(&place);
 }
 
 /* A message names only some of very many refs. */
@@ -383,11 +368,11 @@ static void names_of_one_segment_that_mean_something(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(errors_say_what_is_missing), cmocka_unit_test(paths_without_an_end),
-        cmocka_unit_test(methods_that_have_no_place), cmocka_unit_test(every_error_is_the_hubs),
-        cmocka_unit_test(whose_path_it_is),           cmocka_unit_test(a_wrong_revision_is_explained),
-        cmocka_unit_test(a_message_is_short),         cmocka_unit_test(which_paths_take_a_body),
-        cmocka_unit_test(names_that_mean_something),  cmocka_unit_test(names_of_one_segment_that_mean_something),
+        TEST_IN(hub, errors_say_what_is_missing),    TEST_IN(hub, paths_without_an_end),
+        TEST_IN(hub, methods_that_have_no_place),    TEST_IN(hub, every_error_is_the_hubs),
+        cmocka_unit_test(whose_path_it_is),          TEST_IN(hub, a_wrong_revision_is_explained),
+        cmocka_unit_test(a_message_is_short),        cmocka_unit_test(which_paths_take_a_body),
+        cmocka_unit_test(names_that_mean_something), cmocka_unit_test(names_of_one_segment_that_mean_something),
     };
     td_log_set_level(TD_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,7 +13,6 @@ static void expect_joined(const cJSON *array, const char *name, const char *want
 
 static void descriptions(void **state)
 {
-    (void)state;
     static const char *const targets[] = {
         "/api/models/ns/plain",
         "/api/models/ns/plain/revision/main",
@@ -21,10 +20,9 @@ static void descriptions(void **state)
         "/api/models/ns/plain?expand[]=likes&expand[]=likes",
         "/api/models/ns/plain?securityStatus=True",
     };
-    struct place place;
-    open_hub(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(targets); i++) {
-        cJSON *json = get_json(&place, targets[i]);
+        cJSON *json = get_json(place, targets[i]);
         struct answer answer;
         assert_string_equal(string_at(json, "id"), "ns/plain");
         assert_string_equal(string_at(json, "_id"), "ns/plain");
@@ -37,27 +35,24 @@ static void descriptions(void **state)
         expect_joined(member(json, "siblings"), "rfilename",
                       "a-b a.b a/x a/y/z a0 model.safetensors sub dir/\xc3\xa9+%2F\"&.txt");
         assert_null(cJSON_GetObjectItem(cJSON_GetArrayItem(member(json, "siblings"), 0), "size"));
-        loopback_get(&place.loop, targets[i], &answer);
+        loopback_get(&place->loop, targets[i], &answer);
         assert_string_equal(commit_header(&answer), string_at(json, "sha"));
         answer_fini(&answer);
         cJSON_Delete(json);
     }
-    cJSON *json = get_json(&place, "/api/datasets/ns/rows");
+    cJSON *json = get_json(place, "/api/datasets/ns/rows");
     assert_string_equal(string_at(json, "id"), "ns/rows");
     assert_null(cJSON_GetObjectItem(json, "modelId"));
     cJSON_Delete(json);
-    json = get_json(&place, "/api/models/at@sign/n@me");
+    json = get_json(place, "/api/models/at@sign/n@me");
     assert_string_equal(string_at(json, "id"), "at@sign/n@me");
     cJSON_Delete(json);
-    close_place(&place);
 }
 
 static void blobs_are_git_lfs(void **state)
 {
-    (void)state;
-    struct place place;
-    open_hub(&place);
-    cJSON *json = get_json(&place, "/api/models/ns/plain?blobs=true");
+    struct place *place = *state;
+    cJSON *json = get_json(place, "/api/models/ns/plain?blobs=true");
     const cJSON *abc = cJSON_GetArrayItem(member(json, "siblings"), 0);
     assert_int_equal(whole_at(abc, "size"), 3);
     assert_string_equal(string_at(abc, "blobId"), ABC_OID);
@@ -70,16 +65,13 @@ static void blobs_are_git_lfs(void **state)
     assert_string_equal(string_at(empty, "blobId"), EMPTY_OID);
     assert_string_equal(string_at(member(empty, "lfs"), "sha256"), EMPTY_SHA256);
     cJSON_Delete(json);
-    close_place(&place);
 }
 
 static void refs_and_commits(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char commit[TD_COMMIT_BYTES];
-    open_hub(&place);
-    cJSON *json = get_json(&place, "/api/models/other/hub/refs?include_prs=1");
+    cJSON *json = get_json(place, "/api/models/other/hub/refs?include_prs=1");
     expect_joined(member(json, "branches"), "name", "main v1.0 safetensors");
     expect_joined(member(json, "branches"), "ref", "refs/heads/main refs/heads/v1.0 refs/heads/safetensors");
     expect_joined(member(json, "pullRequests"), "name", "refs/pr/1");
@@ -88,22 +80,21 @@ static void refs_and_commits(void **state)
     assert_true(cJSON_IsArray(member(json, "converts")) && cJSON_IsArray(member(json, "tags")));
     const cJSON *made = cJSON_GetArrayItem(member(json, "branches"), 2);
     assert_string_equal(string_at(made, "targetCommit"),
-                        commit_of(&place, "/api/models/other/hub/revision/safetensors", commit));
+                        commit_of(place, "/api/models/other/hub/revision/safetensors", commit));
     cJSON_Delete(json);
-    json = get_json(&place, "/api/datasets/ns/rows/refs");
+    json = get_json(place, "/api/datasets/ns/rows/refs");
     expect_joined(member(json, "branches"), "name", "main");
     cJSON_Delete(json);
-    json = get_json(&place, "/api/models/other/hub/commits/refs%2Fpr%2F1");
+    json = get_json(place, "/api/models/other/hub/commits/refs%2Fpr%2F1");
     const cJSON *first = cJSON_GetArrayItem(json, 0);
     assert_string_equal(string_at(first, "id"), C0);
     assert_true(cJSON_IsString(member(first, "title")) && cJSON_IsString(member(first, "message")) &&
                 cJSON_IsArray(member(first, "authors")) && cJSON_IsString(member(first, "date")));
     cJSON_Delete(json);
-    cJSON_Delete(get_json(&place, "/api/models/other/hub/auth-check"));
-    json = get_json(&place, "/api/whoami-v2");
+    cJSON_Delete(get_json(place, "/api/models/other/hub/auth-check"));
+    json = get_json(place, "/api/whoami-v2");
     assert_true(cJSON_IsString(member(json, "name")) && cJSON_IsArray(member(json, "orgs")));
     cJSON_Delete(json);
-    close_place(&place);
 }
 
 /* ---- lists --------------------------------------------------------------------------------------------- */
@@ -111,51 +102,46 @@ static void refs_and_commits(void **state)
 /* Lists hold ids that clients can request: two segments, each id once. */
 static void lists(void **state)
 {
-    (void)state;
     static const char all[] = "at@sign/n@me deep/er ns/plain ns/torch local/org other/hub local/solo";
-    struct place place;
-    open_hub(&place);
-    expect_list(&place, "/api/models", all);
-    expect_list(&place, "/api/models?limit=500&expand=private&expand=likes", all);
-    expect_list(&place, "/api/models?limit=0", all);
-    expect_list(&place, "/api/models?limit=x", all);
-    expect_list(&place, "/api/models?author=ns", "ns/plain ns/torch");
-    expect_list(&place, "/api/models?author=local", "local/org local/solo");
-    expect_list(&place, "/api/models?author=n", "");
-    expect_list(&place, "/api/models?search=TORCH", "ns/torch");
-    expect_list(&place, "/api/models?search=", all);
-    expect_list(&place, "/api/models?search=o&author=ns", "ns/torch");
-    expect_list(&place, "/api/models?search=none", "");
-    expect_list(&place, "/api/models?cursor=999999999", "");
-    expect_list(&place, "/api/datasets", "local/rows ns/rows");
-    tree_set_age(&place.tree, "solo/model.safetensors", 1000000000);
-    loopback_rescan(&place.loop);
+    struct place *place = *state;
+    expect_list(place, "/api/models", all);
+    expect_list(place, "/api/models?limit=500&expand=private&expand=likes", all);
+    expect_list(place, "/api/models?limit=0", all);
+    expect_list(place, "/api/models?limit=x", all);
+    expect_list(place, "/api/models?author=ns", "ns/plain ns/torch");
+    expect_list(place, "/api/models?author=local", "local/org local/solo");
+    expect_list(place, "/api/models?author=n", "");
+    expect_list(place, "/api/models?search=TORCH", "ns/torch");
+    expect_list(place, "/api/models?search=", all);
+    expect_list(place, "/api/models?search=o&author=ns", "ns/torch");
+    expect_list(place, "/api/models?search=none", "");
+    expect_list(place, "/api/models?cursor=999999999", "");
+    expect_list(place, "/api/datasets", "local/rows ns/rows");
+    tree_set_age(&place->tree, "solo/model.safetensors", 1000000000);
+    loopback_rescan(&place->loop);
     struct answer answer;
-    loopback_ask(&place.loop, "GET", "/api/models?sort=lastModified&direction=-1&full=true&limit=1", "Host: h",
+    loopback_ask(&place->loop, "GET", "/api/models?sort=lastModified&direction=-1&full=true&limit=1", "Host: h",
                  &answer);
     cJSON *json = cJSON_Parse(answer.body);
     answer_fini(&answer);
     expect_joined(json, "id", "local/solo");
     expect_joined(member(cJSON_GetArrayItem(json, 0), "siblings"), "rfilename", "model.safetensors");
     cJSON_Delete(json);
-    close_place(&place);
 }
 
 static void pages_of_lists(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char target[512] = "/api/models?limit=1&author=ns&search=%6F%20%22%3E%0D&sort=lastModified&full=true";
     struct answer answer;
-    open_hub(&place);
-    loopback_ask(&place.loop, "GET", target, "Host: h:1", &answer); /* the search finds nothing */
+    loopback_ask(&place->loop, "GET", target, "Host: h:1", &answer); /* the search finds nothing */
     assert_false(next_page(&answer, target));
     answer_fini(&answer);
     (void)snprintf(target, sizeof target, "/api/models?limit=1&author=ns&search=%%6E");
     size_t pages = 0;
     char ids[64] = "";
     for (bool more = true; more; pages++) {
-        loopback_ask(&place.loop, "GET", target, "Host: h:1", &answer);
+        loopback_ask(&place->loop, "GET", target, "Host: h:1", &answer);
         cJSON *json = cJSON_Parse(answer.body);
         assert_int_equal(cJSON_GetArraySize(json), 1);
         (void)snprintf(ids + strlen(ids), sizeof ids - strlen(ids), "%s ",
@@ -167,14 +153,12 @@ static void pages_of_lists(void **state)
     }
     assert_int_equal(pages, 2);
     assert_string_equal(ids, "ns/plain ns/torch ");
-    close_place(&place);
 }
 
 /* No value of the request can break out of its place in the Link field. */
 /* shows: security.md client-host client-forwarded */
 static void hosts_in_links(void **state)
 {
-    (void)state;
     static const struct {
         const char *lines, *begins; /* begins NULL: no link and no page, which would look like the whole list */
     } cases[] = {
@@ -204,12 +188,11 @@ static void hosts_in_links(void **state)
         {"Host: h\rX-Evil: 1", NULL},
         {"Host: \xc3\xa9", NULL},
     };
-    struct place place;
-    open_hub(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct answer answer;
         char buffer[128];
-        loopback_ask(&place.loop, "GET", "/api/models?limit=1", cases[i].lines, &answer);
+        loopback_ask(&place->loop, "GET", "/api/models?limit=1", cases[i].lines, &answer);
         const char *link = answer_header(&answer, "Link", buffer);
         CHECK((link == NULL) == (cases[i].begins == NULL), "%s: %s", cases[i].lines, link);
         CHECK(answer.response.status == (cases[i].begins == NULL ? 400 : 200), "%s: %s", cases[i].lines, answer.body);
@@ -224,18 +207,17 @@ static void hosts_in_links(void **state)
     char next[512];
     memset(host + 6, 'x', sizeof host - 7);
     host[sizeof host - 1] = '\0';
-    loopback_ask(&place.loop, "GET", "/api/models?limit=1", host, &answer);
+    loopback_ask(&place->loop, "GET", "/api/models?limit=1", host, &answer);
     assert_false(next_page(&answer, next)); /* a link that would be cut is left out */
     assert_int_equal(answer.response.status, 400);
     answer_fini(&answer);
-    close_place(&place);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(descriptions), cmocka_unit_test(blobs_are_git_lfs), cmocka_unit_test(refs_and_commits),
-        cmocka_unit_test(lists),        cmocka_unit_test(pages_of_lists),    cmocka_unit_test(hosts_in_links),
+        TEST_IN(hub, descriptions), TEST_IN(hub, blobs_are_git_lfs), TEST_IN(hub, refs_and_commits),
+        TEST_IN(hub, lists),        TEST_IN(hub, pages_of_lists),    TEST_IN(hub, hosts_in_links),
     };
     td_log_set_level(TD_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

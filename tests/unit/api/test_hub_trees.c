@@ -36,35 +36,33 @@ static void expect_tree(struct place *place, const char *target, const char *wan
 
 static void trees(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char commit[TD_COMMIT_BYTES];
     char target[256];
-    open_hub(&place);
     static const char all[] = "a-b a.b a/ a/x a/y/ a/y/z a0 model.safetensors sub dir/ "
                               "sub dir/\xc3\xa9+%2F\"&.txt";
-    expect_tree(&place, "/api/models/ns/plain/tree/main?recursive=true&expand=false", all);
-    expect_tree(&place, "/api/models/ns/plain/tree/main?recursive=True", all);
-    expect_tree(&place, "/api/models/ns/plain/tree/main?recursive=1", all);
-    expect_tree(&place, "/api/models/ns/plain/tree/main", "a-b a.b a/ a0 model.safetensors sub dir/");
-    expect_tree(&place, "/api/models/ns/plain/tree/main?recursive=False", "a-b a.b a/ a0 model.safetensors sub dir/");
-    expect_tree(&place, "/api/models/ns/plain/tree/main/a", "a/x a/y/");
-    expect_tree(&place, "/api/models/ns/plain/tree/main/a/?recursive=true", "a/x a/y/ a/y/z");
-    expect_tree(&place, "/api/models/ns/plain/tree/main/a%2F?recursive=true", "a/x a/y/ a/y/z");
-    expect_tree(&place, "/api/models/ns/plain/tree/main/a/y", "a/y/z");
-    expect_tree(&place, "/api/models/ns/plain/tree/main/a%2Fy", "a/y/z");
-    expect_tree(&place, "/api/models/ns/plain/tree/main/sub%20dir", "sub dir/\xc3\xa9+%2F\"&.txt");
-    expect_tree(&place, "/api/models/ns/plain/tree/main/a-b", "a-b"); /* the path of a file gives a list of that file */
-    expect_tree(&place, "/api/models/ns/plain/tree/main/a/x", "a/x");
-    expect_tree(&place, "/api/models/ns/torch/tree/safetensors?recursive=true", "model.safetensors");
-    expect_tree(&place, "/api/models/other/hub/tree/refs%2Fpr%2F1", "old.txt");
-    expect_tree(&place, "/api/models/other/hub/tree/refs/pr/1", "old.txt");
-    expect_tree(&place, "/api/models/solo/tree/main", "model.safetensors");
-    expect_tree(&place, "/api/datasets/ns/rows/tree/main/data?recursive=false", "data/train.csv");
-    (void)commit_of(&place, "/api/models/ns/plain", commit);
+    expect_tree(place, "/api/models/ns/plain/tree/main?recursive=true&expand=false", all);
+    expect_tree(place, "/api/models/ns/plain/tree/main?recursive=True", all);
+    expect_tree(place, "/api/models/ns/plain/tree/main?recursive=1", all);
+    expect_tree(place, "/api/models/ns/plain/tree/main", "a-b a.b a/ a0 model.safetensors sub dir/");
+    expect_tree(place, "/api/models/ns/plain/tree/main?recursive=False", "a-b a.b a/ a0 model.safetensors sub dir/");
+    expect_tree(place, "/api/models/ns/plain/tree/main/a", "a/x a/y/");
+    expect_tree(place, "/api/models/ns/plain/tree/main/a/?recursive=true", "a/x a/y/ a/y/z");
+    expect_tree(place, "/api/models/ns/plain/tree/main/a%2F?recursive=true", "a/x a/y/ a/y/z");
+    expect_tree(place, "/api/models/ns/plain/tree/main/a/y", "a/y/z");
+    expect_tree(place, "/api/models/ns/plain/tree/main/a%2Fy", "a/y/z");
+    expect_tree(place, "/api/models/ns/plain/tree/main/sub%20dir", "sub dir/\xc3\xa9+%2F\"&.txt");
+    expect_tree(place, "/api/models/ns/plain/tree/main/a-b", "a-b"); /* the path of a file gives a list of that file */
+    expect_tree(place, "/api/models/ns/plain/tree/main/a/x", "a/x");
+    expect_tree(place, "/api/models/ns/torch/tree/safetensors?recursive=true", "model.safetensors");
+    expect_tree(place, "/api/models/other/hub/tree/refs%2Fpr%2F1", "old.txt");
+    expect_tree(place, "/api/models/other/hub/tree/refs/pr/1", "old.txt");
+    expect_tree(place, "/api/models/solo/tree/main", "model.safetensors");
+    expect_tree(place, "/api/datasets/ns/rows/tree/main/data?recursive=false", "data/train.csv");
+    (void)commit_of(place, "/api/models/ns/plain", commit);
     (void)snprintf(target, sizeof target, "/api/models/ns/plain/tree/%s?recursive=true&expand=false", commit);
-    expect_tree(&place, target, all);
-    cJSON *json = get_json(&place, "/api/models/ns/plain/tree/main?expand=true");
+    expect_tree(place, target, all);
+    cJSON *json = get_json(place, "/api/models/ns/plain/tree/main?expand=true");
     const cJSON *item;
     cJSON_ArrayForEach(item, json)
     {
@@ -79,7 +77,6 @@ static void trees(void **state)
     assert_int_equal(whole_at(member(item, "lfs"), "size"), 3);
     assert_int_equal(whole_at(member(item, "lfs"), "pointerSize"), 126);
     cJSON_Delete(json);
-    close_place(&place);
 }
 
 /* Clients check every sha256 that they get, so a tree has none before it is known. */
@@ -244,18 +241,15 @@ static void memory_of_large_answers_is_bounded(void **state)
 /* shows: security.md hub-large-answers */
 static void planning_for_a_list_ends(void **state)
 {
-    (void)state;
-    struct place place;
-    open_hub(&place);
+    struct place *place = *state;
     struct td_request request = {.cancel = NULL};
-    struct td_call call = {.api = &place.loop.api, .request = &request};
+    struct td_call call = {.api = &place->loop.api, .request = &request};
     struct td_hub_call hub = {.call = &call};
     struct td_repo_item made = {.path = "model.safetensors"}; /* cannot be planned; is not looked at */
     struct td_hub_blob blob;
     struct td_error err = TD_ERROR_INIT;
     assert_false(td_hub_blob_of(&hub, &made, td_clock_ns() - TD_HUB_PLAN_NS - 1, &blob, &err));
     assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
-    close_place(&place);
 }
 
 /* ---- rank files ---------------------------------------------------------------------------------------- */
@@ -316,18 +310,16 @@ static void ask_for_rank(struct place *place, struct told told[3])
  */
 static void lists_tell_known_digests_of_rank_files(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct told before[3];
     struct told after[3];
     uint8_t sum[TD_SHA256_BYTES];
     char wanted[TD_SHA256_TEXT_BYTES];
-    open_hub(&place);
-    ask_for_rank(&place, before);
-    assert_int_equal(td_virtual_digests_count(td_virtual_hasher_digests(place.loop.api.virtual_hasher)), 0);
-    note_rank_file(&place.loop.api, "solo", "tp1-rank0-none");
+    ask_for_rank(place, before);
+    assert_int_equal(td_virtual_digests_count(td_virtual_hasher_digests(place->loop.api.virtual_hasher)), 0);
+    note_rank_file(&place->loop.api, "solo", "tp1-rank0-none");
     virtual_sum("tp1-rank0-none", sum, wanted);
-    ask_for_rank(&place, after);
+    ask_for_rank(place, after);
     for (size_t i = 0; i < 3; i++) {
         assert_string_equal(before[i].sha256, "");
         assert_string_equal(after[i].sha256, wanted);
@@ -340,19 +332,17 @@ static void lists_tell_known_digests_of_rank_files(void **state)
         CHECK(strcmp(before[i].list_etag, after[i].list_etag) != 0, "list %zu", i);
     }
     struct told other[3];
-    tree_simple(&place.tree, "solo/model.safetensors", "s t"); /* another model under the same name */
-    loopback_rescan(&place.loop);
-    ask_for_rank(&place, other);
+    tree_simple(&place->tree, "solo/model.safetensors", "s t"); /* another model under the same name */
+    loopback_rescan(&place->loop);
+    ask_for_rank(place, other);
     for (size_t i = 0; i < 3; i++)
         assert_string_equal(other[i].sha256, "");
-    close_place(&place);
 }
 
 /* ---- paths-info ---------------------------------------------------------------------------------------- */
 
 static void paths_info(void **state)
 {
-    (void)state;
     static const struct {
         const char *body, *wanted;
         bool expands;
@@ -376,12 +366,11 @@ static void paths_info(void **state)
         {"expand=False", "", false}, /* huggingface_hub with an empty list of paths */
         {"", "", false},
     };
-    struct place place;
-    open_hub(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct answer answer;
         char got[2048];
-        post(&place, "/api/models/ns/plain/paths-info/main", cases[i].body, &answer);
+        post(place, "/api/models/ns/plain/paths-info/main", cases[i].body, &answer);
         CHECK(answer.response.status == 200, "%s: %s", cases[i].body, answer.body);
         CHECK(commit_header(&answer) != NULL, "%s", cases[i].body);
         cJSON *json = cJSON_Parse(answer.body);
@@ -392,24 +381,21 @@ static void paths_info(void **state)
         cJSON_Delete(json);
         answer_fini(&answer);
     }
-    close_place(&place);
 }
 
 static void cursors_that_no_list_gave_out(void **state)
 {
-    (void)state;
     static const char *const lists[] = {
         "/api/models?cursor=", "/api/datasets?limit=9&cursor=", "/api/models/ns/plain/tree/main?cursor=",
         "/api/models/ns/plain/tree/main/a?recursive=true&cursor="};
     static const char *const cursors[] = {"a", "-1", "%2B1", "1.0", "18446744073709551616", "1000000000", "0x1", "%20"};
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
     char target[128];
-    open_hub(&place);
     for (size_t i = 0; i < COUNT_OF(lists) * COUNT_OF(cursors); i++) {
         int n = snprintf(target, sizeof target, "%s%s", lists[i / COUNT_OF(cursors)], cursors[i % COUNT_OF(cursors)]);
         assert_true(n > 0 && (size_t)n < sizeof target);
-        loopback_get(&place.loop, target, &answer);
+        loopback_get(&place->loop, target, &answer);
         CHECK(answer.response.status == 400, "%s: %d %s", target, answer.response.status, answer.body);
         cJSON *json = cJSON_Parse(answer.body);
         CHECK(strstr(string_at(json, "error"), "cursor \"") != NULL, "%s: %s", target, answer.body);
@@ -418,17 +404,15 @@ static void cursors_that_no_list_gave_out(void **state)
     }
     for (size_t i = 0; i < COUNT_OF(lists); i++) {
         (void)snprintf(target, sizeof target, "%s%s", lists[i], i % 2 == 0 ? "" : "0");
-        loopback_get(&place.loop, target, &answer);
+        loopback_get(&place->loop, target, &answer);
         CHECK(answer.response.status == 200, "%s: %d %s", target, answer.response.status, answer.body);
         answer_fini(&answer);
     }
-    close_place(&place);
 }
 
 /* shows: security.md hub-large-repositories */
 static void bad_paths_info(void **state)
 {
-    (void)state;
     static const char *const cases[][2] = {
         {"paths=%zz", "the request's body has a '%' without two hexadecimal"},
         {"paths=%ff", "the request's body is not UTF-8"},
@@ -448,11 +432,10 @@ static void bad_paths_info(void **state)
         {"{", ""},
         {"{\"paths\":[\"\\ud800\"]}", ""},
     };
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
-    open_hub(&place);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        post(&place, "/api/models/ns/plain/paths-info/main", cases[i][0], &answer);
+        post(place, "/api/models/ns/plain/paths-info/main", cases[i][0], &answer);
         CHECK(answer.response.status == 400, "%s: %d %s", cases[i][0], answer.response.status, answer.body);
         cJSON *json = cJSON_Parse(answer.body);
         CHECK(strstr(string_at(json, "error"), cases[i][1]) != NULL, "%s: %s", cases[i][0], answer.body);
@@ -464,7 +447,7 @@ static void bad_paths_info(void **state)
     struct loopback_request request;
     loopback_request_init(&request, "POST", "/api/models/ns/plain/paths-info/main", NULL);
     request.request.body = td_text_n(nul, sizeof nul - 1);
-    td_api_handle(&place.loop.api, &request.request, &answer.response);
+    td_api_handle(&place->loop.api, &request.request, &answer.response);
     assert_int_equal(answer.response.status, 400);
     td_response_fini(&answer.response);
     /* at most 10,000 paths */
@@ -472,33 +455,32 @@ static void bad_paths_info(void **state)
     assert_non_null(body);
     for (size_t i = 0; i < 10001; i++)
         memcpy(body + i * 10, "&paths=a-b", 11);
-    post(&place, "/api/models/ns/plain/paths-info/main", body, &answer);
+    post(place, "/api/models/ns/plain/paths-info/main", body, &answer);
     assert_int_equal(answer.response.status, 400);
     answer_fini(&answer);
-    post(&place, "/api/models/ns/plain/paths-info/main", body + 10, &answer);
+    post(place, "/api/models/ns/plain/paths-info/main", body + 10, &answer);
     assert_int_equal(answer.response.status, 200);
     assert_non_null(strstr(answer.body, "\"path\":\"a-b\""));
     assert_true(answer.len < 512); /* a repeated path has one item */
     answer_fini(&answer);
     free(body);
-    post(&place, "/api/models/ns/plain/paths-info/none", "paths=a", &answer);
+    post(place, "/api/models/ns/plain/paths-info/none", "paths=a", &answer);
     assert_int_equal(answer.response.status, 404);
     answer_fini(&answer);
-    close_place(&place);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(trees),
+        TEST_IN(hub, trees),
         cmocka_unit_test(trees_before_files_are_hashed),
         cmocka_unit_test(very_large_trees_have_pages),
         cmocka_unit_test(memory_of_large_answers_is_bounded),
-        cmocka_unit_test(planning_for_a_list_ends),
-        cmocka_unit_test(lists_tell_known_digests_of_rank_files),
-        cmocka_unit_test(paths_info),
-        cmocka_unit_test(cursors_that_no_list_gave_out),
-        cmocka_unit_test(bad_paths_info),
+        TEST_IN(hub, planning_for_a_list_ends),
+        TEST_IN(hub, lists_tell_known_digests_of_rank_files),
+        TEST_IN(hub, paths_info),
+        TEST_IN(hub, cursors_that_no_list_gave_out),
+        TEST_IN(hub, bad_paths_info),
     };
     td_log_set_level(TD_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

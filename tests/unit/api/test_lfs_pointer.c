@@ -31,21 +31,21 @@ static void open_cloned(struct place *place)
     hash_files(place);
 }
 
+FIXTURE(cloned, struct place, open_cloned, close_place)
+
 /* Pointers are answered 409: huggingface_hub repeats requests after 429 and 5xx, and remembers 404. */
 /* shows: security.md content-lfs-pointers */
 static void pointers_are_refused(void **state)
 {
-    (void)state;
     static const char *const paths[] = {"model.safetensors", "tokenizer.json", "sub/any.bin", "almost.txt"};
     static const char *const methods[] = {"GET", "HEAD"};
-    struct place place;
-    open_cloned(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < 2 * COUNT_OF(paths); i++) {
         char target[256];
         char buffer[128];
         struct answer answer;
         (void)snprintf(target, sizeof target, "/ns/cloned/resolve/main/%s", paths[i / 2]);
-        loopback_ask(&place.loop, methods[i % 2], target, "Range: bytes=0-9", &answer);
+        loopback_ask(&place->loop, methods[i % 2], target, "Range: bytes=0-9", &answer);
         CHECK(answer.response.status == 409, "%s: %d", target, answer.response.status);
         CHECK(strstr(answer_header(&answer, "X-Error-Message", buffer), "Git LFS pointer") != NULL, "%s", target);
         assert_null(answer_header(&answer, "X-Error-Code", buffer));
@@ -53,21 +53,19 @@ static void pointers_are_refused(void **state)
         CHECK(strstr(answer.body, "git lfs pull") != NULL, "%s", answer.body);
         answer_fini(&answer);
         (void)snprintf(target, sizeof target, "/models/ns/cloned/files/%s", paths[i / 2]);
-        expect_error(&place, methods[i % 2], target, 409, "git lfs pull");
+        expect_error(place, methods[i % 2], target, 409, "git lfs pull");
         (void)snprintf(target, sizeof target, "/ns/cloned/%s", paths[i / 2]);
-        loopback_ask_s3(&place.loop, methods[i % 2], target, NULL, &answer);
+        loopback_ask_s3(&place->loop, methods[i % 2], target, NULL, &answer);
         CHECK(answer.response.status == 409, "%s: %d", target, answer.response.status);
         CHECK(strstr(answer.body, "<Code>GitLfsPointer</Code>") != NULL, "%s", answer.body);
         CHECK(strstr(answer.body, "git lfs pull") != NULL, "%s", answer.body);
         answer_fini(&answer);
     }
-    close_place(&place);
 }
 
 /* A checkpoint that does not parse is served as a plain file, and so is a text that only resembles a pointer. */
 static void other_files_are_sent(void **state)
 {
-    (void)state;
     static const struct {
         const char *hub, *s3;
         size_t len;
@@ -77,18 +75,16 @@ static void other_files_are_sent(void **state)
         {"/ns/cloned/resolve/main/longer.txt", "/ns/cloned/longer.txt", 1024},
         {"/ns/cloned/resolve/main/begins.txt", "/ns/cloned/begins.txt", 19},
     };
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
-    open_cloned(&place);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        loopback_get(&place.loop, cases[i].hub, &answer);
+        loopback_get(&place->loop, cases[i].hub, &answer);
         CHECK(answer.response.status == 200 && answer.len == cases[i].len, "%s", cases[i].hub);
         answer_fini(&answer);
-        loopback_ask_s3(&place.loop, "GET", cases[i].s3, NULL, &answer);
+        loopback_ask_s3(&place->loop, "GET", cases[i].s3, NULL, &answer);
         CHECK(answer.response.status == 200 && answer.len == cases[i].len, "%s", cases[i].s3);
         answer_fini(&answer);
     }
-    close_place(&place);
 }
 
 /* Checks the errors of an array's objects, as "path: error; path: error". Objects without an error are left out. */
@@ -112,38 +108,33 @@ static void expect_errors(const cJSON *array, const char *name, const char *want
 /* shows: security.md content-lfs-pointers */
 static void lists_mark_pointers(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
-    open_cloned(&place);
-    cJSON *json = get_json(&place, "/api/models/ns/cloned/tree/main?recursive=true");
+    cJSON *json = get_json(place, "/api/models/ns/cloned/tree/main?recursive=true");
     expect_errors(json, "path", CLONED_ERRORS);
     cJSON_Delete(json);
-    json = get_json(&place, "/api/models/ns/cloned?blobs=true");
+    json = get_json(place, "/api/models/ns/cloned?blobs=true");
     expect_errors(member(json, "siblings"), "rfilename", CLONED_ERRORS);
     expect_errors(member(json, "errors"), "file", CLONED_ERRORS);
     assert_string_equal(cJSON_GetArrayItem(member(json, "tags"), 0)->valuestring, "unreadable-files");
     cJSON_Delete(json);
-    post(&place, "/api/models/ns/cloned/paths-info/main", "paths=tokenizer.json&paths=vocab.txt", &answer);
+    post(place, "/api/models/ns/cloned/paths-info/main", "paths=tokenizer.json&paths=vocab.txt", &answer);
     json = cJSON_Parse(answer.body);
     expect_errors(json, "path", "tokenizer.json: " REASON);
     cJSON_Delete(json);
     answer_fini(&answer);
-    json = get_json(&place, "/models/ns/cloned");
+    json = get_json(place, "/models/ns/cloned");
     expect_errors(member(json, "files"), "path", CLONED_ERRORS);
     char files[1024];
     join(member(json, "errors"), "file", files);
     assert_string_equal(files, "model.safetensors almost.txt tokenizer.json");
     cJSON_Delete(json);
-    close_place(&place);
 }
 
 static void lists_mark_what_does_not_parse(void **state)
 {
-    (void)state;
-    struct place place;
-    open_cloned(&place);
-    cJSON *json = get_json(&place, "/api/models/ns/bad");
+    struct place *place = *state;
+    cJSON *json = get_json(place, "/api/models/ns/bad");
     const cJSON *error = cJSON_GetArrayItem(member(json, "errors"), 0);
     assert_string_equal(string_at(error, "file"), "model.safetensors");
     const char *reason = string_at(error, "error");
@@ -151,11 +142,11 @@ static void lists_mark_what_does_not_parse(void **state)
     char wanted[600];
     (void)snprintf(wanted, sizeof wanted, "model.safetensors: %s", reason);
     expect_errors(member(json, "siblings"), "rfilename", wanted);
-    cJSON *tree = get_json(&place, "/api/models/ns/bad/tree/main");
+    cJSON *tree = get_json(place, "/api/models/ns/bad/tree/main");
     expect_errors(tree, "path", wanted);
     cJSON_Delete(tree);
     cJSON_Delete(json);
-    json = get_json(&place, "/api/models");
+    json = get_json(place, "/api/models");
     const cJSON *item;
     cJSON_ArrayForEach(item, json)
     {
@@ -172,40 +163,36 @@ static void lists_mark_what_does_not_parse(void **state)
         CHECK((cJSON_GetObjectItem(item, "errors") != NULL) == marked, "%s", id);
     }
     cJSON_Delete(json);
-    json = get_json(&place, "/api/models/ns/good");
+    json = get_json(place, "/api/models/ns/good");
     assert_null(cJSON_GetObjectItem(json, "errors"));
     cJSON_Delete(json);
-    json = get_json(&place, "/api/models/ns/part"); /* every file is readable, but the set is incomplete */
+    json = get_json(place, "/api/models/ns/part"); /* every file is readable, but the set is incomplete */
     assert_string_equal(string_at(cJSON_GetArrayItem(member(json, "errors"), 0), "file"),
                         "model.safetensors.index.json");
     cJSON_Delete(json);
-    close_place(&place);
 }
 
 /* `git lfs pull` replaces the pointers; the next scan publishes the files. */
 static void a_pull_mends_it(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
-    open_cloned(&place);
-    tree_simple(&place.tree, "ns/cloned/model.safetensors", "w");
-    tree_text(&place.tree, "ns/cloned/tokenizer.json", "{}");
-    loopback_rescan(&place.loop);
-    loopback_get(&place.loop, "/ns/cloned/resolve/main/tokenizer.json", &answer);
+    tree_simple(&place->tree, "ns/cloned/model.safetensors", "w");
+    tree_text(&place->tree, "ns/cloned/tokenizer.json", "{}");
+    loopback_rescan(&place->loop);
+    loopback_get(&place->loop, "/ns/cloned/resolve/main/tokenizer.json", &answer);
     assert_int_equal(answer.response.status, 200);
     answer_fini(&answer);
-    cJSON *json = get_json(&place, "/models/ns/cloned/tensors");
+    cJSON *json = get_json(place, "/models/ns/cloned/tensors");
     cJSON_Delete(json);
-    close_place(&place);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pointers_are_refused), cmocka_unit_test(other_files_are_sent),
-        cmocka_unit_test(lists_mark_pointers),  cmocka_unit_test(lists_mark_what_does_not_parse),
-        cmocka_unit_test(a_pull_mends_it),
+        TEST_IN(cloned, pointers_are_refused), TEST_IN(cloned, other_files_are_sent),
+        TEST_IN(cloned, lists_mark_pointers),  TEST_IN(cloned, lists_mark_what_does_not_parse),
+        TEST_IN(cloned, a_pull_mends_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,6 +56,8 @@ static void close_place(struct place *place)
     tree_close(&place->tree);
 }
 
+FIXTURE(place, struct place, open_place, close_place)
+
 /* Returns the manifest's text, which the caller frees. */
 static char *text_of(struct place *place, const char *model_id, const struct view_options *options)
 {
@@ -135,49 +137,41 @@ static void check_whole(struct place *place, const char *model_id)
 
 static void whole_manifests(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     static const char *const ids[] = {"org/big", "strange name", "parted", "empty", "org/big"};
     for (size_t i = 0; i < COUNT_OF(ids); i++)
-        check_whole(&place, ids[i]);
-    close_place(&place);
+        check_whole(place, ids[i]);
 }
 
 static void metadata_is_passed_on(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    char *text = text_of(&place, "org/big", NULL);
+    struct place *place = *state;
+    char *text = text_of(place, "org/big", NULL);
     cJSON *json = parse(text);
     const cJSON *metadata = cJSON_GetObjectItemCaseSensitive(json, "metadata");
     assert_string_equal(string_at(metadata, "format"), "pt");
     assert_string_equal(string_at(metadata, "a \"b\""), "\xc3\xa9");
     cJSON_Delete(json);
     free(text);
-    text = text_of(&place, "empty", NULL);
+    text = text_of(place, "empty", NULL);
     assert_non_null(strstr(text, "\"metadata\":{}"));
     free(text);
-    close_place(&place);
 }
 
 /* Compares text, because cJSON's doubles do not hold 64-bit numbers exactly. */
 static void numbers_of_64_bits_are_exact(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     char header[256];
     int n = snprintf(header + 8, sizeof header - 8,
                      "{\"hole\":{\"dtype\":\"U8\",\"shape\":[6442450947],\"data_offsets\":[0,6442450947]},"
                      "\"last\":{\"dtype\":\"U8\",\"shape\":[5],\"data_offsets\":[6442450947,6442450952]}}");
     for (int i = 0; i < 8; i++)
         header[i] = (char)((uint64_t)n >> 8 * i);
-    tree_write(&place.tree, "sparse/x.safetensors", header, 8 + (size_t)n);
-    tree_truncate(&place.tree, "sparse/x.safetensors", 8 + (uint64_t)n + 6442450952);
-    (void)scanner_scan(&place.scanner);
-    char *text = text_of(&place, "sparse", NULL);
+    tree_write(&place->tree, "sparse/x.safetensors", header, 8 + (size_t)n);
+    tree_truncate(&place->tree, "sparse/x.safetensors", 8 + (uint64_t)n + 6442450952);
+    (void)scanner_scan(&place->scanner);
+    char *text = text_of(place, "sparse", NULL);
     char wanted[256];
     (void)snprintf(wanted, sizeof wanted,
                    "\"shape\":[5],\"nbytes\":5,\"file\":\"x.safetensors\",\"offset\":%" PRIu64 ",",
@@ -186,29 +180,26 @@ static void numbers_of_64_bits_are_exact(void **state)
     assert_non_null(strstr(text, "\"total_bytes\":6442450952,"));
     assert_non_null(strstr(text, "\"shape\":[6442450947],\"nbytes\":6442450947,"));
     free(text);
-    text = text_of(&place, "strange name", NULL);
+    text = text_of(place, "strange name", NULL);
     assert_non_null(strstr(text, "\"shape\":[0,18446744073709551615],\"nbytes\":0,"));
     free(text);
-    close_place(&place);
 }
 
 /* Reads windows in any order; each equals that part of the whole text. */
 static void windows_equal_the_whole(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct td_error err = TD_ERROR_INIT;
     uint64_t seed = 11;
-    open_place(&place);
     static const char *const ids[] = {"org/big", "parted", "empty"};
     static const struct view_options options[] = {
         {0}, {.match = "*weight"}, {.page_size = 300}, {.dtype = "F32", .page_size = 500, .after = "model.layers.3"}};
     for (size_t m = 0; m < COUNT_OF(ids); m++) {
         for (size_t o = 0; o < COUNT_OF(options); o++) {
-            const struct td_model *model = scanner_model(&place.scanner, ids[m]);
-            char *whole = text_of(&place, ids[m], &options[o]);
+            const struct td_model *model = scanner_model(&place->scanner, ids[m]);
+            char *whole = text_of(place, ids[m], &options[o]);
             struct td_blob *blob =
-                view_create(&place.cache, place.scanner.snapshot, model, &model->checkpoints[0], &options[o]);
+                view_create(&place->cache, place->scanner.snapshot, model, &model->checkpoints[0], &options[o]);
             size_t len = strlen(whole);
             assert_true(blob->len_bytes == len && blob->bytes == NULL);
             assert_true(td_blob_unchanged(blob));
@@ -226,7 +217,6 @@ static void windows_equal_the_whole(void **state)
             free(whole);
         }
     }
-    close_place(&place);
 }
 
 /* Finds the text between the brackets of "tensors", and decodes the name that the page token continues after. Returns
@@ -294,34 +284,29 @@ static void check_pages(struct place *place, const char *id, struct view_options
 
 static void pages_join_to_the_whole(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     static const size_t sizes[] = {1, 7, 100, 699, 700, 701, 1399, 1400, 1401, 10000};
     static const struct view_options filters[] = {{0}, {.match = "*.weight"}, {.dtype = "F32"}, {.match = "none*"}};
     for (size_t f = 0; f < COUNT_OF(filters); f++)
         for (size_t i = 0; i < COUNT_OF(sizes); i++)
             if (sizes[i] > 1 || f == 2)
-                check_pages(&place, "org/big", filters[f], sizes[i]);
+                check_pages(place, "org/big", filters[f], sizes[i]);
     static const char *const ids[] = {"parted", "empty", "strange name"};
     for (size_t m = 0; m < COUNT_OF(ids); m++)
         for (size_t size = 1; size < 8; size++)
-            check_pages(&place, ids[m], filters[0], size);
-    close_place(&place);
+            check_pages(place, ids[m], filters[0], size);
 }
 
 /* A page continues after a name that need not exist: the checkpoint may have changed since the page before. */
 static void pages_continue_after_any_name(void **state)
 {
-    (void)state;
     static const struct {
         const char *after, *names;
     } cases[] = {{"", "a b c d"}, {"a", "b c d"}, {"aa", "b c d"}, {"b", "c d"}, {"c", "d"}, {"d", ""}, {"zz", ""}};
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct view_options options = {.page_size = 100, .after = cases[i].after};
-        char *text = text_of(&place, "parted", &options);
+        char *text = text_of(place, "parted", &options);
         cJSON *json = parse(text);
         char got[64] = "";
         const cJSON *entry;
@@ -336,7 +321,6 @@ static void pages_continue_after_any_name(void **state)
         cJSON_Delete(json);
         free(text);
     }
-    close_place(&place);
 }
 
 /* ---- long names ---------------------------------------------------------------------------------------- */
@@ -363,23 +347,20 @@ static void write_long_names(struct tree *tree, size_t without)
 
 static void tokens_of_long_names_are_short(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    write_long_names(&place.tree, SIZE_MAX);
-    (void)scanner_scan(&place.scanner);
+    struct place *place = *state;
+    write_long_names(&place->tree, SIZE_MAX);
+    (void)scanner_scan(&place->scanner);
     static const struct view_options all = {0};
     for (size_t size = 1; size < LONG_NAMES + 4; size++)
-        check_pages(&place, "long", all, size);
+        check_pages(place, "long", all, size);
     for (size_t size = 1; size <= LONG_NAMES + 4; size++) {
         struct view_options options = {.page_size = size};
-        char *text = text_of(&place, "long", &options);
+        char *text = text_of(place, "long", &options);
         cJSON *json = parse(text);
         CHECK(strlen(string_at(json, "next_page_token")) <= 1500, "%zu", size);
         cJSON_Delete(json);
         free(text);
     }
-    close_place(&place);
 }
 
 /* The name that a page ended with is found where it is now. When it is gone, no other name is missed. */
@@ -420,7 +401,6 @@ static void long_names_may_change_between_pages(void **state)
 
 static void filters_select(void **state)
 {
-    (void)state;
     static const struct {
         struct view_options options;
         size_t matched;
@@ -437,11 +417,10 @@ static void filters_select(void **state)
         {{.dtype = "BF16", .match = "*bias"}, 0},
         {{.dtype = "F32", .match = "*1?.bias"}, 70},
     };
-    struct place place;
-    open_place(&place);
-    const struct td_checkpoint *c = &scanner_model(&place.scanner, "org/big")->checkpoints[0];
+    struct place *place = *state;
+    const struct td_checkpoint *c = &scanner_model(&place->scanner, "org/big")->checkpoints[0];
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        char *text = text_of(&place, "org/big", &cases[i].options);
+        char *text = text_of(place, "org/big", &cases[i].options);
         cJSON *json = parse(text);
         CHECK(whole_at(json, "matched_count") == cases[i].matched, "%zu: %s", i, text);
         CHECK((size_t)cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(json, "tensors")) == cases[i].matched, "%zu",
@@ -452,34 +431,30 @@ static void filters_select(void **state)
         free(text);
         struct view_options page = cases[i].options;
         page.page_size = 3;
-        text = text_of(&place, "org/big", &page);
+        text = text_of(place, "org/big", &page);
         json = parse(text);
         CHECK(whole_at(json, "matched_count") == cases[i].matched, "%zu: a page counts all", i);
         CHECK((*string_at(json, "next_page_token") != '\0') == (cases[i].matched > 3), "%zu", i);
         cJSON_Delete(json);
         free(text);
     }
-    close_place(&place);
 }
 
 static void hrefs_name_other_checkpoints(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    const struct td_model *model = scanner_model(&place.scanner, "org/big");
+    struct place *place = *state;
+    const struct td_model *model = scanner_model(&place->scanner, "org/big");
     assert_int_equal(model->checkpoint_count, 2);
     struct view_options whole = {0};
     for (int round = 0; round < 2; round++) { /* rendered first, then from the cache */
         char *text =
-            view_flatten(view_create(&place.cache, place.scanner.snapshot, model, &model->checkpoints[1], &whole));
+            view_flatten(view_create(&place->cache, place->scanner.snapshot, model, &model->checkpoints[1], &whole));
         assert_non_null(strstr(text, "\"href\":\"/models/org/big/tensors/x?checkpoint=other.safetensors\""));
         free(text);
-        text = text_of(&place, "org/big", NULL);
+        text = text_of(place, "org/big", NULL);
         assert_null(strstr(text, "?checkpoint="));
         free(text);
     }
-    close_place(&place);
 }
 
 /* RFC 3986 section 5.2.4: clients remove the segments "." and ".." from a path before they ask. Proxies may remove
@@ -556,21 +531,18 @@ static void the_cache_changes_nothing(void **state)
 /* A view keeps its snapshot while a newer one is current. */
 static void a_view_holds_its_snapshot(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct view_options whole = {0};
-    open_place(&place);
-    const struct td_model *model = scanner_model(&place.scanner, "parted");
-    char *before = text_of(&place, "parted", NULL);
-    struct td_blob *blob = view_create(NULL, place.scanner.snapshot, model, &model->checkpoints[0], &whole);
-    tree_remove(&place.tree, "parted");
-    (void)scanner_scan(&place.scanner);
-    assert_null(scanner_model(&place.scanner, "parted"));
+    const struct td_model *model = scanner_model(&place->scanner, "parted");
+    char *before = text_of(place, "parted", NULL);
+    struct td_blob *blob = view_create(NULL, place->scanner.snapshot, model, &model->checkpoints[0], &whole);
+    tree_remove(&place->tree, "parted");
+    (void)scanner_scan(&place->scanner);
+    assert_null(scanner_model(&place->scanner, "parted"));
     char *after = view_flatten(blob);
     assert_string_equal(before, after);
     free(before);
     free(after);
-    close_place(&place);
 }
 
 struct reader {
@@ -608,17 +580,15 @@ static void *read_views(void *argument)
 
 static void threads_share_the_layouts(void **state)
 {
-    (void)state;
     enum { THREADS = 4 };
-    struct place place;
+    struct place *place = *state;
     struct reader readers[THREADS];
     pthread_t threads[THREADS];
-    open_place(&place);
-    char *wanted = text_of(&place, "org/big", NULL);
-    td_lru_fini(&place.cache); /* an empty cache, so that all threads make the layout at once */
-    assert_true(td_lru_init(&place.cache, &td_rendered_index_class, TD_MANIFEST_CACHE_BYTES));
+    char *wanted = text_of(place, "org/big", NULL);
+    td_lru_fini(&place->cache); /* an empty cache, so that all threads make the layout at once */
+    assert_true(td_lru_init(&place->cache, &td_rendered_index_class, TD_MANIFEST_CACHE_BYTES));
     for (size_t i = 0; i < THREADS; i++) {
-        readers[i] = (struct reader){.place = &place, .wanted = wanted, .seed = i + 1};
+        readers[i] = (struct reader){.place = place, .wanted = wanted, .seed = i + 1};
         assert_int_equal(pthread_create(&threads[i], NULL, read_views, &readers[i]), 0);
     }
     for (size_t i = 0; i < THREADS; i++) {
@@ -626,26 +596,25 @@ static void threads_share_the_layouts(void **state)
         assert_int_equal(readers[i].wrong, 0);
     }
     free(wanted);
-    close_place(&place);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whole_manifests),
-        cmocka_unit_test(metadata_is_passed_on),
-        cmocka_unit_test(numbers_of_64_bits_are_exact),
-        cmocka_unit_test(windows_equal_the_whole),
-        cmocka_unit_test(pages_join_to_the_whole),
-        cmocka_unit_test(pages_continue_after_any_name),
-        cmocka_unit_test(tokens_of_long_names_are_short),
+        TEST_IN(place, whole_manifests),
+        TEST_IN(place, metadata_is_passed_on),
+        TEST_IN(place, numbers_of_64_bits_are_exact),
+        TEST_IN(place, windows_equal_the_whole),
+        TEST_IN(place, pages_join_to_the_whole),
+        TEST_IN(place, pages_continue_after_any_name),
+        TEST_IN(place, tokens_of_long_names_are_short),
         cmocka_unit_test(long_names_may_change_between_pages),
-        cmocka_unit_test(filters_select),
-        cmocka_unit_test(hrefs_name_other_checkpoints),
+        TEST_IN(place, filters_select),
+        TEST_IN(place, hrefs_name_other_checkpoints),
         cmocka_unit_test(hrefs_survive_clients),
         cmocka_unit_test(the_cache_changes_nothing),
-        cmocka_unit_test(a_view_holds_its_snapshot),
-        cmocka_unit_test(threads_share_the_layouts),
+        TEST_IN(place, a_view_holds_its_snapshot),
+        TEST_IN(place, threads_share_the_layouts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

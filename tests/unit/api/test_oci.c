@@ -55,10 +55,11 @@ static void open_files(struct place *place)
     hash_files(place);
 }
 
+FIXTURE(files, struct place, open_files, close_place)
+
 /* Key by key, in the order of the specifications' examples. */
 static void documents_are_as_in_the_specifications(void **state)
 {
-    (void)state;
     static const char config[] =
         "{\"descriptor\":{\"family\":\"llama\",\"name\":\"m\"},\"config\":{\"architecture\":\"L\"},\"modelfs\":{"
         "\"type\":\"layers\",\"diffIds\":[\"sha256:%s\",\"sha256:" ABC_SHA256 "\"]}}";
@@ -76,39 +77,35 @@ static void documents_are_as_in_the_specifications(void **state)
     char config_text[1024];
     char config_hex[65];
     char wanted[2048];
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
-    open_files(&place);
     hex_of(file, strlen(file), file_hex);
     (void)snprintf(config_text, sizeof config_text, config, file_hex);
     hex_of(config_text, strlen(config_text), config_hex);
     for (int is_flat = 0; is_flat < 2; is_flat++) {
         (void)snprintf(wanted, sizeof wanted, manifest, config_hex, strlen(config_text), file_hex,
                        is_flat ? "sub--LICENSE" : "sub/LICENSE");
-        ask(&place, is_flat ? "/v2/org/m/manifests/flat" : "/v2/org/m/manifests/main", NULL, 200,
+        ask(place, is_flat ? "/v2/org/m/manifests/flat" : "/v2/org/m/manifests/main", NULL, 200,
             "application/vnd.oci.image.manifest.v1+json", &answer);
         assert_string_equal(answer.body, wanted);
         answer_fini(&answer);
     }
-    expect_blob(&place, "org/m", config_text);
-    expect_blob(&place, "org/m", file);
-    expect_blob(&place, "org/m", "abc");
-    close_place(&place);
+    expect_blob(place, "org/m", config_text);
+    expect_blob(place, "org/m", file);
+    expect_blob(place, "org/m", "abc");
 }
 
 /* The fields that clients read, and the entity tag. */
 static void answers_have_their_digests(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
     struct answer by_digest;
     char hex[65];
     char digest[80];
     char target[160];
     char buffer[128];
-    open_files(&place);
-    ask(&place, "/v2/org/m/manifests/main", NULL, 200, NULL, &answer);
+    ask(place, "/v2/org/m/manifests/main", NULL, 200, NULL, &answer);
     hex_of(answer.body, answer.len, hex);
     (void)snprintf(digest, sizeof digest, "sha256:%s", hex);
     assert_string_equal(answer_header(&answer, "Docker-Content-Digest", buffer), digest);
@@ -117,39 +114,35 @@ static void answers_have_their_digests(void **state)
     assert_string_equal(answer.response.cache_control, "no-cache"); /* a tag may stand for other bytes tomorrow */
     assert_null(answer_header(&answer, "Vary", buffer));
     (void)snprintf(target, sizeof target, "/v2/org/m/manifests/%s", digest);
-    ask(&place, target, NULL, 200, answer.response.content_type, &by_digest);
+    ask(place, target, NULL, 200, answer.response.content_type, &by_digest);
     assert_string_equal(by_digest.body, answer.body);
     assert_string_equal(by_digest.response.cache_control, "public, max-age=31536000, immutable");
     answer_fini(&by_digest);
     (void)snprintf(target, sizeof target, "/v2/org/m/blobs/%s", digest); /* a manifest is no blob */
-    ask(&place, target, NULL, 404, NULL, &by_digest);
+    ask(place, target, NULL, 404, NULL, &by_digest);
     answer_fini(&by_digest);
     answer_fini(&answer);
-    close_place(&place);
 }
 
 /* Documents are built once for a state of the files, and again after a change. */
 static void documents_are_kept(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct answer answers[3];
-    open_files(&place);
     for (int i = 0; i < 3; i++) {
         if (i == 2) {
-            tree_text(&place.tree, "org/m/new.txt", "abc");
-            loopback_rescan(&place.loop);
-            hash_files(&place);
+            tree_text(&place->tree, "org/m/new.txt", "abc");
+            loopback_rescan(&place->loop);
+            hash_files(place);
         }
-        ask(&place, "/v2/org/m/manifests/main", NULL, 200, NULL, &answers[i]);
-        assert_int_equal(place.loop.api.documents.count, i == 2 ? 2 : 1);
+        ask(place, "/v2/org/m/manifests/main", NULL, 200, NULL, &answers[i]);
+        assert_int_equal(place->loop.api.documents.count, i == 2 ? 2 : 1);
     }
     assert_string_equal(answers[0].body, answers[1].body);
     assert_null(strstr(answers[1].body, "new.txt"));
     assert_non_null(strstr(answers[2].body, "new.txt"));
     for (int i = 0; i < 3; i++)
         answer_fini(&answers[i]);
-    close_place(&place);
 }
 
 /* Nothing is hashed here: the error says what to change, and tags are listed all the same. */
@@ -180,7 +173,6 @@ static void unknown_digests_are_an_error(void **state)
 /* A thread that serves many connections answers the bytes of files, and leaves what needs making to others. */
 static void files_are_answered_without_waiting(void **state)
 {
-    (void)state;
     static const struct {
         const char *target;
         bool is_refused;
@@ -191,19 +183,17 @@ static void files_are_answered_without_waiting(void **state)
         {"/v2/org/m/manifests/main", true},
         {"/v2/org/m/tags/list", true},
     };
-    struct place place;
-    open_files(&place);
-    expect_blob(&place, "org/m", "abc"); /* the file is then mapped */
+    struct place *place = *state;
+    expect_blob(place, "org/m", "abc"); /* the file is then mapped */
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct loopback_request request;
         struct td_response response;
         loopback_request_init(&request, "GET", cases[i].target, NULL);
         td_waiting_forbid();
-        td_api_handle(&place.loop.api, &request.request, &response);
+        td_api_handle(&place->loop.api, &request.request, &response);
         CHECK(td_waiting_allow() == cases[i].is_refused, "%s", cases[i].target);
         td_response_fini(&response);
     }
-    close_place(&place);
 }
 
 enum { READERS = 4, ROUNDS = 60 };
@@ -231,18 +221,15 @@ static void *read_manifests(void *context)
 /* Threads that make and read the same documents, while new snapshots are published. */
 static void many_threads_get_the_same(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     pthread_t threads[READERS];
-    open_files(&place);
     for (int i = 0; i < READERS; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, read_manifests, &place), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, read_manifests, place), 0);
     for (int i = 0; i < 10; i++)
-        loopback_rescan(&place.loop);
+        loopback_rescan(&place->loop);
     for (int i = 0; i < READERS; i++)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
-    assert_int_equal(place.loop.api.documents.count, 2);
-    close_place(&place);
+    assert_int_equal(place->loop.api.documents.count, 2);
 }
 
 static void paths_have_their_facade(void **state)
@@ -442,12 +429,12 @@ static void tags_cost_what_there_are_models(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(documents_are_as_in_the_specifications),
-        cmocka_unit_test(answers_have_their_digests),
-        cmocka_unit_test(documents_are_kept),
+        TEST_IN(files, documents_are_as_in_the_specifications),
+        TEST_IN(files, answers_have_their_digests),
+        TEST_IN(files, documents_are_kept),
         cmocka_unit_test(unknown_digests_are_an_error),
-        cmocka_unit_test(files_are_answered_without_waiting),
-        cmocka_unit_test(many_threads_get_the_same),
+        TEST_IN(files, files_are_answered_without_waiting),
+        TEST_IN(files, many_threads_get_the_same),
         cmocka_unit_test(paths_have_their_facade),
         cmocka_unit_test(names_are_escaped_in_fields),
         cmocka_unit_test(large_repositories_are_no_artifacts),

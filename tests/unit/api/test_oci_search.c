@@ -20,6 +20,8 @@ static void open_model(struct place *place)
     hash_files(place);
 }
 
+FIXTURE(model, struct place, open_model, close_place)
+
 /* Empties the store of documents, as others would after a while. */
 static void forget_documents(struct place *place)
 {
@@ -85,17 +87,14 @@ static void check_layers(struct place *place, int status)
  */
 static void layers_of_a_kept_image_are_found(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char hex[TD_SHA256_TEXT_BYTES];
-    open_model(&place);
-    note_layers(&place.loop.api, "org/m");
-    get_tag(&place, "image", hex);
-    drop_digests(&place.loop.api, TD_REVISION_FILES);
-    check_layers(&place, 200);
-    forget_documents(&place);
-    check_layers(&place, 404); /* the digests were dropped, indeed, and nothing is hashed here */
-    close_place(&place);
+    note_layers(&place->loop.api, "org/m");
+    get_tag(place, "image", hex);
+    drop_digests(&place->loop.api, TD_REVISION_FILES);
+    check_layers(place, 200);
+    forget_documents(place);
+    check_layers(place, 404); /* the digests were dropped, indeed, and nothing is hashed here */
 }
 
 /* A manifest that is sent again, by its tag or by its digest, adds the files that it names to the table. */
@@ -189,16 +188,13 @@ static void what_a_kept_rank_names_is_found(void **state)
  * so that the next layer costs less. */
 static void layers_are_found_without_documents(void **state)
 {
-    (void)state;
-    struct place place;
-    open_model(&place);
-    note_layers(&place.loop.api, "org/m");
-    assert_int_equal(place.loop.api.documents.count, 0);
-    check_blob(&place, "model.safetensors", 200);
-    assert_int_equal(place.loop.api.documents.count, 1);
-    check_layers(&place, 200);
-    check_blob(&place, "no layer", 404);
-    close_place(&place);
+    struct place *place = *state;
+    note_layers(&place->loop.api, "org/m");
+    assert_int_equal(place->loop.api.documents.count, 0);
+    check_blob(place, "model.safetensors", 200);
+    assert_int_equal(place->loop.api.documents.count, 1);
+    check_layers(place, 200);
+    check_blob(place, "no layer", 404);
 }
 
 /* Returns the work of answering one layer of an image of so many layers, after the first one was answered. */
@@ -236,41 +232,35 @@ static void a_layer_costs_nothing_for_the_others(void **state)
  * there is nothing. */
 static void ranks_whose_digests_are_lacking_are_no_404(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char hex[TD_SHA256_TEXT_BYTES];
-    open_model(&place);
-    note_rank_file(&place.loop.api, "org/m", RANK_TAG);
-    get_tag(&place, RANK_TAG, hex);
-    forget_documents(&place);
-    check(&place, "manifests", hex, 200, NULL);
-    forget_documents(&place);
-    drop_digests(&place.loop.api, TD_REVISION_RANK);
-    check(&place, "manifests", hex, 501, "UNSUPPORTED");
-    check(&place, "blobs", EMPTY_SHA256, 404, "BLOB_UNKNOWN"); /* what the one lacked says nothing of others */
-    close_place(&place);
+    note_rank_file(&place->loop.api, "org/m", RANK_TAG);
+    get_tag(place, RANK_TAG, hex);
+    forget_documents(place);
+    check(place, "manifests", hex, 200, NULL);
+    forget_documents(place);
+    drop_digests(&place->loop.api, TD_REVISION_RANK);
+    check(place, "manifests", hex, 501, "UNSUPPORTED");
+    check(place, "blobs", EMPTY_SHA256, 404, "BLOB_UNKNOWN"); /* what the one lacked says nothing of others */
 }
 
 /* Manifests are found among manifests alone, and other documents among blobs alone. */
 static void manifests_and_blobs_are_told_apart(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char manifest_hex[TD_SHA256_TEXT_BYTES];
     char config_hex[TD_SHA256_TEXT_BYTES];
-    open_model(&place);
-    get_config(&place, "main", config_hex);
-    get_tag(&place, "main", manifest_hex);
+    get_config(place, "main", config_hex);
+    get_tag(place, "main", manifest_hex);
     for (int forgotten = 0; forgotten < 2; forgotten++) {
-        check(&place, "manifests", manifest_hex, 200, NULL);
-        check(&place, "blobs", config_hex, 200, NULL);
-        check(&place, "blobs", manifest_hex, 404, "BLOB_UNKNOWN");
-        check(&place, "manifests", config_hex, 404, "MANIFEST_UNKNOWN");
-        check(&place, "manifests", ABC_SHA256, 404, "MANIFEST_UNKNOWN"); /* a file of the model */
-        check(&place, "blobs", ABC_SHA256, 200, NULL);
-        forget_documents(&place);
+        check(place, "manifests", manifest_hex, 200, NULL);
+        check(place, "blobs", config_hex, 200, NULL);
+        check(place, "blobs", manifest_hex, 404, "BLOB_UNKNOWN");
+        check(place, "manifests", config_hex, 404, "MANIFEST_UNKNOWN");
+        check(place, "manifests", ABC_SHA256, 404, "MANIFEST_UNKNOWN"); /* a file of the model */
+        check(place, "blobs", ABC_SHA256, 200, NULL);
+        forget_documents(place);
     }
-    close_place(&place);
 }
 
 /* A manifest of any revision of a cache, and of the flat form, is found by its digest by a server that has not made it
@@ -391,16 +381,14 @@ static void answers_tell_when_hashing_may_have_ended(void **state)
 /* Some layers may be known to a server that hashes nothing, as from a state directory: the answer counts the others. */
 static void layers_that_are_known_are_not_counted(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct loopback_request request;
     struct td_response response;
     struct td_error err = TD_ERROR_INIT;
     struct td_oci_virtual layers[3] = {{.is_known = true}, {.is_known = false}, {.is_known = true}};
-    open_model(&place);
     loopback_request_init(&request, "GET", "/v2/org/m/manifests/image", NULL);
     td_response_init_for(&response, &request.request);
-    struct td_call call = {.api = &place.loop.api, .request = &request.request, .response = &response};
+    struct td_call call = {.api = &place->loop.api, .request = &request.request, .response = &response};
     struct td_oci_call oci = {.call = &call, .own = &call};
     assert_false(td_oci_know_virtual(&oci, layers, COUNT_OF(layers), 1, refuse_to_begin, NULL, &err));
     assert_string_equal(err.message, "the SHA-256 of 1 layer is not known, and this server hashes nothing: start it "
@@ -408,23 +396,22 @@ static void layers_that_are_known_are_not_counted(void **state)
     assert_false(td_oci_fail_error(&oci, &err, "MANIFEST_UNKNOWN"));
     assert_int_equal(response.status, 501);
     td_response_fini(&response);
-    close_place(&place);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layers_of_a_kept_image_are_found),
+        TEST_IN(model, layers_of_a_kept_image_are_found),
         cmocka_unit_test(what_a_kept_manifest_names_is_known_again),
         cmocka_unit_test(what_a_kept_rank_names_is_found),
-        cmocka_unit_test(layers_are_found_without_documents),
+        TEST_IN(model, layers_are_found_without_documents),
         cmocka_unit_test(a_layer_costs_nothing_for_the_others),
-        cmocka_unit_test(ranks_whose_digests_are_lacking_are_no_404),
-        cmocka_unit_test(manifests_and_blobs_are_told_apart),
+        TEST_IN(model, ranks_whose_digests_are_lacking_are_no_404),
+        TEST_IN(model, manifests_and_blobs_are_told_apart),
         cmocka_unit_test(manifests_of_all_targets_are_found),
         cmocka_unit_test(configurations_tell_the_format_of_their_layers),
         cmocka_unit_test(answers_tell_when_hashing_may_have_ended),
-        cmocka_unit_test(layers_that_are_known_are_not_counted),
+        TEST_IN(model, layers_that_are_known_are_not_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,6 +27,8 @@ static void open_partial(struct place *place)
     loopback_open(&place->loop, &place->tree);
 }
 
+FIXTURE(partial, struct place, open_partial, close_place)
+
 static void get_tag(struct place *place, const char *target, char tag[128])
 {
     struct answer answer;
@@ -39,12 +41,10 @@ static void get_tag(struct place *place, const char *target, char tag[128])
 
 static void what_is_there_can_be_asked_for(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
     char got[1024];
-    open_partial(&place);
-    cJSON *json = get_json(&place, MODEL "?partial=1");
+    cJSON *json = get_json(place, MODEL "?partial=1");
     assert_string_equal(string_at(json, "checkpoint"), "safetensors");
     assert_int_equal(number_at(json, "tensor_count"), 2);
     assert_int_equal(number_at(json, "total_bytes"), 16);
@@ -59,17 +59,16 @@ static void what_is_there_can_be_asked_for(void **state)
     assert_string_equal(cJSON_GetArrayItem(files, 0)->valuestring, "model-00002-of-00003.safetensors");
     assert_string_equal(cJSON_GetArrayItem(files, 1)->valuestring, "model-00003-of-00003.safetensors");
     cJSON_Delete(json);
-    loopback_get(&place.loop, MODEL "/b?partial=1", &answer);
+    loopback_get(&place->loop, MODEL "/b?partial=1", &answer);
     assert_int_equal(answer.response.status, 200);
     assert_int_equal(answer.len, 8);
     answer_fini(&answer);
-    loopback_get(&place.loop, MODEL "/b?partial=1&slice=1:2&checkpoint=safetensors", &answer);
+    loopback_get(&place->loop, MODEL "/b?partial=1&slice=1:2&checkpoint=safetensors", &answer);
     assert_int_equal(answer.len, 4);
     answer_fini(&answer);
-    expect_error(&place, "GET", MODEL "/c?partial=1", 404, "model-00002-of-00003.safetensors\", which is missing");
-    expect_error(&place, "GET", MODEL "/d?partial=1", 404, "model-00003-of-00003.safetensors\", which cannot be read");
-    expect_error(&place, "GET", MODEL "/x?partial=1", 404, "has no tensor");
-    close_place(&place);
+    expect_error(place, "GET", MODEL "/c?partial=1", 404, "model-00002-of-00003.safetensors\", which is missing");
+    expect_error(place, "GET", MODEL "/d?partial=1", 404, "model-00003-of-00003.safetensors\", which cannot be read");
+    expect_error(place, "GET", MODEL "/x?partial=1", 404, "has no tensor");
 }
 
 /* All files of the index are there, but lack tensors that it names. */
@@ -182,27 +181,24 @@ static void many_incomplete_sets(void **state)
 
 static void nothing_else_knows_it(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
-    open_partial(&place);
-    expect_error(&place, "GET", MODEL, 404, "add ?partial=1 to .../tensors or .../tensors/{name}");
-    expect_error(&place, "GET", MODEL "/a", 404, "?partial=1");
-    expect_error(&place, "GET", MODEL "?checkpoint=safetensors", 404, "?partial=1");
-    expect_error(&place, "GET", MODEL "?partial=0", 400, "partial must be 1");
-    expect_error(&place, "GET", MODEL "?partial=1&checkpoint=none", 404, "");
-    expect_error(&place, "GET", MODEL "?partial=1&checkpoint=", 404, "");
-    expect_error(&place, "GET", "/models/m/shards/none/tp1/rank-0.safetensors", 404, "no readable checkpoint");
-    expect_error(&place, "GET", "/models/m/shards/none/tp1/rank-0.safetensors?partial=1", 400, "unknown");
-    expect_error(&place, "GET", "/models/m/model.safetensors", 404, "no readable checkpoint");
-    loopback_get(&place.loop, "/models/m/model.safetensors", &answer); /* this route takes no ?partial= */
+    expect_error(place, "GET", MODEL, 404, "add ?partial=1 to .../tensors or .../tensors/{name}");
+    expect_error(place, "GET", MODEL "/a", 404, "?partial=1");
+    expect_error(place, "GET", MODEL "?checkpoint=safetensors", 404, "?partial=1");
+    expect_error(place, "GET", MODEL "?partial=0", 400, "partial must be 1");
+    expect_error(place, "GET", MODEL "?partial=1&checkpoint=none", 404, "");
+    expect_error(place, "GET", MODEL "?partial=1&checkpoint=", 404, "");
+    expect_error(place, "GET", "/models/m/shards/none/tp1/rank-0.safetensors", 404, "no readable checkpoint");
+    expect_error(place, "GET", "/models/m/shards/none/tp1/rank-0.safetensors?partial=1", 400, "unknown");
+    expect_error(place, "GET", "/models/m/model.safetensors", 404, "no readable checkpoint");
+    loopback_get(&place->loop, "/models/m/model.safetensors", &answer); /* this route takes no ?partial= */
     assert_null(strstr(answer.body, "partial"));
     answer_fini(&answer);
-    cJSON *json = get_json(&place, "/models/m");
+    cJSON *json = get_json(place, "/models/m");
     assert_int_equal(cJSON_GetArraySize(member(json, "checkpoints")), 0);
     assert_int_equal(cJSON_GetArraySize(member(json, "errors")), 3); /* the refused file, and two of the index */
     cJSON_Delete(json);
-    close_place(&place);
 }
 
 /* An incomplete set has the id of the complete set, so that a URL with ?partial=1 stays right. */
@@ -294,24 +290,21 @@ static void incomplete_sets_beside_each_other(void **state)
 
 static void the_tag_changes_when_a_shard_arrives(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char tags[3][128];
-    open_partial(&place);
-    get_tag(&place, MODEL "?partial=1", tags[0]);
-    tree_simple(&place.tree, "m/model-00002-of-00003.safetensors", "c");
-    loopback_rescan(&place.loop);
-    get_tag(&place, MODEL "?partial=1", tags[1]);
+    get_tag(place, MODEL "?partial=1", tags[0]);
+    tree_simple(&place->tree, "m/model-00002-of-00003.safetensors", "c");
+    loopback_rescan(&place->loop);
+    get_tag(place, MODEL "?partial=1", tags[1]);
     assert_string_not_equal(tags[0], tags[1]);
-    tree_simple(&place.tree, "m/model-00003-of-00003.safetensors", "d");
-    loopback_rescan(&place.loop);
-    get_tag(&place, MODEL "?partial=1", tags[2]); /* complete: ?partial=1 changes nothing */
+    tree_simple(&place->tree, "m/model-00003-of-00003.safetensors", "d");
+    loopback_rescan(&place->loop);
+    get_tag(place, MODEL "?partial=1", tags[2]); /* complete: ?partial=1 changes nothing */
     assert_string_not_equal(tags[1], tags[2]);
-    cJSON *json = get_json(&place, MODEL "?partial=1");
+    cJSON *json = get_json(place, MODEL "?partial=1");
     assert_int_equal(number_at(json, "tensor_count"), 4);
     assert_null(cJSON_GetObjectItem(json, "incomplete"));
     cJSON_Delete(json);
-    close_place(&place);
 }
 
 /* Checks the manifest of an incomplete group: its id, its hrefs, why it is incomplete and the files that it names. */
@@ -463,15 +456,15 @@ int main(void)
 {
     td_log_set_level(TD_LOG_ERROR);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_there_can_be_asked_for),
+        TEST_IN(partial, what_is_there_can_be_asked_for),
         cmocka_unit_test(files_that_lack_tensors),
         cmocka_unit_test(indexes_are_no_shards),
         cmocka_unit_test(every_missing_file_is_named),
         cmocka_unit_test(many_incomplete_sets),
-        cmocka_unit_test(nothing_else_knows_it),
+        TEST_IN(partial, nothing_else_knows_it),
         cmocka_unit_test(the_id_stays_when_the_set_is_complete),
         cmocka_unit_test(incomplete_sets_beside_each_other),
-        cmocka_unit_test(the_tag_changes_when_a_shard_arrives),
+        TEST_IN(partial, the_tag_changes_when_a_shard_arrives),
         cmocka_unit_test(a_group_without_an_index),
         cmocka_unit_test(few_missing_files_are_named),
         cmocka_unit_test(groups_that_are_not_offered),

@@ -9,18 +9,16 @@
 /* Documents have the elements of the reference, in its order. */
 static void documents_are_as_in_the_reference(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
     struct answer object;
     char wanted[2048];
     char date[64];
     char http_date[64];
-    open_place(&place);
-    tree_set_age(&place.tree, "qwen3/notes.txt", INT64_C(3600000000000));
-    loopback_rescan(&place.loop);
-    s3_ask(&place, "GET", "/local/qwen3/notes.txt", NULL, &object);
-    s3_ask(&place, "GET", "/local?list-type=2&prefix=qwen3/notes&start-after=a&delimiter=/", NULL, &answer);
+    tree_set_age(&place->tree, "qwen3/notes.txt", INT64_C(3600000000000));
+    loopback_rescan(&place->loop);
+    s3_ask(place, "GET", "/local/qwen3/notes.txt", NULL, &object);
+    s3_ask(place, "GET", "/local?list-type=2&prefix=qwen3/notes&start-after=a&delimiter=/", NULL, &answer);
     assert_true(xml_first(answer.body, "LastModified", date, sizeof date));
     (void)snprintf(wanted, sizeof wanted,
                    "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<ListBucketResult "
@@ -39,19 +37,17 @@ static void documents_are_as_in_the_reference(void **state)
     check_etag(object.response.etag, "notes.txt");
     answer_fini(&answer);
     answer_fini(&object);
-    s3_ask(&place, "GET", "/local?location", NULL, &answer);
+    s3_ask(place, "GET", "/local?location", NULL, &answer);
     assert_string_equal(answer.body, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<LocationConstraint "
                                      "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"/>\n");
     answer_fini(&answer);
-    s3_ask(&place, "GET", "/local/?versioning", NULL, &answer);
+    s3_ask(place, "GET", "/local/?versioning", NULL, &answer);
     assert_non_null(strstr(answer.body, "<VersioningConfiguration xmlns="));
     answer_fini(&answer);
-    close_place(&place);
 }
 
 static void buckets_are_listed(void **state)
 {
-    (void)state;
     static const char *const cases[][2] = {
         {"/", "has local meta "},
         {"/?x-id=ListBuckets", "has local meta "},
@@ -59,15 +55,14 @@ static void buckets_are_listed(void **state)
         {"/?prefix=me", "meta "},
         {"/?prefix=x", ""},
     };
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
     char text[2048];
     char target[4096];
-    open_place(&place);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         char got[256] = "";
         size_t used = 0;
-        s3_ask(&place, "GET", cases[i][0], NULL, &answer);
+        s3_ask(place, "GET", cases[i][0], NULL, &answer);
         const char *at = answer.body;
         while (xml_next(&at, "Name", text, sizeof text))
             used += (size_t)snprintf(got + used, sizeof got - used, "%s ", text);
@@ -78,16 +73,15 @@ static void buckets_are_listed(void **state)
         assert_non_null(strstr(answer.body, "</Buckets><Owner><ID>tensord</ID>"));
         answer_fini(&answer);
     }
-    s3_ask(&place, "GET", "/?max-buckets=2", NULL, &answer);
+    s3_ask(place, "GET", "/?max-buckets=2", NULL, &answer);
     assert_true(xml_first(answer.body, "ContinuationToken", text, sizeof text));
     answer_fini(&answer);
     (void)snprintf(target, sizeof target, "/?max-buckets=2&continuation-token=%s", text);
-    s3_ask(&place, "GET", target, NULL, &answer);
+    s3_ask(place, "GET", target, NULL, &answer);
     assert_true(xml_first(answer.body, "Name", text, sizeof text));
     assert_string_equal(text, "meta");
     assert_false(xml_first(answer.body, "ContinuationToken", text, sizeof text));
     answer_fini(&answer);
-    close_place(&place);
 }
 
 /* ---- objects ------------------------------------------------------------------------------------------- */
@@ -95,19 +89,17 @@ static void buckets_are_listed(void **state)
 /* Neither the main port's tag of the same file nor a tag without its end matches on this port. */
 static void conditions_take_the_tags_of_this_port(void **state)
 {
-    (void)state;
     static const char *const targets[][2] = {
         {"/local/qwen3/notes.txt", "/models/qwen3/files/notes.txt"},
         {"/meta/llama/shards/vllm/tp2/model-rank-1-part-0.safetensors",
          "/models/meta/llama/shards/vllm/tp2/rank-1.safetensors"},
     };
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(targets); i++) {
         struct answer here;
         struct answer there;
-        s3_ask(&place, "HEAD", targets[i][0], NULL, &here);
-        loopback_get(&place.loop, targets[i][1], &there);
+        s3_ask(place, "HEAD", targets[i][0], NULL, &here);
+        loopback_get(&place->loop, targets[i][1], &there);
         check_etag(here.response.etag, targets[i][0]);
         const struct {
             const char *field, *tag;
@@ -123,7 +115,7 @@ static void conditions_take_the_tags_of_this_port(void **state)
             bool is_range = strcmp(cases[c].field, "If-Range") == 0;
             (void)snprintf(lines, sizeof lines, "%s: %s%s", cases[c].field, cases[c].tag,
                            is_range ? "\nRange: bytes=0-0" : "");
-            s3_ask(&place, "GET", targets[i][0], lines, &answer);
+            s3_ask(place, "GET", targets[i][0], lines, &answer);
             CHECK(answer.response.status == cases[c].status, "%s, %s: %d", targets[i][0], lines,
                   answer.response.status);
             bool is_failed = answer.response.status == 412;
@@ -134,7 +126,6 @@ static void conditions_take_the_tags_of_this_port(void **state)
         answer_fini(&there);
         answer_fini(&here);
     }
-    close_place(&place);
 }
 
 static void expect_object(struct place *place, const char *method, const char *target, const char *lines, int status,
@@ -155,61 +146,56 @@ static void expect_object(struct place *place, const char *method, const char *t
 
 static void objects_and_parts_of_them(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
     char line[256];
-    open_place(&place);
-    expect_object(&place, "GET", "/local/qwen3/notes.txt", NULL, 200, "0123456789");
-    expect_object(&place, "HEAD", "/local/qwen3/notes.txt", "Range: bytes=1-2", 200, "0123456789");
-    expect_object(&place, "GET", "/local/qwen3%2Fnotes.txt", NULL, 200, "0123456789");
-    expect_object(&place, "GET", "http://host:1/local/qwen3/notes.txt", NULL, 200, "0123456789");
-    expect_object(&place, "GET", "/local/qwen3/notes.txt?x-id=GetObject&versionId=null", NULL, 200, "0123456789");
-    expect_object(&place, "GET", "/local/qwen3/notes.txt?response-content-type=a/b&X-Amz-Signature=0",
+    expect_object(place, "GET", "/local/qwen3/notes.txt", NULL, 200, "0123456789");
+    expect_object(place, "HEAD", "/local/qwen3/notes.txt", "Range: bytes=1-2", 200, "0123456789");
+    expect_object(place, "GET", "/local/qwen3%2Fnotes.txt", NULL, 200, "0123456789");
+    expect_object(place, "GET", "http://host:1/local/qwen3/notes.txt", NULL, 200, "0123456789");
+    expect_object(place, "GET", "/local/qwen3/notes.txt?x-id=GetObject&versionId=null", NULL, 200, "0123456789");
+    expect_object(place, "GET", "/local/qwen3/notes.txt?response-content-type=a/b&X-Amz-Signature=0",
                   "Authorization: AWS4-HMAC-SHA256 x\nX-Amz-Date: y", 200, "0123456789");
-    expect_object(&place, "GET", "/local/qwen3/notes.txt", "Range: bytes=2-4", 206, "234");
-    expect_object(&place, "GET", "/local/qwen3/notes.txt", "Range: bytes=-3", 206, "789");
-    expect_object(&place, "GET", "/local/qwen3/notes.txt", "Range: bytes=8-100", 206, "89");
-    expect_object(&place, "GET", "/local/qwen3/notes.txt?partNumber=1", NULL, 206, "0123456789");
-    expect_object(&place, "GET", "/local/qwen3/notes.txt?partNumber=1", "Range: bytes=0-0", 206, "0");
-    expect_object(&place, "HEAD", "/local/qwen3/notes.txt?partNumber=1", NULL, 200, "0123456789");
-    expect_s3_error(&place, "GET", "/local/qwen3/empty", "Range: bytes=0-7", 416, "InvalidRange", "");
-    expect_object(&place, "GET", "/local/qwen3/empty?partNumber=1", NULL, 200, "");
-    expect_object(&place, "GET", "/local/qwen3/with%20space+%26%3C%3E%22'%C3%A9.txt", NULL, 200, "");
-    expect_object(&place, "GET", "/local/kept/shards/none/tp1/readme.txt", NULL, 200, "some text");
-    s3_ask(&place, "GET", "/local/qwen3/notes.txt", NULL, &answer);
+    expect_object(place, "GET", "/local/qwen3/notes.txt", "Range: bytes=2-4", 206, "234");
+    expect_object(place, "GET", "/local/qwen3/notes.txt", "Range: bytes=-3", 206, "789");
+    expect_object(place, "GET", "/local/qwen3/notes.txt", "Range: bytes=8-100", 206, "89");
+    expect_object(place, "GET", "/local/qwen3/notes.txt?partNumber=1", NULL, 206, "0123456789");
+    expect_object(place, "GET", "/local/qwen3/notes.txt?partNumber=1", "Range: bytes=0-0", 206, "0");
+    expect_object(place, "HEAD", "/local/qwen3/notes.txt?partNumber=1", NULL, 200, "0123456789");
+    expect_s3_error(place, "GET", "/local/qwen3/empty", "Range: bytes=0-7", 416, "InvalidRange", "");
+    expect_object(place, "GET", "/local/qwen3/empty?partNumber=1", NULL, 200, "");
+    expect_object(place, "GET", "/local/qwen3/with%20space+%26%3C%3E%22'%C3%A9.txt", NULL, 200, "");
+    expect_object(place, "GET", "/local/kept/shards/none/tp1/readme.txt", NULL, 200, "some text");
+    s3_ask(place, "GET", "/local/qwen3/notes.txt", NULL, &answer);
     (void)snprintf(line, sizeof line, "If-Match: %s", answer.response.etag);
-    expect_object(&place, "GET", "/local/qwen3/notes.txt", line, 200, "0123456789");
+    expect_object(place, "GET", "/local/qwen3/notes.txt", line, 200, "0123456789");
     (void)snprintf(line, sizeof line, "If-None-Match: %s", answer.response.etag);
     answer_fini(&answer);
     for (int i = 0; i < 2; i++) {
-        s3_ask(&place, "GET", i == 0 ? "/local/qwen3/notes.txt" : "/local/qwen3/notes.txt?partNumber=1", line, &answer);
+        s3_ask(place, "GET", i == 0 ? "/local/qwen3/notes.txt" : "/local/qwen3/notes.txt?partNumber=1", line, &answer);
         assert_int_equal(answer.response.status, 304);
         assert_int_equal(answer.len, 0);
         answer_fini(&answer);
     }
-    s3_ask(&place, "HEAD", "/meta", NULL, &answer);
+    s3_ask(place, "HEAD", "/meta", NULL, &answer);
     assert_int_equal(answer.response.status, 200);
     assert_int_equal(answer.len, 0);
     assert_string_equal(answer_header(&answer, "x-amz-bucket-region", line), "us-east-1");
     answer_fini(&answer);
-    close_place(&place);
 }
 
 /* Rank files equal those of /models/.../shards. */
 static void rank_files(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (int rank = 0; rank < 2; rank++) {
         struct answer here;
         struct answer there;
         char target[256];
         (void)snprintf(target, sizeof target, "/meta/llama/shards/vllm/tp2/model-rank-%d-part-0.safetensors", rank);
-        s3_ask(&place, "GET", target, NULL, &here);
+        s3_ask(place, "GET", target, NULL, &here);
         (void)snprintf(target, sizeof target, "/models/meta/llama/shards/vllm/tp2/rank-%d.safetensors", rank);
-        loopback_get(&place.loop, target, &there);
+        loopback_get(&place->loop, target, &there);
         assert_int_equal(here.response.status, 200);
         assert_int_equal(there.response.status, 200);
         assert_true(here.len == there.len && memcmp(here.body, there.body, here.len) == 0);
@@ -217,18 +203,18 @@ static void rank_files(void **state)
         answer_fini(&here);
         answer_fini(&there);
     }
-    expect_object(&place, "GET", "/meta/llama/shards/vllm/tp2/config.json", NULL, 200, llama);
-    expect_object(&place, "GET", "/meta/llama/shards/none/tp1/sub/z.txt", NULL, 200, "z");
-    expect_items(&place, "/meta?list-type=2&prefix=llama/shards/vllm/tp2&delimiter=/", "Pllama/shards/vllm/tp2/ ");
-    expect_items(&place, "/meta?list-type=2&prefix=llama/shards/vllm/tp1/m",
+    expect_object(place, "GET", "/meta/llama/shards/vllm/tp2/config.json", NULL, 200, llama);
+    expect_object(place, "GET", "/meta/llama/shards/none/tp1/sub/z.txt", NULL, 200, "z");
+    expect_items(place, "/meta?list-type=2&prefix=llama/shards/vllm/tp2&delimiter=/", "Pllama/shards/vllm/tp2/ ");
+    expect_items(place, "/meta?list-type=2&prefix=llama/shards/vllm/tp1/m",
                  "Kllama/shards/vllm/tp1/model-rank-0-part-0.safetensors ");
-    expect_items(&place, "/local?list-type=2&prefix=bert.safetensors/shards/none/tp1/",
+    expect_items(place, "/local?list-type=2&prefix=bert.safetensors/shards/none/tp1/",
                  "Kbert.safetensors/shards/none/tp1/model-rank-0-part-0.safetensors ");
-    expect_items(&place, "/meta?list-type=2&prefix=llama/sub/shards/none/tp1/",
+    expect_items(place, "/meta?list-type=2&prefix=llama/sub/shards/none/tp1/",
                  "Kllama/sub/shards/none/tp1/model-rank-0-part-0.safetensors Kllama/sub/shards/none/tp1/z.txt ");
     /* a directory on disk takes the place of rank files */
-    expect_items(&place, "/local?list-type=2&prefix=kept/shards/none/tp1", "Kkept/shards/none/tp1/readme.txt ");
-    expect_items(&place, "/has?list-type=2&prefix=real/shards/none/tp1", "Kreal/shards/none/tp1/x.safetensors ");
+    expect_items(place, "/local?list-type=2&prefix=kept/shards/none/tp1", "Kkept/shards/none/tp1/readme.txt ");
+    expect_items(place, "/has?list-type=2&prefix=real/shards/none/tp1", "Kreal/shards/none/tp1/x.safetensors ");
     /* other prefixes list nothing */
     static const char *const none[] = {
         "/meta?prefix=llama/shards/",
@@ -247,8 +233,7 @@ static void rank_files(void **state)
         "/meta?prefix=/llama/shards/vllm/tp2/",
     };
     for (size_t i = 0; i < COUNT_OF(none); i++)
-        expect_items(&place, none[i], "");
-    close_place(&place);
+        expect_items(place, none[i], "");
 }
 
 /* The number of calls of td_plan_match. */
@@ -269,16 +254,14 @@ bool __wrap_td_plan_match(const struct td_rule_list *rules, const struct td_tens
 /* A listing matches rules with names once for all ranks. Each size and tag equals that of the single object. */
 static void a_listing_matches_names_once(void **state)
 {
-    (void)state;
     enum { RANKS = 4 };
     char keys[RANKS][ITEM_BYTES];
     char tags[RANKS][ITEM_BYTES];
     char sizes[RANKS][ITEM_BYTES];
     struct answer listed;
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     match_count = 0;
-    s3_ask(&place, "GET", "/meta?list-type=2&prefix=llama/shards/fsdp/tp4/model-rank-", NULL, &listed);
+    s3_ask(place, "GET", "/meta?list-type=2&prefix=llama/shards/fsdp/tp4/model-rank-", NULL, &listed);
     assert_int_equal(match_count, 1);
     const char *at = listed.body;
     for (size_t i = 0; i < RANKS; i++) {
@@ -287,14 +270,14 @@ static void a_listing_matches_names_once(void **state)
         assert_true(xml_next(&at, "Size", sizes[i], ITEM_BYTES));
     }
     answer_fini(&listed);
-    while (td_lru_drop_idle(&place.loop.api.ranks.files)) /* so that each rank file is built again */
+    while (td_lru_drop_idle(&place->loop.api.ranks.files)) /* so that each rank file is built again */
         ;
     for (size_t i = 0; i < RANKS; i++) {
         struct answer alone;
         char target[ITEM_BYTES + 16];
         char wanted[32];
         (void)snprintf(target, sizeof target, "/meta/%s", keys[i]);
-        s3_ask(&place, "GET", target, NULL, &alone);
+        s3_ask(place, "GET", target, NULL, &alone);
         (void)snprintf(wanted, sizeof wanted, "%zu", alone.len);
         assert_string_equal(sizes[i], wanted);
         check_etag(tags[i], keys[i]);
@@ -302,7 +285,6 @@ static void a_listing_matches_names_once(void **state)
         answer_fini(&alone);
     }
     assert_int_equal(match_count, 1 + RANKS);
-    close_place(&place);
 }
 
 /* ---- errors -------------------------------------------------------------------------------------------- */
@@ -313,7 +295,6 @@ static void a_listing_matches_names_once(void **state)
 
 static void errors(void **state)
 {
-    (void)state;
     static const struct {
         const char *method, *target, *lines;
         int status;
@@ -386,19 +367,16 @@ static void errors(void **state)
         {"PUT", "/new", NULL, 405, "MethodNotAllowed", "read-only"},
         {"get", "/local", NULL, 405, "MethodNotAllowed", ""},
     };
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++)
-        expect_s3_error(&place, cases[i].method, cases[i].target, cases[i].lines, cases[i].status, cases[i].code,
+        expect_s3_error(place, cases[i].method, cases[i].target, cases[i].lines, cases[i].status, cases[i].code,
                         cases[i].part);
-    close_place(&place);
 }
 
 /* The query names by which the reference's request lines select an operation, beside bucket and key; for ListParts its
  * uploadId. */
 static void subresources_go_by_presence(void **state)
 {
-    (void)state;
     static const char *const unserved[] = {
         "abac",          "accelerate",   "acl",
         "analytics",     "annotation",   "attributes",
@@ -420,19 +398,18 @@ static void subresources_go_by_presence(void **state)
     /* S3 ignores parameters that it does not know, with or without a value */
     static const char *const unknown[] = {"x-id=GetObject", "x-id", "ACL", "acls=1", "ac", "response-content-type=a/b",
                                           "version",        "list"};
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
     char target[256];
     char name[64];
-    open_place(&place);
     for (size_t i = 0; i < COUNT_OF(unserved); i++) {
         (void)snprintf(name, sizeof name, "\"%s\"", unserved[i]);
         for (size_t k = 0; k < COUNT_OF(forms) * COUNT_OF(places); k++) {
             const char *const *form = forms[k / COUNT_OF(places)];
             (void)snprintf(target, sizeof target, "%s?%s%s%s", places[k % COUNT_OF(places)], form[0], unserved[i],
                            form[1]);
-            expect_s3_error(&place, "GET", target, NULL, 501, "NotImplemented", name);
-            expect_s3_error(&place, "HEAD", target, NULL, 501, "NotImplemented", "");
+            expect_s3_error(place, "GET", target, NULL, 501, "NotImplemented", name);
+            expect_s3_error(place, "HEAD", target, NULL, 501, "NotImplemented", "");
         }
     }
     static const char *const served[][2] = {{"location", "LocationConstraint"},
@@ -440,22 +417,21 @@ static void subresources_go_by_presence(void **state)
     for (size_t i = 0; i < COUNT_OF(served); i++) {
         for (size_t k = 0; k < 3; k++) { /* the forms without further parameters */
             (void)snprintf(target, sizeof target, "/local?%s%s", served[i][0], forms[k][1]);
-            s3_ask(&place, "GET", target, NULL, &answer);
+            s3_ask(place, "GET", target, NULL, &answer);
             CHECK(answer.response.status == 200 && strstr(answer.body, served[i][1]) != NULL, "%s: %s", target,
                   answer.body);
             answer_fini(&answer);
         }
         (void)snprintf(target, sizeof target, "/local/qwen3/notes.txt?%s", served[i][0]);
         (void)snprintf(name, sizeof name, "\"%s\"", served[i][0]);
-        expect_s3_error(&place, "GET", target, NULL, 501, "NotImplemented", name);
+        expect_s3_error(place, "GET", target, NULL, 501, "NotImplemented", name);
     }
     for (size_t i = 0; i < COUNT_OF(unknown); i++) {
         (void)snprintf(target, sizeof target, "/local/qwen3/notes.txt?%s", unknown[i]);
-        expect_object(&place, "GET", target, NULL, 200, "0123456789");
+        expect_object(place, "GET", target, NULL, 200, "0123456789");
         (void)snprintf(target, sizeof target, "/has?%s", unknown[i]);
-        expect_items(&place, target, "Kreal/shards/none/tp1/x.safetensors ");
+        expect_items(place, target, "Kreal/shards/none/tp1/x.safetensors ");
     }
-    close_place(&place);
 }
 
 static void expect_words(const struct answer *answer, const char *target, const char *words, bool wanted)
@@ -467,7 +443,6 @@ static void expect_words(const struct answer *answer, const char *target, const 
 /* The error for a request to the wrong port names the right port in its message, and is otherwise the same. */
 static void the_other_port_is_named(void **state)
 {
-    (void)state;
     static const char *const of_main[] = {"/healthz",
                                           "/metrics",
                                           "/openapi.json",
@@ -486,37 +461,36 @@ static void the_other_port_is_named(void **state)
         "amz-sdk-invocation-id: 1"};
     static const char *const lines_of_others[] = {"Authorization: Bearer hf_any", "X-Amz-Cf-Id: any",
                                                   "X-Amzn-Trace-Id: any", "User-Agent: aws-cli"};
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
-    open_place(&place);
     for (size_t i = 0; i < COUNT_OF(of_main); i++) {
-        s3_ask(&place, "GET", of_main[i], NULL, &answer);
+        s3_ask(place, "GET", of_main[i], NULL, &answer);
         expect_words(&answer, of_main[i], "(--listen)", true);
         answer_fini(&answer);
     }
     for (size_t i = 0; i < COUNT_OF(of_s3); i++) {
-        s3_ask(&place, "GET", of_s3[i], NULL, &answer);
+        s3_ask(place, "GET", of_s3[i], NULL, &answer);
         expect_words(&answer, of_s3[i], "--listen", false);
         answer_fini(&answer);
     }
     for (size_t i = 0; i < COUNT_OF(lines_of_s3); i++) {
-        place.loop.api.s3_listen = i % 2 == 0 ? "" : "10.1.2.3:8081";
-        loopback_ask(&place.loop, i == 0 ? "HEAD" : "GET", "/meta/llama/config.json", lines_of_s3[i], &answer);
+        place->loop.api.s3_listen = i % 2 == 0 ? "" : "10.1.2.3:8081";
+        loopback_ask(&place->loop, i == 0 ? "HEAD" : "GET", "/meta/llama/config.json", lines_of_s3[i], &answer);
         expect_words(&answer, lines_of_s3[i],
                      i % 2 == 0 ? "--s3-listen opens one, and is not set" : "--s3-listen (10.1.2.3:8081)", true);
         answer_fini(&answer);
-        loopback_ask(&place.loop, "GET", "/models/meta/llama/files/none", lines_of_s3[i], &answer);
+        loopback_ask(&place->loop, "GET", "/models/meta/llama/files/none", lines_of_s3[i], &answer);
         expect_words(&answer, lines_of_s3[i], "--s3-listen", true);
         answer_fini(&answer);
-        loopback_ask(&place.loop, "GET", "/meta/llama/resolve/main/none", lines_of_s3[i], &answer);
+        loopback_ask(&place->loop, "GET", "/meta/llama/resolve/main/none", lines_of_s3[i], &answer);
         expect_words(&answer, lines_of_s3[i], "--s3-listen", false); /* the Hub's errors stay the same */
         answer_fini(&answer);
-        loopback_ask(&place.loop, "GET", "/models/meta/llama/files/a.json", lines_of_s3[i], &answer);
+        loopback_ask(&place->loop, "GET", "/models/meta/llama/files/a.json", lines_of_s3[i], &answer);
         assert_int_equal(answer.response.status, 200);
         answer_fini(&answer);
     }
     for (size_t i = 0; i < COUNT_OF(lines_of_others); i++) {
-        loopback_ask(&place.loop, "GET", "/meta/llama/config.json", lines_of_others[i], &answer);
+        loopback_ask(&place->loop, "GET", "/meta/llama/config.json", lines_of_others[i], &answer);
         expect_words(&answer, lines_of_others[i], "--s3-listen", false);
         answer_fini(&answer);
     }
@@ -524,17 +498,15 @@ static void the_other_port_is_named(void **state)
     for (size_t i = 0; i < COUNT_OF(queries); i++) {
         char target[64];
         (void)snprintf(target, sizeof target, "/meta?%s", queries[i]);
-        loopback_get(&place.loop, target, &answer);
+        loopback_get(&place->loop, target, &answer);
         expect_words(&answer, target, "--s3-listen", true);
         answer_fini(&answer);
     }
-    close_place(&place);
 }
 
 /* Errors advise on rank files only for keys that look like theirs, of models that have rank files. */
 static void other_keys_get_no_advice(void **state)
 {
-    (void)state;
     static const char *const targets[] = {
         "/local/nothing",
         "/meta/llama/shard/vllm/tp2/config.json",
@@ -543,22 +515,19 @@ static void other_keys_get_no_advice(void **state)
         "/local/shards/none/tp1/model-rank-0-part-0.safetensors",
         "/has/real/shards/none/tp1/model-rank-0-part-0.safetensors",
     };
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(targets); i++) {
         struct answer answer;
-        s3_ask(&place, "GET", targets[i], NULL, &answer);
+        s3_ask(place, "GET", targets[i], NULL, &answer);
         CHECK(answer.response.status == 404 && strstr(answer.body, "rank files are") == NULL, "%s: %s", targets[i],
               answer.body);
         answer_fini(&answer);
     }
-    close_place(&place);
 }
 
 /* A token is valid for its bucket, prefix and delimiter, and for any number of keys. */
 static void tokens_are_checked(void **state)
 {
-    (void)state;
     static const char *const others[] = {
         "/meta?list-type=2&prefix=qwen3/&delimiter=/",
         "/local?list-type=2&prefix=qwen3&delimiter=/",
@@ -566,37 +535,33 @@ static void tokens_are_checked(void **state)
         "/local?list-type=2&prefix=qwen3/&delimiter=a",
         "/local?list-type=2&delimiter=qwen3/&prefix=/",
     };
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
     char token[2048];
     char target[4096];
-    open_place(&place);
-    s3_ask(&place, "GET", "/local?list-type=2&prefix=qwen3/&delimiter=/&max-keys=1", NULL, &answer);
+    s3_ask(place, "GET", "/local?list-type=2&prefix=qwen3/&delimiter=/&max-keys=1", NULL, &answer);
     assert_true(xml_first(answer.body, "NextContinuationToken", token, sizeof token));
     answer_fini(&answer);
     (void)snprintf(target, sizeof target,
                    "/local?list-type=2&prefix=qwen3/&delimiter=/&max-keys=2&continuation-token=%s", token);
-    expect_items(&place, target, "Kqwen3/a.txt Pqwen3/a/ ");
+    expect_items(place, target, "Kqwen3/a.txt Pqwen3/a/ ");
     for (size_t i = 0; i < COUNT_OF(others); i++) {
         (void)snprintf(target, sizeof target, "%s&continuation-token=%s", others[i], token);
-        expect_s3_error(&place, "GET", target, NULL, 400, "InvalidArgument", "token");
+        expect_s3_error(place, "GET", target, NULL, 400, "InvalidArgument", "token");
     }
     token[3] = token[3] == 'A' ? 'B' : 'A';
     (void)snprintf(target, sizeof target, "/local?list-type=2&prefix=qwen3/&delimiter=/&continuation-token=%s", token);
-    expect_s3_error(&place, "GET", target, NULL, 400, "InvalidArgument", "token");
-    close_place(&place);
+    expect_s3_error(place, "GET", target, NULL, 400, "InvalidArgument", "token");
 }
 
 /* Queries made to be slow or to break the document. */
 /* shows: security.md s3-listings */
 static void hostile_queries(void **state)
 {
-    (void)state;
     static const char *const pieces[] = {"shards/", "/",  "meta/llama/shards/vllm/tp2/", "%3C%26%3E", "a",
                                          "%C3%A9",  "%01"};
     static const char *const names[] = {"prefix", "delimiter", "start-after", "continuation-token", "marker"};
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     uint64_t most = 0;
     for (size_t i = 0; i < COUNT_OF(pieces); i++) {
         for (size_t k = 0; k < COUNT_OF(names); k++) {
@@ -607,7 +572,7 @@ static void hostile_queries(void **state)
             while (target.len < 30000)
                 td_buffer_puts(&target, pieces[i]);
             uint64_t work = work_now();
-            s3_ask(&place, "GET", td_buffer_terminate(&target), NULL, &answer);
+            s3_ask(place, "GET", td_buffer_terminate(&target), NULL, &answer);
             work = work_now() - work;
             most = work > most ? work : most;
             CHECK(answer.response.status == 200 || (k == 3 && answer.response.status == 400), "%s: %d", names[k],
@@ -618,7 +583,7 @@ static void hostile_queries(void **state)
             while (target.len < 30000)
                 td_buffer_puts(&target, pieces[i]);
             work = work_now();
-            s3_ask(&place, "GET", td_buffer_terminate(&target), NULL, &answer);
+            s3_ask(place, "GET", td_buffer_terminate(&target), NULL, &answer);
             work = work_now() - work;
             most = work > most ? work : most;
             CHECK(answer.response.status == 404, "%d", answer.response.status);
@@ -627,7 +592,6 @@ static void hostile_queries(void **state)
         }
     }
     CHECK(most > 30000 && most < 60 * 30000, "%llu blocks for 30,000 characters", (unsigned long long)most);
-    close_place(&place);
 }
 
 static void before_the_first_scan_is_503(void **state)
@@ -662,33 +626,30 @@ static void before_the_first_scan_is_503(void **state)
 
 static void a_changed_file_is_503(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    tree_text(&place.tree, "qwen3/notes.txt", "changed");
-    expect_s3_error(&place, "GET", "/local/qwen3/notes.txt", NULL, 503, "ServiceUnavailable", "changed");
-    loopback_rescan(&place.loop);
-    expect_object(&place, "GET", "/local/qwen3/notes.txt", NULL, 200, "changed");
-    close_place(&place);
+    struct place *place = *state;
+    tree_text(&place->tree, "qwen3/notes.txt", "changed");
+    expect_s3_error(place, "GET", "/local/qwen3/notes.txt", NULL, 503, "ServiceUnavailable", "changed");
+    loopback_rescan(&place->loop);
+    expect_object(place, "GET", "/local/qwen3/notes.txt", NULL, 200, "changed");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(documents_are_as_in_the_reference),
-        cmocka_unit_test(buckets_are_listed),
-        cmocka_unit_test(objects_and_parts_of_them),
-        cmocka_unit_test(rank_files),
-        cmocka_unit_test(conditions_take_the_tags_of_this_port),
-        cmocka_unit_test(a_listing_matches_names_once),
-        cmocka_unit_test(errors),
-        cmocka_unit_test(subresources_go_by_presence),
-        cmocka_unit_test(the_other_port_is_named),
-        cmocka_unit_test(other_keys_get_no_advice),
-        cmocka_unit_test(tokens_are_checked),
-        cmocka_unit_test(hostile_queries),
+        TEST_IN(place, documents_are_as_in_the_reference),
+        TEST_IN(place, buckets_are_listed),
+        TEST_IN(place, objects_and_parts_of_them),
+        TEST_IN(place, rank_files),
+        TEST_IN(place, conditions_take_the_tags_of_this_port),
+        TEST_IN(place, a_listing_matches_names_once),
+        TEST_IN(place, errors),
+        TEST_IN(place, subresources_go_by_presence),
+        TEST_IN(place, the_other_port_is_named),
+        TEST_IN(place, other_keys_get_no_advice),
+        TEST_IN(place, tokens_are_checked),
+        TEST_IN(place, hostile_queries),
         cmocka_unit_test(before_the_first_scan_is_503),
-        cmocka_unit_test(a_changed_file_is_503),
+        TEST_IN(place, a_changed_file_is_503),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

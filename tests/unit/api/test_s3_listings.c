@@ -207,71 +207,61 @@ static void random_query(struct query *query, uint64_t *random)
 /* shows: security.md s3-listings */
 static void listings_are_as_described(void **state)
 {
-    (void)state;
     static const struct query buckets[] = {
         {.bucket = "local", .keys = qwen3_and_others, .key_count = COUNT_OF(qwen3_and_others)},
         {.bucket = "meta", .keys = meta, .key_count = COUNT_OF(meta)},
         {.bucket = "meta", .keys = llama_tp2, .key_count = COUNT_OF(llama_tp2)},
     };
-    struct place place;
+    struct place *place = *state;
     uint64_t random = 11;
-    open_place(&place);
     for (size_t i = 0; i < (SANITIZED ? 3000 : 20000); i++) {
         struct query query = buckets[random_below(&random, COUNT_OF(buckets))];
         random_query(&query, &random);
-        compare_listing(&place, &query);
+        compare_listing(place, &query);
     }
-    close_place(&place);
 }
 
 static void pages_by_hand(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    expect_items(&place, "/local?list-type=2&delimiter=/", "Kbert.safetensors Pbroken/ Pkept/ Pqwen3/ ");
-    expect_items(&place, "/local?list-type=2&delimiter=/&max-keys=0", "");
-    expect_items(&place, "/local?list-type=2&delimiter=/&max-keys=2147483647",
+    struct place *place = *state;
+    expect_items(place, "/local?list-type=2&delimiter=/", "Kbert.safetensors Pbroken/ Pkept/ Pqwen3/ ");
+    expect_items(place, "/local?list-type=2&delimiter=/&max-keys=0", "");
+    expect_items(place, "/local?list-type=2&delimiter=/&max-keys=2147483647",
                  "Kbert.safetensors Pbroken/ Pkept/ Pqwen3/ ");
-    expect_items(&place, "/local?delimiter=%2F&prefix=qwen3/a", "Pqwen3/a-b/ Kqwen3/a.txt Pqwen3/a/ ");
-    expect_items(&place, "/local/?delimiter=/&prefix=qwen3/a/&marker=qwen3/a/b.txt", "Pqwen3/a/c/ ");
-    expect_items(&place, "/local?list-type=2&prefix=qwen3/a/&start-after=qwen3/a/c", "Kqwen3/a/c/d.txt ");
-    expect_items(&place, "/local?list-type=2&prefix=nothing", "");
-    expect_items(&place, "/local?prefix=meta/", "");
-    expect_items(&place, "/has?list-type=2&fetch-owner=true&x-id=ListObjectsV2",
-                 "Kreal/shards/none/tp1/x.safetensors ");
-    close_place(&place);
+    expect_items(place, "/local?delimiter=%2F&prefix=qwen3/a", "Pqwen3/a-b/ Kqwen3/a.txt Pqwen3/a/ ");
+    expect_items(place, "/local/?delimiter=/&prefix=qwen3/a/&marker=qwen3/a/b.txt", "Pqwen3/a/c/ ");
+    expect_items(place, "/local?list-type=2&prefix=qwen3/a/&start-after=qwen3/a/c", "Kqwen3/a/c/d.txt ");
+    expect_items(place, "/local?list-type=2&prefix=nothing", "");
+    expect_items(place, "/local?prefix=meta/", "");
+    expect_items(place, "/has?list-type=2&fetch-owner=true&x-id=ListObjectsV2", "Kreal/shards/none/tp1/x.safetensors ");
 }
 
 /* Names of ranks come in byte order, on pages of one key. */
 static void many_ranks(void **state)
 {
-    (void)state;
     enum { RANKS = 111 };
     static const char begin[] = "bert.safetensors/shards/fsdp/tp111/";
     char names[RANKS][ITEM_BYTES];
     const char *keys[RANKS];
-    struct place place;
+    struct place *place = *state;
     struct query query = {.bucket = "local", .keys = keys, .key_count = RANKS, .max_keys = 7, .is_v2 = true};
-    open_place(&place);
     for (int i = 0; i < RANKS; i++)
         (void)snprintf(names[i], ITEM_BYTES, "%smodel-rank-%d-part-0.safetensors", begin, i);
     qsort(names, RANKS, ITEM_BYTES, (int (*)(const void *, const void *))strcmp);
     for (int i = 0; i < RANKS; i++)
         keys[i] = names[i];
     (void)snprintf(query.prefix, sizeof query.prefix, "%s", begin);
-    compare_listing(&place, &query);
+    compare_listing(place, &query);
     query.max_keys = 1000;
-    compare_listing(&place, &query);
-    close_place(&place);
+    compare_listing(place, &query);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(listings_are_as_described),
-        cmocka_unit_test(pages_by_hand),
-        cmocka_unit_test(many_ranks),
+        TEST_IN(place, listings_are_as_described),
+        TEST_IN(place, pages_by_hand),
+        TEST_IN(place, many_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
