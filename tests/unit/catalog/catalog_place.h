@@ -38,6 +38,8 @@ static inline void finish(struct place *place)
     tree_close(&place->tree);
 }
 
+FIXTURE(catalog, struct place, prepare, finish)
+
 static inline struct td_catalog_status status_of(const struct place *place)
 {
     struct td_catalog_status status;

@@ -7,6 +7,7 @@
 #include "catalog/digests/hasher.h"
 #include "core/clock.h"
 #include "tests/kit/scanner.h"
+#include "tests/unit/unit.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -65,6 +66,8 @@ void stop(struct place *place);
 
 /* Stops the hasher, and removes the place. */
 void finish(struct place *place);
+
+FIXTURE(hasher, struct place, place_open, finish)
 
 /* Scans, and gives the hasher the snapshot. */
 void scan(struct place *place);

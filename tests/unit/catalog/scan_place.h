@@ -36,6 +36,10 @@ static inline void close_place(struct place *place)
     tree_close(&place->tree);
 }
 
+FIXTURE(revisions, struct place, open_place_of_revisions, close_place)
+
+FIXTURE(place, struct place, open_place, close_place)
+
 /* Returns the file at a path of the last snapshot, or NULL. */
 static inline struct td_file *file_at(const struct place *place, const char *path)
 {

@@ -61,6 +61,8 @@ static void finish(struct place *place)
     tree_close(&place->tree);
 }
 
+FIXTURE(catalog, struct place, prepare, finish)
+
 static struct td_catalog_status status_of(const struct place *place)
 {
     struct td_catalog_status status;
@@ -94,48 +96,42 @@ static void publish(const struct place *place, const char *name)
 
 static void changes_start_scans(void **state)
 {
-    (void)state;
-    struct place place;
-    prepare(&place);
-    tree_directory(&place.tree, "root/m");
-    start(&place);
-    publish(&place, "root/m/a.safetensors");
-    wait_model(&place, "m", true);
-    tree_simple(&place.tree, "root/n/a.safetensors", "a"); /* in place */
-    tree_remove(&place.tree, "root/m");
-    wait_model(&place, "m", false);
-    assert_false(has_model(&place, "n"));
-    finish(&place);
+    struct place *place = *state;
+    tree_directory(&place->tree, "root/m");
+    start(place);
+    publish(place, "root/m/a.safetensors");
+    wait_model(place, "m", true);
+    tree_simple(&place->tree, "root/n/a.safetensors", "a"); /* in place */
+    tree_remove(&place->tree, "root/m");
+    wait_model(place, "m", false);
+    assert_false(has_model(place, "n"));
 }
 
 /* 3,000 models come one by one: the last one is seen, and scans follow one another at least 50 ms apart. */
 /* shows: security.md host-many-changes */
 static void a_burst_is_few_scans(void **state)
 {
-    (void)state;
     enum { MODELS = SANITIZED ? 600 : 3000 };
-    struct place place;
+    struct place *place = *state;
     char name[64] = "";
-    prepare(&place);
-    start(&place);
-    uint64_t scans = status_of(&place).scan_count;
+    start(place);
+    uint64_t scans = status_of(place).scan_count;
     uint64_t began_ns = td_clock_ns();
     for (int i = 0; i < MODELS; i++) {
         (void)snprintf(name, sizeof name, "root/m%04d.safetensors", i);
-        publish(&place, name);
+        publish(place, name);
     }
-    wait_model(&place, name + 5, true);
-    struct td_catalog_status status = status_of(&place);
+    wait_model(place, name + 5, true);
+    struct td_catalog_status status = status_of(place);
     uint64_t most = 2 + (td_clock_ns() - began_ns) / 50000000;
     CHECK(status.scan_count - scans <= most, "%d scans, at most %d", (int)(status.scan_count - scans), (int)most);
     assert_true(status.watch.events >= MODELS);
     uint64_t give_up_ns = td_clock_ns() + UINT64_C(60) * SECOND;
     while (status.model_count < MODELS && td_clock_ns() < give_up_ns) {
         nap_ms(10);
-        status = status_of(&place);
+        status = status_of(place);
     }
     assert_true(status.model_count == MODELS);
-    finish(&place);
 }
 
 /* Scans that take 50 ms each, of a tree that always changes: they may take 0.1 s at once, then a quarter of the time.
@@ -143,45 +139,39 @@ static void a_burst_is_few_scans(void **state)
 /* shows: security.md host-many-changes */
 static void endless_changes_are_scanned_a_quarter_of_the_time(void **state)
 {
-    (void)state;
-    struct place place;
-    prepare(&place);
-    place.config.burst_ns = 100000000;
+    struct place *place = *state;
+    place->config.burst_ns = 100000000;
     walk_takes_ms = 50;
-    start(&place);
-    uint64_t scans = status_of(&place).scan_count;
+    start(place);
+    uint64_t scans = status_of(place).scan_count;
     uint64_t began_ns = td_clock_ns();
     while (td_clock_ns() - began_ns < UINT64_C(2000000000)) {
-        tree_directory(&place.tree, "root/d");
-        tree_remove(&place.tree, "root/d");
+        tree_directory(&place->tree, "root/d");
+        tree_remove(&place->tree, "root/d");
         nap_ms(2);
     }
-    uint64_t count = status_of(&place).scan_count - scans;
+    uint64_t count = status_of(place).scan_count - scans;
     uint64_t most = 2 + (100000000 + (td_clock_ns() - began_ns) / 4) / 50000000;
     CHECK(count >= 2 && count <= most, "%d scans, at most %d", (int)count, (int)most);
     walk_takes_ms = 0;
-    finish(&place);
 }
 
 /* A file that grows all the time is looked at once in a second, and not once for every write. */
 /* shows: security.md host-many-changes */
 static void a_trickle_of_writes_is_few_scans(void **state)
 {
-    (void)state;
-    struct place place;
-    prepare(&place);
-    tree_text(&place.tree, "root/m/log.txt", "x");
-    start(&place);
-    uint64_t scans = status_of(&place).scan_count;
+    struct place *place = *state;
+    tree_text(&place->tree, "root/m/log.txt", "x");
+    start(place);
+    uint64_t scans = status_of(place).scan_count;
     uint64_t began_ns = td_clock_ns();
     while (td_clock_ns() - began_ns < UINT64_C(1500000000)) {
-        tree_poke(&place.tree, "root/m/log.txt", 0, "y", 1);
+        tree_poke(&place->tree, "root/m/log.txt", 0, "y", 1);
         nap_ms(5);
     }
-    uint64_t count = status_of(&place).scan_count - scans;
+    uint64_t count = status_of(place).scan_count - scans;
     uint64_t most = 2 + (td_clock_ns() - began_ns) / SECOND;
     CHECK(count >= 1 && count <= most, "%d scans, at most %d", (int)count, (int)most);
-    finish(&place);
 }
 
 /* Where no directory can be watched, scans by time find the changes, and files settle. */
@@ -212,10 +202,10 @@ static void without_watches_scans_come_by_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(changes_start_scans),
-        cmocka_unit_test(a_burst_is_few_scans),
-        cmocka_unit_test(endless_changes_are_scanned_a_quarter_of_the_time),
-        cmocka_unit_test(a_trickle_of_writes_is_few_scans),
+        TEST_IN(catalog, changes_start_scans),
+        TEST_IN(catalog, a_burst_is_few_scans),
+        TEST_IN(catalog, endless_changes_are_scanned_a_quarter_of_the_time),
+        TEST_IN(catalog, a_trickle_of_writes_is_few_scans),
         cmocka_unit_test(without_watches_scans_come_by_time),
     };
     td_log_set_level(TD_LOG_ERROR);

@@ -3,7 +3,7 @@
 
 #include "catalog/model/dcp_checkpoint.h"
 #include "tests/kit/scanner.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/tree_fixture.h"
 
 static void copy_data(const struct tree *tree, const char *name, const char *data)
 {
@@ -386,17 +386,15 @@ static void index_names(void **state)
 /* A shard in a folder is no checkpoint of that folder, unless all shards are there. */
 static void shards_in_folders(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct scanner scanner;
     char got[1024];
-    tree_open(&tree);
-    make_files(&tree, "st x/p.safetensors a\nst x/z.safetensors a\nst q.safetensors b\nindex " IX
-                      " a x/p.safetensors b q.safetensors");
-    tree_simple(&tree, "n/x/p.safetensors", "a");
-    tree_simple(&tree, "n/x/q.safetensors", "b");
-    tree_index(&tree, "n/" IX, "a x/p.safetensors b x/q.safetensors");
-    scanner_open(&scanner, &tree);
+    make_files(tree, "st x/p.safetensors a\nst x/z.safetensors a\nst q.safetensors b\nindex " IX
+                     " a x/p.safetensors b q.safetensors");
+    tree_simple(tree, "n/x/p.safetensors", "a");
+    tree_simple(tree, "n/x/q.safetensors", "b");
+    tree_index(tree, "n/" IX, "a x/p.safetensors b x/q.safetensors");
+    scanner_open(&scanner, tree);
     (void)scanner_scan(&scanner);
     describe(scanner_model(&scanner, "m"), got, sizeof got);
     assert_string_equal(got, "safetensors{q.safetensors x/p.safetensors}(a b)");
@@ -409,28 +407,25 @@ static void shards_in_folders(void **state)
     describe(scanner_model(&scanner, "n/x"), got, sizeof got);
     assert_string_equal(got, "safetensors{p.safetensors q.safetensors}(a b)");
     scanner_close(&scanner);
-    tree_close(&tree);
 }
 
 /* Files with boxes of tensors are one set. A file beside them is another checkpoint, although they share no tensor. */
 static void file_beside_boxes(void **state)
 {
-    (void)state;
     static const char *const infos[] = {"{\"DCP_SHARDING_INFO\":\"{\\\"w\\\":{\\\"saved_offsets\\\":[0]}}\"}",
                                         "{\"DCP_SHARDING_INFO\":\"{\\\"w\\\":{\\\"saved_offsets\\\":[1]}}\"}",
                                         "{\"DCP_SHARDING_INFO\":\"{\\\"w\\\":{\\\"saved_offsets\\\":[2]}}\"}"};
-    struct tree tree;
+    struct tree *tree = *state;
     struct scanner scanner;
     struct tree_tensor box = {"w", "U8", "[1]", 1};
     char got[2048];
     char name[32];
-    tree_open(&tree);
     for (size_t i = 0; i < 3; i++) {
         (void)snprintf(name, sizeof name, "m/box-%zu.safetensors", i);
-        (void)tree_tensors(&tree, name, &box, 1, infos[i], 0);
+        (void)tree_tensors(tree, name, &box, 1, infos[i], 0);
     }
-    make_files(&tree, "st other.safetensors z");
-    scanner_open(&scanner, &tree);
+    make_files(tree, "st other.safetensors z");
+    scanner_open(&scanner, tree);
     (void)scanner_scan(&scanner);
     const struct td_model *model = scanner_model(&scanner, "m");
     describe(model, got, sizeof got);
@@ -441,21 +436,18 @@ static void file_beside_boxes(void **state)
     for (uint32_t i = 0; i < tensor->piece_count; i++)
         assert_true(tensor->pieces[i].part < model->checkpoints[0].part_count);
     scanner_close(&scanner);
-    tree_close(&tree);
 }
 
 /* When several files have a metadata key, the first file's value is taken. */
 static void metadata_of_all_parts(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct scanner scanner;
     struct tree_tensor a = {"a", "U8", "[1]", 1};
     struct tree_tensor b = {"b", "U8", "[1]", 1};
-    tree_open(&tree);
-    (void)tree_tensors(&tree, "m/" S1, &a, 1, "{\"format\":\"pt\",\"one\":\"1\"}", 0);
-    (void)tree_tensors(&tree, "m/" S2, &b, 1, "{\"two\":\"2\",\"format\":\"np\"}", 0);
-    scanner_open(&scanner, &tree);
+    (void)tree_tensors(tree, "m/" S1, &a, 1, "{\"format\":\"pt\",\"one\":\"1\"}", 0);
+    (void)tree_tensors(tree, "m/" S2, &b, 1, "{\"two\":\"2\",\"format\":\"np\"}", 0);
+    scanner_open(&scanner, tree);
     (void)scanner_scan(&scanner);
     const struct td_checkpoint *c = &scanner_model(&scanner, "m")->checkpoints[0];
     assert_int_equal(c->metadata_count, 3);
@@ -465,52 +457,45 @@ static void metadata_of_all_parts(void **state)
         assert_string_equal(c->metadata[i].value, wanted[i][1]);
     }
     scanner_close(&scanner);
-    tree_close(&tree);
 }
 
 /* total_bytes counts the tensors that can be served: mixed.npz holds three arrays of 48 bytes, one of them deflated. */
 static void total_of_what_can_be_served(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct scanner scanner;
-    tree_open(&tree);
-    copy_data(&tree, "m/x.npz", "npz/mixed.npz");
-    scanner_open(&scanner, &tree);
+    copy_data(tree, "m/x.npz", "npz/mixed.npz");
+    scanner_open(&scanner, tree);
     (void)scanner_scan(&scanner);
     const struct td_model *model = scanner_model(&scanner, "m");
     assert_int_equal(model->checkpoints[0].tensor_count, 3);
     assert_true(model->checkpoints[0].total_bytes == 144 && model->total_bytes == 144);
     scanner_close(&scanner);
-    tree_close(&tree);
 }
 
 /* The tag changes with each file of the checkpoint and with no other file. */
 static void tag_covers_the_parts(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct scanner scanner;
     char tag[TD_TAG_BYTES];
-    tree_open(&tree);
-    make_files(&tree, "st " S1 " a\nst " S2 " b\nindex " IX " a " S1 " b " S2 "\ntext config.json {}");
-    scanner_open(&scanner, &tree);
+    make_files(tree, "st " S1 " a\nst " S2 " b\nindex " IX " a " S1 " b " S2 "\ntext config.json {}");
+    scanner_open(&scanner, tree);
     (void)scanner_scan(&scanner);
     memcpy(tag, scanner_model(&scanner, "m")->checkpoints[0].tag, sizeof tag);
-    tree_text(&tree, "m/config.json", "{\"a\":1}");
-    tree_simple(&tree, "other/x.safetensors", "a");
+    tree_text(tree, "m/config.json", "{\"a\":1}");
+    tree_simple(tree, "other/x.safetensors", "a");
     (void)scanner_scan(&scanner);
     assert_string_equal(tag, scanner_model(&scanner, "m")->checkpoints[0].tag);
     static const char *const changes[] = {"st " S1 " a z", "st " S2 " b z", "index " IX " b " S2 " a " S1};
     for (size_t i = 0; i < COUNT_OF(changes); i++) {
-        make_files(&tree, changes[i]);
+        make_files(tree, changes[i]);
         (void)scanner_scan(&scanner);
         const char *now = scanner_model(&scanner, "m")->checkpoints[0].tag;
         CHECK(strcmp(tag, now) != 0, "%s", changes[i]);
         memcpy(tag, now, sizeof tag);
     }
     scanner_close(&scanner);
-    tree_close(&tree);
 }
 
 static const struct td_checkpoint *only_checkpoint(const struct scanner *scanner)
@@ -524,18 +509,16 @@ static const struct td_checkpoint *only_checkpoint(const struct scanner *scanner
 /* A distributed checkpoint is joined again when one of its files changed, and not before. */
 static void unchanged_files_are_joined_once(void **state)
 {
-    (void)state;
     static const char *const files[] = {"data .metadata dcp/.metadata", "data __0_0.distcp dcp/__0_0.distcp"};
-    struct tree tree;
+    struct tree *tree = *state;
     struct scanner scanner;
-    tree_open(&tree);
-    make_files(&tree, files[0]);
-    make_files(&tree, files[1]);
-    scanner_open(&scanner, &tree);
+    make_files(tree, files[0]);
+    make_files(tree, files[1]);
+    scanner_open(&scanner, tree);
     (void)scanner_scan(&scanner);
     struct td_joined_tensors *join = only_checkpoint(&scanner)->join;
     assert_non_null(join);
-    tree_simple(&tree, "other/x.safetensors", "a");
+    tree_simple(tree, "other/x.safetensors", "a");
     (void)scanner_scan(&scanner); /* this frees the snapshot before */
     const struct td_checkpoint *c = only_checkpoint(&scanner);
     assert_ptr_equal(c->join, join);
@@ -548,35 +531,31 @@ static void unchanged_files_are_joined_once(void **state)
     assert_true(join->arena.used_bytes + sizeof *join <= td_dcp_join_bytes(dcp));
     for (size_t i = 0; i < COUNT_OF(files); i++) {
         join = td_joined_tensors_ref(only_checkpoint(&scanner)->join); /* so that its address is not used again */
-        make_files(&tree, files[i]);
+        make_files(tree, files[i]);
         (void)scanner_scan(&scanner);
         CHECK(only_checkpoint(&scanner)->join != join, "%s", files[i]);
         td_joined_tensors_unref(join);
     }
-    make_files(&tree, "text __0_0.distcp rubbish");
+    make_files(tree, "text __0_0.distcp rubbish");
     (void)scanner_scan(&scanner);
     assert_int_equal(scanner_model(&scanner, "m")->checkpoint_count, 0);
     scanner_close(&scanner);
-    tree_close(&tree);
 }
 
 /* Two models of the same bytes have different tags, because the hrefs in their manifests differ. */
 static void tag_covers_the_model(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct scanner scanner;
-    tree_open(&tree);
-    tree_simple(&tree, "m/x.safetensors", "a");
-    tree_symlink(&tree, "n", "m");
-    scanner_open(&scanner, &tree);
+    tree_simple(tree, "m/x.safetensors", "a");
+    tree_symlink(tree, "n", "m");
+    scanner_open(&scanner, tree);
     (void)scanner_scan(&scanner);
     const struct td_model *m = scanner_model(&scanner, "m");
     const struct td_model *n = scanner_model(&scanner, "n");
     assert_non_null(n);
     assert_string_not_equal(m->checkpoints[0].tag, n->checkpoints[0].tag);
     scanner_close(&scanner);
-    tree_close(&tree);
 }
 
 /* Returns the CPU time to group n unreadable files, named by `format` from their numbers. */
@@ -639,10 +618,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sets_become_checkpoints), cmocka_unit_test(index_names),
-        cmocka_unit_test(shards_in_folders),       cmocka_unit_test(metadata_of_all_parts),
-        cmocka_unit_test(tag_covers_the_parts),    cmocka_unit_test(unchanged_files_are_joined_once),
-        cmocka_unit_test(tag_covers_the_model),    cmocka_unit_test(total_of_what_can_be_served),
-        cmocka_unit_test(grouping_is_linear),      cmocka_unit_test(file_beside_boxes),
+        TEST_IN(tree, shards_in_folders),          TEST_IN(tree, metadata_of_all_parts),
+        TEST_IN(tree, tag_covers_the_parts),       TEST_IN(tree, unchanged_files_are_joined_once),
+        TEST_IN(tree, tag_covers_the_model),       TEST_IN(tree, total_of_what_can_be_served),
+        cmocka_unit_test(grouping_is_linear),      TEST_IN(tree, file_beside_boxes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,6 +63,8 @@ static void place_close(struct place *place)
     tree_close(&place->tree);
 }
 
+FIXTURE(place, struct place, place_open, place_close)
+
 static uint8_t *pattern(size_t len)
 {
     uint8_t *bytes = malloc(len + 1);
@@ -106,28 +108,24 @@ static void expect(struct place *place, const char *name, const char *sha256, co
 /* Expected sums are FIPS 180-4's examples, the others by git hash-object. */
 static void known_contents(void **state)
 {
-    (void)state;
-    struct place place;
-    place_open(&place);
-    tree_write(&place.tree, "empty", "", 0);
-    expect(&place, "empty", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    struct place *place = *state;
+    tree_write(&place->tree, "empty", "", 0);
+    expect(place, "empty", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
            "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391");
-    tree_text(&place.tree, "abc", "abc");
-    expect(&place, "abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+    tree_text(&place->tree, "abc", "abc");
+    expect(place, "abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
            "f2ba8f84ab5c1bce84a7b441cb1959cfc7093b7f");
     char *a = malloc(1000000);
     memset(a, 'a', 1000000);
-    tree_write(&place.tree, "in/million", a, 1000000);
+    tree_write(&place->tree, "in/million", a, 1000000);
     free(a);
-    expect(&place, "in/million", "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0",
+    expect(place, "in/million", "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0",
            "de1fbf0c2f34f67f01f355f31ed0cf7319643c5e");
-    place_close(&place);
 }
 
 /* Sizes around the borders of blocks, reads and spans; the sums by sha256sum and git hash-object. */
 static void sizes_around_borders(void **state)
 {
-    (void)state;
     static const struct {
         size_t len;
         const char *sha256, *git_sha1;
@@ -163,52 +161,44 @@ static void sizes_around_borders(void **state)
         {16777217, "b0a70dafc07350e922d9ef48b93beecdf1bb0a7e86841cc6623d7490df7e4a82",
          "35126d3b1df22ce69c08170a11905616c5d47f7b"},
     };
-    struct place place;
-    place_open(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        write_pattern(&place, "f", cases[i].len);
-        expect(&place, "f", cases[i].sha256, cases[i].git_sha1);
+        write_pattern(place, "f", cases[i].len);
+        expect(place, "f", cases[i].sha256, cases[i].git_sha1);
     }
-    place_close(&place);
 }
 
 static void bytes_are_counted(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     _Atomic uint64_t count = 5;
-    place_open(&place);
-    place.options.hashed_bytes = &count;
-    write_pattern(&place, "f", 3 * read_bytes + 7);
-    assert_true(hash(&place, "f"));
+    place->options.hashed_bytes = &count;
+    write_pattern(place, "f", 3 * read_bytes + 7);
+    assert_true(hash(place, "f"));
     assert_int_equal(count, 5 + 3 * read_bytes + 7);
-    place_close(&place);
 }
 
 /* ---- files that change --------------------------------------------------------------------------------- */
 
 static void other_files_are_refused(void **state)
 {
-    (void)state;
-    struct place place;
-    place_open(&place);
-    write_pattern(&place, "f", 1000);
-    write_pattern(&place, "g", 1000);
-    struct td_file_id id = id_of(&place, "f");
+    struct place *place = *state;
+    write_pattern(place, "f", 1000);
+    write_pattern(place, "g", 1000);
+    struct td_file_id id = id_of(place, "f");
     struct td_content_hash_options options = {0};
-    td_error_init(&place.err);
-    assert_false(td_content_hash(place.root, "g", &id, &options, &place.sums, &place.err));
-    assert_int_equal(place.err.code, TD_UNAVAILABLE);
-    check_says(&place.err, "\"g\" changed since it was looked at", "another inode");
+    td_error_init(&place->err);
+    assert_false(td_content_hash(place->root, "g", &id, &options, &place->sums, &place->err));
+    assert_int_equal(place->err.code, TD_UNAVAILABLE);
+    check_says(&place->err, "\"g\" changed since it was looked at", "another inode");
     assert_int_equal(incident.calls, 0); /* the file was not read */
-    td_error_init(&place.err);
-    assert_false(td_content_hash(place.root, "none", &id, &options, &place.sums, &place.err));
-    assert_int_equal(place.err.code, TD_NOT_FOUND);
-    tree_symlink(&place.tree, "out", "/etc/passwd");
-    td_error_init(&place.err);
-    assert_false(td_content_hash(place.root, "out", &id, &options, &place.sums, &place.err));
-    assert_int_equal(place.err.code, TD_PERMISSION_DENIED);
-    place_close(&place);
+    td_error_init(&place->err);
+    assert_false(td_content_hash(place->root, "none", &id, &options, &place->sums, &place->err));
+    assert_int_equal(place->err.code, TD_NOT_FOUND);
+    tree_symlink(&place->tree, "out", "/etc/passwd");
+    td_error_init(&place->err);
+    assert_false(td_content_hash(place->root, "out", &id, &options, &place->sums, &place->err));
+    assert_int_equal(place->err.code, TD_PERMISSION_DENIED);
 }
 
 static void poke(void *context)
@@ -267,19 +257,16 @@ static void a_file_that_changes_meanwhile_has_no_sum(void **state)
 
 static void a_disk_that_fails(void **state)
 {
-    (void)state;
-    struct place place;
-    place_open(&place);
-    write_pattern(&place, "f", 4 * read_bytes);
+    struct place *place = *state;
+    write_pattern(place, "f", 4 * read_bytes);
     incident.at = 3;
     incident.sys = EIO;
-    assert_false(hash(&place, "f"));
-    assert_true(place.err.code == TD_IO && place.err.sys == EIO);
-    check_says(&place.err, "cannot read", "EIO");
+    assert_false(hash(place, "f"));
+    assert_true(place->err.code == TD_IO && place->err.sys == EIO);
+    check_says(&place->err, "cannot read", "EIO");
     incident.calls = 0;
     incident.sys = EINTR; /* the read is tried again */
-    assert_true(hash(&place, "f"));
-    place_close(&place);
+    assert_true(hash(place, "f"));
 }
 
 static void set_stop(void *context)
@@ -289,21 +276,18 @@ static void set_stop(void *context)
 
 static void it_can_be_stopped(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     _Atomic bool stop = false;
     _Atomic uint64_t count = 0;
-    place_open(&place);
-    place.options.stop = &stop;
-    place.options.hashed_bytes = &count;
-    write_pattern(&place, "f", 40 * read_bytes);
+    place->options.stop = &stop;
+    place->options.hashed_bytes = &count;
+    write_pattern(place, "f", 40 * read_bytes);
     incident.at = 5;
     incident.what = set_stop;
     incident.context = &stop;
-    assert_false(hash(&place, "f"));
-    assert_int_equal(place.err.code, TD_UNAVAILABLE);
+    assert_false(hash(place, "f"));
+    assert_int_equal(place->err.code, TD_UNAVAILABLE);
     assert_true(count <= 5 * read_bytes); /* no read after the stop */
-    place_close(&place);
 }
 
 /* ---- the page cache ------------------------------------------------------------------------------------ */
@@ -339,35 +323,31 @@ static bool drop(const char *path, size_t len)
 /* Pages that were in the cache stay there; pages that only hashing read leave it. */
 static void the_page_cache_is_left_as_it_was(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char path[TREE_PATH_BYTES];
     const size_t len = span_bytes + 5 * read_bytes;
     const size_t pages = (len + (size_t)sysconf(_SC_PAGESIZE) - 1) / (size_t)sysconf(_SC_PAGESIZE);
-    place_open(&place);
-    write_pattern(&place, "f", len);
-    tree_at(&place.tree, "f", path);
+    write_pattern(place, "f", len);
+    tree_at(&place->tree, "f", path);
     int fd = open(path, O_RDONLY);
     assert_int_equal(fsync(fd), 0); /* dirty pages could not leave */
     (void)close(fd);
     size_t before = resident_pages(path, len);
     CHECK(before > pages * 3 / 4, "%zu of %zu pages", before, pages); /* a busy kernel may take some at any time */
-    assert_true(hash(&place, "f"));
+    assert_true(hash(place, "f"));
     size_t after = resident_pages(path, len);
     CHECK(after > pages * 3 / 4, "%zu of %zu pages stayed", after, pages);
     if (drop(path, len)) {
-        assert_true(hash(&place, "f"));
+        assert_true(hash(place, "f"));
         size_t left = resident_pages(path, len);
         CHECK(left < pages / 4, "%zu of %zu pages stayed", left, pages);
     }
-    place_close(&place);
 }
 
 /* ---- names of blobs ------------------------------------------------------------------------------------ */
 
 static void names_of_blobs(void **state)
 {
-    (void)state;
     static const char sha256[] = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
     static const char git_sha1[] = "f2ba8f84ab5c1bce84a7b441cb1959cfc7093b7f";
     static const struct {
@@ -390,20 +370,18 @@ static void names_of_blobs(void **state)
         {"models--a--b/snapshots/c/u", "../../blobs/abc", TD_BLOB_NAME_NONE, true},
         {"elsewhere/x", "../models--a--b/blobs/f2ba8f84ab5c1bce84a7b441cb1959cfc7093b7e", TD_BLOB_NAME_NONE, true},
     };
-    struct place place;
+    struct place *place = *state;
     char name[TD_SHA256_TEXT_BYTES];
-    place_open(&place);
-    tree_text(&place.tree, "models--a--b/snapshots/c/plain", "abc");
-    assert_true(td_cache_blob_name_of(place.root, "models--a--b/snapshots/c/plain", name) == TD_BLOB_NAME_NONE);
-    assert_true(td_cache_blob_name_of(place.root, "models--a--b/snapshots/c/none", name) == TD_BLOB_NAME_NONE);
-    expect(&place, "models--a--b/snapshots/c/plain", sha256, git_sha1);
+    tree_text(&place->tree, "models--a--b/snapshots/c/plain", "abc");
+    assert_true(td_cache_blob_name_of(place->root, "models--a--b/snapshots/c/plain", name) == TD_BLOB_NAME_NONE);
+    assert_true(td_cache_blob_name_of(place->root, "models--a--b/snapshots/c/none", name) == TD_BLOB_NAME_NONE);
+    expect(place, "models--a--b/snapshots/c/plain", sha256, git_sha1);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        tree_symlink(&place.tree, cases[i].link, cases[i].target);
-        enum td_blob_name kind = td_cache_blob_name_of(place.root, cases[i].link, name);
+        tree_symlink(&place->tree, cases[i].link, cases[i].target);
+        enum td_blob_name kind = td_cache_blob_name_of(place->root, cases[i].link, name);
         CHECK(kind == cases[i].kind, "%s: %d", cases[i].target, kind);
-        CHECK(td_cache_blob_name_fits(kind, name, &place.sums) == cases[i].fits, "%s", cases[i].target);
+        CHECK(td_cache_blob_name_fits(kind, name, &place->sums) == cases[i].fits, "%s", cases[i].target);
     }
-    place_close(&place);
 }
 
 static void identities_have_tags(void **state)
@@ -427,15 +405,15 @@ static void identities_have_tags(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(known_contents),
-        cmocka_unit_test(sizes_around_borders),
-        cmocka_unit_test(bytes_are_counted),
-        cmocka_unit_test(other_files_are_refused),
+        TEST_IN(place, known_contents),
+        TEST_IN(place, sizes_around_borders),
+        TEST_IN(place, bytes_are_counted),
+        TEST_IN(place, other_files_are_refused),
         cmocka_unit_test(a_file_that_changes_meanwhile_has_no_sum),
-        cmocka_unit_test(a_disk_that_fails),
-        cmocka_unit_test(it_can_be_stopped),
-        cmocka_unit_test(the_page_cache_is_left_as_it_was),
-        cmocka_unit_test(names_of_blobs),
+        TEST_IN(place, a_disk_that_fails),
+        TEST_IN(place, it_can_be_stopped),
+        TEST_IN(place, the_page_cache_is_left_as_it_was),
+        TEST_IN(place, names_of_blobs),
         cmocka_unit_test(identities_have_tags),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -194,26 +194,22 @@ static const char *problem_of(const struct td_dataset *dataset, const char *path
 
 static void what_is_left_out_is_told(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    make_files(&place.tree, "d/test.jsonl d/other.jsonl datasets/i/a.jpg datasets/i/b.jpg datasets/i/x.jsonl "
-                            "datasets/org/d/a.jsonl org/d/b.jsonl");
-    (void)scanner_scan(&place.scanner);
-    assert_string_equal(problem_of(dataset_at(&place, "d"), "other.jsonl"),
+    struct place *place = *state;
+    make_files(&place->tree, "d/test.jsonl d/other.jsonl datasets/i/a.jpg datasets/i/b.jpg datasets/i/x.jsonl "
+                             "datasets/org/d/a.jsonl org/d/b.jsonl");
+    (void)scanner_scan(&place->scanner);
+    assert_string_equal(problem_of(dataset_at(place, "d"), "other.jsonl"),
                         "in no split: other files have a split's name in their paths");
-    assert_string_equal(problem_of(dataset_at(&place, "i"), "x.jsonl"),
+    assert_string_equal(problem_of(dataset_at(place, "i"), "x.jsonl"),
                         "left out: most files of its split have another format");
-    assert_int_equal(dataset_at(&place, "d")->problems.count, 1);
-    assert_string_equal(scanner_problem(&place.scanner, NULL, "org/d"),
+    assert_int_equal(dataset_at(place, "d")->problems.count, 1);
+    assert_string_equal(scanner_problem(&place->scanner, NULL, "org/d"),
                         "not a dataset: one below datasets/ has its id");
-    close_place(&place);
 }
 
 /* Files that the datasets library, but not the server, reads are reported, even when there are no others. */
 static void what_is_not_read_is_told(void **state)
 {
-    (void)state;
     static const char unpack[] = "its rows are not served because it is compressed; unpack it";
     static const char other[] = "its rows are not served: files of this format are not read row by row";
     static const struct {
@@ -243,24 +239,23 @@ static void what_is_not_read_is_told(void **state)
         {"p.json", pointer, "a Git LFS pointer, not the file itself; run git lfs pull"},
         {"dev.txt", pointer, "a Git LFS pointer, not the file itself; run git lfs pull"},
     };
-    struct place place;
+    struct place *place = *state;
     char name[64];
-    open_place(&place);
     for (size_t i = 0; i < COUNT_OF(files); i++) {
         (void)snprintf(name, sizeof name, "datasets/d/%s", files[i].name);
-        tree_text(&place.tree, name, files[i].bytes);
+        tree_text(&place->tree, name, files[i].bytes);
         (void)snprintf(name, sizeof name, "datasets/d%zu/%s", i, files[i].name);
-        tree_text(&place.tree, name, files[i].bytes);
+        tree_text(&place->tree, name, files[i].bytes);
     }
-    make_files(&place.tree, "datasets/d/notes.txt.gz datasets/d/notes.txt");
-    tree_text(&place.tree, "datasets/d/words.txt", pointer);
-    (void)scanner_scan(&place.scanner);
-    const struct td_dataset *all = dataset_at(&place, "d");
+    make_files(&place->tree, "datasets/d/notes.txt.gz datasets/d/notes.txt");
+    tree_text(&place->tree, "datasets/d/words.txt", pointer);
+    (void)scanner_scan(&place->scanner);
+    const struct td_dataset *all = dataset_at(place, "d");
     assert_int_equal(all->problems.count, COUNT_OF(files) - 3);
-    assert_int_equal(split_at(&place, "d", "train")->file_count, 3);
+    assert_int_equal(split_at(place, "d", "train")->file_count, 3);
     for (size_t i = 0; i < COUNT_OF(files); i++) {
         (void)snprintf(name, sizeof name, "d%zu", i);
-        const struct td_dataset *alone = dataset_at(&place, name);
+        const struct td_dataset *alone = dataset_at(place, name);
         const char *messages[] = {problem_of(all, files[i].name), problem_of(alone, files[i].name)};
         for (size_t k = 0; k < 2; k++)
             CHECK(files[i].message == NULL ? messages[k] == NULL
@@ -268,7 +263,6 @@ static void what_is_not_read_is_told(void **state)
                   "%s: %s", files[i].name, messages[k] == NULL ? "nothing" : messages[k]);
         assert_int_equal(alone->split_count, files[i].message == NULL ? 1 : 0);
     }
-    close_place(&place);
 }
 
 /* ---- cards ---- */
@@ -282,42 +276,38 @@ static void write_card(const struct tree *tree, const char *name, const char *fr
 
 static void cards_name_splits(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    make_files(&place.tree, "c/one.jsonl c/two.jsonl c/sub/three.jsonl c/x.txt m/model.safetensors m/a.jsonl m/b.jsonl "
-                            "n/model.safetensors n/a.jsonl e/a.jsonl p/test.jsonl p/b.jsonl");
-    write_card(&place.tree, "c/README.md",
+    struct place *place = *state;
+    make_files(&place->tree,
+               "c/one.jsonl c/two.jsonl c/sub/three.jsonl c/x.txt m/model.safetensors m/a.jsonl m/b.jsonl "
+               "n/model.safetensors n/a.jsonl e/a.jsonl p/test.jsonl p/b.jsonl");
+    write_card(&place->tree, "c/README.md",
                "configs:\n"
                "- config_name: fr\n  data_files: sub/*.jsonl\n"
                "- config_name: en\n  default: true\n  data_files:\n"
                "  - split: zebra\n    path: [two.jsonl, 'o*.jsonl', one.jsonl]\n"
                "  - split: test\n    path: '**/*e*.jsonl'\n");
-    write_card(&place.tree, "m/README.md", "configs:\n- data_files: a.jsonl\n");
-    write_card(&place.tree, "n/README.md", "license: mit\n");
-    write_card(&place.tree, "e/README.md", "configs:\n- data_files: nothing.jsonl\n");
-    write_card(&place.tree, "p/README.md", "configs:\n- data_files: '*.jsonl'\n");
-    (void)scanner_scan(&place.scanner);
-    expect_datasets(&place, "c{test:jsonl=one.jsonl,sub/three.jsonl;fr/train:jsonl=sub/three.jsonl;"
-                            "zebra:jsonl=one.jsonl,two.jsonl} e{} m{train:jsonl=a.jsonl} "
-                            "p{train:jsonl=b.jsonl,test.jsonl}");
-    assert_string_equal(problem_of(dataset_at(&place, "e"), "README.md"),
+    write_card(&place->tree, "m/README.md", "configs:\n- data_files: a.jsonl\n");
+    write_card(&place->tree, "n/README.md", "license: mit\n");
+    write_card(&place->tree, "e/README.md", "configs:\n- data_files: nothing.jsonl\n");
+    write_card(&place->tree, "p/README.md", "configs:\n- data_files: '*.jsonl'\n");
+    (void)scanner_scan(&place->scanner);
+    expect_datasets(place, "c{test:jsonl=one.jsonl,sub/three.jsonl;fr/train:jsonl=sub/three.jsonl;"
+                           "zebra:jsonl=one.jsonl,two.jsonl} e{} m{train:jsonl=a.jsonl} "
+                           "p{train:jsonl=b.jsonl,test.jsonl}");
+    assert_string_equal(problem_of(dataset_at(place, "e"), "README.md"),
                         "no data file matches \"nothing.jsonl\" of split \"train\"");
-    const struct td_split *split = split_at(&place, "c", "fr/train");
-    assert_ptr_equal(split->files[0].rows, split_at(&place, "c", "test")->files[1].rows); /* indexed once */
-    close_place(&place);
+    const struct td_split *split = split_at(place, "c", "fr/train");
+    assert_ptr_equal(split->files[0].rows, split_at(place, "c", "test")->files[1].rows); /* indexed once */
 }
 
 /* A configuration's folder: paths below it name the splits, as in a dataset without a card, and patterns are relative
  * to it. */
 static void cards_name_folders(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    make_files(&place.tree, "c/a/train.jsonl c/a/test.jsonl c/b/train.jsonl c/b/extra/x.jsonl c/b/extra/__y/x.jsonl "
-                            "c/ab/train.jsonl c/all.jsonl c/d/data/x-00000-of-00001.jsonl c/f/train/test/x.jsonl");
-    write_card(&place.tree, "c/README.md",
+    struct place *place = *state;
+    make_files(&place->tree, "c/a/train.jsonl c/a/test.jsonl c/b/train.jsonl c/b/extra/x.jsonl c/b/extra/__y/x.jsonl "
+                             "c/ab/train.jsonl c/all.jsonl c/d/data/x-00000-of-00001.jsonl c/f/train/test/x.jsonl");
+    write_card(&place->tree, "c/README.md",
                "configs:\n"
                "- config_name: one\n  data_dir: a\n"
                "- config_name: two\n  data_dir: ./b/\n"
@@ -326,23 +316,21 @@ static void cards_name_folders(void **state)
                "- &five {config_name: five, data_dir: f}\n"
                "- {<<: *five, config_name: six}\n"
                "- config_name: seven\n  data_dir: none\n");
-    (void)scanner_scan(&place.scanner);
-    expect_datasets(&place, "c{train:jsonl=a/train.jsonl;test:jsonl=a/test.jsonl;five/test:jsonl=f/train/test/x.jsonl;"
-                            "five/train:jsonl=f/train/test/x.jsonl;four/x:jsonl=d/data/x-00000-of-00001.jsonl;"
-                            "six/test:jsonl=f/train/test/x.jsonl;six/train:jsonl=f/train/test/x.jsonl;"
-                            "three/train:jsonl=b/extra/x.jsonl,b/train.jsonl;two/train:jsonl=b/train.jsonl}");
-    assert_string_equal(problem_of(dataset_at(&place, "c"), "README.md"),
+    (void)scanner_scan(&place->scanner);
+    expect_datasets(place, "c{train:jsonl=a/train.jsonl;test:jsonl=a/test.jsonl;five/test:jsonl=f/train/test/x.jsonl;"
+                           "five/train:jsonl=f/train/test/x.jsonl;four/x:jsonl=d/data/x-00000-of-00001.jsonl;"
+                           "six/test:jsonl=f/train/test/x.jsonl;six/train:jsonl=f/train/test/x.jsonl;"
+                           "three/train:jsonl=b/extra/x.jsonl,b/train.jsonl;two/train:jsonl=b/train.jsonl}");
+    assert_string_equal(problem_of(dataset_at(place, "c"), "README.md"),
                         "configuration \"seven\" has no file with rows");
-    close_place(&place);
 }
 
 /* A card may not put many files into many configurations: the work and the memory would be their product. */
 /* shows: security.md rows-patterns */
 static void configurations_are_bounded(void **state)
 {
-    (void)state;
     enum { FILES = 500, CONFIGS = 20000 };
-    struct place place;
+    struct place *place = *state;
     struct td_buffer card;
     char name[64];
     td_buffer_init(&card);
@@ -350,19 +338,17 @@ static void configurations_are_bounded(void **state)
     for (size_t i = 0; i < CONFIGS; i++)
         td_buffer_puts(&card, "- {}\n");
     td_buffer_puts(&card, "---\n");
-    open_place(&place);
     for (size_t i = 0; i < FILES; i++) {
         (void)snprintf(name, sizeof name, "datasets/d/%zu.jsonl", i);
-        tree_text(&place.tree, name, "1");
+        tree_text(&place->tree, name, "1");
     }
-    tree_text(&place.tree, "datasets/d/README.md", td_buffer_terminate(&card));
-    (void)scanner_scan(&place.scanner);
-    const struct td_snapshot *snapshot = place.scanner.snapshot;
+    tree_text(&place->tree, "datasets/d/README.md", td_buffer_terminate(&card));
+    (void)scanner_scan(&place->scanner);
+    const struct td_snapshot *snapshot = place->scanner.snapshot;
     assert_int_equal(td_datasets_of(snapshot)->count, 0);
     assert_int_equal(snapshot->problems.count, 1);
     assert_non_null(strstr(snapshot->problems.items[0].message, "match too many files"));
     td_buffer_fini(&card);
-    close_place(&place);
 }
 
 /* Faults of a card are reported, and the rest of the card is used. */
@@ -402,9 +388,7 @@ static void faults_of_cards_are_told(void **state)
 /* shows: security.md rows-patterns */
 static void a_card_that_takes_too_long(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     enum { PATTERNS = 2300, STARS = 200, FILES = 7 }; /* 80,000 steps each; 1 MiB of card are read */
     size_t size = (size_t)PATTERNS * (2 * STARS + 16) + 64, used = 0;
     char *card = malloc(size);
@@ -418,75 +402,69 @@ static void a_card_that_takes_too_long(void **state)
         used += (size_t)snprintf(card + used, size - used, "%d'\n", i);
     }
     memcpy(card + used, "---\n", 4);
-    tree_write(&place.tree, "slow/README.md", card, used + 4);
+    tree_write(&place->tree, "slow/README.md", card, used + 4);
     for (int i = 0; i < FILES; i++) {
         char name[256] = "slow/";
         memset(name + 5, 'a', 200);
         (void)snprintf(name + 205, sizeof name - 205, "%d.jsonl", i);
-        tree_text(&place.tree, name, "{}\n");
+        tree_text(&place->tree, name, "{}\n");
     }
-    tree_text(&place.tree, "good/a.jsonl", "{}\n");
+    tree_text(&place->tree, "good/a.jsonl", "{}\n");
     free(card);
     double began = cpu_seconds();
-    (void)scanner_scan(&place.scanner);
+    (void)scanner_scan(&place->scanner);
     assert_true(cpu_seconds() - began < 60);
-    expect_datasets(&place, "good{train:jsonl=a.jsonl}");
-    const char *problem = scanner_problem(&place.scanner, NULL, "slow");
+    expect_datasets(place, "good{train:jsonl=a.jsonl}");
+    const char *problem = scanner_problem(&place->scanner, NULL, "slow");
     assert_true(problem != NULL && strstr(problem, "too long") != NULL);
-    close_place(&place);
 }
 
 /* ---- finding ---- */
 
 static void datasets_are_found(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    make_files(&place.tree, "a/x.jsonl c/x.jsonl datasets/b/x.jsonl datasets/org/d/x.jsonl");
-    const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
-    expect_datasets(&place, "a{train:jsonl=x.jsonl} b{train:jsonl=x.jsonl} c{train:jsonl=x.jsonl} "
-                            "org/d{train:jsonl=x.jsonl}");
-    assert_ptr_equal(dataset_at(&place, "b"), &td_datasets_of(snapshot)->items[1]);
-    assert_ptr_equal(dataset_at(&place, "local/b"), &td_datasets_of(snapshot)->items[1]);
-    assert_ptr_equal(dataset_at(&place, "local/c"), &td_datasets_of(snapshot)->items[2]);
-    assert_null(dataset_at(&place, "local/org/d"));
-    assert_null(dataset_at(&place, "datasets/b"));
-    assert_null(dataset_at(&place, "org"));
-    assert_null(dataset_at(&place, ""));
-    assert_null(dataset_at(&place, "bb"));
+    struct place *place = *state;
+    make_files(&place->tree, "a/x.jsonl c/x.jsonl datasets/b/x.jsonl datasets/org/d/x.jsonl");
+    const struct td_snapshot *snapshot = scanner_scan(&place->scanner);
+    expect_datasets(place, "a{train:jsonl=x.jsonl} b{train:jsonl=x.jsonl} c{train:jsonl=x.jsonl} "
+                           "org/d{train:jsonl=x.jsonl}");
+    assert_ptr_equal(dataset_at(place, "b"), &td_datasets_of(snapshot)->items[1]);
+    assert_ptr_equal(dataset_at(place, "local/b"), &td_datasets_of(snapshot)->items[1]);
+    assert_ptr_equal(dataset_at(place, "local/c"), &td_datasets_of(snapshot)->items[2]);
+    assert_null(dataset_at(place, "local/org/d"));
+    assert_null(dataset_at(place, "datasets/b"));
+    assert_null(dataset_at(place, "org"));
+    assert_null(dataset_at(place, ""));
+    assert_null(dataset_at(place, "bb"));
     assert_int_equal(td_datasets_after(snapshot, TD_TEXT("")), 0);
     assert_int_equal(td_datasets_after(snapshot, TD_TEXT("a")), 1);
     assert_int_equal(td_datasets_after(snapshot, TD_TEXT("aa")), 1);
     assert_int_equal(td_datasets_after(snapshot, TD_TEXT("org/d")), 4);
-    assert_non_null(td_dataset_find_split(dataset_at(&place, "a"), TD_TEXT("train")));
-    assert_null(td_dataset_find_split(dataset_at(&place, "a"), TD_TEXT("trai")));
-    assert_null(td_dataset_find_split(dataset_at(&place, "a"), TD_TEXT("")));
-    close_place(&place);
+    assert_non_null(td_dataset_find_split(dataset_at(place, "a"), TD_TEXT("train")));
+    assert_null(td_dataset_find_split(dataset_at(place, "a"), TD_TEXT("trai")));
+    assert_null(td_dataset_find_split(dataset_at(place, "a"), TD_TEXT("")));
 }
 
 /* ---- rows ---- */
 
 static void rows_follow_the_files(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct td_error err = TD_ERROR_INIT;
-    open_place(&place);
-    tree_text(&place.tree, "d/b.jsonl", "1\n2\n3\n");
-    tree_text(&place.tree, "d/a.jsonl", "1\n\n2\n");
-    tree_text(&place.tree, "d/c.jsonl", "");
-    tree_text(&place.tree, "d/d.jsonl", "\n \n");
-    tree_text(&place.tree, "d/e.jsonl", "1");
-    (void)scanner_scan(&place.scanner);
-    const struct td_split *split = split_at(&place, "d", "train");
+    tree_text(&place->tree, "d/b.jsonl", "1\n2\n3\n");
+    tree_text(&place->tree, "d/a.jsonl", "1\n\n2\n");
+    tree_text(&place->tree, "d/c.jsonl", "");
+    tree_text(&place->tree, "d/d.jsonl", "\n \n");
+    tree_text(&place->tree, "d/e.jsonl", "1");
+    (void)scanner_scan(&place->scanner);
+    const struct td_split *split = split_at(place, "d", "train");
     assert_int_equal(split->file_bytes, 6 + 5 + 0 + 3 + 1);
     assert_null(td_split_rows_get(split, &err));
     assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
     assert_string_equal(err.message, "the index of split \"train\" is being made: 0 of 15 bytes are done; try again");
-    index_all(&place);
-    const struct td_split_rows *rows = rows_of(&place, "d", "train");
-    assert_ptr_equal(rows, rows_of(&place, "d", "train"));
+    index_all(place);
+    const struct td_split_rows *rows = rows_of(place, "d", "train");
+    assert_ptr_equal(rows, rows_of(place, "d", "train"));
     static const uint64_t ends[] = {2, 5, 5, 5, 6};
     assert_int_equal(rows->row_count, 6);
     assert_memory_equal(rows->ends, ends, sizeof ends);
@@ -504,39 +482,33 @@ static void rows_follow_the_files(void **state)
     assert_int_equal(progress.ready_count, 5);
     assert_int_equal(progress.done_bytes, 15);
     assert_null(progress.failed);
-    close_place(&place);
 }
 
 static void images_are_rows_at_once(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    make_files(&place.tree, "datasets/i/a.jpg datasets/i/b.png datasets/i/c.gif");
-    (void)scanner_scan(&place.scanner);
-    const struct td_split_rows *rows = rows_of(&place, "i", "train");
+    struct place *place = *state;
+    make_files(&place->tree, "datasets/i/a.jpg datasets/i/b.png datasets/i/c.gif");
+    (void)scanner_scan(&place->scanner);
+    const struct td_split_rows *rows = rows_of(place, "i", "train");
     assert_true(rows->row_count == 3 && rows->ends[0] == 1 && rows->ends[2] == 3);
-    assert_null(split_at(&place, "i", "train")->files[0].rows);
-    close_place(&place);
+    assert_null(split_at(place, "i", "train")->files[0].rows);
 }
 
 static void a_file_without_an_index(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct td_error err = TD_ERROR_INIT;
     struct td_row_indexer_config config = {.threads = 1, .limits = {.max_memory_bytes = 1}};
-    open_place(&place);
-    config.root = place.tree.path;
-    tree_text(&place.tree, "d/a.jsonl", "1\n");
-    tree_text(&place.tree, "d/b.jsonl", "1\n22");
-    tree_text(&place.tree, "d/c.jsonl", "");
-    (void)scanner_scan(&place.scanner);
+    config.root = place->tree.path;
+    tree_text(&place->tree, "d/a.jsonl", "1\n");
+    tree_text(&place->tree, "d/b.jsonl", "1\n22");
+    tree_text(&place->tree, "d/c.jsonl", "");
+    (void)scanner_scan(&place->scanner);
     td_log_set_level(TD_LOG_ERROR);
     struct td_row_indexer *indexer = open_indexer(&config);
-    give(indexer, &place);
+    give(indexer, place);
     wait_indexed(indexer);
-    const struct td_split *split = split_at(&place, "d", "train");
+    const struct td_split *split = split_at(place, "d", "train");
     assert_null(td_split_rows_get(split, &err));
     assert_int_equal(err.code, TD_FAILED_PRECONDITION);
     assert_string_equal(err.message, "split \"train\": \"a.jsonl\" has no rows: its index would take more than 1 bytes "
@@ -545,7 +517,6 @@ static void a_file_without_an_index(void **state)
     assert_true(progress.failed == &split->files[0] && progress.failed_count == 2 && progress.ready_count == 1);
     assert_int_equal(progress.done_bytes, 6); /* nothing more will be done */
     td_row_indexer_destroy(indexer);
-    close_place(&place);
 }
 
 /* ---- tags and fingerprints ---- */
@@ -571,60 +542,54 @@ static bool equal(const struct tags *a, const struct tags *b)
 
 static void tags_change_with_the_files(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct tags before, now;
-    open_place(&place);
-    tree_text(&place.tree, "d/a.jsonl", "1\n2\n");
-    tree_text(&place.tree, "d/b.jsonl", "3\n");
-    tree_text(&place.tree, "other/a.jsonl", "3\n");
-    (void)scanner_scan(&place.scanner);
-    before = tags_of(&place, "d");
-    tree_text(&place.tree, "other/a.jsonl", "4\n");
-    tree_text(&place.tree, "d/notes.txt", "no rows");
-    (void)scanner_scan(&place.scanner);
-    now = tags_of(&place, "d");
+    tree_text(&place->tree, "d/a.jsonl", "1\n2\n");
+    tree_text(&place->tree, "d/b.jsonl", "3\n");
+    tree_text(&place->tree, "other/a.jsonl", "3\n");
+    (void)scanner_scan(&place->scanner);
+    before = tags_of(place, "d");
+    tree_text(&place->tree, "other/a.jsonl", "4\n");
+    tree_text(&place->tree, "d/notes.txt", "no rows");
+    (void)scanner_scan(&place->scanner);
+    now = tags_of(place, "d");
     assert_true(equal(&before, &now));
-    tree_poke(&place.tree, "d/a.jsonl", 0, "9", 1);
-    (void)scanner_scan(&place.scanner);
-    now = tags_of(&place, "d");
+    tree_poke(&place->tree, "d/a.jsonl", 0, "9", 1);
+    (void)scanner_scan(&place->scanner);
+    now = tags_of(place, "d");
     assert_false(equal(&before, &now));
     before = now;
-    tree_rename(&place.tree, "d/b.jsonl", "d/c.jsonl");
-    (void)scanner_scan(&place.scanner);
-    now = tags_of(&place, "d");
+    tree_rename(&place->tree, "d/b.jsonl", "d/c.jsonl");
+    (void)scanner_scan(&place->scanner);
+    now = tags_of(place, "d");
     assert_false(equal(&before, &now));
     before = now;
-    tree_text(&place.tree, "d/x.jsonl", "");
-    (void)scanner_scan(&place.scanner);
-    now = tags_of(&place, "d");
+    tree_text(&place->tree, "d/x.jsonl", "");
+    (void)scanner_scan(&place->scanner);
+    now = tags_of(place, "d");
     assert_false(equal(&before, &now));
-    close_place(&place);
 }
 
 /* Once the contents are known, the tag is that of copies, and the former tag stays. */
 static void tags_of_contents(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    tree_text(&place.tree, "d/a.jsonl", "1\n2\n");
-    tree_text(&place.tree, "e/a.jsonl", "1\n2\n");
-    (void)scanner_scan(&place.scanner);
-    struct tags d = tags_of(&place, "d"), e = tags_of(&place, "e");
+    struct place *place = *state;
+    tree_text(&place->tree, "d/a.jsonl", "1\n2\n");
+    tree_text(&place->tree, "e/a.jsonl", "1\n2\n");
+    (void)scanner_scan(&place->scanner);
+    struct tags d = tags_of(place, "d"), e = tags_of(place, "e");
     assert_false(equal(&d, &e));
     assert_string_equal(d.tag, d.former);
     static const uint8_t sum[TD_SHA256_BYTES] = {1, 2, 3};
-    assert_true(td_file_set_sha256(file_at(&place, "d/a.jsonl"), sum));
-    assert_true(td_file_set_sha256(file_at(&place, "e/a.jsonl"), sum));
-    tree_text(&place.tree, "f/a.jsonl", "x"); /* something changed, so that there is a new snapshot */
-    (void)scanner_scan(&place.scanner);
-    struct tags d_later = tags_of(&place, "d"), e_later = tags_of(&place, "e");
+    assert_true(td_file_set_sha256(file_at(place, "d/a.jsonl"), sum));
+    assert_true(td_file_set_sha256(file_at(place, "e/a.jsonl"), sum));
+    tree_text(&place->tree, "f/a.jsonl", "x"); /* something changed, so that there is a new snapshot */
+    (void)scanner_scan(&place->scanner);
+    struct tags d_later = tags_of(place, "d"), e_later = tags_of(place, "e");
     assert_string_equal(d_later.tag, e_later.tag);
     assert_string_not_equal(d_later.tag, d.tag);
     assert_string_equal(d_later.former, d.former);
     assert_string_equal(e_later.former, e.former);
-    close_place(&place);
 }
 
 enum { LARGE = 3 * 64 * 4096 };
@@ -644,8 +609,7 @@ static void write_large(const struct tree *tree, const char *name, size_t size, 
 /* shows: security.md rows-fingerprint */
 static void fingerprints(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     static const struct {
         const char *id;
         const char *a, *b, *c; /* contents of a.jsonl, b.jsonl, c.jsonl; NULL: no such file */
@@ -658,58 +622,56 @@ static void fingerprints(void **state)
         {"d8", "1\n2\n", "3", NULL, false},        {"d9", "1\n2\n", "3\n", "", false},
         {"local2/d", "1\n2\n", "3\n", NULL, true},
     };
-    open_place(&place);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         const char *contents[] = {cases[i].a, cases[i].b, cases[i].c};
         for (size_t f = 0; f < 3; f++) {
             char name[64];
             (void)snprintf(name, sizeof name, "%s/%c.jsonl", cases[i].id, (char)('a' + f));
             if (contents[f] != NULL)
-                tree_text(&place.tree, name, contents[f]);
+                tree_text(&place->tree, name, contents[f]);
         }
     }
-    tree_text(&place.tree, "renamed/a.jsonl", "1\n2\n"); /* paths below the dataset matter, too */
-    tree_text(&place.tree, "renamed/c.jsonl", "3\n");
-    tree_text(&place.tree, "moved/x/a.jsonl", "1\n2\n");
-    tree_text(&place.tree, "moved/b.jsonl", "3\n");
-    make_files(&place.tree, "datasets/o/i0/a/x.jpg datasets/o/i1/a/x.jpg datasets/o/i2/b/x.jpg");
-    write_large(&place.tree, "l0/x.jsonl", LARGE, LARGE);
-    write_large(&place.tree, "l1/x.jsonl", LARGE, LARGE);
-    write_large(&place.tree, "l2/x.jsonl", LARGE, 100);
-    write_large(&place.tree, "l3/x.jsonl", LARGE, LARGE - 30);
-    write_large(&place.tree, "l4/x.jsonl", LARGE - 1, LARGE);
+    tree_text(&place->tree, "renamed/a.jsonl", "1\n2\n"); /* paths below the dataset matter, too */
+    tree_text(&place->tree, "renamed/c.jsonl", "3\n");
+    tree_text(&place->tree, "moved/x/a.jsonl", "1\n2\n");
+    tree_text(&place->tree, "moved/b.jsonl", "3\n");
+    make_files(&place->tree, "datasets/o/i0/a/x.jpg datasets/o/i1/a/x.jpg datasets/o/i2/b/x.jpg");
+    write_large(&place->tree, "l0/x.jsonl", LARGE, LARGE);
+    write_large(&place->tree, "l1/x.jsonl", LARGE, LARGE);
+    write_large(&place->tree, "l2/x.jsonl", LARGE, 100);
+    write_large(&place->tree, "l3/x.jsonl", LARGE, LARGE - 30);
+    write_large(&place->tree, "l4/x.jsonl", LARGE - 1, LARGE);
     for (size_t size = 1, i = 0; size <= (size_t)40 * 4096; size = size * 2 + 1, i++)
         for (size_t k = 0; k < 3; k++) { /* small files are hashed as a whole */
             char name[64];
             (void)snprintf(name, sizeof name, "s%zu-%zu/x.jsonl", i, k);
-            write_large(&place.tree, name, size, k == 0 ? size : k == 1 ? size / 2 : size / 3 * 2);
+            write_large(&place->tree, name, size, k == 0 ? size : k == 1 ? size / 2 : size / 3 * 2);
         }
-    (void)scanner_scan(&place.scanner);
-    index_all(&place);
-    const char *first = rows_of(&place, "d0", "train")->fingerprint;
+    (void)scanner_scan(&place->scanner);
+    index_all(place);
+    const char *first = rows_of(place, "d0", "train")->fingerprint;
     assert_int_equal(strlen(first), TD_TAG_BYTES - 1);
     for (size_t i = 0; i < COUNT_OF(cases); i++)
-        CHECK((strcmp(rows_of(&place, cases[i].id, "train")->fingerprint, first) == 0) == cases[i].equal, "%s",
+        CHECK((strcmp(rows_of(place, cases[i].id, "train")->fingerprint, first) == 0) == cases[i].equal, "%s",
               cases[i].id);
-    assert_string_not_equal(rows_of(&place, "renamed", "train")->fingerprint, first);
-    assert_string_not_equal(rows_of(&place, "moved", "train")->fingerprint, first);
-    first = rows_of(&place, "o/i0", "train")->fingerprint; /* the folder is the image's class */
-    assert_string_equal(rows_of(&place, "o/i1", "train")->fingerprint, first);
-    assert_string_not_equal(rows_of(&place, "o/i2", "train")->fingerprint, first);
-    first = rows_of(&place, "l0", "train")->fingerprint;
-    assert_string_equal(rows_of(&place, "l1", "train")->fingerprint, first);
+    assert_string_not_equal(rows_of(place, "renamed", "train")->fingerprint, first);
+    assert_string_not_equal(rows_of(place, "moved", "train")->fingerprint, first);
+    first = rows_of(place, "o/i0", "train")->fingerprint; /* the folder is the image's class */
+    assert_string_equal(rows_of(place, "o/i1", "train")->fingerprint, first);
+    assert_string_not_equal(rows_of(place, "o/i2", "train")->fingerprint, first);
+    first = rows_of(place, "l0", "train")->fingerprint;
+    assert_string_equal(rows_of(place, "l1", "train")->fingerprint, first);
     for (char id[] = "l2"; id[1] <= '4'; id[1]++)
-        assert_string_not_equal(rows_of(&place, id, "train")->fingerprint, first);
+        assert_string_not_equal(rows_of(place, id, "train")->fingerprint, first);
     for (size_t size = 1, i = 0; size <= (size_t)40 * 4096; size = size * 2 + 1, i++) {
         char ids[3][64];
         for (size_t k = 0; k < 3; k++)
             (void)snprintf(ids[k], sizeof ids[k], "s%zu-%zu", i, k);
-        CHECK(strcmp(rows_of(&place, ids[0], "train")->fingerprint, rows_of(&place, ids[1], "train")->fingerprint) != 0,
+        CHECK(strcmp(rows_of(place, ids[0], "train")->fingerprint, rows_of(place, ids[1], "train")->fingerprint) != 0,
               "size %zu, byte %zu", size, size / 2);
-        CHECK(strcmp(rows_of(&place, ids[0], "train")->fingerprint, rows_of(&place, ids[2], "train")->fingerprint) != 0,
+        CHECK(strcmp(rows_of(place, ids[0], "train")->fingerprint, rows_of(place, ids[2], "train")->fingerprint) != 0,
               "size %zu, byte %zu", size, size / 3 * 2);
     }
-    close_place(&place);
 }
 
 int main(void)
@@ -717,20 +679,20 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(which_folders),
         cmocka_unit_test(which_splits),
-        cmocka_unit_test(what_is_left_out_is_told),
-        cmocka_unit_test(what_is_not_read_is_told),
-        cmocka_unit_test(cards_name_splits),
-        cmocka_unit_test(cards_name_folders),
-        cmocka_unit_test(configurations_are_bounded),
+        TEST_IN(place, what_is_left_out_is_told),
+        TEST_IN(place, what_is_not_read_is_told),
+        TEST_IN(place, cards_name_splits),
+        TEST_IN(place, cards_name_folders),
+        TEST_IN(place, configurations_are_bounded),
         cmocka_unit_test(faults_of_cards_are_told),
-        cmocka_unit_test(a_card_that_takes_too_long),
-        cmocka_unit_test(datasets_are_found),
-        cmocka_unit_test(rows_follow_the_files),
-        cmocka_unit_test(images_are_rows_at_once),
-        cmocka_unit_test(a_file_without_an_index),
-        cmocka_unit_test(tags_change_with_the_files),
-        cmocka_unit_test(tags_of_contents),
-        cmocka_unit_test(fingerprints),
+        TEST_IN(place, a_card_that_takes_too_long),
+        TEST_IN(place, datasets_are_found),
+        TEST_IN(place, rows_follow_the_files),
+        TEST_IN(place, images_are_rows_at_once),
+        TEST_IN(place, a_file_without_an_index),
+        TEST_IN(place, tags_change_with_the_files),
+        TEST_IN(place, tags_of_contents),
+        TEST_IN(place, fingerprints),
     };
     td_log_set_level(TD_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -113,6 +113,8 @@ static void close_place(struct place *place)
     tree_close(&place->tree);
 }
 
+FIXTURE(place, struct place, open_place, close_place)
+
 /* Checks the snapshot of the folder that is published. `wanted` NULL: none. */
 static void expect(const struct place *place, const char *folder, const char *wanted)
 {
@@ -124,101 +126,86 @@ static void expect(const struct place *place, const char *folder, const char *wa
 
 static void main_decides(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    tree_directory(&place.tree, "root/c/snapshots/aaa");
-    tree_directory(&place.tree, "root/c/snapshots/bbb");
-    tree_set_age(&place.tree, "root/c/snapshots/aaa", 0);
-    tree_set_age(&place.tree, "root/c/snapshots/bbb", INT64_C(5000000000));
+    struct place *place = *state;
+    tree_directory(&place->tree, "root/c/snapshots/aaa");
+    tree_directory(&place->tree, "root/c/snapshots/bbb");
+    tree_set_age(&place->tree, "root/c/snapshots/aaa", 0);
+    tree_set_age(&place->tree, "root/c/snapshots/bbb", INT64_C(5000000000));
     static const char *const contents[] = {"bbb", "bbb\n", "bbb\r\n", "bbb other\n", "bbb\nmore\n"};
     for (size_t i = 0; i < COUNT_OF(contents); i++) {
-        tree_text(&place.tree, "root/c/refs/main", contents[i]);
-        expect(&place, "c", "bbb");
+        tree_text(&place->tree, "root/c/refs/main", contents[i]);
+        expect(place, "c", "bbb");
     }
-    close_place(&place);
 }
 
 /* Without a usable refs/main the snapshot that changed last is published. */
 static void newest_snapshot_otherwise(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char long_line[2000];
-    open_place(&place);
-    tree_directory(&place.tree, "root/c/snapshots/aaa");
-    tree_directory(&place.tree, "root/c/snapshots/bbb");
-    tree_directory(&place.tree, "root/c/snapshots/.hidden");
-    tree_text(&place.tree, "root/c/snapshots/file", "x");
-    tree_symlink(&place.tree, "root/c/snapshots/zzz", "aaa");
-    tree_set_age(&place.tree, "root/c/snapshots/aaa", INT64_C(1000000000));
-    tree_set_age(&place.tree, "root/c/snapshots/bbb", INT64_C(5000000000));
-    expect(&place, "c", "aaa");
+    tree_directory(&place->tree, "root/c/snapshots/aaa");
+    tree_directory(&place->tree, "root/c/snapshots/bbb");
+    tree_directory(&place->tree, "root/c/snapshots/.hidden");
+    tree_text(&place->tree, "root/c/snapshots/file", "x");
+    tree_symlink(&place->tree, "root/c/snapshots/zzz", "aaa");
+    tree_set_age(&place->tree, "root/c/snapshots/aaa", INT64_C(1000000000));
+    tree_set_age(&place->tree, "root/c/snapshots/bbb", INT64_C(5000000000));
+    expect(place, "c", "aaa");
     memset(long_line, 'a', sizeof long_line - 1);
     long_line[sizeof long_line - 1] = '\0';
     const char *const contents[] = {"",     "\n",      "ccc", "../snapshots/bbb", "..",           ".", "/etc",
                                     "file", ".hidden", "bb",  long_line,          "snapshots/bbb"};
     for (size_t i = 0; i < COUNT_OF(contents); i++) {
-        tree_text(&place.tree, "root/c/refs/main", contents[i]);
-        expect(&place, "c", "aaa");
+        tree_text(&place->tree, "root/c/refs/main", contents[i]);
+        expect(place, "c", "aaa");
     }
-    tree_remove(&place.tree, "root/c/refs/main");
-    tree_fifo(&place.tree, "root/c/refs/main");
-    expect(&place, "c", "aaa");
-    tree_remove(&place.tree, "root/c/refs/main");
-    tree_text(&place.tree, "outside", "bbb");
-    tree_symlink(&place.tree, "root/c/refs/main", "../../../outside");
-    expect(&place, "c", "aaa");
-    close_place(&place);
+    tree_remove(&place->tree, "root/c/refs/main");
+    tree_fifo(&place->tree, "root/c/refs/main");
+    expect(place, "c", "aaa");
+    tree_remove(&place->tree, "root/c/refs/main");
+    tree_text(&place->tree, "outside", "bbb");
+    tree_symlink(&place->tree, "root/c/refs/main", "../../../outside");
+    expect(place, "c", "aaa");
 }
 
 /* With equal times the greater name is published, so that all scans choose the same. */
 static void equal_times_choose_the_greater_name(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct timespec same[2] = {{.tv_sec = 1700000000}, {.tv_sec = 1700000000}};
-    open_place(&place);
     static const char *const names[] = {"m", "z", "a", "q"};
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         char name[64];
         char path[TREE_PATH_BYTES];
         (void)snprintf(name, sizeof name, "root/c/snapshots/%s", names[i]);
-        tree_directory(&place.tree, name);
-        tree_at(&place.tree, name, path);
+        tree_directory(&place->tree, name);
+        tree_at(&place->tree, name, path);
         assert_int_equal(utimensat(AT_FDCWD, path, same, 0), 0);
     }
-    expect(&place, "c", "z");
-    close_place(&place);
+    expect(place, "c", "z");
 }
 
 static void folders_without_snapshots(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    expect(&place, "absent", NULL);
-    tree_directory(&place.tree, "root/empty");
-    expect(&place, "empty", NULL);
-    tree_directory(&place.tree, "root/none/snapshots");
-    tree_text(&place.tree, "root/none/refs/main", "aaa");
-    expect(&place, "none", NULL);
-    tree_directory(&place.tree, "outside/aaa");
-    tree_symlink(&place.tree, "root/linked/snapshots", "../../outside");
-    expect(&place, "linked", NULL);
-    close_place(&place);
+    struct place *place = *state;
+    expect(place, "absent", NULL);
+    tree_directory(&place->tree, "root/empty");
+    expect(place, "empty", NULL);
+    tree_directory(&place->tree, "root/none/snapshots");
+    tree_text(&place->tree, "root/none/refs/main", "aaa");
+    expect(place, "none", NULL);
+    tree_directory(&place->tree, "outside/aaa");
+    tree_symlink(&place->tree, "root/linked/snapshots", "../../outside");
+    expect(place, "linked", NULL);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ids_of_folders),
-        cmocka_unit_test(ids_fit_or_are_refused),
-        cmocka_unit_test(places_in_snapshots),
-        cmocka_unit_test(main_decides),
-        cmocka_unit_test(newest_snapshot_otherwise),
-        cmocka_unit_test(equal_times_choose_the_greater_name),
-        cmocka_unit_test(folders_without_snapshots),
+        cmocka_unit_test(ids_of_folders),          cmocka_unit_test(ids_fit_or_are_refused),
+        cmocka_unit_test(places_in_snapshots),     TEST_IN(place, main_decides),
+        TEST_IN(place, newest_snapshot_otherwise), TEST_IN(place, equal_times_choose_the_greater_name),
+        TEST_IN(place, folders_without_snapshots),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

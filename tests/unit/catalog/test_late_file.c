@@ -9,23 +9,21 @@ enum { FILES = 20 };
 
 static void a_file_is_open_only_while_it_is_read(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct td_mapping_cache maps;
     struct td_blob *blobs[FILES];
     char path[64];
     char text[4];
-    open_place(&place);
     for (size_t i = 0; i < FILES; i++) {
         (void)snprintf(path, sizeof path, "m/%zu.txt", i);
-        tree_text(&place.tree, path, "abcdef");
+        tree_text(&place->tree, path, "abcdef");
     }
-    tree_simple(&place.tree, "m/x.safetensors", "a");
-    scanner_scan(&place.scanner);
+    tree_simple(&place->tree, "m/x.safetensors", "a");
+    scanner_scan(&place->scanner);
     assert_true(td_mapping_cache_init(&maps, 2, 0, false, NULL));
     for (size_t i = 0; i < FILES; i++) {
         (void)snprintf(path, sizeof path, "m/%zu.txt", i);
-        assert_true(td_late_file(&maps, place.scanner.root, file_at(&place, path), &blobs[i], NULL));
+        assert_true(td_late_file(&maps, place->scanner.root, file_at(place, path), &blobs[i], NULL));
         assert_int_equal(blobs[i]->len_bytes, 6);
         assert_true(td_blob_read(blobs[i], 2, text, 3, NULL));
         assert_memory_equal(text, "cde", 3);
@@ -36,41 +34,37 @@ static void a_file_is_open_only_while_it_is_read(void **state)
         td_blob_unref(blobs[i]);
     for (size_t i = 0; i < FILES; i++) {
         (void)snprintf(path, sizeof path, "m/%zu.txt", i);
-        td_file_source_forget(&maps, &file_at(&place, path)->source);
+        td_file_source_forget(&maps, &file_at(place, path)->source);
     }
     td_mapping_cache_fini(&maps);
-    close_place(&place);
 }
 
 static void a_changed_file_cannot_be_read_on(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct td_mapping_cache maps;
     struct td_blob *blob;
     struct td_error err = TD_ERROR_INIT;
     char text[3];
-    open_place(&place);
-    tree_text(&place.tree, "m/a.txt", "abcdef");
-    tree_simple(&place.tree, "m/x.safetensors", "a");
-    scanner_scan(&place.scanner);
+    tree_text(&place->tree, "m/a.txt", "abcdef");
+    tree_simple(&place->tree, "m/x.safetensors", "a");
+    scanner_scan(&place->scanner);
     assert_true(td_mapping_cache_init(&maps, 2, 0, false, NULL));
-    assert_true(td_late_file(&maps, place.scanner.root, file_at(&place, "m/a.txt"), &blob, NULL));
+    assert_true(td_late_file(&maps, place->scanner.root, file_at(place, "m/a.txt"), &blob, NULL));
     assert_true(td_blob_read(blob, 0, text, 3, NULL));
-    tree_text(&place.tree, "m/a.txt", "abcdefghi");
+    tree_text(&place->tree, "m/a.txt", "abcdefghi");
     assert_false(td_blob_read(blob, 3, text, 3, &err));
     assert_int_equal(err.code, TD_UNAVAILABLE);
     td_blob_unref(blob);
-    td_file_source_forget(&maps, &file_at(&place, "m/a.txt")->source);
+    td_file_source_forget(&maps, &file_at(place, "m/a.txt")->source);
     td_mapping_cache_fini(&maps);
-    close_place(&place);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_file_is_open_only_while_it_is_read),
-        cmocka_unit_test(a_changed_file_cannot_be_read_on),
+        TEST_IN(place, a_file_is_open_only_while_it_is_read),
+        TEST_IN(place, a_changed_file_cannot_be_read_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

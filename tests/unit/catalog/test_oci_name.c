@@ -84,7 +84,6 @@ static void check_list(const struct place *place)
 
 static void ids_become_names(void **state)
 {
-    (void)state;
     static const char *const cases[][2] = {
         {"org/model", "org/model"},
         {"Org2/Model-7B.v1", "org2/model-7b.v1"},
@@ -101,105 +100,94 @@ static void ids_become_names(void **state)
         {"alone", "alone"},
         {"Alone2", "alone2"},
     };
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++)
-        add(&place, cases[i][0]);
-    (void)scanner_scan(&place.scanner);
+        add(place, cases[i][0]);
+    (void)scanner_scan(&place->scanner);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        CHECK(strcmp(name_of(&place, cases[i][0]), cases[i][1]) == 0, "%s: %s", cases[i][0],
-              name_of(&place, cases[i][0]));
-        assert_string_equal(meant(&place, cases[i][0]), cases[i][0]); /* as it is spelled */
+        CHECK(strcmp(name_of(place, cases[i][0]), cases[i][1]) == 0, "%s: %s", cases[i][0],
+              name_of(place, cases[i][0]));
+        assert_string_equal(meant(place, cases[i][0]), cases[i][0]); /* as it is spelled */
     }
-    assert_int_equal(td_oci_names_of(place.scanner.snapshot)->count, COUNT_OF(cases));
-    assert_string_equal(meant(&place, "local/alone"), "alone");
-    assert_string_equal(meant(&place, "local/alone2"), "Alone2");
-    assert_string_equal(meant(&place, "local/Alone2"), "Alone2");
-    assert_string_equal(meant(&place, "local/org/model"), "");
-    assert_string_equal(meant(&place, "local/"), "");
-    assert_string_equal(meant(&place, "ORG/MODEL"), "");
-    assert_string_equal(meant(&place, ""), "");
-    check_list(&place);
-    close_place(&place);
+    assert_int_equal(td_oci_names_of(place->scanner.snapshot)->count, COUNT_OF(cases));
+    assert_string_equal(meant(place, "local/alone"), "alone");
+    assert_string_equal(meant(place, "local/alone2"), "Alone2");
+    assert_string_equal(meant(place, "local/Alone2"), "Alone2");
+    assert_string_equal(meant(place, "local/org/model"), "");
+    assert_string_equal(meant(place, "local/"), "");
+    assert_string_equal(meant(place, "ORG/MODEL"), "");
+    assert_string_equal(meant(place, ""), "");
+    check_list(place);
 }
 
 /* All but the one that is spelled so get digits; without such a one, all get them. */
 static void names_that_meet_are_told_apart(void **state)
 {
-    (void)state;
     static const char *const spelled[] = {"org/model", "Org/Model", "ORG/model"};
     static const char *const others[] = {"o/A B", "O/a+b"};
-    struct place place;
+    struct place *place = *state;
     char digits[9];
     char wanted[64];
-    open_place(&place);
     for (size_t i = 0; i < COUNT_OF(spelled); i++)
-        add(&place, spelled[i]);
+        add(place, spelled[i]);
     for (size_t i = 0; i < COUNT_OF(others); i++)
-        add(&place, others[i]);
-    (void)scanner_scan(&place.scanner);
-    assert_string_equal(name_of(&place, spelled[0]), "org/model");
+        add(place, others[i]);
+    (void)scanner_scan(&place->scanner);
+    assert_string_equal(name_of(place, spelled[0]), "org/model");
     for (size_t i = 1; i < COUNT_OF(spelled); i++) {
         digits_of(spelled[i], digits);
         (void)snprintf(wanted, sizeof wanted, "org/model-%s", digits);
-        assert_string_equal(name_of(&place, spelled[i]), wanted);
+        assert_string_equal(name_of(place, spelled[i]), wanted);
     }
     for (size_t i = 0; i < COUNT_OF(others); i++) {
         digits_of(others[i], digits);
         (void)snprintf(wanted, sizeof wanted, "o/a-b-%s", digits);
-        assert_string_equal(name_of(&place, others[i]), wanted);
+        assert_string_equal(name_of(place, others[i]), wanted);
     }
-    assert_string_equal(meant(&place, "o/a-b"), "");
-    check_list(&place);
-    close_place(&place);
+    assert_string_equal(meant(place, "o/a-b"), "");
+    check_list(place);
 }
 
 /* Somebody names a directory like the name of another one with its digits. */
 /* shows: security.md oci-names */
 static void a_name_that_was_chosen_to_meet_is_found_once(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char digits[9];
     char chosen[64];
-    open_place(&place);
     digits_of("Org/Model", digits);
     (void)snprintf(chosen, sizeof chosen, "org/model-%s", digits);
-    add(&place, "org/model");
-    add(&place, "Org/Model");
-    add(&place, chosen);
-    (void)scanner_scan(&place.scanner);
-    assert_string_equal(meant(&place, chosen), chosen);
-    assert_string_equal(meant(&place, "Org/Model"), "Org/Model");
-    assert_int_equal(td_oci_names_of(place.scanner.snapshot)->count, 2);
-    check_list(&place);
-    close_place(&place);
+    add(place, "org/model");
+    add(place, "Org/Model");
+    add(place, chosen);
+    (void)scanner_scan(&place->scanner);
+    assert_string_equal(meant(place, chosen), chosen);
+    assert_string_equal(meant(place, "Org/Model"), "Org/Model");
+    assert_int_equal(td_oci_names_of(place->scanner.snapshot)->count, 2);
+    check_list(place);
 }
 
 static void long_names_are_cut(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char ids[2][300];
-    open_place(&place);
     for (int i = 0; i < 2; i++) {
         memset(ids[i], 'a', 299);
         ids[i][200] = '/';
         ids[i][298] = (char)('a' + i);
         ids[i][299] = '\0';
-        add(&place, ids[i]);
+        add(place, ids[i]);
     }
-    (void)scanner_scan(&place.scanner);
+    (void)scanner_scan(&place->scanner);
     for (int i = 0; i < 2; i++) {
         char digits[9];
-        const char *name = name_of(&place, ids[i]);
+        const char *name = name_of(place, ids[i]);
         digits_of(ids[i], digits);
         assert_int_equal(strlen(name), TD_OCI_NAME_MAX);
         assert_string_equal(name + strlen(name) - 8, digits);
         assert_memory_equal(name, ids[i], TD_OCI_NAME_MAX - 9);
     }
-    check_list(&place);
-    close_place(&place);
+    check_list(place);
 }
 
 /* Datasets have no names, and neither do other revisions of a cache; files that are no models do. */
@@ -226,30 +214,27 @@ static void datasets_have_no_names(void **state)
 /* A file or model at the path local/demo owns that name. */
 static void a_real_local_owns_its_names(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    add(&place, "Demo");
-    add(&place, "local/demo");
-    add(&place, "other");
-    (void)scanner_scan(&place.scanner);
-    assert_string_equal(meant(&place, "local/demo"), "local/demo");
-    assert_string_equal(meant(&place, "demo"), "Demo");
-    assert_string_equal(meant(&place, "local/other"), "other");
-    check_list(&place);
-    close_place(&place);
+    struct place *place = *state;
+    add(place, "Demo");
+    add(place, "local/demo");
+    add(place, "other");
+    (void)scanner_scan(&place->scanner);
+    assert_string_equal(meant(place, "local/demo"), "local/demo");
+    assert_string_equal(meant(place, "demo"), "Demo");
+    assert_string_equal(meant(place, "local/other"), "other");
+    check_list(place);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grammar_is_that_of_the_specification),
-        cmocka_unit_test(ids_become_names),
-        cmocka_unit_test(names_that_meet_are_told_apart),
-        cmocka_unit_test(a_name_that_was_chosen_to_meet_is_found_once),
-        cmocka_unit_test(long_names_are_cut),
+        TEST_IN(place, ids_become_names),
+        TEST_IN(place, names_that_meet_are_told_apart),
+        TEST_IN(place, a_name_that_was_chosen_to_meet_is_found_once),
+        TEST_IN(place, long_names_are_cut),
         cmocka_unit_test(datasets_have_no_names),
-        cmocka_unit_test(a_real_local_owns_its_names),
+        TEST_IN(place, a_real_local_owns_its_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

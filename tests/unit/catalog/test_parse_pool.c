@@ -9,8 +9,8 @@
 #include "parser/rows/row_formats.h"
 #include "parser/rows/row_index_file.h"
 #include "storage/file_source.h"
-#include "tests/kit/tree.h"
 #include "tests/unit/catalog/content_check.h"
+#include "tests/unit/tree_fixture.h"
 
 #include <pthread.h>
 
@@ -214,22 +214,19 @@ static const struct {
 /* shows: security.md content-parser-attacks */
 static void a_parser_that_was_taken_over_costs_its_file(void **state)
 {
-    struct tree tree;
-    (void)state;
-    tree_open(&tree);
+    struct tree *tree = *state;
     open_pool(300000000, 1);
     for (size_t i = 0; i < COUNT_OF(taken); i++) {
         struct td_error err = TD_ERROR_INIT;
         uint64_t before = ends(taken[i].end);
-        assert_false(parse_new(&tree, taken[i].name, NULL, &err));
+        assert_false(parse_new(tree, taken[i].name, NULL, &err));
         assert_string_equal(err.message, taken[i].message);
         assert_int_equal(err.code, TD_INVALID_ARGUMENT); /* so that the file is not tried again */
         assert_int_equal(ends(taken[i].end), before + 1);
         struct td_error none = TD_ERROR_INIT;
-        CHECK(parse_new(&tree, "good.safetensors", NULL, &none), "%s", none.message);
+        CHECK(parse_new(tree, "good.safetensors", NULL, &none), "%s", none.message);
     }
     td_parse_pool_destroy(pool);
-    tree_close(&tree);
 }
 
 /* A limit of the parser is not the process's memory: the file is refused with the parser's own words. */
@@ -238,14 +235,12 @@ static void a_limit_of_the_parser_is_told_as_it_is(void **state)
     const struct td_limits limits = td_limits_default();
     static const uint8_t length[8] = {0, 0, 0, 16}; /* 2^28 bytes of header */
     struct td_error err = TD_ERROR_INIT;
-    struct tree tree;
+    struct tree *tree = *state;
     char path[TREE_PATH_BYTES];
     int fd;
-    (void)state;
-    tree_open(&tree);
-    tree_write(&tree, "long.safetensors", length, sizeof length);
-    tree_truncate(&tree, "long.safetensors", UINT64_C(1) << 30);
-    tree_at(&tree, "long.safetensors", path);
+    tree_write(tree, "long.safetensors", length, sizeof length);
+    tree_truncate(tree, "long.safetensors", UINT64_C(1) << 30);
+    tree_at(tree, "long.safetensors", path);
     open_pool(TD_PARSE_TIMEOUT_NS, 1);
     struct td_file *file = open_fixture(path, "long.safetensors", &limits, &fd);
     assert_false(td_parse_pool_file(pool, fd, file, "long.safetensors", &limits, NULL, &err));
@@ -256,7 +251,6 @@ static void a_limit_of_the_parser_is_told_as_it_is(void **state)
     td_parse_pool_destroy(pool);
     (void)close(fd);
     td_file_unref(file);
-    tree_close(&tree);
 }
 
 /* In a queue, the file that took over its parser is distinguished from the files before and after it. */
@@ -270,14 +264,12 @@ static void a_queue_continues_after_it(void **state)
     struct td_file *files[COUNT_OF(names)];
     int fds[COUNT_OF(names)];
     char path[TREE_PATH_BYTES];
-    struct tree tree;
-    (void)state;
-    tree_open(&tree);
+    struct tree *tree = *state;
     open_pool(TD_PARSE_TIMEOUT_NS, 1);
     struct td_parse_queue *queue = td_parse_queue_create(pool);
     for (size_t i = 0; i < COUNT_OF(names); i++) {
-        (void)tree_tensors(&tree, names[i], &tensor, 1, NULL, 0);
-        tree_at(&tree, names[i], path);
+        (void)tree_tensors(tree, names[i], &tensor, 1, NULL, 0);
+        tree_at(tree, names[i], path);
         files[i] = open_fixture(path, names[i], &limits, &fds[i]);
         assert_true(td_parse_queue_put(queue, fds[i], files[i]->source.id.size_bytes, names[i], &limits));
     }
@@ -292,45 +284,38 @@ static void a_queue_continues_after_it(void **state)
     assert_int_equal(ends(TD_PARSE_CRASHED), 2);
     assert_int_equal(ends(TD_PARSE_WRONG), 1);
     td_parse_pool_destroy(pool);
-    tree_close(&tree);
 }
 
 static void stopping_ends_it_soon(void **state)
 {
     _Atomic bool stop = true;
     struct td_error err = TD_ERROR_INIT;
-    struct tree tree;
-    (void)state;
-    tree_open(&tree);
+    struct tree *tree = *state;
     open_pool(TD_PARSE_TIMEOUT_NS, 1);
     uint64_t begin_ns = td_clock_ns();
-    assert_false(parse_new(&tree, "spin-.safetensors", &stop, &err));
+    assert_false(parse_new(tree, "spin-.safetensors", &stop, &err));
     assert_int_equal(err.code, TD_UNAVAILABLE);
     assert_true(td_clock_ns() - begin_ns < UINT64_C(10000000000));
     assert_int_equal(ends(TD_PARSE_STOPPED), 1);
     td_parse_pool_destroy(pool);
-    tree_close(&tree);
 }
 
 /* ---- processes ------------------------------------------------------------------------------------------- */
 
 static void a_process_is_replaced_when_it_is_used_up(void **state)
 {
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_parse_pool_status status;
-    (void)state;
-    tree_open(&tree);
     open_pool(TD_PARSE_TIMEOUT_NS, 1);
     for (int i = 0; i <= TD_PARSE_FILES_PER_WORKER; i++) {
         struct td_error err = TD_ERROR_INIT;
-        CHECK(parse_new(&tree, "x.safetensors", NULL, &err), "%s", err.message);
+        CHECK(parse_new(tree, "x.safetensors", NULL, &err), "%s", err.message);
     }
     td_parse_pool_get_status(pool, &status);
     assert_int_equal(status.ends[TD_PARSE_USED_UP], 1);
     assert_int_equal(status.file_count, TD_PARSE_FILES_PER_WORKER + 1);
     assert_int_equal(status.worker_count, 1);
     td_parse_pool_destroy(pool);
-    tree_close(&tree);
 }
 
 static void a_program_that_is_not_ours_is_an_error(void **state)
@@ -391,11 +376,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_fixture_is_parsed_the_same),
         cmocka_unit_test(every_index_of_rows_is_the_same),
         cmocka_unit_test(progress_is_reported),
-        cmocka_unit_test(a_parser_that_was_taken_over_costs_its_file),
-        cmocka_unit_test(a_limit_of_the_parser_is_told_as_it_is),
-        cmocka_unit_test(a_queue_continues_after_it),
-        cmocka_unit_test(stopping_ends_it_soon),
-        cmocka_unit_test(a_process_is_replaced_when_it_is_used_up),
+        TEST_IN(tree, a_parser_that_was_taken_over_costs_its_file),
+        TEST_IN(tree, a_limit_of_the_parser_is_told_as_it_is),
+        TEST_IN(tree, a_queue_continues_after_it),
+        TEST_IN(tree, stopping_ends_it_soon),
+        TEST_IN(tree, a_process_is_replaced_when_it_is_used_up),
         cmocka_unit_test(a_program_that_is_not_ours_is_an_error),
         cmocka_unit_test(several_threads_share_the_processes),
     };

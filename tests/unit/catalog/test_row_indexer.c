@@ -107,19 +107,17 @@ static enum td_rows_state state_at(const struct place *place, const char *id)
 
 static void indexes_become_ready(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    write_rows(&place.tree, "a/x.jsonl", 300);
-    write_rows(&place.tree, "a/y.jsonl", 20);
-    write_rows(&place.tree, "b/x.jsonl", 100);
-    tree_text(&place.tree, "b/empty.jsonl", "");
-    tree_text(&place.tree, "datasets/i/a.jpg", "an image has no index");
-    (void)scanner_scan(&place.scanner);
+    struct place *place = *state;
+    write_rows(&place->tree, "a/x.jsonl", 300);
+    write_rows(&place->tree, "a/y.jsonl", 20);
+    write_rows(&place->tree, "b/x.jsonl", 100);
+    tree_text(&place->tree, "b/empty.jsonl", "");
+    tree_text(&place->tree, "datasets/i/a.jpg", "an image has no index");
+    (void)scanner_scan(&place->scanner);
     set_disk(false, 0, UINT64_MAX);
-    struct td_row_indexer *indexer = open_threads(&place, 1);
+    struct td_row_indexer *indexer = open_threads(place, 1);
     assert_int_equal(status_of(indexer).file_count, 0);
-    give(indexer, &place);
+    give(indexer, place);
     wait_indexed(indexer);
     struct td_row_indexer_status status = status_of(indexer);
     assert_true(status.file_count == 4 && status.ready_count == 4 && status.failed_count == 0);
@@ -128,15 +126,14 @@ static void indexes_become_ready(void **state)
     uint64_t memory = 0;
     for (size_t i = 0; i < 2; i++)
         memory +=
-            td_row_index_bytes(&rows_at(&place, "a", i)->index) + td_row_index_bytes(&rows_at(&place, "b", i)->index);
+            td_row_index_bytes(&rows_at(place, "a", i)->index) + td_row_index_bytes(&rows_at(place, "b", i)->index);
     assert_int_equal(status.memory_bytes, memory);
-    assert_int_equal(rows_at(&place, "a", 1)->index.row_count, 20);
-    assert_int_equal(rows_at(&place, "a", 1)->done_bytes, 0);     /* at the beginning of the last part */
+    assert_int_equal(rows_at(place, "a", 1)->index.row_count, 20);
+    assert_int_equal(rows_at(place, "a", 1)->done_bytes, 0);      /* at the beginning of the last part */
     static const uint64_t order[] = {40, 40, 200, 200, 600, 600}; /* small ones first; each read, then sampled */
     assert_int_equal(disk.begun_count, COUNT_OF(order));
     assert_memory_equal(disk.begun, order, sizeof order);
     td_row_indexer_destroy(indexer);
-    close_place(&place);
 }
 
 static void no_indexer(void **state)
@@ -151,28 +148,25 @@ static void no_indexer(void **state)
 /* The same file in the next snapshot keeps its index; only what is new is read. */
 static void the_next_snapshot(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    write_rows(&place.tree, "a/x.jsonl", 300);
-    (void)scanner_scan(&place.scanner);
-    struct td_row_indexer *indexer = open_threads(&place, 2);
-    give(indexer, &place);
+    struct place *place = *state;
+    write_rows(&place->tree, "a/x.jsonl", 300);
+    (void)scanner_scan(&place->scanner);
+    struct td_row_indexer *indexer = open_threads(place, 2);
+    give(indexer, place);
     wait_indexed(indexer);
-    const struct td_file_rows *kept = rows_at(&place, "a", 0);
-    write_rows(&place.tree, "a/y.jsonl", 5);
-    (void)scanner_scan(&place.scanner);
-    give(indexer, &place);
+    const struct td_file_rows *kept = rows_at(place, "a", 0);
+    write_rows(&place->tree, "a/y.jsonl", 5);
+    (void)scanner_scan(&place->scanner);
+    give(indexer, place);
     wait_indexed(indexer);
-    assert_ptr_equal(rows_at(&place, "a", 0), kept);
+    assert_ptr_equal(rows_at(place, "a", 0), kept);
     assert_int_equal(status_of(indexer).read_bytes, 610);
-    assert_int_equal(rows_of(&place, "a", "train")->row_count, 305);
-    tree_remove(&place.tree, "a");
-    (void)scanner_scan(&place.scanner);
-    give(indexer, &place);
+    assert_int_equal(rows_of(place, "a", "train")->row_count, 305);
+    tree_remove(&place->tree, "a");
+    (void)scanner_scan(&place->scanner);
+    give(indexer, place);
     assert_int_equal(status_of(indexer).file_count, 0);
     td_row_indexer_destroy(indexer);
-    close_place(&place);
 }
 
 /* A new snapshot comes while a file is read: the file is read once, and what else is new after it. */
@@ -211,65 +205,57 @@ static void a_new_snapshot_while_indexing(void **state)
 /* A file that has changed or gone since the scan is not indexed; after the next scan it is indexed as it is then. */
 static void a_file_that_changed_since_the_scan(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    write_rows(&place.tree, "a/x.jsonl", 300);
-    write_rows(&place.tree, "gone/x.jsonl", 2000);
-    write_rows(&place.tree, "last/x.jsonl", 3000);
-    (void)scanner_scan(&place.scanner);
-    tree_poke(&place.tree, "a/x.jsonl", 0, "\n", 1);
-    tree_remove(&place.tree, "gone");
-    struct td_row_indexer *indexer = open_threads(&place, 1);
-    give(indexer, &place);
-    while (state_at(&place, "last") == TD_ROWS_PENDING)
+    struct place *place = *state;
+    write_rows(&place->tree, "a/x.jsonl", 300);
+    write_rows(&place->tree, "gone/x.jsonl", 2000);
+    write_rows(&place->tree, "last/x.jsonl", 3000);
+    (void)scanner_scan(&place->scanner);
+    tree_poke(&place->tree, "a/x.jsonl", 0, "\n", 1);
+    tree_remove(&place->tree, "gone");
+    struct td_row_indexer *indexer = open_threads(place, 1);
+    give(indexer, place);
+    while (state_at(place, "last") == TD_ROWS_PENDING)
         (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    assert_int_equal(state_at(&place, "a"), TD_ROWS_PENDING);
-    assert_int_equal(state_at(&place, "gone"), TD_ROWS_PENDING);
-    (void)scanner_scan(&place.scanner);
-    give(indexer, &place);
+    assert_int_equal(state_at(place, "a"), TD_ROWS_PENDING);
+    assert_int_equal(state_at(place, "gone"), TD_ROWS_PENDING);
+    (void)scanner_scan(&place->scanner);
+    give(indexer, place);
     wait_indexed(indexer);
-    assert_int_equal(rows_of(&place, "a", "train")->row_count, 299);
+    assert_int_equal(rows_of(place, "a", "train")->row_count, 299);
     td_row_indexer_destroy(indexer);
-    close_place(&place);
 }
 
 /* shows: security.md rows-file-changes */
 static void a_file_that_changes_while_it_is_read(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    write_rows(&place.tree, "a/x.jsonl", 300);
-    write_rows(&place.tree, "last/x.jsonl", 3000);
-    (void)scanner_scan(&place.scanner);
+    struct place *place = *state;
+    write_rows(&place->tree, "a/x.jsonl", 300);
+    write_rows(&place->tree, "last/x.jsonl", 3000);
+    (void)scanner_scan(&place->scanner);
     set_disk(true, 0, UINT64_MAX);
-    struct td_row_indexer *indexer = open_threads(&place, 1);
-    give(indexer, &place);
+    struct td_row_indexer *indexer = open_threads(place, 1);
+    give(indexer, place);
     wait_for_a_read();
-    tree_poke(&place.tree, "a/x.jsonl", 0, "\n", 1);
+    tree_poke(&place->tree, "a/x.jsonl", 0, "\n", 1);
     set_disk(false, 0, UINT64_MAX);
-    while (state_at(&place, "last") == TD_ROWS_PENDING)
+    while (state_at(place, "last") == TD_ROWS_PENDING)
         (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    assert_int_equal(state_at(&place, "a"), TD_ROWS_PENDING);
+    assert_int_equal(state_at(place, "a"), TD_ROWS_PENDING);
     assert_int_equal(status_of(indexer).ready_count, 1);
     td_row_indexer_destroy(indexer);
-    close_place(&place);
 }
 
 /* A disk that fails now may work later: after 10 s the file is tried again. */
 static void a_disk_that_fails_for_a_while(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    write_rows(&place.tree, "a/x.jsonl", 700);
-    write_rows(&place.tree, "last/x.jsonl", 3000);
-    (void)scanner_scan(&place.scanner);
+    struct place *place = *state;
+    write_rows(&place->tree, "a/x.jsonl", 700);
+    write_rows(&place->tree, "last/x.jsonl", 3000);
+    (void)scanner_scan(&place->scanner);
     set_disk(false, 0, 1400);
-    struct td_row_indexer *indexer = open_threads(&place, 1);
-    give(indexer, &place);
-    while (state_at(&place, "last") == TD_ROWS_PENDING)
+    struct td_row_indexer *indexer = open_threads(place, 1);
+    give(indexer, place);
+    while (state_at(place, "last") == TD_ROWS_PENDING)
         (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     struct td_row_indexer_status status = status_of(indexer);
     assert_true(status.ready_count == 1 && status.failed_count == 0);
@@ -279,73 +265,64 @@ static void a_disk_that_fails_for_a_while(void **state)
     assert_true(td_clock_ns() - began_ns > UINT64_C(5000000000)); /* it is not tried all the time */
     assert_int_equal(status_of(indexer).ready_count, 2);
     td_row_indexer_destroy(indexer);
-    close_place(&place);
 }
 
 /* shows: security.md rows-indexing */
 static void stopping_does_not_wait(void **state)
 {
-    (void)state;
     enum { MIB = 1 << 20 };
-    struct place place;
-    open_place(&place);
-    tree_text(&place.tree, "a/x.jsonl", "1");
-    tree_truncate(&place.tree, "a/x.jsonl", (uint64_t)2000 * MIB); /* a hole: one row of NUL bytes */
-    tree_set_age(&place.tree, "a/x.jsonl", INT64_C(60000000000));
-    (void)scanner_scan(&place.scanner);
+    struct place *place = *state;
+    tree_text(&place->tree, "a/x.jsonl", "1");
+    tree_truncate(&place->tree, "a/x.jsonl", (uint64_t)2000 * MIB); /* a hole: one row of NUL bytes */
+    tree_set_age(&place->tree, "a/x.jsonl", INT64_C(60000000000));
+    (void)scanner_scan(&place->scanner);
     set_disk(false, 20, UINT64_MAX); /* 40 s for the whole file */
-    struct td_row_indexer *indexer = open_threads(&place, 1);
-    give(indexer, &place);
-    while (atomic_load(&rows_at(&place, "a", 0)->done_bytes) == 0)
+    struct td_row_indexer *indexer = open_threads(place, 1);
+    give(indexer, place);
+    while (atomic_load(&rows_at(place, "a", 0)->done_bytes) == 0)
         (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    struct td_split_progress progress = td_split_progress(split_at(&place, "a", "train"));
+    struct td_split_progress progress = td_split_progress(split_at(place, "a", "train"));
     assert_true(progress.done_bytes > 0 && progress.done_bytes < (uint64_t)2000 * MIB && progress.ready_count == 0);
     uint64_t began_ns = td_clock_ns();
     td_row_indexer_destroy(indexer);
     assert_true(td_clock_ns() - began_ns < UINT64_C(5000000000));
-    assert_int_equal(state_at(&place, "a"), TD_ROWS_PENDING);
+    assert_int_equal(state_at(place, "a"), TD_ROWS_PENDING);
     set_disk(false, 0, UINT64_MAX);
-    close_place(&place);
 }
 
 /* ---- memory ---- */
 
 static void memory_is_given_back(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct td_budget memory = {.max_bytes = 100000};
-    open_place(&place);
-    write_rows(&place.tree, "a/x.jsonl", 300);
-    write_rows(&place.tree, "b/x.jsonl", 500000); /* 16 bytes for 32 rows: more than there is */
-    (void)scanner_scan(&place.scanner);
-    const struct td_row_indexer_config config = {.root = place.tree.path, .threads = 2, .memory = &memory};
+    write_rows(&place->tree, "a/x.jsonl", 300);
+    write_rows(&place->tree, "b/x.jsonl", 500000); /* 16 bytes for 32 rows: more than there is */
+    (void)scanner_scan(&place->scanner);
+    const struct td_row_indexer_config config = {.root = place->tree.path, .threads = 2, .memory = &memory};
     struct td_row_indexer *indexer = open_indexer(&config);
-    give(indexer, &place);
+    give(indexer, place);
     wait_indexed(indexer);
-    assert_int_equal(state_at(&place, "a"), TD_ROWS_READY);
-    assert_int_equal(state_at(&place, "b"), TD_ROWS_FAILED);
-    const struct td_file_rows *failed = rows_at(&place, "b", 0);
+    assert_int_equal(state_at(place, "a"), TD_ROWS_READY);
+    assert_int_equal(state_at(place, "b"), TD_ROWS_FAILED);
+    const struct td_file_rows *failed = rows_at(place, "b", 0);
     CHECK(strstr(failed->error, "of --max-memory too little is left") != NULL, "%s", failed->error);
-    assert_int_equal(memory.used_bytes, td_row_index_bytes(&rows_at(&place, "a", 0)->index));
+    assert_int_equal(memory.used_bytes, td_row_index_bytes(&rows_at(place, "a", 0)->index));
     assert_int_equal(status_of(indexer).memory_bytes, memory.used_bytes);
-    tree_remove(&place.tree, "a");
-    (void)scanner_scan(&place.scanner);
-    give(indexer, &place);
+    tree_remove(&place->tree, "a");
+    (void)scanner_scan(&place->scanner);
+    give(indexer, place);
     assert_int_equal(memory.used_bytes, 0);
     td_row_indexer_destroy(indexer);
-    close_place(&place);
 }
 
 static void out_of_memory(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct td_error err = TD_ERROR_INIT;
     struct td_row_indexer *indexer = NULL;
-    open_place(&place);
-    write_rows(&place.tree, "a/x.jsonl", 300);
-    const struct td_row_indexer_config config = {.root = place.tree.path, .threads = 1};
+    write_rows(&place->tree, "a/x.jsonl", 300);
+    const struct td_row_indexer_config config = {.root = place->tree.path, .threads = 1};
     alloc_count_start();
     alloc_fail_at(1);
     assert_false(td_row_indexer_create(&config, &indexer, &err));
@@ -353,28 +330,27 @@ static void out_of_memory(void **state)
     alloc_fail_at(0);
     size_t failed = 0;
     for (size_t k = 1; k < 30; k++) {
-        (void)scanner_scan(&place.scanner);
-        indexer = open_threads(&place, 1);
+        (void)scanner_scan(&place->scanner);
+        indexer = open_threads(place, 1);
         alloc_fail_at(k);
         td_error_init(&err);
-        bool ok = td_row_indexer_set_snapshot(indexer, place.scanner.snapshot, &err);
+        bool ok = td_row_indexer_set_snapshot(indexer, place->scanner.snapshot, &err);
         assert_int_equal(ok, k > 1);
         if (!ok) {
             assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
-            give(indexer, &place); /* and again */
+            give(indexer, place); /* and again */
         }
         wait_indexed(indexer);
         alloc_fail_at(0);
-        const struct td_file_rows *rows = rows_at(&place, "a", 0);
-        CHECK(state_at(&place, "a") == TD_ROWS_READY ? rows->index.row_count == 300
-                                                     : strstr(rows->error, "memory") != NULL,
+        const struct td_file_rows *rows = rows_at(place, "a", 0);
+        CHECK(state_at(place, "a") == TD_ROWS_READY ? rows->index.row_count == 300
+                                                    : strstr(rows->error, "memory") != NULL,
               "allocation %zu", k);
-        failed += state_at(&place, "a") == TD_ROWS_FAILED ? 1 : 0;
+        failed += state_at(place, "a") == TD_ROWS_FAILED ? 1 : 0;
         td_row_indexer_destroy(indexer);
-        write_rows(&place.tree, "a/x.jsonl", 300); /* another identity: a new chance */
+        write_rows(&place->tree, "a/x.jsonl", 300); /* another identity: a new chance */
     }
     assert_true(failed > 1 && failed < 20);
-    close_place(&place);
 }
 
 /* ---- the state directory ---- */
@@ -516,16 +492,16 @@ static void many_files_and_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(indexes_become_ready),
+        TEST_IN(place, indexes_become_ready),
         cmocka_unit_test(no_indexer),
-        cmocka_unit_test(the_next_snapshot),
+        TEST_IN(place, the_next_snapshot),
         cmocka_unit_test(a_new_snapshot_while_indexing),
-        cmocka_unit_test(a_file_that_changed_since_the_scan),
-        cmocka_unit_test(a_file_that_changes_while_it_is_read),
-        cmocka_unit_test(a_disk_that_fails_for_a_while),
-        cmocka_unit_test(stopping_does_not_wait),
-        cmocka_unit_test(memory_is_given_back),
-        cmocka_unit_test(out_of_memory),
+        TEST_IN(place, a_file_that_changed_since_the_scan),
+        TEST_IN(place, a_file_that_changes_while_it_is_read),
+        TEST_IN(place, a_disk_that_fails_for_a_while),
+        TEST_IN(place, stopping_does_not_wait),
+        TEST_IN(place, memory_is_given_back),
+        TEST_IN(place, out_of_memory),
         cmocka_unit_test(a_state_directory_keeps_indexes),
         cmocka_unit_test(a_state_directory_that_cannot_be_used),
         cmocka_unit_test(many_files_and_threads),

@@ -11,69 +11,60 @@
 
 static void young_files_wait(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    place.scanner.config.settle_ns = (uint64_t)10 * SECOND;
-    tree_simple(&place.tree, "m/a.safetensors", "a");
-    tree_set_age(&place.tree, "m/a.safetensors", INT64_C(4) * SECOND);
-    tree_simple(&place.tree, "m/b.safetensors", "b");
+    struct place *place = *state;
+    place->scanner.config.settle_ns = (uint64_t)10 * SECOND;
+    tree_simple(&place->tree, "m/a.safetensors", "a");
+    tree_set_age(&place->tree, "m/a.safetensors", INT64_C(4) * SECOND);
+    tree_simple(&place->tree, "m/b.safetensors", "b");
     uint64_t now_ns = td_clock_ns();
-    const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
+    const struct td_snapshot *snapshot = scanner_scan(&place->scanner);
     assert_true(snapshot->unsettled.count == 1 && snapshot->entry_count == 1);
-    assert_null(file_at(&place, "m/a.safetensors"));
+    assert_null(file_at(place, "m/a.safetensors"));
     /* due in 6 s, when the 10 s are over */
     assert_true(snapshot->unsettled.next_due_ns > now_ns + (uint64_t)2 * SECOND);
     assert_true(snapshot->unsettled.next_due_ns < now_ns + (uint64_t)8 * SECOND);
-    assert_int_equal(place.scanner.unsettled.count, 1);
-    assert_string_equal(place.scanner.unsettled.items[0].path, "m/a.safetensors");
-    tree_set_age(&place.tree, "m/a.safetensors", INT64_C(11) * SECOND);
-    snapshot = scanner_scan(&place.scanner);
+    assert_int_equal(place->scanner.unsettled.count, 1);
+    assert_string_equal(place->scanner.unsettled.items[0].path, "m/a.safetensors");
+    tree_set_age(&place->tree, "m/a.safetensors", INT64_C(11) * SECOND);
+    snapshot = scanner_scan(&place->scanner);
     assert_true(snapshot->unsettled.count == 0 && snapshot->entry_count == 2 && snapshot->unsettled.next_due_ns == 0);
-    assert_int_equal(place.scanner.unsettled.count, 0);
-    close_place(&place);
+    assert_int_equal(place->scanner.unsettled.count, 0);
 }
 
 /* All kinds of files settle, not only checkpoints: clients read config.json too. */
 static void all_files_settle(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    place.scanner.config.settle_ns = (uint64_t)3600 * SECOND;
-    tree_simple(&place.tree, "m/a.safetensors", "a");
-    tree_text(&place.tree, "m/config.json", "{}");
-    tree_index(&place.tree, "m/x.safetensors.index.json", "a a.safetensors");
-    const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
+    struct place *place = *state;
+    place->scanner.config.settle_ns = (uint64_t)3600 * SECOND;
+    tree_simple(&place->tree, "m/a.safetensors", "a");
+    tree_text(&place->tree, "m/config.json", "{}");
+    tree_index(&place->tree, "m/x.safetensors.index.json", "a a.safetensors");
+    const struct td_snapshot *snapshot = scanner_scan(&place->scanner);
     assert_true(snapshot->unsettled.count == 3 && snapshot->entry_count == 0 && snapshot->model_count == 0);
-    place.scanner.config.settle_ns = 0;
-    snapshot = scanner_scan(&place.scanner);
+    place->scanner.config.settle_ns = 0;
+    snapshot = scanner_scan(&place->scanner);
     assert_true(snapshot->unsettled.count == 0 && snapshot->entry_count == 3);
-    close_place(&place);
 }
 
 /* A future mtime does not give a file's age: the file settles when it stood still long enough between scans. */
 static void future_files_settle_by_watching(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    place.scanner.config.settle_ns = 300000000;
-    tree_simple(&place.tree, "m/a.safetensors", "a");
-    tree_set_age(&place.tree, "m/a.safetensors", -INT64_C(1000) * SECOND);
-    assert_int_equal(scanner_scan(&place.scanner)->entry_count, 0);
-    uint64_t due_ns = place.scanner.snapshot->unsettled.next_due_ns;
+    struct place *place = *state;
+    place->scanner.config.settle_ns = 300000000;
+    tree_simple(&place->tree, "m/a.safetensors", "a");
+    tree_set_age(&place->tree, "m/a.safetensors", -INT64_C(1000) * SECOND);
+    assert_int_equal(scanner_scan(&place->scanner)->entry_count, 0);
+    uint64_t due_ns = place->scanner.snapshot->unsettled.next_due_ns;
     assert_true(due_ns > 0 && due_ns <= td_clock_ns() + 300000000);
     struct timespec pause = {.tv_nsec = 150000000};
     (void)nanosleep(&pause, NULL);
-    tree_poke(&place.tree, "m/a.safetensors", 8, "{", 1); /* the file is still being written */
-    tree_set_age(&place.tree, "m/a.safetensors", -INT64_C(1000) * SECOND);
-    assert_int_equal(scanner_scan(&place.scanner)->entry_count, 0);
-    assert_true(place.scanner.snapshot->unsettled.next_due_ns > due_ns); /* the wait started again */
-    while (td_clock_ns() < place.scanner.snapshot->unsettled.next_due_ns)
+    tree_poke(&place->tree, "m/a.safetensors", 8, "{", 1); /* the file is still being written */
+    tree_set_age(&place->tree, "m/a.safetensors", -INT64_C(1000) * SECOND);
+    assert_int_equal(scanner_scan(&place->scanner)->entry_count, 0);
+    assert_true(place->scanner.snapshot->unsettled.next_due_ns > due_ns); /* the wait started again */
+    while (td_clock_ns() < place->scanner.snapshot->unsettled.next_due_ns)
         (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    assert_int_equal(scanner_scan(&place.scanner)->entry_count, 1);
-    close_place(&place);
+    assert_int_equal(scanner_scan(&place->scanner)->entry_count, 1);
 }
 
 /* Makes the state between the two steps of a truncation: the new size with the old times. */
@@ -137,75 +128,71 @@ static void half_changed_files_wait(void **state)
 /* A truncation that takes longer than a file takes to settle: its writer still has the file open. */
 static void half_changed_files_wait_for_their_writers(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char path[TREE_PATH_BYTES];
     sigset_t blocked;
     (void)sigemptyset(&blocked);
     (void)sigaddset(&blocked, SIGRTMIN + 1); /* the kernel sends it when a lease is released */
     assert_int_equal(pthread_sigmask(SIG_BLOCK, &blocked, NULL), 0);
-    open_place(&place);
-    place.scanner.config.settle_ns = 50000000;
-    place.scanner.config.lease_signal = SIGRTMIN + 1;
-    tree_simple(&place.tree, "m/a.safetensors", "a");
-    tree_set_age(&place.tree, "m/a.safetensors", INT64_C(100) * SECOND);
-    assert_int_equal(scanner_scan(&place.scanner)->entry_count, 1);
-    truncate_half(&place, "m/a.safetensors", 0);
-    tree_at(&place.tree, "m/a.safetensors", path);
+    place->scanner.config.settle_ns = 50000000;
+    place->scanner.config.lease_signal = SIGRTMIN + 1;
+    tree_simple(&place->tree, "m/a.safetensors", "a");
+    tree_set_age(&place->tree, "m/a.safetensors", INT64_C(100) * SECOND);
+    assert_int_equal(scanner_scan(&place->scanner)->entry_count, 1);
+    truncate_half(place, "m/a.safetensors", 0);
+    tree_at(&place->tree, "m/a.safetensors", path);
     int writer = open(path, O_WRONLY | O_CLOEXEC);
     assert_true(writer >= 0);
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(scanner_scan(&place.scanner)->unsettled.count, 1);
-        assert_true(place.scanner.snapshot->unsettled.next_due_ns <= td_clock_ns() + 50000000);
-        while (td_clock_ns() < place.scanner.snapshot->unsettled.next_due_ns)
+        assert_int_equal(scanner_scan(&place->scanner)->unsettled.count, 1);
+        assert_true(place->scanner.snapshot->unsettled.next_due_ns <= td_clock_ns() + 50000000);
+        while (td_clock_ns() < place->scanner.snapshot->unsettled.next_due_ns)
             (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     }
     assert_int_equal(close(writer), 0);
-    assert_int_equal(scanner_scan(&place.scanner)->unsettled.count, 0);
-    assert_int_equal(file_at(&place, "m/a.safetensors")->source.id.size_bytes, 0);
-    close_place(&place);
+    assert_int_equal(scanner_scan(&place->scanner)->unsettled.count, 0);
+    assert_int_equal(file_at(place, "m/a.safetensors")->source.id.size_bytes, 0);
 }
 
 /* While a known file changes its old entry stays: requests get an answer to try again, not one that the file is
  * gone. */
 static void known_files_stay_while_they_settle(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    tree_simple(&place.tree, "m/a.safetensors", "a");
-    (void)scanner_scan(&place.scanner);
-    struct td_file *before = file_at(&place, "m/a.safetensors");
-    place.scanner.config.settle_ns = (uint64_t)10 * SECOND;
-    tree_simple(&place.tree, "m/a.safetensors", "b");
-    tree_set_age(&place.tree, "m/a.safetensors", SECOND);
-    const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
+    struct place *place = *state;
+    tree_simple(&place->tree, "m/a.safetensors", "a");
+    (void)scanner_scan(&place->scanner);
+    struct td_file *before = file_at(place, "m/a.safetensors");
+    place->scanner.config.settle_ns = (uint64_t)10 * SECOND;
+    tree_simple(&place->tree, "m/a.safetensors", "b");
+    tree_set_age(&place->tree, "m/a.safetensors", SECOND);
+    const struct td_snapshot *snapshot = scanner_scan(&place->scanner);
     assert_int_equal(snapshot->unsettled.count, 1);
-    assert_ptr_equal(file_at(&place, "m/a.safetensors"), before);
-    assert_string_equal(td_checkpoint_tensor(&scanner_model(&place.scanner, "m")->checkpoints[0], 0).tensor->name, "a");
-    (void)scanner_scan(&place.scanner);
-    assert_ptr_equal(file_at(&place, "m/a.safetensors"), before);
-    tree_set_age(&place.tree, "m/a.safetensors", INT64_C(10) * SECOND);
-    (void)scanner_scan(&place.scanner);
-    assert_string_equal(td_checkpoint_tensor(&scanner_model(&place.scanner, "m")->checkpoints[0], 0).tensor->name, "b");
-    tree_simple(&place.tree, "m/a.safetensors", "c");
-    tree_set_age(&place.tree, "m/a.safetensors", SECOND);
-    (void)scanner_scan(&place.scanner);
-    tree_remove(&place.tree, "m/a.safetensors"); /* a removed file leaves at once */
-    snapshot = scanner_scan(&place.scanner);
+    assert_ptr_equal(file_at(place, "m/a.safetensors"), before);
+    assert_string_equal(td_checkpoint_tensor(&scanner_model(&place->scanner, "m")->checkpoints[0], 0).tensor->name,
+                        "a");
+    (void)scanner_scan(&place->scanner);
+    assert_ptr_equal(file_at(place, "m/a.safetensors"), before);
+    tree_set_age(&place->tree, "m/a.safetensors", INT64_C(10) * SECOND);
+    (void)scanner_scan(&place->scanner);
+    assert_string_equal(td_checkpoint_tensor(&scanner_model(&place->scanner, "m")->checkpoints[0], 0).tensor->name,
+                        "b");
+    tree_simple(&place->tree, "m/a.safetensors", "c");
+    tree_set_age(&place->tree, "m/a.safetensors", SECOND);
+    (void)scanner_scan(&place->scanner);
+    tree_remove(&place->tree, "m/a.safetensors"); /* a removed file leaves at once */
+    snapshot = scanner_scan(&place->scanner);
     assert_true(snapshot->entry_count == 0 && snapshot->unsettled.count == 0);
-    close_place(&place);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(young_files_wait),
-        cmocka_unit_test(all_files_settle),
-        cmocka_unit_test(future_files_settle_by_watching),
+        TEST_IN(place, young_files_wait),
+        TEST_IN(place, all_files_settle),
+        TEST_IN(place, future_files_settle_by_watching),
         cmocka_unit_test(half_changed_files_wait),
-        cmocka_unit_test(half_changed_files_wait_for_their_writers),
-        cmocka_unit_test(known_files_stay_while_they_settle),
+        TEST_IN(place, half_changed_files_wait_for_their_writers),
+        TEST_IN(place, known_files_stay_while_they_settle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,6 +36,8 @@ static void close_watched(struct watched_place *watched)
     td_tree_watch_destroy(watch);
 }
 
+FIXTURE(watched, struct watched_place, open_watched, close_watched)
+
 static void nap_ms(long ms)
 {
     (void)nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
@@ -75,11 +77,9 @@ static const struct td_snapshot *scan_when_due(struct watched_place *watched)
 /* Whatever the mtime: of a minute ago, which is young here, of now, and in the future. */
 static void renamed_files_do_not_wait(void **state)
 {
-    (void)state;
     static const int64_t ages_s[] = {60, 0, -1000};
-    struct watched_place watched;
-    open_watched(&watched);
-    struct place *place = &watched.place;
+    struct watched_place *watched = *state;
+    struct place *place = &watched->place;
     tree_directory(&place->tree, "m");
     assert_int_equal(scanner_scan(&place->scanner)->entry_count, 0);
     for (size_t i = 0; i < COUNT_OF(ages_s); i++) {
@@ -88,31 +88,28 @@ static void renamed_files_do_not_wait(void **state)
         tree_simple(&place->tree, ".out/file", "a");
         tree_set_age(&place->tree, ".out/file", ages_s[i] * SECOND);
         tree_rename(&place->tree, ".out/file", name);
-        wait_notified(&watched);
-        const struct td_snapshot *snapshot = scan_when_due(&watched);
+        wait_notified(watched);
+        const struct td_snapshot *snapshot = scan_when_due(watched);
         assert_true(snapshot->entry_count == i + 1 && snapshot->unsettled.count == 0);
     }
     tree_simple(&place->tree, "m/in-place.safetensors", "a");
     const struct td_snapshot *snapshot = scanner_scan(&place->scanner);
     assert_true(snapshot->entry_count == 3 && snapshot->unsettled.count == 1);
     assert_true(snapshot->unsettled.next_due_ns > td_clock_ns() + UINT64_C(3000) * SECOND);
-    close_watched(&watched);
 }
 
 /* A published file that is renamed over, and then written to in place. */
 /* shows: security.md file-written-after-rename */
 static void later_writes_settle(void **state)
 {
-    (void)state;
-    struct watched_place watched;
-    open_watched(&watched);
-    struct place *place = &watched.place;
+    struct watched_place *watched = *state;
+    struct place *place = &watched->place;
     tree_directory(&place->tree, "m");
     (void)scanner_scan(&place->scanner);
-    publish(&watched, "m/a.safetensors", "a");
-    (void)scan_when_due(&watched);
-    publish(&watched, "m/a.safetensors", "b");
-    assert_int_equal(scan_when_due(&watched)->unsettled.count, 0);
+    publish(watched, "m/a.safetensors", "a");
+    (void)scan_when_due(watched);
+    publish(watched, "m/a.safetensors", "b");
+    assert_int_equal(scan_when_due(watched)->unsettled.count, 0);
     const struct td_file *before = file_at(place, "m/a.safetensors");
     assert_string_equal(td_checkpoint_tensor(&scanner_model(&place->scanner, "m")->checkpoints[0], 0).tensor->name,
                         "b");
@@ -122,26 +119,23 @@ static void later_writes_settle(void **state)
     nap_ms(60);
     assert_int_equal(scanner_scan(&place->scanner)->unsettled.count, 1);
     assert_ptr_equal(file_at(place, "m/a.safetensors"), before);
-    close_watched(&watched);
 }
 
 /* A scan has seen the file as it was renamed, and waits for the tick. The next one finds it written to. */
 /* shows: security.md file-written-after-rename */
 static void writes_between_two_scans_settle(void **state)
 {
-    (void)state;
-    struct watched_place watched;
-    open_watched(&watched);
-    struct place *place = &watched.place;
+    struct watched_place *watched = *state;
+    struct place *place = &watched->place;
     tree_directory(&place->tree, "m");
     for (int tries = 0;; tries++) {
         assert_true(tries < 50);
         (void)scanner_scan(&place->scanner);
-        publish(&watched, "m/a.safetensors", "a");
+        publish(watched, "m/a.safetensors", "a");
         if (scanner_scan(&place->scanner)->unsettled.count == 1)
             break; /* else this machine is slow: try again */
         tree_remove(&place->tree, "m/a.safetensors");
-        wait_notified(&watched);
+        wait_notified(watched);
     }
     assert_true(place->scanner.unsettled.items[0].has_arrived);
     nap_ms(30);
@@ -149,37 +143,31 @@ static void writes_between_two_scans_settle(void **state)
     nap_ms(60);
     assert_int_equal(scanner_scan(&place->scanner)->entry_count, 0);
     assert_false(place->scanner.unsettled.items[0].has_arrived);
-    close_watched(&watched);
 }
 
 static void directories_are_renamed_with_their_files(void **state)
 {
-    (void)state;
-    struct watched_place watched;
-    open_watched(&watched);
-    struct place *place = &watched.place;
+    struct watched_place *watched = *state;
+    struct place *place = &watched->place;
     tree_simple(&place->tree, ".out/m/deep/a.safetensors", "a");
     tree_text(&place->tree, ".out/m/config.json", "{}");
     tree_text(&place->tree, ".out/m/deep/later.txt", "x");
     (void)scanner_scan(&place->scanner);
     tree_rename(&place->tree, ".out/m", "m");
-    wait_notified(&watched);
+    wait_notified(watched);
     nap_ms(30);
     tree_text(&place->tree, "m/deep/later.txt", "y");
     nap_ms(60);
     const struct td_snapshot *snapshot = scanner_scan(&place->scanner);
     assert_true(snapshot->entry_count == 2 && snapshot->unsettled.count == 1);
     assert_true(file_at(place, "m/deep/a.safetensors") != NULL && file_at(place, "m/config.json") != NULL);
-    close_watched(&watched);
 }
 
 /* Downloads rename a blob into place and link to it (huggingface_hub, file_download.py). */
 static void blobs_of_a_cache(void **state)
 {
-    (void)state;
-    struct watched_place watched;
-    open_watched(&watched);
-    struct place *place = &watched.place;
+    struct watched_place *watched = *state;
+    struct place *place = &watched->place;
     tree_text(&place->tree, "models--o--n/refs/main", C0);
     tree_directory(&place->tree, "models--o--n/snapshots/" C0);
     tree_directory(&place->tree, "models--o--n/blobs");
@@ -190,25 +178,24 @@ static void blobs_of_a_cache(void **state)
     tree_symlink(&place->tree, "models--o--n/snapshots/" C0 "/a.safetensors", "../../blobs/x");
     tree_simple(&place->tree, "models--o--n/blobs/y", "b"); /* written in place */
     tree_symlink(&place->tree, "models--o--n/snapshots/" C0 "/b.safetensors", "../../blobs/y");
-    wait_notified(&watched);
+    wait_notified(watched);
     nap_ms(100);
     const struct td_snapshot *snapshot = scanner_scan(&place->scanner);
     assert_true(snapshot->entry_count == 1 && snapshot->unsettled.count == 1);
     assert_non_null(file_at(place, "o/n/a.safetensors"));
-    watched.notified = 0;
+    watched->notified = 0;
     tree_text(&place->tree, "models--o--n/refs/v1", C0); /* is not listed, but decides what is */
-    wait_notified(&watched);
-    close_watched(&watched);
+    wait_notified(watched);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(renamed_files_do_not_wait),
-        cmocka_unit_test(later_writes_settle),
-        cmocka_unit_test(writes_between_two_scans_settle),
-        cmocka_unit_test(directories_are_renamed_with_their_files),
-        cmocka_unit_test(blobs_of_a_cache),
+        TEST_IN(watched, renamed_files_do_not_wait),
+        TEST_IN(watched, later_writes_settle),
+        TEST_IN(watched, writes_between_two_scans_settle),
+        TEST_IN(watched, directories_are_renamed_with_their_files),
+        TEST_IN(watched, blobs_of_a_cache),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

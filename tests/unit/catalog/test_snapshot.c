@@ -1,7 +1,7 @@
 #include "catalog/model/snapshot.h"
 
 #include "tests/kit/scanner.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/tree_fixture.h"
 
 struct place {
     struct tree tree;
@@ -32,12 +32,12 @@ static void close_place(struct place *place)
     tree_close(&place->tree);
 }
 
+FIXTURE(place, struct place, open_place, close_place)
+
 static void models_are_found_by_id(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    const struct td_snapshot *snapshot = place.scanner.snapshot;
+    struct place *place = *state;
+    const struct td_snapshot *snapshot = place->scanner.snapshot;
     assert_int_equal(snapshot->model_count, 10);
     for (size_t i = 0; i < snapshot->model_count; i++) {
         const char *id = snapshot->models[i].id;
@@ -48,15 +48,12 @@ static void models_are_found_by_id(void **state)
     for (size_t i = 0; i < COUNT_OF(absent); i++)
         assert_null(td_snapshot_find_model(snapshot, td_text_of(absent[i])));
     assert_non_null(td_snapshot_find_model(snapshot, td_text_n("abc", 2))); /* the length decides, not the NUL */
-    close_place(&place);
 }
 
 static void entries_are_found_by_path(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    const struct td_snapshot *snapshot = place.scanner.snapshot;
+    struct place *place = *state;
+    const struct td_snapshot *snapshot = place->scanner.snapshot;
     assert_int_equal(snapshot->entry_count, 13);
     for (size_t i = 0; i < snapshot->entry_count; i++) {
         const char *path = snapshot->entries[i].path;
@@ -66,13 +63,11 @@ static void entries_are_found_by_path(void **state)
     assert_null(td_snapshot_find_entry(snapshot, TD_TEXT("a")));
     assert_null(td_snapshot_find_entry(snapshot, TD_TEXT("")));
     assert_null(td_snapshot_find_entry(snapshot, TD_TEXT("zzz")));
-    close_place(&place);
 }
 
 /* /models/{id}/... goes to the longest known id. */
 static void the_longest_id_is_routed_to(void **state)
 {
-    (void)state;
     static const struct {
         const char *path, *id, *rest; /* id NULL: none */
     } cases[] = {
@@ -100,24 +95,21 @@ static void the_longest_id_is_routed_to(void **state)
         {"/a", NULL, NULL},
         {"root.safetensors/files/root.safetensors", "root.safetensors", "files/root.safetensors"},
     };
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         const char *path = cases[i].path;
         size_t rest = 0;
-        const struct td_model *model = td_snapshot_route(place.scanner.snapshot, td_text_of(path), &rest);
+        const struct td_model *model = td_snapshot_route(place->scanner.snapshot, td_text_of(path), &rest);
         CHECK((model != NULL) == (cases[i].id != NULL), "\"%s\"", path);
         if (model == NULL)
             continue;
         CHECK(strcmp(model->id, cases[i].id) == 0, "\"%s\": %s", path, model->id);
         CHECK(rest <= strlen(path) && strcmp(path + rest, cases[i].rest) == 0, "\"%s\": %zu", path, rest);
     }
-    close_place(&place);
 }
 
 static void models_own_what_lies_below(void **state)
 {
-    (void)state;
     static const struct {
         const char *id, *files;
     } cases[] = {
@@ -128,11 +120,10 @@ static void models_own_what_lies_below(void **state)
         {"org/name", "m.safetensors"},
         {"root.safetensors", "root.safetensors"},
     };
-    struct place place;
-    open_place(&place);
-    const struct td_snapshot *snapshot = place.scanner.snapshot;
+    struct place *place = *state;
+    const struct td_snapshot *snapshot = place->scanner.snapshot;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        const struct td_model *model = scanner_model(&place.scanner, cases[i].id);
+        const struct td_model *model = scanner_model(&place->scanner, cases[i].id);
         char got[512] = "";
         size_t used = 0;
         uint64_t bytes = 0;
@@ -149,21 +140,18 @@ static void models_own_what_lies_below(void **state)
         CHECK(td_model_find_file(snapshot, model, TD_TEXT("")) == NULL, "%s", cases[i].id);
         CHECK(td_model_find_file(snapshot, model, TD_TEXT("../z/m.safetensors")) == NULL, "%s", cases[i].id);
     }
-    assert_string_equal(scanner_model(&place.scanner, "a")->config->path, "a/config.json");
-    assert_null(scanner_model(&place.scanner, "a/b")->config);
-    close_place(&place);
+    assert_string_equal(scanner_model(&place->scanner, "a")->config->path, "a/config.json");
+    assert_null(scanner_model(&place->scanner, "a/b")->config);
 }
 
 static void checkpoints_are_found_by_id(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct scanner scanner;
-    tree_open(&tree);
-    tree_simple(&tree, "m/model.safetensors", "t");
-    tree_simple(&tree, "m/x.safetensors", "t");
-    tree_text(&tree, "broken/x.safetensors", "");
-    scanner_open(&scanner, &tree);
+    tree_simple(tree, "m/model.safetensors", "t");
+    tree_simple(tree, "m/x.safetensors", "t");
+    tree_text(tree, "broken/x.safetensors", "");
+    scanner_open(&scanner, tree);
     (void)scanner_scan(&scanner);
     const struct td_model *model = scanner_model(&scanner, "m");
     assert_ptr_equal(td_model_find_checkpoint(model, td_text_n(NULL, 0)), &model->checkpoints[0]);
@@ -174,21 +162,18 @@ static void checkpoints_are_found_by_id(void **state)
     assert_null(td_model_find_checkpoint(model, TD_TEXT("pytorch")));
     assert_null(td_model_find_checkpoint(scanner_model(&scanner, "broken"), td_text_n(NULL, 0)));
     scanner_close(&scanner);
-    tree_close(&tree);
 }
 
 /* Tests names at the borders of a list, in a checkpoint of one file and in one of two. */
 static void pages_continue_after_a_name(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct scanner scanner;
-    tree_open(&tree);
-    tree_simple(&tree, "one/x.safetensors", "b d d.1 f");
-    tree_simple(&tree, "two/x-00001-of-00002.safetensors", "f b");
-    tree_simple(&tree, "two/x-00002-of-00002.safetensors", "d.1 d");
-    tree_simple(&tree, "none/x.safetensors", "");
-    scanner_open(&scanner, &tree);
+    tree_simple(tree, "one/x.safetensors", "b d d.1 f");
+    tree_simple(tree, "two/x-00001-of-00002.safetensors", "f b");
+    tree_simple(tree, "two/x-00002-of-00002.safetensors", "d.1 d");
+    tree_simple(tree, "none/x.safetensors", "");
+    scanner_open(&scanner, tree);
     (void)scanner_scan(&scanner);
     static const struct {
         const char *name;
@@ -215,7 +200,6 @@ static void pages_continue_after_a_name(void **state)
     assert_int_equal(td_checkpoint_after(none, TD_TEXT("x")), 0);
     assert_false(td_checkpoint_find(none, TD_TEXT(""), &ref));
     scanner_close(&scanner);
-    tree_close(&tree);
 }
 
 static int retired;
@@ -229,10 +213,8 @@ static void count_retire(void *context, struct td_snapshot *snapshot)
 
 static void last_reference_retires(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    struct td_snapshot *snapshot = place.scanner.snapshot;
+    struct place *place = *state;
+    struct td_snapshot *snapshot = place->scanner.snapshot;
     snapshot->retirement = (struct td_retirement){.retire = count_retire, .context = &retired};
     struct td_file *file = td_file_ref(snapshot->entries[0].file);
     assert_ptr_equal(td_snapshot_ref(snapshot), snapshot);
@@ -240,13 +222,12 @@ static void last_reference_retires(void **state)
     assert_int_equal(retired, 0);
     td_snapshot_unref(snapshot);
     assert_int_equal(retired, 1);
-    place.scanner.snapshot = NULL;
+    place->scanner.snapshot = NULL;
     assert_string_equal(file->source.path, "a/b.txt"); /* a file outlives its snapshots */
     td_file_unref(file);
     td_file_unref(NULL);
     td_snapshot_unref(NULL);
     td_snapshot_free(NULL);
-    close_place(&place);
 }
 
 static void problems_are_copied_and_limited(void **state)
@@ -274,10 +255,10 @@ static void problems_are_copied_and_limited(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(models_are_found_by_id),      cmocka_unit_test(entries_are_found_by_path),
-        cmocka_unit_test(the_longest_id_is_routed_to), cmocka_unit_test(models_own_what_lies_below),
-        cmocka_unit_test(checkpoints_are_found_by_id), cmocka_unit_test(pages_continue_after_a_name),
-        cmocka_unit_test(last_reference_retires),      cmocka_unit_test(problems_are_copied_and_limited),
+        TEST_IN(place, models_are_found_by_id),      TEST_IN(place, entries_are_found_by_path),
+        TEST_IN(place, the_longest_id_is_routed_to), TEST_IN(place, models_own_what_lies_below),
+        TEST_IN(tree, checkpoints_are_found_by_id),  TEST_IN(tree, pages_continue_after_a_name),
+        TEST_IN(place, last_reference_retires),      cmocka_unit_test(problems_are_copied_and_limited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 #include "catalog/upstream/upstream_store.h"
 
 #include "tests/unit/catalog/store_place.h"
+#include "tests/unit/tree_fixture.h"
 
 #include <errno.h>
 #include <sys/wait.h>
@@ -64,145 +65,131 @@ static void ids_are_those_of_models_and_lead_nowhere_else(void **state)
 
 static void a_model_appears_by_one_rename_without_what_does_not_belong_to_it(void **state)
 {
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_kept_model kept;
     struct td_root *folder = NULL;
     int64_t began_s;
     uint64_t evicted = 0;
-    (void)state;
-    tree_open(&tree);
-    struct td_upstream_store *store = open_store(&tree, 0);
+    struct td_upstream_store *store = open_store(tree, 0);
     assert_true(td_upstream_store_begin(store, "org/name", 2, &folder, &began_s, &evicted, NULL));
     put(folder->fd, "config.json", "{}");
     put(folder->fd, ".config.json.tensord-part", "left over");
     assert_int_equal(mkdirat(folder->fd, "old", 0755), 0);
     put(folder->fd, "old/model.bin", "of another version");
     td_root_unref(folder);
-    assert_false(exists(&tree, "org"));
+    assert_false(exists(tree, "org"));
     assert_false(td_upstream_store_find(store, TD_TEXT("org/name"), &kept));
     publish(store, "org/name");
-    assert_true(exists(&tree, "org/name/config.json"));
-    assert_false(exists(&tree, "org/name/.config.json.tensord-part"));
-    assert_false(exists(&tree, "org/name/old"));
+    assert_true(exists(tree, "org/name/config.json"));
+    assert_false(exists(tree, "org/name/.config.json.tensord-part"));
+    assert_false(exists(tree, "org/name/old"));
     assert_true(td_upstream_store_find(store, TD_TEXT("org/name"), &kept));
     assert_int_equal(kept.bytes, 2);
     assert_true(kept.is_verified);
     assert_true(td_upstream_store_is_there(store, TD_TEXT("org/name")));
     td_upstream_store_close(store);
-    tree_close(&tree);
 }
 
 /* shows: security.md upstream-eviction */
 static void what_the_operator_has_is_left_alone(void **state)
 {
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_error err = TD_ERROR_INIT;
     struct td_root *folder = NULL;
     int64_t began_s;
     uint64_t evicted = 0;
-    (void)state;
-    tree_open(&tree);
-    tree_text(&tree, "org/mine/config.json", "mine");
-    tree_text(&tree, "later/x", "x");
-    tree_remove(&tree, "later");
-    struct td_upstream_store *store = open_store(&tree, 100);
+    tree_text(tree, "org/mine/config.json", "mine");
+    tree_text(tree, "later/x", "x");
+    tree_remove(tree, "later");
+    struct td_upstream_store *store = open_store(tree, 100);
     assert_false(td_upstream_store_begin(store, "org/mine", 2, &folder, &began_s, &evicted, &err));
     assert_int_equal(err.code, TD_CONFLICT);
     begin(store, "later", 2);
-    tree_text(&tree, "later/config.json", "the operator was faster");
+    tree_text(tree, "later/config.json", "the operator was faster");
     td_error_init(&err);
     assert_false(td_upstream_store_publish(store, "later", true, is_config, NULL, &err));
     assert_int_equal(err.code, TD_CONFLICT);
     keep(store, "swapped", 60);
-    tree_remove(&tree, "swapped");
-    tree_text(&tree, "swapped/config.json", "the operator's own");
+    tree_remove(tree, "swapped");
+    tree_text(tree, "swapped/config.json", "the operator's own");
     keep(store, "added", 10);
-    tree_text(&tree, "added/notes.txt", "the operator's own");
+    tree_text(tree, "added/notes.txt", "the operator's own");
     keep_deep(store, "org/deep", 10);
-    tree_text(&tree, "org/deep/d/precious.bin", "the operator's own");
+    tree_text(tree, "org/deep/d/precious.bin", "the operator's own");
     keep_deep(store, "org/written", 10);
-    tree_poke(&tree, "org/written/d/config.json", 0, "[]", 2);
+    tree_poke(tree, "org/written/d/config.json", 0, "[]", 2);
     keep_deep(store, "untouched", 10);
     assert_true(td_upstream_store_begin(store, "new", 95, &folder, &began_s, &evicted, NULL)); /* makes room */
     td_root_unref(folder);
     assert_int_equal(evicted, 1); /* of others the record goes, and the operator's directory stays */
-    assert_false(exists(&tree, "untouched"));
-    assert_true(exists(&tree, "org/deep/d/precious.bin") && exists(&tree, "org/deep/config.json"));
-    assert_true(exists(&tree, "org/written/d/config.json") && exists(&tree, "org/written/config.json"));
-    assert_true(exists(&tree, "swapped/config.json"));
-    assert_true(exists(&tree, "added/config.json") && exists(&tree, "added/notes.txt"));
-    assert_true(exists(&tree, "later/config.json"));
-    assert_true(exists(&tree, "org/mine/config.json"));
+    assert_false(exists(tree, "untouched"));
+    assert_true(exists(tree, "org/deep/d/precious.bin") && exists(tree, "org/deep/config.json"));
+    assert_true(exists(tree, "org/written/d/config.json") && exists(tree, "org/written/config.json"));
+    assert_true(exists(tree, "swapped/config.json"));
+    assert_true(exists(tree, "added/config.json") && exists(tree, "added/notes.txt"));
+    assert_true(exists(tree, "later/config.json"));
+    assert_true(exists(tree, "org/mine/config.json"));
     td_upstream_store_close(store);
-    tree_close(&tree);
 }
 
 static void a_model_that_was_being_compared_at_a_kill_goes_back(void **state)
 {
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_kept_model kept;
     char name[128];
-    (void)state;
-    tree_open(&tree);
-    struct td_upstream_store *store = open_store(&tree, 100);
+    struct td_upstream_store *store = open_store(tree, 100);
     keep_deep(store, "org/name", 10);
     td_upstream_store_close(store);
     name_in_store("check/%s", "org/name", name);
-    tree_rename(&tree, "org/name", name);
-    tree_text(&tree, ".tensord-upstream/check/unknown/x", "x"); /* without a record */
-    store = open_store(&tree, 100);
-    assert_true(exists(&tree, "org/name/d/config.json"));
+    tree_rename(tree, "org/name", name);
+    tree_text(tree, ".tensord-upstream/check/unknown/x", "x"); /* without a record */
+    store = open_store(tree, 100);
+    assert_true(exists(tree, "org/name/d/config.json"));
     assert_true(td_upstream_store_find(store, TD_TEXT("org/name"), &kept));
-    assert_true(exists(&tree, ".tensord-upstream/check/unknown/x"));
+    assert_true(exists(tree, ".tensord-upstream/check/unknown/x"));
     td_upstream_store_close(store);
-    tree_close(&tree);
 }
 
 static void a_record_of_an_older_version_makes_the_model_the_operators(void **state)
 {
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_kept_model kept;
     struct stat st;
     char name[128];
     char text[256];
     char path[TREE_PATH_BYTES];
-    (void)state;
-    tree_open(&tree);
-    tree_text(&tree, "a/config.json", "{}");
-    tree_at(&tree, "a", path);
+    tree_text(tree, "a/config.json", "{}");
+    tree_at(tree, "a", path);
     assert_int_equal(stat(path, &st), 0);
     name_in_store("records/%s", "a", name);
     (void)snprintf(text, sizeof text,
                    "{\"id\":\"a\",\"bytes\":2,\"inode\":%llu,\"mtime\":%lld,\"began\":1,\"verified\":true}\n",
                    (unsigned long long)st.st_ino, (long long)st.st_mtim.tv_sec * 1000000000LL + st.st_mtim.tv_nsec);
-    tree_text(&tree, name, text);
-    struct td_upstream_store *store = open_store(&tree, 100);
+    tree_text(tree, name, text);
+    struct td_upstream_store *store = open_store(tree, 100);
     assert_false(td_upstream_store_find(store, TD_TEXT("a"), &kept));
-    assert_false(exists(&tree, name));
-    assert_true(exists(&tree, "a/config.json"));
+    assert_false(exists(tree, name));
+    assert_true(exists(tree, "a/config.json"));
     td_upstream_store_close(store);
-    tree_close(&tree);
 }
 
 static void the_least_recently_read_model_leaves_first(void **state)
 {
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_kept_model kept;
     struct td_root *folder = NULL;
     int64_t began_s;
     uint64_t evicted = 0;
     size_t count;
-    (void)state;
-    tree_open(&tree);
-    struct td_upstream_store *store = open_store(&tree, 100);
+    struct td_upstream_store *store = open_store(tree, 100);
     keep(store, "a", 30);
     keep(store, "b", 30);
     keep(store, "c", 30);
     td_upstream_store_close(store);
-    set_read(&tree, "a", 3000);
-    set_read(&tree, "b", 1000);
-    set_read(&tree, "c", 2000);
-    store = open_store(&tree, 100);
+    set_read(tree, "a", 3000);
+    set_read(tree, "b", 1000);
+    set_read(tree, "c", 2000);
+    store = open_store(tree, 100);
     assert_int_equal(td_upstream_store_bytes(store, &count), 90);
     assert_int_equal(count, 3);
     assert_true(td_upstream_store_find(store, TD_TEXT("b"), &kept));
@@ -211,32 +198,29 @@ static void the_least_recently_read_model_leaves_first(void **state)
     assert_true(td_upstream_store_begin(store, "org/d", 50, &folder, &began_s, &evicted, NULL)); /* c, then a */
     td_root_unref(folder);
     assert_int_equal(evicted, 2);
-    assert_false(exists(&tree, "c") || exists(&tree, "a"));
-    assert_true(exists(&tree, "b/config.json"));
+    assert_false(exists(tree, "c") || exists(tree, "a"));
+    assert_true(exists(tree, "b/config.json"));
     assert_int_equal(td_upstream_store_bytes(store, &count), 80);
     td_upstream_store_close(store); /* writes when b was read */
-    store = open_store(&tree, 100);
+    store = open_store(tree, 100);
     assert_true(td_upstream_store_find(store, TD_TEXT("b"), &kept));
     assert_true(kept.read_ns > 3000 * 1000000000L);
     td_upstream_store_close(store);
-    tree_close(&tree);
 }
 
 static void a_model_without_room_is_refused_and_changes_nothing(void **state)
 {
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_error err = TD_ERROR_INIT;
     struct td_root *folder = NULL;
     int64_t began_s;
     uint64_t evicted = 0;
-    (void)state;
-    tree_open(&tree);
-    struct td_upstream_store *store = open_store(&tree, 100);
+    struct td_upstream_store *store = open_store(tree, 100);
     keep(store, "kept", 40);
     assert_false(td_upstream_store_begin(store, "huge", 101, &folder, &began_s, &evicted, &err));
     assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
     check_says(&err, "it has 101 bytes, more than --cache-max-bytes 100", "too large");
-    assert_true(exists(&tree, "kept/config.json"));
+    assert_true(exists(tree, "kept/config.json"));
     begin(store, "running", 60);
     td_error_init(&err);
     assert_false(td_upstream_store_begin(store, "other", 50, &folder, &began_s, &evicted, &err));
@@ -246,7 +230,7 @@ static void a_model_without_room_is_refused_and_changes_nothing(void **state)
     assert_false(td_upstream_store_begin(store, "running", 60, &folder, &began_s, &evicted, &err));
     assert_int_equal(err.code, TD_CONFLICT);
     td_upstream_store_close(store);
-    store = open_store(&tree, 0);
+    store = open_store(tree, 0);
     td_error_init(&err);
     assert_false(td_upstream_store_begin(store, "sky", UINT64_MAX / 2, &folder, &began_s, &evicted, &err));
     assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
@@ -258,75 +242,68 @@ static void a_model_without_room_is_refused_and_changes_nothing(void **state)
     assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
     check_says(&err, "the disk has", "grown larger than the disk");
     td_upstream_store_close(store);
-    tree_close(&tree);
 }
 
 static void no_model_leaves_for_one_that_the_disk_cannot_take(void **state)
 {
     const uint64_t max_bytes = UINT64_MAX / 2; /* far more than the disk has */
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_error err = TD_ERROR_INIT;
     struct td_root *folder = NULL;
     int64_t began_s;
     uint64_t evicted = 0;
     size_t count;
-    (void)state;
-    tree_open(&tree);
-    struct td_upstream_store *store = open_store(&tree, max_bytes);
+    struct td_upstream_store *store = open_store(tree, max_bytes);
     keep(store, "a", 40);
     keep(store, "b", 50);
     assert_false(td_upstream_store_begin(store, "sky", max_bytes - 10, &folder, &began_s, &evicted, &err));
     assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
     check_says(&err, "and 90 of models that could be evicted", "what both would free"); /* 80 are too many; so both */
     assert_int_equal(evicted, 0);
-    assert_true(exists(&tree, "a/config.json") && exists(&tree, "b/config.json"));
+    assert_true(exists(tree, "a/config.json") && exists(tree, "b/config.json"));
     assert_int_equal(td_upstream_store_bytes(store, &count), 90);
     td_error_init(&err);
     assert_false(td_upstream_store_begin(store, "sky", max_bytes - 51, &folder, &began_s, &evicted, &err));
     check_says(&err, "and 40 of models that could be evicted", "what the first would free");
     td_upstream_store_close(store);
-    tree_close(&tree);
 }
 
 static void what_was_fetched_before_a_kill_goes_on(void **state)
 {
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_root *folder = NULL;
     char name[128];
     int64_t first_s;
     int64_t second_s;
     uint64_t evicted = 0;
     size_t count;
-    (void)state;
-    tree_open(&tree);
-    struct td_upstream_store *store = open_store(&tree, 100);
+    struct td_upstream_store *store = open_store(tree, 100);
     keep(store, "A", 20); /* stands before the other one */
     assert_true(td_upstream_store_begin(store, "a", 50, &folder, &first_s, &evicted, NULL));
     put(folder->fd, "config.json", "{}");
     td_root_unref(folder);
     td_upstream_store_close(store); /* nothing is noted at the end, so this is what a kill leaves */
-    tree_text(&tree, ".tensord-upstream/incoming/unknown/files/x", "x");
-    tree_text(&tree, ".tensord-upstream/trash/1-1/x/y", "x");
-    store = open_store(&tree, 100);
-    assert_false(exists(&tree, ".tensord-upstream/incoming/unknown"));
-    assert_false(exists(&tree, ".tensord-upstream/trash/1-1"));
+    tree_text(tree, ".tensord-upstream/incoming/unknown/files/x", "x");
+    tree_text(tree, ".tensord-upstream/trash/1-1/x/y", "x");
+    store = open_store(tree, 100);
+    assert_false(exists(tree, ".tensord-upstream/incoming/unknown"));
+    assert_false(exists(tree, ".tensord-upstream/trash/1-1"));
     assert_true(td_upstream_store_begin(store, "a", 50, &folder, &second_s, &evicted, NULL));
     assert_int_equal(second_s, first_s);
     assert_int_equal(faccessat(folder->fd, "config.json", R_OK, 0), 0);
     td_root_unref(folder);
     td_upstream_store_pause(store, "a");
     name_in_store("incoming/%s", "a", name);
-    assert_true(exists(&tree, name));
+    assert_true(exists(tree, name));
     assert_true(td_upstream_store_begin(store, "b", 80, &folder, &second_s, &evicted, NULL));
     td_root_unref(folder);
     assert_int_equal(evicted, 0); /* what was left over leaves before anything that was published */
-    assert_false(exists(&tree, name));
-    assert_true(exists(&tree, "A/config.json"));
+    assert_false(exists(tree, name));
+    assert_true(exists(tree, "A/config.json"));
     assert_int_equal(td_upstream_store_bytes(store, &count), 100);
     td_upstream_store_discard(store, "b");
     assert_int_equal(td_upstream_store_bytes(store, &count), 20);
     td_upstream_store_close(store);
-    tree_close(&tree);
 }
 
 /* Publishes a model in another process, which dies when it is about to rename the directory into place. */
@@ -348,53 +325,47 @@ static void publish_and_die(const struct tree *tree, const char *id)
 /* shows: security.md upstream-kills */
 static void a_kill_between_record_and_rename_publishes_nothing(void **state)
 {
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_kept_model kept;
     struct td_root *folder = NULL;
     char record[128];
     char incoming[128];
     int64_t began_s;
     uint64_t evicted = 0;
-    (void)state;
-    tree_open(&tree);
-    publish_and_die(&tree, "a");
+    publish_and_die(tree, "a");
     name_in_store("records/%s", "a", record);
     name_in_store("incoming/%s/files/config.json", "a", incoming);
-    assert_true(exists(&tree, record) && exists(&tree, incoming) && !exists(&tree, "a"));
-    struct td_upstream_store *store = open_store(&tree, 100);
+    assert_true(exists(tree, record) && exists(tree, incoming) && !exists(tree, "a"));
+    struct td_upstream_store *store = open_store(tree, 100);
     assert_false(td_upstream_store_find(store, TD_TEXT("a"), &kept));
-    assert_false(exists(&tree, record));
-    assert_true(exists(&tree, incoming)); /* and can be resumed */
+    assert_false(exists(tree, record));
+    assert_true(exists(tree, incoming)); /* and can be resumed */
     assert_true(td_upstream_store_begin(store, "a", 50, &folder, &began_s, &evicted, NULL));
     td_root_unref(folder);
     publish(store, "a");
-    assert_true(exists(&tree, "a/config.json"));
+    assert_true(exists(tree, "a/config.json"));
     td_upstream_store_close(store);
-    tree_close(&tree);
 }
 
 static void a_model_that_the_operator_has_removed_is_fetched_anew(void **state)
 {
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_kept_model kept;
     char record[128];
-    (void)state;
-    tree_open(&tree);
-    struct td_upstream_store *store = open_store(&tree, 100);
+    struct td_upstream_store *store = open_store(tree, 100);
     keep(store, "a", 50);
     td_upstream_store_close(store);
-    tree_remove(&tree, "a"); /* while no server runs */
-    store = open_store(&tree, 100);
+    tree_remove(tree, "a"); /* while no server runs */
+    store = open_store(tree, 100);
     assert_false(td_upstream_store_find(store, TD_TEXT("a"), &kept));
     keep(store, "a", 50);
-    tree_remove(&tree, "a"); /* while the server runs */
+    tree_remove(tree, "a"); /* while the server runs */
     assert_false(td_upstream_store_is_there(store, TD_TEXT("a")));
     name_in_store("records/%s", "a", record);
-    assert_false(exists(&tree, record));
+    assert_false(exists(tree, record));
     keep(store, "a", 50);
-    assert_true(exists(&tree, "a/config.json"));
+    assert_true(exists(tree, "a/config.json"));
     td_upstream_store_close(store);
-    tree_close(&tree);
 }
 
 /* Puts another value in the place of a member's. An empty value cuts the text there. */
@@ -452,101 +423,89 @@ static const struct damage {
 /* shows: security.md upstream-kills */
 static void damaged_notes_are_dropped(void **state)
 {
-    struct tree tree;
+    struct tree *tree = *state;
     char record[128];
     char incoming[128];
     char good[1024];
     char bad[1024];
     size_t count;
-    (void)state;
-    tree_open(&tree);
-    struct td_upstream_store *store = open_store(&tree, 100);
+    struct td_upstream_store *store = open_store(tree, 100);
     keep(store, "a", 2);
     td_upstream_store_close(store);
     name_in_store("records/%s", "a", record);
-    read_text(&tree, record, good);
+    read_text(tree, record, good);
     for (size_t i = 0; i < COUNT_OF(damages); i++) {
-        assert_int_equal(bytes_of(&tree, record, good, &count), 2); /* what the damage takes away */
+        assert_int_equal(bytes_of(tree, record, good, &count), 2); /* what the damage takes away */
         assert_int_equal(count, 1);
         set_member(good, damages[i].member, damages[i].value, bad);
-        CHECK(bytes_of(&tree, record, bad, &count) == 0 && count == 0, "%s", bad);
-        CHECK(!exists(&tree, record), "%s", bad);
+        CHECK(bytes_of(tree, record, bad, &count) == 0 && count == 0, "%s", bad);
+        CHECK(!exists(tree, record), "%s", bad);
     }
-    assert_true(exists(&tree, "a/config.json"));
-    tree_remove(&tree, "a");
-    store = open_store(&tree, 100);
+    assert_true(exists(tree, "a/config.json"));
+    tree_remove(tree, "a");
+    store = open_store(tree, 100);
     begin(store, "a", 2);
     td_upstream_store_close(store);
     name_in_store("incoming/%s/model", "a", incoming);
-    read_text(&tree, incoming, good);
+    read_text(tree, incoming, good);
     for (size_t i = 0; i < COUNT_OF(damages); i++) {
-        assert_int_equal(bytes_of(&tree, incoming, good, &count), 2);
+        assert_int_equal(bytes_of(tree, incoming, good, &count), 2);
         set_member(good, damages[i].member, damages[i].value, bad);
-        CHECK(bytes_of(&tree, incoming, bad, &count) == 0, "%s", bad);
-        CHECK(!exists(&tree, incoming), "%s", bad);
+        CHECK(bytes_of(tree, incoming, bad, &count) == 0, "%s", bad);
+        CHECK(!exists(tree, incoming), "%s", bad);
     }
-    tree_close(&tree);
 }
 
 static void notes_that_lead_elsewhere_or_are_old_are_dropped(void **state)
 {
-    struct tree tree;
+    struct tree *tree = *state;
     char name[128];
     char good[1024];
     char text[1024];
     char now[32];
     size_t count;
-    (void)state;
-    tree_open(&tree);
-    struct td_upstream_store *store = open_store(&tree, 100);
+    struct td_upstream_store *store = open_store(tree, 100);
     begin(store, "a", 2);
     td_upstream_store_close(store);
     name_in_store("incoming/%s/model", "a", name);
-    read_text(&tree, name, good);
+    read_text(tree, name, good);
     (void)snprintf(now, sizeof now, "%lld", (long long)time(NULL) - 6 * 86400);
     set_member(good, "\"began\":", now, text);
-    assert_int_equal(bytes_of(&tree, name, text, &count), 2);
+    assert_int_equal(bytes_of(tree, name, text, &count), 2);
     (void)snprintf(now, sizeof now, "%lld", (long long)time(NULL) - 8 * 86400);
     set_member(good, "\"began\":", now, text);
-    assert_int_equal(bytes_of(&tree, name, text, &count), 0);
+    assert_int_equal(bytes_of(tree, name, text, &count), 0);
     set_member(good, "\"id\":", "\"../x\"", text);
     name_in_store("incoming/%s/model", "../x", name); /* the right name for that id */
-    assert_int_equal(bytes_of(&tree, name, text, &count), 0);
-    tree_close(&tree);
+    assert_int_equal(bytes_of(tree, name, text, &count), 0);
 }
 
 static void a_file_system_that_cannot_publish_is_said_at_the_start(void **state)
 {
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_error err = TD_ERROR_INIT;
     struct td_upstream_store *store = NULL;
-    (void)state;
-    tree_open(&tree);
     has_no_noreplace = true;
-    assert_false(td_upstream_store_open(tree.path, 0, &store, &err));
+    assert_false(td_upstream_store_open(tree->path, 0, &store, &err));
     check_says(&err, "RENAME_NOREPLACE", "open");
     has_no_noreplace = false;
-    store = open_store(&tree, 0);
-    assert_false(exists(&tree, ".tensord-upstream/trial"));
-    assert_false(exists(&tree, ".tensord-upstream/trash/trial"));
+    store = open_store(tree, 0);
+    assert_false(exists(tree, ".tensord-upstream/trial"));
+    assert_false(exists(tree, ".tensord-upstream/trash/trial"));
     td_upstream_store_close(store);
-    tree_close(&tree);
 }
 
 static void a_second_process_is_kept_out(void **state)
 {
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_error err = TD_ERROR_INIT;
     struct td_upstream_store *second = NULL;
-    (void)state;
-    tree_open(&tree);
-    struct td_upstream_store *store = open_store(&tree, 0);
-    assert_false(td_upstream_store_open(tree.path, 0, &second, &err));
+    struct td_upstream_store *store = open_store(tree, 0);
+    assert_false(td_upstream_store_open(tree->path, 0, &second, &err));
     assert_int_equal(err.code, TD_FAILED_PRECONDITION);
     check_says(&err, "another tensord", "second");
     td_upstream_store_close(store);
-    td_upstream_store_close(open_store(&tree, 0));
-    tree_close(&tree);
+    td_upstream_store_close(open_store(tree, 0));
 }
 
 /* Begins a model, and checks that the store says that it is not the one at its path any more. */
@@ -665,43 +624,37 @@ static void a_store_that_is_replaced_at_work_removes_its_own(void **state)
 
 static void a_served_directory_that_is_replaced_is_not_used(void **state)
 {
-    struct tree tree;
+    struct tree *tree = *state;
     char old[TREE_PATH_BYTES + 8];
-    (void)state;
-    tree_open(&tree);
-    struct td_upstream_store *store = open_store(&tree, 0);
-    (void)snprintf(old, sizeof old, "%s-old", tree.path);
-    assert_int_equal(rename(tree.path, old), 0);
+    struct td_upstream_store *store = open_store(tree, 0);
+    (void)snprintf(old, sizeof old, "%s-old", tree->path);
+    assert_int_equal(rename(tree->path, old), 0);
     check_gone(store, "m");
-    assert_int_equal(mkdir(tree.path, 0755), 0);
+    assert_int_equal(mkdir(tree->path, 0755), 0);
     check_gone(store, "m");
-    assert_int_equal(rmdir(tree.path), 0);
-    assert_int_equal(rename(old, tree.path), 0);
+    assert_int_equal(rmdir(tree->path), 0);
+    assert_int_equal(rename(old, tree->path), 0);
     keep(store, "m", 2);
     td_upstream_store_close(store);
-    tree_close(&tree);
 }
 
 static void folders_of_the_store_that_are_removed_are_made_anew(void **state)
 {
     static const char *const folders[] = {"incoming", "records", "check", "trash"};
-    struct tree tree;
-    (void)state;
-    tree_open(&tree);
-    struct td_upstream_store *store = open_store(&tree, 10);
+    struct tree *tree = *state;
+    struct td_upstream_store *store = open_store(tree, 10);
     begin(store, "org/name", 2);
     for (size_t i = 0; i < COUNT_OF(folders); i++) {
         char name[128];
         (void)snprintf(name, sizeof name, ".tensord-upstream/%s", folders[i]);
         if (i > 0)
-            tree_remove(&tree, name);
+            tree_remove(tree, name);
     }
     publish(store, "org/name");
-    tree_remove(&tree, ".tensord-upstream/incoming");
+    tree_remove(tree, ".tensord-upstream/incoming");
     keep(store, "new", 10); /* the other one leaves by check/ and trash/ */
-    assert_true(exists(&tree, "new/config.json") && !exists(&tree, "org/name"));
+    assert_true(exists(tree, "new/config.json") && !exists(tree, "org/name"));
     td_upstream_store_close(store);
-    tree_close(&tree);
 }
 
 /* Returns the inode of something in the tree. */
@@ -716,18 +669,15 @@ static ino_t inode_of(const struct tree *tree, const char *name)
 
 static void the_name_of_a_record_is_on_disk_before_the_model_is_in_its_place(void **state)
 {
-    struct tree tree;
-    (void)state;
-    tree_open(&tree);
-    struct td_upstream_store *store = open_store(&tree, 0);
+    struct tree *tree = *state;
+    struct td_upstream_store *store = open_store(tree, 0);
     begin(store, "org/name", 2);
-    watched = inode_of(&tree, ".tensord-upstream/records");
+    watched = inode_of(tree, ".tensord-upstream/records");
     is_synced = was_synced_at_rename = false;
     publish(store, "org/name");
     assert_true(was_synced_at_rename);
     watched = 0;
     td_upstream_store_close(store);
-    tree_close(&tree);
 }
 
 /* Checks the error of a place that cannot be had, which names the path. */
@@ -743,107 +693,98 @@ static void check_conflict(const struct tree *tree, const struct td_error *err, 
 /* shows: security.md upstream-links */
 static void a_place_that_is_in_the_way_is_found_before_anything_is_fetched(void **state)
 {
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_error err = TD_ERROR_INIT;
     struct td_root *folder = NULL;
     char incoming[128];
     int64_t began_s;
     uint64_t evicted = 0;
     size_t count;
-    (void)state;
-    tree_open(&tree);
-    tree_directory(&tree, "elsewhere");
-    tree_symlink(&tree, "org", "elsewhere");
-    tree_text(&tree, "file", "the operator's");
-    tree_text(&tree, "x/model/notes", "the operator's");
-    struct td_upstream_store *store = open_store(&tree, 10);
+    tree_directory(tree, "elsewhere");
+    tree_symlink(tree, "org", "elsewhere");
+    tree_text(tree, "file", "the operator's");
+    tree_text(tree, "x/model/notes", "the operator's");
+    struct td_upstream_store *store = open_store(tree, 10);
     keep(store, "kept", 10);
     assert_false(td_upstream_store_begin(store, "org/name", 2, &folder, &began_s, &evicted, &err));
-    check_conflict(&tree, &err, "org", "is a symbolic link");
+    check_conflict(tree, &err, "org", "is a symbolic link");
     td_error_init(&err);
     assert_false(td_upstream_store_begin(store, "file/name", 2, &folder, &began_s, &evicted, &err));
-    check_conflict(&tree, &err, "file", "is not a directory");
+    check_conflict(tree, &err, "file", "is not a directory");
     td_error_init(&err);
     assert_false(td_upstream_store_begin(store, "x/model", 2, &folder, &began_s, &evicted, &err));
-    check_conflict(&tree, &err, "x/model", "is in the way: it is not a model that was fetched");
+    check_conflict(tree, &err, "x/model", "is in the way: it is not a model that was fetched");
     assert_int_equal(evicted, 0); /* nothing made room for what cannot be kept */
-    assert_true(exists(&tree, "kept/config.json"));
+    assert_true(exists(tree, "kept/config.json"));
     assert_int_equal(td_upstream_store_bytes(store, &count), 10);
     name_in_store("incoming/%s", "org/name", incoming);
-    assert_false(exists(&tree, incoming));
+    assert_false(exists(tree, incoming));
     td_upstream_store_close(store);
-    tree_close(&tree);
 }
 
 /* shows: security.md upstream-links */
 static void a_place_that_has_become_a_link_is_not_entered(void **state)
 {
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_error err = TD_ERROR_INIT;
-    (void)state;
-    tree_open(&tree);
-    tree_directory(&tree, "elsewhere");
-    struct td_upstream_store *store = open_store(&tree, 0);
+    tree_directory(tree, "elsewhere");
+    struct td_upstream_store *store = open_store(tree, 0);
     begin(store, "org/name", 2);
-    tree_symlink(&tree, "org", "elsewhere");
+    tree_symlink(tree, "org", "elsewhere");
     assert_false(td_upstream_store_publish(store, "org/name", true, is_config, NULL, &err));
-    check_conflict(&tree, &err, "org", "is a symbolic link");
-    assert_false(exists(&tree, "elsewhere/name"));
+    check_conflict(tree, &err, "org", "is a symbolic link");
+    assert_false(exists(tree, "elsewhere/name"));
     td_upstream_store_close(store);
-    tree_close(&tree);
 }
 
 static void a_model_that_cannot_be_removed_goes_back_to_its_place(void **state)
 {
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_kept_model kept;
     struct td_root *folder = NULL;
     char check[128];
     int64_t began_s;
     uint64_t evicted = 0;
-    (void)state;
-    tree_open(&tree);
-    struct td_upstream_store *store = open_store(&tree, 100);
+    struct td_upstream_store *store = open_store(tree, 100);
     keep(store, "a", 60);
-    tree_remove(&tree, ".tensord-upstream/trash");
-    tree_text(&tree, ".tensord-upstream/trash", "in the way"); /* nothing can be moved there */
+    tree_remove(tree, ".tensord-upstream/trash");
+    tree_text(tree, ".tensord-upstream/trash", "in the way"); /* nothing can be moved there */
     assert_true(td_upstream_store_begin(store, "b", 60, &folder, &began_s, &evicted, NULL));
     td_root_unref(folder);
     assert_int_equal(evicted, 0);
-    assert_true(exists(&tree, "a/config.json"));
+    assert_true(exists(tree, "a/config.json"));
     name_in_store("check/%s", "a", check);
-    assert_false(exists(&tree, check));
+    assert_false(exists(tree, check));
     assert_false(td_upstream_store_find(store, TD_TEXT("a"), &kept)); /* the operator's from now on, as the log says */
     td_upstream_store_close(store);
-    tree_close(&tree);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_are_those_of_models_and_lead_nowhere_else),
-        cmocka_unit_test(a_model_appears_by_one_rename_without_what_does_not_belong_to_it),
-        cmocka_unit_test(what_the_operator_has_is_left_alone),
-        cmocka_unit_test(a_model_that_was_being_compared_at_a_kill_goes_back),
-        cmocka_unit_test(a_record_of_an_older_version_makes_the_model_the_operators),
-        cmocka_unit_test(the_least_recently_read_model_leaves_first),
-        cmocka_unit_test(a_model_without_room_is_refused_and_changes_nothing),
-        cmocka_unit_test(no_model_leaves_for_one_that_the_disk_cannot_take),
-        cmocka_unit_test(what_was_fetched_before_a_kill_goes_on),
-        cmocka_unit_test(a_kill_between_record_and_rename_publishes_nothing),
-        cmocka_unit_test(a_model_that_the_operator_has_removed_is_fetched_anew),
-        cmocka_unit_test(damaged_notes_are_dropped),
-        cmocka_unit_test(notes_that_lead_elsewhere_or_are_old_are_dropped),
-        cmocka_unit_test(a_file_system_that_cannot_publish_is_said_at_the_start),
-        cmocka_unit_test(a_second_process_is_kept_out),
+        TEST_IN(tree, a_model_appears_by_one_rename_without_what_does_not_belong_to_it),
+        TEST_IN(tree, what_the_operator_has_is_left_alone),
+        TEST_IN(tree, a_model_that_was_being_compared_at_a_kill_goes_back),
+        TEST_IN(tree, a_record_of_an_older_version_makes_the_model_the_operators),
+        TEST_IN(tree, the_least_recently_read_model_leaves_first),
+        TEST_IN(tree, a_model_without_room_is_refused_and_changes_nothing),
+        TEST_IN(tree, no_model_leaves_for_one_that_the_disk_cannot_take),
+        TEST_IN(tree, what_was_fetched_before_a_kill_goes_on),
+        TEST_IN(tree, a_kill_between_record_and_rename_publishes_nothing),
+        TEST_IN(tree, a_model_that_the_operator_has_removed_is_fetched_anew),
+        TEST_IN(tree, damaged_notes_are_dropped),
+        TEST_IN(tree, notes_that_lead_elsewhere_or_are_old_are_dropped),
+        TEST_IN(tree, a_file_system_that_cannot_publish_is_said_at_the_start),
+        TEST_IN(tree, a_second_process_is_kept_out),
         cmocka_unit_test(a_store_that_is_removed_or_replaced_is_not_used),
         cmocka_unit_test(a_store_that_is_replaced_at_work_removes_its_own),
-        cmocka_unit_test(a_served_directory_that_is_replaced_is_not_used),
-        cmocka_unit_test(folders_of_the_store_that_are_removed_are_made_anew),
-        cmocka_unit_test(the_name_of_a_record_is_on_disk_before_the_model_is_in_its_place),
-        cmocka_unit_test(a_place_that_is_in_the_way_is_found_before_anything_is_fetched),
-        cmocka_unit_test(a_place_that_has_become_a_link_is_not_entered),
-        cmocka_unit_test(a_model_that_cannot_be_removed_goes_back_to_its_place),
+        TEST_IN(tree, a_served_directory_that_is_replaced_is_not_used),
+        TEST_IN(tree, folders_of_the_store_that_are_removed_are_made_anew),
+        TEST_IN(tree, the_name_of_a_record_is_on_disk_before_the_model_is_in_its_place),
+        TEST_IN(tree, a_place_that_is_in_the_way_is_found_before_anything_is_fetched),
+        TEST_IN(tree, a_place_that_has_become_a_link_is_not_entered),
+        TEST_IN(tree, a_model_that_cannot_be_removed_goes_back_to_its_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

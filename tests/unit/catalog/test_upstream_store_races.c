@@ -5,6 +5,7 @@
 #include "catalog/upstream/kept_disk.h"
 #include "core/clock.h"
 #include "tests/unit/catalog/store_place.h"
+#include "tests/unit/tree_fixture.h"
 
 #include <pthread.h>
 #include <sys/statvfs.h>
@@ -131,11 +132,9 @@ static void beginner_end(struct beginner *beginner)
 /* shows: security.md upstream-eviction-races */
 static void a_model_that_is_leaving_can_be_asked_for(void **state)
 {
-    struct tree tree;
+    struct tree *tree = *state;
     size_t count;
-    (void)state;
-    tree_open(&tree);
-    struct td_upstream_store *store = open_store(&tree, 100);
+    struct td_upstream_store *store = open_store(tree, 100);
     struct beginner other = {.store = store, .id = "other", .bytes = 60};
     struct beginner same = {.store = store, .id = "a", .bytes = 30};
     keep(store, "a", 60);
@@ -149,21 +148,18 @@ static void a_model_that_is_leaving_can_be_asked_for(void **state)
     beginner_end(&same);
     assert_int_equal(other.evicted, 1);
     assert_int_equal(same.evicted, 0);
-    assert_false(exists(&tree, "a"));
+    assert_false(exists(tree, "a"));
     assert_int_equal(td_upstream_store_bytes(store, &count), 90);
     publish(store, "a");
     td_upstream_store_close(store);
-    tree_close(&tree);
 }
 
 /* shows: security.md upstream-eviction-races */
 static void two_fetches_at_once_make_room_for_two_and_no_more(void **state)
 {
-    struct tree tree;
+    struct tree *tree = *state;
     size_t count;
-    (void)state;
-    tree_open(&tree);
-    struct td_upstream_store *store = open_store(&tree, 100);
+    struct td_upstream_store *store = open_store(tree, 100);
     struct beginner first = {.store = store, .id = "first", .bytes = 20};
     struct beginner second = {.store = store, .id = "second", .bytes = 30};
     keep(store, "a", 50);
@@ -179,36 +175,30 @@ static void two_fetches_at_once_make_room_for_two_and_no_more(void **state)
     beginner_end(&first);
     beginner_end(&second);
     assert_int_equal(first.evicted + second.evicted, 1);
-    assert_true(exists(&tree, "b/config.json") && exists(&tree, "c/config.json"));
+    assert_true(exists(tree, "b/config.json") && exists(tree, "c/config.json"));
     assert_int_equal(td_upstream_store_bytes(store, &count), 100);
     td_upstream_store_close(store);
-    tree_close(&tree);
 }
 
 static void a_model_that_was_begun_anew_keeps_its_row(void **state)
 {
-    struct tree tree;
+    struct tree *tree = *state;
     size_t count;
-    (void)state;
-    tree_open(&tree);
-    struct td_upstream_store *store = open_store(&tree, 100);
+    struct td_upstream_store *store = open_store(tree, 100);
     keep(store, "a", 10);
-    tree_remove(&tree, "a");
+    tree_remove(tree, "a");
     looked_at = store;
     assert_false(td_upstream_store_is_there(store, TD_TEXT("a")));
     assert_int_equal(td_upstream_store_bytes(store, &count), 20);
     publish(store, "a"); /* of the row that is FETCHED */
     assert_true(td_upstream_store_is_there(store, TD_TEXT("a")));
     td_upstream_store_close(store);
-    tree_close(&tree);
 }
 
 static void nobody_waits_while_the_store_looks_at_the_disk(void **state)
 {
-    struct tree tree;
-    (void)state;
-    tree_open(&tree);
-    struct td_upstream_store *store = open_store(&tree, 0);
+    struct tree *tree = *state;
+    struct td_upstream_store *store = open_store(tree, 0);
     looked_at = store;
     is_looking = false;
     (void)alarm(30); /* a lock that is held makes this test wait for itself */
@@ -217,16 +207,15 @@ static void nobody_waits_while_the_store_looks_at_the_disk(void **state)
     looked_at = NULL;
     assert_true(is_looking);
     td_upstream_store_close(store);
-    tree_close(&tree);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_model_that_is_leaving_can_be_asked_for),
-        cmocka_unit_test(two_fetches_at_once_make_room_for_two_and_no_more),
-        cmocka_unit_test(a_model_that_was_begun_anew_keeps_its_row),
-        cmocka_unit_test(nobody_waits_while_the_store_looks_at_the_disk),
+        TEST_IN(tree, a_model_that_is_leaving_can_be_asked_for),
+        TEST_IN(tree, two_fetches_at_once_make_room_for_two_and_no_more),
+        TEST_IN(tree, a_model_that_was_begun_anew_keeps_its_row),
+        TEST_IN(tree, nobody_waits_while_the_store_looks_at_the_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -203,11 +203,9 @@ static const struct {
 /* shows: security.md token-hidden */
 static void a_view_is_what_a_server_of_the_visible_files_has(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place_of_revisions(&place);
-    write_tree(&place, "");
-    (void)scanner_scan(&place.scanner);
+    struct place *place = *state;
+    write_tree(place, "");
+    (void)scanner_scan(&place->scanner);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct place other;
         struct td_buffer got, wanted;
@@ -215,7 +213,7 @@ static void a_view_is_what_a_server_of_the_visible_files_has(void **state)
         open_place_of_revisions(&other);
         write_tree(&other, cases[i].hidden);
         (void)scanner_scan(&other.scanner);
-        struct td_snapshot *view = view_of(&place, cases[i].globs);
+        struct td_snapshot *view = view_of(place, cases[i].globs);
         describe(view, &got);
         describe(other.scanner.snapshot, &wanted);
         CHECK(strcmp(got.data, wanted.data) == 0, "%s\n--- got\n%s--- wanted\n%s", cases[i].globs, got.data,
@@ -225,7 +223,6 @@ static void a_view_is_what_a_server_of_the_visible_files_has(void **state)
         td_snapshot_unref(view);
         close_place(&other);
     }
-    close_place(&place);
 }
 
 static bool has_model(const struct td_snapshot *view, const char *id)
@@ -236,50 +233,44 @@ static bool has_model(const struct td_snapshot *view, const char *id)
 /* A glob of the default namespace covers ids of one segment, and files in a directory called `local`. */
 static void the_default_namespace_is_a_namespace(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place_of_revisions(&place);
-    write_tree(&place, "");
-    (void)scanner_scan(&place.scanner);
-    struct td_snapshot *view = view_of(&place, "local/*");
+    struct place *place = *state;
+    write_tree(place, "");
+    (void)scanner_scan(&place->scanner);
+    struct td_snapshot *view = view_of(place, "local/*");
     static const char *const seen[] = {"demo", "demo2", "local/demo2", "local/other", "alone.safetensors", "stem"};
     for (size_t i = 0; i < COUNT_OF(seen); i++)
         CHECK(has_model(view, seen[i]), "%s", seen[i]);
     assert_int_equal(view->model_count, COUNT_OF(seen));
     td_snapshot_unref(view);
-    close_place(&place);
 }
 
 /* The tag of a model is what wait= and conditional requests see. */
 /* shows: security.md token-hidden */
 static void hidden_files_do_not_change_tags(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char before[TD_TAG_BYTES];
-    open_place(&place);
-    write_tree(&place, "");
-    (void)scanner_scan(&place.scanner);
-    struct td_snapshot *view = view_of(&place, "org/a");
+    write_tree(place, "");
+    (void)scanner_scan(&place->scanner);
+    struct td_snapshot *view = view_of(place, "org/a");
     const struct td_model *model = td_snapshot_find_model(view, TD_TEXT("org/a"));
     memcpy(before, model->tag, sizeof before);
-    assert_string_not_equal(before, scanner_model(&place.scanner, "org/a")->tag);
+    assert_string_not_equal(before, scanner_model(&place->scanner, "org/a")->tag);
     td_snapshot_unref(view);
 
-    tree_text(&place.tree, "org/a/sub/deeper/x.txt", "other");
-    (void)scanner_scan(&place.scanner);
-    view = view_of(&place, "org/a");
+    tree_text(&place->tree, "org/a/sub/deeper/x.txt", "other");
+    (void)scanner_scan(&place->scanner);
+    view = view_of(place, "org/a");
     model = td_snapshot_find_model(view, TD_TEXT("org/a"));
     assert_string_equal(before, model->tag);
     td_snapshot_unref(view);
 
-    tree_text(&place.tree, "org/a/docs/readme.md", "other");
-    (void)scanner_scan(&place.scanner);
-    view = view_of(&place, "org/a");
+    tree_text(&place->tree, "org/a/docs/readme.md", "other");
+    (void)scanner_scan(&place->scanner);
+    view = view_of(place, "org/a");
     model = td_snapshot_find_model(view, TD_TEXT("org/a"));
     assert_string_not_equal(before, model->tag);
     td_snapshot_unref(view);
-    close_place(&place);
 }
 
 static void views_are_kept_and_end_with_their_snapshot(void **state)
@@ -311,48 +302,42 @@ static void views_are_kept_and_end_with_their_snapshot(void **state)
 /* shows: security.md token-many-views */
 static void the_oldest_views_go(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     static char globs[TD_VIEWS_MAX + 1][TD_VIEW_KEY_BYTES];
-    open_place(&place);
-    tree_simple(&place.tree, "demo/model.safetensors", "t");
-    (void)scanner_scan(&place.scanner);
-    struct td_snapshot *held = view_of(&place, "first");
+    tree_simple(&place->tree, "demo/model.safetensors", "t");
+    (void)scanner_scan(&place->scanner);
+    struct td_snapshot *held = view_of(place, "first");
     for (size_t i = 0; i <= TD_VIEWS_MAX; i++) {
         (void)snprintf(globs[i], sizeof globs[i], "glob-%zu", i);
-        td_snapshot_unref(view_of(&place, globs[i]));
+        td_snapshot_unref(view_of(place, globs[i]));
     }
-    struct td_snapshot *again = view_of(&place, "first");
+    struct td_snapshot *again = view_of(place, "first");
     assert_ptr_not_equal(held, again); /* it was dropped; its holder may continue to use it */
     assert_int_equal(held->entry_count, 0);
     td_snapshot_unref(held);
     td_snapshot_unref(again);
-    close_place(&place);
 }
 
 /* A host with a token for each of some hundred users, in turns. */
 /* shows: security.md token-many-views */
 static void some_hundred_views_are_kept(void **state)
 {
-    (void)state;
     enum { VIEWS = 300 };
-    struct place place;
+    struct place *place = *state;
     static char globs[VIEWS][TD_VIEW_KEY_BYTES];
     struct td_snapshot *first[VIEWS];
-    open_place(&place);
-    tree_simple(&place.tree, "demo/model.safetensors", "t");
-    (void)scanner_scan(&place.scanner);
+    tree_simple(&place->tree, "demo/model.safetensors", "t");
+    (void)scanner_scan(&place->scanner);
     for (size_t i = 0; i < VIEWS; i++) {
         (void)snprintf(globs[i], sizeof globs[i], "glob-%zu", i);
-        first[i] = view_of(&place, globs[i]);
+        first[i] = view_of(place, globs[i]);
     }
     for (size_t i = 0; i < VIEWS; i++) {
-        struct td_snapshot *again = view_of(&place, globs[i]);
+        struct td_snapshot *again = view_of(place, globs[i]);
         CHECK(again == first[i], "view %zu was made again", i);
         td_snapshot_unref(again);
         td_snapshot_unref(first[i]);
     }
-    close_place(&place);
 }
 
 /* A filter that takes long: it holds the first thread that calls it until the test releases it. */
@@ -451,23 +436,20 @@ static void views_are_cancelled(void **state)
 
 static void a_thread_that_may_not_wait_gets_what_is_there(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct td_error err = TD_ERROR_INIT;
     const struct td_view_filter filter = {.key = "demo", .may_see = accepts, .context = "demo"};
-    open_place(&place);
-    write_tree(&place, "");
-    (void)scanner_scan(&place.scanner);
+    write_tree(place, "");
+    (void)scanner_scan(&place->scanner);
     td_waiting_forbid();
-    assert_null(td_view_get(place.scanner.snapshot, &filter, &err));
+    assert_null(td_view_get(place->scanner.snapshot, &filter, &err));
     assert_true(td_waiting_allow());
-    td_snapshot_unref(view_of(&place, "demo"));
+    td_snapshot_unref(view_of(place, "demo"));
     td_waiting_forbid();
-    struct td_snapshot *view = td_view_get(place.scanner.snapshot, &filter, &err);
+    struct td_snapshot *view = td_view_get(place->scanner.snapshot, &filter, &err);
     assert_false(td_waiting_allow());
     assert_non_null(view);
     td_snapshot_unref(view);
-    close_place(&place);
 }
 
 enum { THREADS = 8 };
@@ -483,83 +465,74 @@ static void *ask(void *context)
 /* shows: security.md token-many-views */
 static void one_thread_makes_what_many_ask_for(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     pthread_t threads[THREADS];
     void *views[THREADS];
-    open_place(&place);
-    write_tree(&place, "");
-    (void)scanner_scan(&place.scanner);
+    write_tree(place, "");
+    (void)scanner_scan(&place->scanner);
     for (size_t i = 0; i < THREADS; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, ask, &place), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, ask, place), 0);
     for (size_t i = 0; i < THREADS; i++)
         assert_int_equal(pthread_join(threads[i], &views[i]), 0);
     for (size_t i = 0; i < THREADS; i++) {
         assert_ptr_equal(views[i], views[0]);
         td_snapshot_unref(views[i]);
     }
-    close_place(&place);
 }
 
 static void want_of_memory_is_an_error(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct td_snapshot *view = NULL;
-    open_place_of_revisions(&place);
-    write_tree(&place, "");
-    (void)scanner_scan(&place.scanner);
+    write_tree(place, "");
+    (void)scanner_scan(&place->scanner);
     for (size_t k = 1; view == NULL; k++) {
         struct td_error err = TD_ERROR_INIT;
         const struct td_view_filter filter = {.key = "o", .may_see = accepts, .context = "org/* datasets/*"};
         alloc_fail_at(k);
-        view = td_view_get(place.scanner.snapshot, &filter, &err);
+        view = td_view_get(place->scanner.snapshot, &filter, &err);
         alloc_fail_at(0);
         assert_true(view != NULL || err.code == TD_RESOURCE_EXHAUSTED);
     }
     assert_true(has_model(view, "org/a") && view->problems.count == 0);
     td_snapshot_unref(view);
-    close_place(&place);
 }
 
 /* A view of 10,000 models takes as long as sorting and hashing their names: it is made once for each scan. */
 static void large_views_are_made_quickly(void **state)
 {
-    (void)state;
     enum { MODELS = SANITIZED ? 300 : 10000 };
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < MODELS; i++) {
         char path[64];
         (void)snprintf(path, sizeof path, "org-%zu/model-%zu/model.safetensors", i % 100, i);
-        tree_simple(&place.tree, path, "t");
+        tree_simple(&place->tree, path, "t");
         (void)snprintf(path, sizeof path, "org-%zu/model-%zu/config.json", i % 100, i);
-        tree_text(&place.tree, path, "{}");
+        tree_text(&place->tree, path, "{}");
     }
-    (void)scanner_scan(&place.scanner);
+    (void)scanner_scan(&place->scanner);
     double began = cpu_seconds();
-    struct td_snapshot *view = view_of(&place, "org-*");
+    struct td_snapshot *view = view_of(place, "org-*");
     double took = cpu_seconds() - began;
     print_message("a view of %zu of %d models: %.1f ms\n", view->model_count, MODELS, took * 1e3);
     CHECK(took < 1.0, "%.3f s", took);
     td_snapshot_unref(view);
-    close_place(&place);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_view_is_what_a_server_of_the_visible_files_has),
-        cmocka_unit_test(the_default_namespace_is_a_namespace),
-        cmocka_unit_test(hidden_files_do_not_change_tags),
+        TEST_IN(revisions, a_view_is_what_a_server_of_the_visible_files_has),
+        TEST_IN(revisions, the_default_namespace_is_a_namespace),
+        TEST_IN(place, hidden_files_do_not_change_tags),
         cmocka_unit_test(views_are_kept_and_end_with_their_snapshot),
-        cmocka_unit_test(the_oldest_views_go),
-        cmocka_unit_test(some_hundred_views_are_kept),
+        TEST_IN(place, the_oldest_views_go),
+        TEST_IN(place, some_hundred_views_are_kept),
         cmocka_unit_test(views_are_cancelled),
-        cmocka_unit_test(a_thread_that_may_not_wait_gets_what_is_there),
-        cmocka_unit_test(one_thread_makes_what_many_ask_for),
-        cmocka_unit_test(want_of_memory_is_an_error),
-        cmocka_unit_test(large_views_are_made_quickly),
+        TEST_IN(place, a_thread_that_may_not_wait_gets_what_is_there),
+        TEST_IN(place, one_thread_makes_what_many_ask_for),
+        TEST_IN(revisions, want_of_memory_is_an_error),
+        TEST_IN(place, large_views_are_made_quickly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -278,6 +278,8 @@ static inline void place_close(struct place *place)
     tree_close(&place->tree);
 }
 
+FIXTURE(place, struct place, place_open, place_close)
+
 /* Changes the source. */
 static inline void allow(struct place *place, uint64_t sent_limit, enum behaviour behaviour)
 {
