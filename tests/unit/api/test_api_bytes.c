@@ -6,7 +6,7 @@
 #include "core/log.h"
 #include "http/http_date.h"
 #include "tests/kit/loopback.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/tree_fixture.h"
 
 #include <inttypes.h>
 
@@ -332,9 +332,8 @@ static void several_ranges_are_multipart(void **state)
 
 static void as_many_parts_as_there_may_be(void **state)
 {
-    (void)state;
     enum { MOST = 256, SIZE = 4096 };
-    struct tree tree;
+    struct tree *tree = *state;
     struct loopback loop;
     struct answer whole;
     struct answer answer;
@@ -343,10 +342,9 @@ static void as_many_parts_as_there_may_be(void **state)
     static struct part parts[MOST];
     for (size_t i = 0; i < SIZE; i++)
         text[i] = (char)tree_data_byte(i, 1);
-    tree_open(&tree);
-    tree_write(&tree, "m/data.bin", text, SIZE);
-    tree_simple(&tree, "m/x.safetensors", "a");
-    loopback_open(&loop, &tree);
+    tree_write(tree, "m/data.bin", text, SIZE);
+    tree_simple(tree, "m/x.safetensors", "a");
+    loopback_open(&loop, tree);
     loopback_get(&loop, "/models/m/files/data.bin", &whole);
     for (size_t count = MOST; count <= MOST + 1; count++) {
         size_t used = (size_t)snprintf(lines, sizeof lines, "Range: bytes=");
@@ -366,7 +364,6 @@ static void as_many_parts_as_there_may_be(void **state)
     }
     answer_fini(&whole);
     loopback_close(&loop);
-    tree_close(&tree);
 }
 
 /* Requests random sets of ranges of every kind of body: mapped, generated, on the heap. */
@@ -499,7 +496,6 @@ static void etags_are_unique_and_stable(void **state)
 
 static void types_of_files(void **state)
 {
-    (void)state;
     static const char *const cases[][2] = {
         {"a.json", "application/json"},
         {"A.JSON", "application/json"},
@@ -519,17 +515,16 @@ static void types_of_files(void **state)
         {"a.json.bin", "application/octet-stream"},
         {"LICENSE", "application/octet-stream"},
     };
-    struct tree tree;
+    struct tree *tree = *state;
     struct loopback loop;
     char name[64];
     char buffer[128];
-    tree_open(&tree);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         (void)snprintf(name, sizeof name, "m/%s", cases[i][0]);
-        tree_text(&tree, name, "{}");
+        tree_text(tree, name, "{}");
     }
-    tree_simple(&tree, "m/a.safetensors", "t");
-    loopback_open(&loop, &tree);
+    tree_simple(tree, "m/a.safetensors", "t");
+    loopback_open(&loop, tree);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct answer answer;
         (void)snprintf(name, sizeof name, "/models/m/files/%s", cases[i][0]);
@@ -540,14 +535,12 @@ static void types_of_files(void **state)
         answer_fini(&answer);
     }
     loopback_close(&loop);
-    tree_close(&tree);
 }
 
 /* A shape that is too long for a header line is left out; a shape that fits is written whole. */
 static void shapes_in_headers_are_never_cut(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct loopback loop;
     char shapes[2][512];
     char buffer[128];
@@ -558,9 +551,8 @@ static void shapes_in_headers_are_never_cut(void **state)
             used += (size_t)snprintf(shapes[i] + used, sizeof shapes[i] - used, ",1");
         (void)snprintf(shapes[i] + used, sizeof shapes[i] - used, "]");
     }
-    tree_open(&tree);
-    (void)tree_tensors(&tree, "m/x.safetensors", two, 2, NULL, 0);
-    loopback_open(&loop, &tree);
+    (void)tree_tensors(tree, "m/x.safetensors", two, 2, NULL, 0);
+    loopback_open(&loop, tree);
     for (size_t i = 0; i < 2; i++) {
         struct answer answer;
         loopback_get(&loop, i == 0 ? "/models/m/tensors/short" : "/models/m/tensors/long", &answer);
@@ -571,15 +563,13 @@ static void shapes_in_headers_are_never_cut(void **state)
         answer_fini(&answer);
     }
     loopback_close(&loop);
-    tree_close(&tree);
 }
 
 /* Requests offsets past 2^32, in a file that is one hole. */
 static void large_offsets_are_exact(void **state)
 {
-    (void)state;
     static const uint64_t hole = UINT64_C(6442450947);
-    struct tree tree;
+    struct tree *tree = *state;
     struct loopback loop;
     struct answer answer;
     char file[256];
@@ -592,12 +582,11 @@ static void large_offsets_are_exact(void **state)
     uint64_t data = 8 + (uint64_t)n;
     for (int i = 0; i < 8; i++)
         file[i] = (char)((uint64_t)n >> 8 * i);
-    tree_open(&tree);
-    tree_write(&tree, "m/x.safetensors", file, (size_t)data);
-    tree_truncate(&tree, "m/x.safetensors", data + hole + 5);
-    tree_poke(&tree, "m/x.safetensors", data + hole, "VWXYZ", 5);
-    tree_poke(&tree, "m/x.safetensors", data + UINT64_C(4294967296), "four GiB", 8);
-    loopback_open(&loop, &tree);
+    tree_write(tree, "m/x.safetensors", file, (size_t)data);
+    tree_truncate(tree, "m/x.safetensors", data + hole + 5);
+    tree_poke(tree, "m/x.safetensors", data + hole, "VWXYZ", 5);
+    tree_poke(tree, "m/x.safetensors", data + UINT64_C(4294967296), "four GiB", 8);
+    loopback_open(&loop, tree);
     loopback_get(&loop, "/models/m/tensors/last", &answer);
     assert_true(answer.len == 5 && memcmp(answer.body, "VWXYZ", 5) == 0);
     answer_fini(&answer);
@@ -616,7 +605,6 @@ static void large_offsets_are_exact(void **state)
         answer_fini(&answer);
     }
     loopback_close(&loop);
-    tree_close(&tree);
 }
 
 static void get_etag(struct loopback *loop, const char *target, const char *lines, int status, char etag[TD_ETAG_BYTES])
@@ -672,15 +660,15 @@ int main(void)
         TEST_IN(place, ranges_and_conditions_of_a_tensor),
         TEST_IN(place, dates_of_a_file),
         TEST_IN(place, several_ranges_are_multipart),
-        cmocka_unit_test(as_many_parts_as_there_may_be),
+        TEST_IN(tree, as_many_parts_as_there_may_be),
         TEST_IN(place, random_ranges_equal_slices),
         TEST_IN(place, ranges_are_for_representations),
         TEST_IN(place, errors_come_before_conditions),
         TEST_IN(place, etags_are_unique_and_stable),
         TEST_IN(place, tags_of_before_the_hashing_are_taken),
-        cmocka_unit_test(types_of_files),
-        cmocka_unit_test(shapes_in_headers_are_never_cut),
-        cmocka_unit_test(large_offsets_are_exact),
+        TEST_IN(tree, types_of_files),
+        TEST_IN(tree, shapes_in_headers_are_never_cut),
+        TEST_IN(tree, large_offsets_are_exact),
     };
     td_log_set_level(TD_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

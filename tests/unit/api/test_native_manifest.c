@@ -7,6 +7,7 @@
 #include "http/uri.h"
 #include "tests/unit/api/json_member.h"
 #include "tests/unit/api/view_text.h"
+#include "tests/unit/tree_fixture.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -461,19 +462,17 @@ static void hrefs_name_other_checkpoints(void **state)
  * empty ones. */
 static void hrefs_survive_clients(void **state)
 {
-    (void)state;
     static const struct tree_tensor dotted[] = {
         {".", "U8", "[1]", 1},    {"..", "U8", "[1]", 1},   {"a/../b", "U8", "[1]", 1}, {"a/./b", "U8", "[1]", 1},
         {"../x", "U8", "[1]", 1}, {"x/..", "U8", "[1]", 1}, {"...", "U8", "[1]", 1},    {"a..b/.c", "U8", "[1]", 1},
         {"a//b", "U8", "[1]", 1}, {"/", "U8", "[1]", 1},    {"a.b", "U8", "[1]", 1},    {"/a", "U8", "[1]", 1},
         {"a/", "U8", "[1]", 1},
     };
-    struct tree tree;
+    struct tree *tree = *state;
     struct scanner scanner;
     struct view_options whole = {0};
-    tree_open(&tree);
-    (void)tree_tensors(&tree, "m/x.safetensors", dotted, COUNT_OF(dotted), NULL, 0);
-    scanner_open(&scanner, &tree);
+    (void)tree_tensors(tree, "m/x.safetensors", dotted, COUNT_OF(dotted), NULL, 0);
+    scanner_open(&scanner, tree);
     (void)scanner_scan(&scanner);
     const struct td_model *model = scanner_model(&scanner, "m");
     assert_int_equal(model->checkpoints[0].tensor_count, COUNT_OF(dotted));
@@ -492,25 +491,22 @@ static void hrefs_survive_clients(void **state)
     cJSON_Delete(json);
     free(text);
     scanner_close(&scanner);
-    tree_close(&tree);
 }
 
 /* The cache holds layouts only: the text is the same with and without it, also while layouts are dropped. */
 static void the_cache_changes_nothing(void **state)
 {
-    (void)state;
     enum { MODELS = 80, CACHE_BYTES = 16 * 1024 };
-    struct tree tree;
+    struct tree *tree = *state;
     struct scanner scanner;
     struct td_lru cache;
     struct view_options whole = {0};
     char name[64];
-    tree_open(&tree);
     for (int i = 0; i < MODELS; i++) {
         (void)snprintf(name, sizeof name, "m%d/x.safetensors", i);
-        tree_simple(&tree, name, i % 2 == 0 ? "a b c" : "a");
+        tree_simple(tree, name, i % 2 == 0 ? "a b c" : "a");
     }
-    scanner_open(&scanner, &tree);
+    scanner_open(&scanner, tree);
     (void)scanner_scan(&scanner);
     assert_true(td_lru_init(&cache, &td_rendered_index_class, CACHE_BYTES));
     uint64_t seed = 12;
@@ -525,7 +521,6 @@ static void the_cache_changes_nothing(void **state)
     CHECK(cache.count > 2 && cache.count < MODELS / 2, "%zu of %d", cache.count, MODELS); /* some stay, most go */
     td_lru_fini(&cache);
     scanner_close(&scanner);
-    tree_close(&tree);
 }
 
 /* A view keeps its snapshot while a newer one is current. */
@@ -611,8 +606,8 @@ int main(void)
         cmocka_unit_test(long_names_may_change_between_pages),
         TEST_IN(place, filters_select),
         TEST_IN(place, hrefs_name_other_checkpoints),
-        cmocka_unit_test(hrefs_survive_clients),
-        cmocka_unit_test(the_cache_changes_nothing),
+        TEST_IN(tree, hrefs_survive_clients),
+        TEST_IN(tree, the_cache_changes_nothing),
         TEST_IN(place, a_view_holds_its_snapshot),
         TEST_IN(place, threads_share_the_layouts),
     };

@@ -9,7 +9,7 @@
 #include "tests/kit/scanner.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/api/virtual_place.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/tree_fixture.h"
 
 /* ---- requests ------------------------------------------------------------------------------------------ */
 
@@ -468,40 +468,35 @@ static bool torture_scan(const struct tree *tree, size_t k, const char *wanted, 
 
 static void every_allocation_of_a_scan(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     size_t refused = 0;
     size_t k = 1;
-    tree_open(&tree);
-    fill(&tree);
-    char *wanted = describe_clean_scan(&tree);
-    while (torture_scan(&tree, k, wanted, &refused))
+    fill(tree);
+    char *wanted = describe_clean_scan(tree);
+    while (torture_scan(tree, k, wanted, &refused))
         k++;
     print_message("%zu failures, %zu scans refused\n", k - 1, refused);
     assert_true(refused > 20);
     free(wanted);
-    tree_close(&tree);
 }
 
 /* The same with files that have not settled, and with a snapshot to share files with. */
 static void every_allocation_of_a_rescan(void **state)
 {
-    (void)state;
-    struct tree tree;
-    tree_open(&tree);
-    fill(&tree);
+    struct tree *tree = *state;
+    fill(tree);
     size_t refused = 0;
     for (size_t k = 1;; k++) {
         struct scanner scanner;
         struct td_error err = TD_ERROR_INIT;
-        tree_simple(&tree, "n/x.safetensors", "p");
+        tree_simple(tree, "n/x.safetensors", "p");
         alloc_count_start();
-        scanner_open(&scanner, &tree);
+        scanner_open(&scanner, tree);
         (void)scanner_scan(&scanner);
         char *first = describe(scanner.snapshot);
         scanner.config.settle_ns = UINT64_C(3600000000000);
-        tree_simple(&tree, "n/x.safetensors", "changed");
-        tree_simple(&tree, "new/x.safetensors", "t");
+        tree_simple(tree, "n/x.safetensors", "changed");
+        tree_simple(tree, "new/x.safetensors", "t");
         size_t before = alloc_count_get().calls;
         alloc_fail_at(k);
         bool ok = scanner_try(&scanner, &err);
@@ -519,28 +514,25 @@ static void every_allocation_of_a_rescan(void **state)
         scanner.config.settle_ns = 0;
         char *settled = describe(scanner_scan(&scanner));
         scanner_close(&scanner);
-        char *wanted = describe_clean_scan(&tree);
+        char *wanted = describe_clean_scan(tree);
         CHECK(strcmp(settled, wanted) == 0, "k %zu:\n%s\nwanted:\n%s", k, settled, wanted);
         free(settled);
         free(wanted);
         CHECK(alloc_count_get().live_bytes == 0, "k %zu: %zu bytes leak", k, alloc_count_get().live_bytes);
-        tree_remove(&tree, "new");
+        tree_remove(tree, "new");
         if (!reached)
             break;
     }
     assert_true(refused > 40);
-    tree_close(&tree);
 }
 
 static void every_allocation_of_a_file_by_itself(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_limits limits = td_limits_default();
     char path[TREE_PATH_BYTES];
-    tree_open(&tree);
-    tree_simple(&tree, "x.safetensors", "a b");
-    tree_at(&tree, "x.safetensors", path);
+    tree_simple(tree, "x.safetensors", "a b");
+    tree_at(tree, "x.safetensors", path);
     size_t k = 1;
     for (;; k++) {
         struct td_snapshot *snapshot = NULL;
@@ -556,22 +548,19 @@ static void every_allocation_of_a_file_by_itself(void **state)
             break;
     }
     assert_true(k > 9);
-    tree_close(&tree);
 }
 
 /* A failed td_root_create leaves no root. */
 static void every_allocation_of_a_root(void **state)
 {
-    (void)state;
-    struct tree tree;
-    tree_open(&tree);
+    struct tree *tree = *state;
     size_t k = 1;
     for (;; k++) {
         struct td_root *root = NULL;
         struct td_error err = TD_ERROR_INIT;
         alloc_count_start();
         alloc_fail_at(k);
-        bool ok = td_root_create(tree.path, &root, &err);
+        bool ok = td_root_create(tree->path, &root, &err);
         alloc_fail_at(0);
         CHECK(ok || err.code == TD_RESOURCE_EXHAUSTED, "k %zu: %s", k, err.message);
         td_root_unref(root);
@@ -581,7 +570,6 @@ static void every_allocation_of_a_root(void **state)
         assert_null(root);
     }
     assert_true(k > 2);
-    tree_close(&tree);
 }
 
 int main(void)
@@ -589,10 +577,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_allocation_of_a_request),
         cmocka_unit_test(large_answers_are_counted_while_they_grow),
-        cmocka_unit_test(every_allocation_of_a_scan),
-        cmocka_unit_test(every_allocation_of_a_rescan),
-        cmocka_unit_test(every_allocation_of_a_file_by_itself),
-        cmocka_unit_test(every_allocation_of_a_root),
+        TEST_IN(tree, every_allocation_of_a_scan),
+        TEST_IN(tree, every_allocation_of_a_rescan),
+        TEST_IN(tree, every_allocation_of_a_file_by_itself),
+        TEST_IN(tree, every_allocation_of_a_root),
     };
     td_log_set_level(TD_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

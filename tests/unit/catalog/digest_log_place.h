@@ -25,6 +25,13 @@ static inline void place_open(struct place *place)
     tree_at(&place->tree, "state/digests", place->file);
 }
 
+static inline void place_close(struct place *place)
+{
+    tree_close(&place->tree);
+}
+
+FIXTURE(place, struct place, place_open, place_close)
+
 static inline struct td_digest_log *open_log(const struct place *place, enum td_digest_log_mode mode)
 {
     struct td_digest_log *log = NULL;

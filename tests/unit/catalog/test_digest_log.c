@@ -25,42 +25,36 @@ static void a_table_needs_no_directory(void **state)
 
 static void a_log_that_is_only_read(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct stat st;
-    place_open(&place);
-    fill(&place, 100);
-    assert_int_equal(stat(place.state, &st), 0);
+    fill(place, 100);
+    assert_int_equal(stat(place->state, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0700);
-    struct td_digest_log *log = open_log(&place, TD_DIGEST_LOG_READ);
+    struct td_digest_log *log = open_log(place, TD_DIGEST_LOG_READ);
     assert_false(td_digest_log_is_stored(log));
     add(log, 100); /* kept in memory, not written */
     knows_the_first(log, 101, 110);
     td_digest_log_close(log);
-    log = open_log(&place, TD_DIGEST_LOG_READ);
+    log = open_log(place, TD_DIGEST_LOG_READ);
     knows_the_first(log, 100, 110);
     td_digest_log_close(log);
-    tree_close(&place.tree);
 }
 
 static void the_last_digest_of_an_identity_counts(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     uint8_t sum[TD_SHA256_BYTES] = {1};
     struct td_file_id id = id_of(1);
-    place_open(&place);
-    fill(&place, 3);
-    struct td_digest_log *log = open_log(&place, TD_DIGEST_LOG_WRITE);
+    fill(place, 3);
+    struct td_digest_log *log = open_log(place, TD_DIGEST_LOG_WRITE);
     td_digest_log_add(log, &id, sum);
     td_digest_log_close(log);
-    log = open_log(&place, TD_DIGEST_LOG_WRITE);
+    log = open_log(place, TD_DIGEST_LOG_WRITE);
     uint8_t found[TD_SHA256_BYTES];
     assert_true(td_digest_log_find(log, &id, found));
     assert_memory_equal(found, sum, sizeof sum);
     assert_int_equal(td_digest_log_count(log), 3);
     td_digest_log_close(log);
-    tree_close(&place.tree);
 }
 
 /* ---- what holds of every log ---------------------------------------------------------------------------- */
@@ -137,30 +131,27 @@ static bool exercise(const struct place *place, size_t *known)
 
 static void every_allocation_may_fail(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     size_t known = 0;
-    place_open(&place);
-    fill(&place, 900); /* the table grows while the log is read */
+    fill(place, 900); /* the table grows while the log is read */
     uint8_t bytes[128 * 1024];
-    size_t len = read_file(place.file, bytes, sizeof bytes);
+    size_t len = read_file(place->file, bytes, sizeof bytes);
     alloc_count_start();
-    assert_true(exercise(&place, &known));
+    assert_true(exercise(place, &known));
     assert_int_equal(known, 1200);
     assert_int_equal(alloc_count_get().live_bytes, 0);
     size_t calls = alloc_count_get().calls;
     assert_true(calls >= 4);
     for (size_t k = 1; k <= calls; k++) {
-        tree_write(&place.tree, "state/digests", bytes, len);
-        assert_int_equal(chmod(place.file, 0600), 0);
+        tree_write(&place->tree, "state/digests", bytes, len);
+        assert_int_equal(chmod(place->file, 0600), 0);
         alloc_count_start();
         alloc_fail_at(k);
-        if (exercise(&place, &known))
+        if (exercise(place, &known))
             assert_true(known >= 900);
         alloc_fail_at(0);
         assert_int_equal(alloc_count_get().live_bytes, 0);
     }
-    tree_close(&place.tree);
 }
 
 static void the_table_is_bounded(void **state)
@@ -192,9 +183,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_table_needs_no_directory),
-        cmocka_unit_test(a_log_that_is_only_read),
-        cmocka_unit_test(the_last_digest_of_an_identity_counts),
-        cmocka_unit_test(every_allocation_may_fail),
+        TEST_IN(place, a_log_that_is_only_read),
+        TEST_IN(place, the_last_digest_of_an_identity_counts),
+        TEST_IN(place, every_allocation_may_fail),
         cmocka_unit_test(the_table_is_bounded),
         LOG_SCENES(&scene),
     };

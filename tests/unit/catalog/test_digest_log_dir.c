@@ -66,70 +66,64 @@ static void a_directory_that_others_can_write_to_gets_a_sub_directory(void **sta
 /* shows: security.md digest-foreign-directory */
 static void a_directory_of_ones_own_is_used_itself(void **state)
 {
-    (void)state;
     static const mode_t good[] = {0700, 0755, 0750};
-    struct place place;
+    struct place *place = *state;
     char own[TREE_PATH_BYTES];
     char file[TREE_PATH_BYTES];
-    place_open(&place);
-    place_own(&place, own, file);
-    fill(&place, 2);
+    place_own(place, own, file);
+    fill(place, 2);
     for (size_t i = 0; i < COUNT_OF(good); i++) {
-        assert_int_equal(chmod(place.state, good[i]), 0);
-        struct td_digest_log *log = open_log(&place, TD_DIGEST_LOG_WRITE);
+        assert_int_equal(chmod(place->state, good[i]), 0);
+        struct td_digest_log *log = open_log(place, TD_DIGEST_LOG_WRITE);
         knows_the_first(log, 2, 3);
         td_digest_log_close(log);
         assert_int_equal(access(own, F_OK), -1);
     }
     if (geteuid() == 0)
-        assert_int_equal(chown(place.state, 1, 0), 0);
-    refused(geteuid() == 0 ? place.state : "/", NULL, TD_PERMISSION_DENIED, "must belong to the user");
-    tree_close(&place.tree);
+        assert_int_equal(chown(place->state, 1, 0), 0);
+    refused(geteuid() == 0 ? place->state : "/", NULL, TD_PERMISSION_DENIED, "must belong to the user");
 }
 
 /* A user who may write to the directory can take the name first, with any kind of file. */
 /* shows: security.md digest-shared-directory */
 static void what_others_put_there_is_refused(void **state)
 {
-    (void)state;
     static const char says[] = "somebody else put it there";
-    struct place place;
+    struct place *place = *state;
     struct td_digest_log *log;
     struct td_error err = TD_ERROR_INIT;
     char own[TREE_PATH_BYTES];
     char file[TREE_PATH_BYTES];
     char name[64];
-    place_open(&place);
-    place_own(&place, own, file);
+    place_own(place, own, file);
     (void)snprintf(name, sizeof name, "state/tensord-%u", (unsigned)geteuid());
-    tree_directory(&place.tree, "state");
-    tree_directory(&place.tree, "ours"); /* a link to it must not be followed, though the directory is the server's */
-    assert_int_equal(chmod(place.state, 01777), 0);
-    assert_false(td_digest_log_open(place.state, NULL, TD_DIGEST_LOG_READ, &log, &err));
+    tree_directory(&place->tree, "state");
+    tree_directory(&place->tree, "ours"); /* a link to it must not be followed, though the directory is the server's */
+    assert_int_equal(chmod(place->state, 01777), 0);
+    assert_false(td_digest_log_open(place->state, NULL, TD_DIGEST_LOG_READ, &log, &err));
     check_says(&err, "there is no sub-directory", "reading alone makes nothing");
     assert_int_equal(access(own, F_OK), -1);
-    tree_symlink(&place.tree, name, "../ours");
-    refused(place.state, NULL, TD_PERMISSION_DENIED, says);
-    tree_remove(&place.tree, name);
-    tree_symlink(&place.tree, name, "nowhere");
-    refused(place.state, NULL, TD_PERMISSION_DENIED, says);
-    tree_remove(&place.tree, name);
-    tree_text(&place.tree, name, "a file");
-    refused(place.state, NULL, TD_PERMISSION_DENIED, says);
-    tree_remove(&place.tree, name);
-    tree_fifo(&place.tree, name);
-    refused(place.state, NULL, TD_PERMISSION_DENIED, says);
-    tree_remove(&place.tree, name);
-    tree_directory(&place.tree, name);
+    tree_symlink(&place->tree, name, "../ours");
+    refused(place->state, NULL, TD_PERMISSION_DENIED, says);
+    tree_remove(&place->tree, name);
+    tree_symlink(&place->tree, name, "nowhere");
+    refused(place->state, NULL, TD_PERMISSION_DENIED, says);
+    tree_remove(&place->tree, name);
+    tree_text(&place->tree, name, "a file");
+    refused(place->state, NULL, TD_PERMISSION_DENIED, says);
+    tree_remove(&place->tree, name);
+    tree_fifo(&place->tree, name);
+    refused(place->state, NULL, TD_PERMISSION_DENIED, says);
+    tree_remove(&place->tree, name);
+    tree_directory(&place->tree, name);
     assert_int_equal(chmod(own, 0770), 0); /* the server's own, but others can write to it */
-    refused(place.state, NULL, TD_PERMISSION_DENIED, says);
+    refused(place->state, NULL, TD_PERMISSION_DENIED, says);
     assert_int_equal(chmod(own, 0700), 0);
-    fill(&place, 1);
+    fill(place, 1);
     if (geteuid() == 0) { /* a directory and a log of another user */
         assert_int_equal(chown(own, 1, 0), 0);
-        refused(place.state, NULL, TD_PERMISSION_DENIED, says);
+        refused(place->state, NULL, TD_PERMISSION_DENIED, says);
     }
-    tree_close(&place.tree);
 }
 
 /* Without the sticky bit others can move the sub-directory away and put their own there. A running server continues
@@ -137,17 +131,15 @@ static void what_others_put_there_is_refused(void **state)
 /* shows: security.md digest-shared-directory */
 static void a_sub_directory_that_is_exchanged(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char own[TREE_PATH_BYTES];
     char file[TREE_PATH_BYTES];
     char aside[TREE_PATH_BYTES];
-    place_open(&place);
-    place_own(&place, own, file);
-    tree_at(&place.tree, "state/aside", aside);
-    tree_directory(&place.tree, "state");
-    assert_int_equal(chmod(place.state, 0777), 0);
-    struct td_digest_log *log = open_log(&place, TD_DIGEST_LOG_WRITE);
+    place_own(place, own, file);
+    tree_at(&place->tree, "state/aside", aside);
+    tree_directory(&place->tree, "state");
+    assert_int_equal(chmod(place->state, 0777), 0);
+    struct td_digest_log *log = open_log(place, TD_DIGEST_LOG_WRITE);
     add(log, 0);
     td_digest_log_flush(log);
     assert_int_equal(rename(own, aside), 0);
@@ -158,28 +150,25 @@ static void a_sub_directory_that_is_exchanged(void **state)
     td_digest_log_compact(log, is_below, &keeper); /* makes a new file in the directory that the log holds open */
     td_digest_log_close(log);
     assert_int_equal(access(file, F_OK), -1);
-    tree_at(&place.tree, "state/aside/digests", file);
+    tree_at(&place->tree, "state/aside/digests", file);
     assert_int_equal(file_bytes(file), HEADER_BYTES + 2 * RECORD_BYTES);
     if (geteuid() == 0) {
         assert_int_equal(chown(own, 1, 1), 0);
-        refused(place.state, NULL, TD_PERMISSION_DENIED, "somebody else put it there");
+        refused(place->state, NULL, TD_PERMISSION_DENIED, "somebody else put it there");
     }
-    tree_close(&place.tree);
 }
 
 /* Many servers start at once: all use the one directory, and one of them writes. */
 /* shows: security.md digest-shared-directory */
 static void many_make_it_at_once(void **state)
 {
-    (void)state;
     enum { SERVERS = 16 };
-    struct place place;
+    struct place *place = *state;
     char own[TREE_PATH_BYTES];
     char file[TREE_PATH_BYTES];
-    place_open(&place);
-    place_own(&place, own, file);
-    tree_directory(&place.tree, "state");
-    assert_int_equal(chmod(place.state, 01777), 0);
+    place_own(place, own, file);
+    tree_directory(&place->tree, "state");
+    assert_int_equal(chmod(place->state, 01777), 0);
     pid_t pids[SERVERS];
     for (size_t i = 0; i < SERVERS; i++) {
         pids[i] = fork();
@@ -187,7 +176,7 @@ static void many_make_it_at_once(void **state)
         if (pids[i] == 0) {
             struct td_digest_log *log = NULL;
             struct td_error err = TD_ERROR_INIT;
-            bool ok = td_digest_log_open(place.state, NULL, TD_DIGEST_LOG_WRITE, &log, &err);
+            bool ok = td_digest_log_open(place->state, NULL, TD_DIGEST_LOG_WRITE, &log, &err);
             td_digest_log_close(log);
             _exit(ok ? 0 : 1);
         }
@@ -198,147 +187,129 @@ static void many_make_it_at_once(void **state)
         assert_int_equal(status, 0);
     }
     assert_int_equal(mode_of(own) & 0777, 0700);
-    tree_close(&place.tree);
 }
 
 /* The served directory is the sub-directory itself, or above it. */
 /* shows: security.md digest-inside-root */
 static void a_sub_directory_in_the_root_is_refused(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char own[TREE_PATH_BYTES];
     char file[TREE_PATH_BYTES];
-    place_open(&place);
-    place_own(&place, own, file);
-    tree_directory(&place.tree, "state");
-    assert_int_equal(chmod(place.state, 01777), 0);
-    refused(place.state, place.state, TD_FAILED_PRECONDITION, "is in the served directory");
+    place_own(place, own, file);
+    tree_directory(&place->tree, "state");
+    assert_int_equal(chmod(place->state, 01777), 0);
+    refused(place->state, place->state, TD_FAILED_PRECONDITION, "is in the served directory");
     assert_int_equal(access(own, F_OK), -1); /* the refusal leaves nothing behind */
     assert_int_equal(mkdir(own, 0700), 0);
-    refused(place.state, own, TD_FAILED_PRECONDITION, "is in the served directory");
-    tree_close(&place.tree);
+    refused(place->state, own, TD_FAILED_PRECONDITION, "is in the served directory");
 }
 
 /* shows: security.md digest-foreign-directory */
 static void a_log_that_others_can_write_to_is_refused(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct td_digest_log *log;
     struct td_error err = TD_ERROR_INIT;
-    place_open(&place);
-    fill(&place, 2);
-    assert_int_equal(chmod(place.file, 0620), 0);
-    refused(place.state, NULL, TD_PERMISSION_DENIED, "nobody else can write; remove it");
-    assert_false(td_digest_log_open(place.state, NULL, TD_DIGEST_LOG_READ, &log, &err));
-    assert_int_equal(chmod(place.file, 0644), 0);
-    td_digest_log_close(open_log(&place, TD_DIGEST_LOG_READ));
+    fill(place, 2);
+    assert_int_equal(chmod(place->file, 0620), 0);
+    refused(place->state, NULL, TD_PERMISSION_DENIED, "nobody else can write; remove it");
+    assert_false(td_digest_log_open(place->state, NULL, TD_DIGEST_LOG_READ, &log, &err));
+    assert_int_equal(chmod(place->file, 0644), 0);
+    td_digest_log_close(open_log(place, TD_DIGEST_LOG_READ));
     if (geteuid() == 0) {
-        assert_int_equal(chown(place.file, 1, 0), 0);
-        refused(place.state, NULL, TD_PERMISSION_DENIED, "must be a file that belongs to the user");
+        assert_int_equal(chown(place->file, 1, 0), 0);
+        refused(place->state, NULL, TD_PERMISSION_DENIED, "must be a file that belongs to the user");
     }
-    tree_close(&place.tree);
 }
 
 /* shows: security.md digest-foreign-directory */
 static void what_is_no_file_is_refused(void **state)
 {
-    (void)state;
-    struct place place;
-    place_open(&place);
-    tree_directory(&place.tree, "state/digests");
-    refused(place.state, NULL, TD_PERMISSION_DENIED, "must be a file");
-    tree_remove(&place.tree, "state/digests");
-    tree_fifo(&place.tree, "state/digests");
-    refused(place.state, NULL, TD_PERMISSION_DENIED, "must be a file");
-    tree_remove(&place.tree, "state/digests");
-    tree_text(&place.tree, "elsewhere", "precious");
-    tree_symlink(&place.tree, "state/digests", "../elsewhere");
-    refused(place.state, NULL, TD_PERMISSION_DENIED, "must be a file");
-    tree_remove(&place.tree, "state/digests");
-    tree_symlink(&place.tree, "state/digests", "/dev/full");
-    refused(place.state, NULL, TD_PERMISSION_DENIED, "must be a file");
-    tree_remove(&place.tree, "state/digests");
+    struct place *place = *state;
+    tree_directory(&place->tree, "state/digests");
+    refused(place->state, NULL, TD_PERMISSION_DENIED, "must be a file");
+    tree_remove(&place->tree, "state/digests");
+    tree_fifo(&place->tree, "state/digests");
+    refused(place->state, NULL, TD_PERMISSION_DENIED, "must be a file");
+    tree_remove(&place->tree, "state/digests");
+    tree_text(&place->tree, "elsewhere", "precious");
+    tree_symlink(&place->tree, "state/digests", "../elsewhere");
+    refused(place->state, NULL, TD_PERMISSION_DENIED, "must be a file");
+    tree_remove(&place->tree, "state/digests");
+    tree_symlink(&place->tree, "state/digests", "/dev/full");
+    refused(place->state, NULL, TD_PERMISSION_DENIED, "must be a file");
+    tree_remove(&place->tree, "state/digests");
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    assert_true(strlen(place.file) < sizeof address.sun_path);
-    memcpy(address.sun_path, place.file, strlen(place.file));
+    assert_true(strlen(place->file) < sizeof address.sun_path);
+    memcpy(address.sun_path, place->file, strlen(place->file));
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
-    refused(place.state, NULL, TD_PERMISSION_DENIED, "must be a file");
+    refused(place->state, NULL, TD_PERMISSION_DENIED, "must be a file");
     (void)close(fd);
-    tree_remove(&place.tree, "state");
-    tree_text(&place.tree, "state", "no directory");
-    refused(place.state, NULL, TD_IO, "cannot open");
-    tree_remove(&place.tree, "state");
-    tree_at(&place.tree, "missing/state", place.state);
-    refused(place.state, NULL, TD_IO, "cannot create");
-    tree_close(&place.tree);
+    tree_remove(&place->tree, "state");
+    tree_text(&place->tree, "state", "no directory");
+    refused(place->state, NULL, TD_IO, "cannot open");
+    tree_remove(&place->tree, "state");
+    tree_at(&place->tree, "missing/state", place->state);
+    refused(place->state, NULL, TD_IO, "cannot create");
 }
 
 /* A log whose lock cannot be taken is still read. */
 static void a_lock_that_cannot_be_had(void **state)
 {
-    (void)state;
-    struct place place;
-    place_open(&place);
-    fill(&place, 2);
-    tree_remove(&place.tree, "state/lock");
-    tree_directory(&place.tree, "state/lock");
-    struct td_digest_log *log = open_log(&place, TD_DIGEST_LOG_WRITE);
+    struct place *place = *state;
+    fill(place, 2);
+    tree_remove(&place->tree, "state/lock");
+    tree_directory(&place->tree, "state/lock");
+    struct td_digest_log *log = open_log(place, TD_DIGEST_LOG_WRITE);
     assert_false(td_digest_log_is_stored(log));
     knows_the_first(log, 2, 3);
     td_digest_log_close(log);
-    tree_close(&place.tree);
 }
 
 /* shows: security.md digest-inside-root */
 static void a_directory_in_the_root_is_refused(void **state)
 {
-    (void)state;
     static const char *const inside[] = {"root", "root/state",  "root/a/b",      "link/state",
                                          "to_a", "to_a/b/../b", "root/../root/a"};
     static const char *const outside[] = {"rootx", "state", "root/out", "."};
-    struct place place;
+    struct place *place = *state;
     char root[TREE_PATH_BYTES];
     char path[TREE_PATH_BYTES];
-    place_open(&place);
-    tree_directory(&place.tree, "root/a/b");
-    tree_symlink(&place.tree, "link", "root");
-    tree_symlink(&place.tree, "to_a", "root/a");
-    tree_symlink(&place.tree, "root/out", "../other");
-    tree_directory(&place.tree, "other");
+    tree_directory(&place->tree, "root/a/b");
+    tree_symlink(&place->tree, "link", "root");
+    tree_symlink(&place->tree, "to_a", "root/a");
+    tree_symlink(&place->tree, "root/out", "../other");
+    tree_directory(&place->tree, "other");
     for (size_t k = 0; k < 2; k++) {
-        tree_at(&place.tree, k == 0 ? "root" : "link", root);
+        tree_at(&place->tree, k == 0 ? "root" : "link", root);
         for (size_t i = 0; i < COUNT_OF(inside); i++) {
-            tree_at(&place.tree, inside[i], path);
+            tree_at(&place->tree, inside[i], path);
             refused(path, root, TD_FAILED_PRECONDITION, "is in the served directory");
         }
-        tree_at(&place.tree, "root/state", path);
+        tree_at(&place->tree, "root/state", path);
         assert_int_equal(access(path, F_OK), -1); /* the refusal leaves nothing behind */
         for (size_t i = 0; i < COUNT_OF(outside); i++) {
             struct td_digest_log *log;
             struct td_error err = TD_ERROR_INIT;
-            tree_at(&place.tree, outside[i], path);
+            tree_at(&place->tree, outside[i], path);
             CHECK(td_digest_log_open(path, root, TD_DIGEST_LOG_WRITE, &log, &err), "%s", err.message);
             td_digest_log_close(log);
         }
     }
-    tree_at(&place.tree, "state", path);
+    tree_at(&place->tree, "state", path);
     refused(path, "/", TD_FAILED_PRECONDITION, "is in the served directory");
-    tree_at(&place.tree, "no root", root);
+    tree_at(&place->tree, "no root", root);
     refused(path, root, TD_IO, "cannot access");
-    tree_close(&place.tree);
 }
 
 static void a_second_one_only_reads(void **state)
 {
-    (void)state;
-    struct place place;
-    place_open(&place);
-    fill(&place, 3);
-    struct td_digest_log *first = open_log(&place, TD_DIGEST_LOG_WRITE);
-    struct td_digest_log *second = open_log(&place, TD_DIGEST_LOG_WRITE);
+    struct place *place = *state;
+    fill(place, 3);
+    struct td_digest_log *first = open_log(place, TD_DIGEST_LOG_WRITE);
+    struct td_digest_log *second = open_log(place, TD_DIGEST_LOG_WRITE);
     assert_true(td_digest_log_is_stored(first));
     assert_false(td_digest_log_is_stored(second));
     knows_the_first(second, 3, 5);
@@ -346,50 +317,46 @@ static void a_second_one_only_reads(void **state)
     td_digest_log_flush(second);
     add(first, 3);
     td_digest_log_flush(first);
-    struct td_digest_log *reader = open_log(&place, TD_DIGEST_LOG_READ); /* reads while both are open */
+    struct td_digest_log *reader = open_log(place, TD_DIGEST_LOG_READ); /* reads while both are open */
     knows_the_first(reader, 4, 5);
     td_digest_log_close(reader);
     td_digest_log_close(second);
     td_digest_log_close(first);
-    first = open_log(&place, TD_DIGEST_LOG_WRITE);
+    first = open_log(place, TD_DIGEST_LOG_WRITE);
     assert_true(td_digest_log_is_stored(first));
     knows_the_first(first, 4, 5);
     td_digest_log_close(first);
-    tree_close(&place.tree);
 }
 
 static void reading_makes_nothing(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct td_digest_log *log;
     struct td_error err = TD_ERROR_INIT;
-    place_open(&place);
-    assert_false(td_digest_log_open(place.state, NULL, TD_DIGEST_LOG_READ, &log, &err));
-    assert_int_equal(access(place.state, F_OK), -1);
-    tree_directory(&place.tree, "state");
-    log = open_log(&place, TD_DIGEST_LOG_READ);
+    assert_false(td_digest_log_open(place->state, NULL, TD_DIGEST_LOG_READ, &log, &err));
+    assert_int_equal(access(place->state, F_OK), -1);
+    tree_directory(&place->tree, "state");
+    log = open_log(place, TD_DIGEST_LOG_READ);
     assert_int_equal(td_digest_log_count(log), 0);
     td_digest_log_close(log);
-    assert_int_equal(access(place.file, F_OK), -1);
-    tree_close(&place.tree);
+    assert_int_equal(access(place->file, F_OK), -1);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_directory_that_others_can_write_to_gets_a_sub_directory),
-        cmocka_unit_test(a_directory_of_ones_own_is_used_itself),
-        cmocka_unit_test(what_others_put_there_is_refused),
-        cmocka_unit_test(a_sub_directory_that_is_exchanged),
-        cmocka_unit_test(many_make_it_at_once),
-        cmocka_unit_test(a_sub_directory_in_the_root_is_refused),
-        cmocka_unit_test(a_log_that_others_can_write_to_is_refused),
-        cmocka_unit_test(what_is_no_file_is_refused),
-        cmocka_unit_test(a_lock_that_cannot_be_had),
-        cmocka_unit_test(a_directory_in_the_root_is_refused),
-        cmocka_unit_test(a_second_one_only_reads),
-        cmocka_unit_test(reading_makes_nothing),
+        TEST_IN(place, a_directory_of_ones_own_is_used_itself),
+        TEST_IN(place, what_others_put_there_is_refused),
+        TEST_IN(place, a_sub_directory_that_is_exchanged),
+        TEST_IN(place, many_make_it_at_once),
+        TEST_IN(place, a_sub_directory_in_the_root_is_refused),
+        TEST_IN(place, a_log_that_others_can_write_to_is_refused),
+        TEST_IN(place, what_is_no_file_is_refused),
+        TEST_IN(place, a_lock_that_cannot_be_had),
+        TEST_IN(place, a_directory_in_the_root_is_refused),
+        TEST_IN(place, a_second_one_only_reads),
+        TEST_IN(place, reading_makes_nothing),
     };
     td_log_set_level(TD_LOG_ERROR); /* warnings are expected, thousands of them */
     return cmocka_run_group_tests(tests, NULL, NULL);

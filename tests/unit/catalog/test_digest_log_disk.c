@@ -7,11 +7,9 @@
 
 static void a_disk_that_is_full_from_the_start(void **state)
 {
-    (void)state;
-    struct place place;
-    place_open(&place);
+    struct place *place = *state;
     arm(&write_fault, 1, ENOSPC); /* the write of the header fails */
-    struct td_digest_log *log = open_log(&place, TD_DIGEST_LOG_WRITE);
+    struct td_digest_log *log = open_log(place, TD_DIGEST_LOG_WRITE);
     assert_false(td_digest_log_is_stored(log));
     add(log, 0);
     knows_the_first(log, 1, 2);
@@ -19,58 +17,51 @@ static void a_disk_that_is_full_from_the_start(void **state)
     for (int i = 1; i <= 2; i++) { /* first the lock cannot be opened, then the log */
         disarm();
         arm(&read_only, i, ENOSPC);
-        log = open_log(&place, TD_DIGEST_LOG_WRITE);
+        log = open_log(place, TD_DIGEST_LOG_WRITE);
         assert_false(td_digest_log_is_stored(log));
         td_digest_log_close(log);
     }
     disarm();
-    check_recovery(&place, 0, 2);
-    tree_close(&place.tree);
+    check_recovery(place, 0, 2);
 }
 
 static void a_read_only_disk_is_read(void **state)
 {
-    (void)state;
-    struct place place;
-    place_open(&place);
-    fill(&place, 3);
+    struct place *place = *state;
+    fill(place, 3);
     arm(&read_only, 1, EROFS);
-    struct td_digest_log *log = open_log(&place, TD_DIGEST_LOG_WRITE);
+    struct td_digest_log *log = open_log(place, TD_DIGEST_LOG_WRITE);
     assert_false(td_digest_log_is_stored(log));
     knows_the_first(log, 3, 4);
     td_digest_log_close(log);
     disarm();
-    tree_close(&place.tree);
 }
 
 /* ---- compacting ---------------------------------------------------------------------------------------- */
 
 static void compacting_drops_what_is_not_kept(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct keeper keeper = {.below = 300};
-    place_open(&place);
-    fill(&place, 1000);
-    struct td_digest_log *log = open_log(&place, TD_DIGEST_LOG_WRITE);
+    fill(place, 1000);
+    struct td_digest_log *log = open_log(place, TD_DIGEST_LOG_WRITE);
     add(log, 1000); /* waits in memory, and is not kept */
     td_digest_log_compact(log, is_below, &keeper);
     assert_true(td_digest_log_is_stored(log));
     knows_the_first(log, 300, 1010);
-    assert_int_equal(file_bytes(place.file), HEADER_BYTES + 300 * RECORD_BYTES);
+    assert_int_equal(file_bytes(place->file), HEADER_BYTES + 300 * RECORD_BYTES);
     struct stat st;
-    assert_int_equal(stat(place.file, &st), 0);
+    assert_int_equal(stat(place->file, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
     add(log, 300); /* goes to the new file */
     td_digest_log_close(log);
-    assert_int_equal(file_bytes(place.file), HEADER_BYTES + 301 * RECORD_BYTES);
-    log = open_log(&place, TD_DIGEST_LOG_WRITE);
+    assert_int_equal(file_bytes(place->file), HEADER_BYTES + 301 * RECORD_BYTES);
+    log = open_log(place, TD_DIGEST_LOG_WRITE);
     knows_the_first(log, 301, 1010);
     keeper.below = 0;
     td_digest_log_compact(log, is_below, &keeper);
     td_digest_log_close(log);
-    check_recovery(&place, 0, 10);
-    tree_close(&place.tree);
+    check_recovery(place, 0, 10);
 }
 
 static void compacting_a_table_alone(void **state)
@@ -120,27 +111,24 @@ static void compacting_may_fail_anywhere(void **state)
 /* A crash in the middle of compacting leaves a half-written new log. */
 static void a_half_written_new_log_is_ignored(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct keeper keeper = {.below = 2};
-    place_open(&place);
-    fill(&place, 4);
-    tree_text(&place.tree, "state/digests.new", "tdige");
-    struct td_digest_log *log = open_log(&place, TD_DIGEST_LOG_WRITE);
+    fill(place, 4);
+    tree_text(&place->tree, "state/digests.new", "tdige");
+    struct td_digest_log *log = open_log(place, TD_DIGEST_LOG_WRITE);
     knows_the_first(log, 4, 5);
     td_digest_log_compact(log, is_below, &keeper);
     assert_true(td_digest_log_is_stored(log));
     td_digest_log_close(log);
-    check_recovery(&place, 2, 5);
-    tree_close(&place.tree);
+    check_recovery(place, 2, 5);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_disk_that_is_full_from_the_start), cmocka_unit_test(a_read_only_disk_is_read),
-        cmocka_unit_test(compacting_drops_what_is_not_kept),  cmocka_unit_test(compacting_a_table_alone),
-        cmocka_unit_test(compacting_may_fail_anywhere),       cmocka_unit_test(a_half_written_new_log_is_ignored),
+        TEST_IN(place, a_disk_that_is_full_from_the_start), TEST_IN(place, a_read_only_disk_is_read),
+        TEST_IN(place, compacting_drops_what_is_not_kept),  cmocka_unit_test(compacting_a_table_alone),
+        cmocka_unit_test(compacting_may_fail_anywhere),     TEST_IN(place, a_half_written_new_log_is_ignored),
     };
     td_log_set_level(TD_LOG_ERROR); /* warnings are expected, thousands of them */
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,8 +3,7 @@
  * entry in the directory containing the file has also reached disk"). */
 #include "core/file_io.h"
 
-#include "tests/kit/tree.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/tree_fixture.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -79,12 +78,10 @@ static ino_t inode(int at, const char *name)
 
 static void content_is_on_disk_before_the_name_and_the_name_at_the_end(void **state)
 {
-    struct tree tree;
+    struct tree *tree = *state;
     struct stat st;
-    (void)state;
-    tree_open(&tree);
-    tree_text(&tree, "d/e/f", "old");
-    int at = open_tree(&tree);
+    tree_text(tree, "d/e/f", "old");
+    int at = open_tree(tree);
     begin(0);
     assert_true(td_durable_file_write(at, "d/e/f", TD_TEXT("new"), 0640));
     assert_string_equal(steps, "FRD");
@@ -98,16 +95,13 @@ static void content_is_on_disk_before_the_name_and_the_name_at_the_end(void **st
     assert_string_equal(steps, "FRD");
     assert_int_equal(synced_directory, inode(at, "."));
     (void)close(at);
-    tree_close(&tree);
 }
 
 static void what_fails_leaves_the_old_file_and_nothing_beside_it(void **state)
 {
-    struct tree tree;
-    (void)state;
-    tree_open(&tree);
-    tree_text(&tree, "f", "old");
-    int at = open_tree(&tree);
+    struct tree *tree = *state;
+    tree_text(tree, "f", "old");
+    int at = open_tree(tree);
     begin('F');
     assert_false(td_durable_file_write(at, "f", TD_TEXT("new"), 0600));
     assert_int_equal(errno, EIO);
@@ -125,17 +119,14 @@ static void what_fails_leaves_the_old_file_and_nothing_beside_it(void **state)
     assert_false(td_durable_file_write(at, "none/f", TD_TEXT("new"), 0600));
     assert_int_equal(errno, ENOENT);
     (void)close(at);
-    tree_close(&tree);
 }
 
 static void content_that_is_not_whole_is_dropped_with_its_reason(void **state)
 {
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_durable_file file;
-    (void)state;
-    tree_open(&tree);
-    tree_text(&tree, "f", "old");
-    int at = open_tree(&tree);
+    tree_text(tree, "f", "old");
+    int at = open_tree(tree);
     begin(0);
     assert_true(td_durable_file_begin(&file, at, "f", 0600));
     assert_int_equal(write(file.fd, "ne", 2), 2);
@@ -146,18 +137,15 @@ static void content_that_is_not_whole_is_dropped_with_its_reason(void **state)
     assert_string_equal(content(at, "f"), "old");
     assert_string_equal(content(at, "f.new"), "none");
     (void)close(at);
-    tree_close(&tree);
 }
 
 static void what_a_killed_process_has_left_is_not_written_through(void **state)
 {
-    struct tree tree;
-    (void)state;
-    tree_open(&tree);
-    tree_text(&tree, "elsewhere", "precious");
-    tree_symlink(&tree, "f.new", "elsewhere");
-    tree_text(&tree, "g.new", "a longer text of an earlier process");
-    int at = open_tree(&tree);
+    struct tree *tree = *state;
+    tree_text(tree, "elsewhere", "precious");
+    tree_symlink(tree, "f.new", "elsewhere");
+    tree_text(tree, "g.new", "a longer text of an earlier process");
+    int at = open_tree(tree);
     begin(0);
     assert_true(td_durable_file_write(at, "f", TD_TEXT("new"), 0600));
     assert_true(td_durable_file_write(at, "g", TD_TEXT("new"), 0600));
@@ -165,7 +153,6 @@ static void what_a_killed_process_has_left_is_not_written_through(void **state)
     assert_string_equal(content(at, "g"), "new");
     assert_string_equal(content(at, "elsewhere"), "precious");
     (void)close(at);
-    tree_close(&tree);
 }
 
 static void a_path_that_is_too_long_is_refused(void **state)
@@ -182,10 +169,10 @@ static void a_path_that_is_too_long_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(content_is_on_disk_before_the_name_and_the_name_at_the_end),
-        cmocka_unit_test(what_fails_leaves_the_old_file_and_nothing_beside_it),
-        cmocka_unit_test(content_that_is_not_whole_is_dropped_with_its_reason),
-        cmocka_unit_test(what_a_killed_process_has_left_is_not_written_through),
+        TEST_IN(tree, content_is_on_disk_before_the_name_and_the_name_at_the_end),
+        TEST_IN(tree, what_fails_leaves_the_old_file_and_nothing_beside_it),
+        TEST_IN(tree, content_that_is_not_whole_is_dropped_with_its_reason),
+        TEST_IN(tree, what_a_killed_process_has_left_is_not_written_through),
         cmocka_unit_test(a_path_that_is_too_long_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,6 +39,8 @@ static void close_place(struct place *place)
     tree_close(&place->tree);
 }
 
+FIXTURE(place, struct place, open_place, close_place)
+
 static struct td_repo_about about_of(struct place *place, const char *id, const char *revision, size_t error_count)
 {
     struct td_repo_about about;
@@ -67,7 +69,6 @@ static void check_tags(const struct td_repo_about *about, const char *wanted, co
 
 static void what_is_derived_of_files(void **state)
 {
-    (void)state;
     static const struct {
         const char *id, *library, *task, *tags;
     } cases[] = {
@@ -78,36 +79,31 @@ static void what_is_derived_of_files(void **state)
         {"ns/lora", "peft", NULL, "peft safetensors"},
         {"ns/bare", NULL, NULL, "safetensors"},
     };
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct td_repo_about about = about_of(&place, cases[i].id, "main", 0);
+        struct td_repo_about about = about_of(place, cases[i].id, "main", 0);
         check(about.library, cases[i].library, cases[i].id);
         check(about.pipeline_tag, cases[i].task, cases[i].id);
         check_tags(&about, cases[i].tags, cases[i].id);
     }
-    struct td_repo_about about = about_of(&place, "ns/bare", "main", 2);
+    struct td_repo_about about = about_of(place, "ns/bare", "main", 2);
     check_tags(&about, TD_UNREADABLE_TAG " safetensors", "errors");
-    close_place(&place);
 }
 
 /* The files of a virtual revision are in safetensors, whatever the files on disk are. */
 static void formats_are_those_that_are_served(void **state)
 {
-    (void)state;
     static const char *const revisions[] = {"safetensors", "tp2-rank1-fsdp"};
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(revisions); i++) {
-        struct td_repo_about about = about_of(&place, "ns/torch", revisions[i], 0);
+        struct td_repo_about about = about_of(place, "ns/torch", revisions[i], 0);
         check_tags(&about, "transformers safetensors llama text-generation", revisions[i]);
         assert_null(td_repo_about_checkpoint(&about, "pytorch"));
         assert_null(td_repo_about_checkpoint(&about, "safetensors")); /* not as it is on disk */
     }
-    struct td_repo_about about = about_of(&place, "ns/torch", "main", 0);
+    struct td_repo_about about = about_of(place, "ns/torch", "main", 0);
     assert_non_null(td_repo_about_checkpoint(&about, "pytorch"));
     assert_null(td_repo_about_checkpoint(&about, "safetensors"));
-    close_place(&place);
 }
 
 /* Sums of a checkpoint in two files, by type in the order of the first file that has one. */
@@ -133,8 +129,8 @@ static void elements_are_summed_by_type(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_derived_of_files),
-        cmocka_unit_test(formats_are_those_that_are_served),
+        TEST_IN(place, what_is_derived_of_files),
+        TEST_IN(place, formats_are_those_that_are_served),
         cmocka_unit_test(elements_are_summed_by_type),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

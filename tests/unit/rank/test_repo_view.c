@@ -85,6 +85,8 @@ static void close_place(struct place *place)
     tree_close(&place->tree);
 }
 
+FIXTURE(place, struct place, open_place, close_place)
+
 /* Sets a SHA-256 for every file, as the hasher would, and scans. */
 static void hash_all(struct place *place)
 {
@@ -116,7 +118,6 @@ static struct td_repo_view open_view(const struct place *place, const char *id, 
 
 static void names_of_revisions(void **state)
 {
-    (void)state;
     static const struct {
         const char *id, *revision;
         bool there;
@@ -157,14 +158,12 @@ static void names_of_revisions(void **state)
         {"ns/notes", "safetensors", false} /* it has no tensors */,
         {"ns/notes", "tp1-rank0-none", false},
     };
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_repo_view view;
-        CHECK(try_open(&place, cases[i].id, cases[i].revision, &view) == cases[i].there, "%s at \"%s\"", cases[i].id,
+        CHECK(try_open(place, cases[i].id, cases[i].revision, &view) == cases[i].there, "%s at \"%s\"", cases[i].id,
               cases[i].revision);
     }
-    close_place(&place);
 }
 
 static const char *const made[] = {"safetensors",    "tp1-rank0-none",   "tp1-rank0-fsdp",  "tp2-rank0-none",
@@ -173,13 +172,11 @@ static const char *const made[] = {"safetensors",    "tp1-rank0-none",   "tp1-ra
 /* Clients resolve a name to its commit and use only the commit afterwards. */
 static void commits_lead_back(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char commits[COUNT_OF(made)][TD_COMMIT_BYTES];
-    open_place(&place);
     for (size_t i = 0; i < COUNT_OF(made); i++) {
-        struct td_repo_view named = open_view(&place, "ns/plain", made[i]);
-        struct td_repo_view found = open_view(&place, "ns/plain", named.commit);
+        struct td_repo_view named = open_view(place, "ns/plain", made[i]);
+        struct td_repo_view found = open_view(place, "ns/plain", named.commit);
         assert_int_equal(strspn(named.commit, "0123456789abcdef"), 40);
         assert_int_equal(strlen(named.commit), 40);
         assert_string_equal(found.commit, named.commit);
@@ -188,105 +185,92 @@ static void commits_lead_back(void **state)
         assert_int_equal(found.name.tp_size, named.name.tp_size);
         assert_int_equal(found.name.engine.len, named.name.engine.len);
         assert_memory_equal(found.name.engine.p, named.name.engine.p, named.name.engine.len);
-        assert_string_not_equal(named.commit, open_view(&place, "ns/plain", "main").commit);
+        assert_string_not_equal(named.commit, open_view(place, "ns/plain", "main").commit);
         memcpy(commits[i], named.commit, TD_COMMIT_BYTES);
         for (size_t k = 0; k < i; k++)
             assert_string_not_equal(commits[i], commits[k]);
         struct td_repo_view other;
-        assert_false(try_open(&place, "ns/torch", named.commit, &other)); /* the commit of other files */
+        assert_false(try_open(place, "ns/torch", named.commit, &other)); /* the commit of other files */
     }
-    close_place(&place);
 }
 
 /* A commit with one digit changed is not found. */
 static void commits_are_not_guessed(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(made); i++) {
-        struct td_repo_view view = open_view(&place, "ns/plain", made[i]);
+        struct td_repo_view view = open_view(place, "ns/plain", made[i]);
         for (size_t at = 0; at < 40; at++) {
             for (const char *digit = "0123456789abcdefABCDEFg/"; *digit != '\0'; digit++) {
                 char text[TD_COMMIT_BYTES];
                 struct td_repo_view other;
                 memcpy(text, view.commit, sizeof text);
                 text[at] = *digit;
-                CHECK(try_open(&place, "ns/plain", text, &other) == (*digit == view.commit[at]), "%s", text);
+                CHECK(try_open(place, "ns/plain", text, &other) == (*digit == view.commit[at]), "%s", text);
             }
         }
     }
-    close_place(&place);
 }
 
 /* The view's engine name does not point into the request. */
 static void the_name_outlives_the_request(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char revision[] = "tp2-rank1-nano-vllm";
-    open_place(&place);
-    struct td_repo_view view = open_view(&place, "ns/plain", revision);
+    struct td_repo_view view = open_view(place, "ns/plain", revision);
     memset(revision, 'x', sizeof revision - 1);
     assert_int_equal(view.name.engine.len, strlen("nano-vllm"));
     assert_memory_equal(view.name.engine.p, "nano-vllm", strlen("nano-vllm"));
-    close_place(&place);
 }
 
 /* A download that began before the files were hashed continues with the former commit. */
 static void commits_stay_when_files_are_hashed(void **state)
 {
-    (void)state;
     static const char *const names[] = {"main", "safetensors", "tp2-rank1-none"};
-    struct place place;
+    struct place *place = *state;
     struct td_repo_view before[COUNT_OF(names)];
-    open_place(&place);
     for (size_t i = 0; i < COUNT_OF(names); i++)
-        before[i] = open_view(&place, "ns/plain", names[i]);
-    hash_all(&place);
+        before[i] = open_view(place, "ns/plain", names[i]);
+    hash_all(place);
     for (size_t i = 0; i < COUNT_OF(names); i++) {
-        struct td_repo_view now = open_view(&place, "ns/plain", names[i]);
+        struct td_repo_view now = open_view(place, "ns/plain", names[i]);
         assert_string_not_equal(now.commit, before[i].commit);
-        assert_string_equal(open_view(&place, "ns/plain", now.commit).commit, now.commit);
-        struct td_repo_view old = open_view(&place, "ns/plain", before[i].commit);
+        assert_string_equal(open_view(place, "ns/plain", now.commit).commit, now.commit);
+        struct td_repo_view old = open_view(place, "ns/plain", before[i].commit);
         assert_string_equal(old.commit, before[i].commit);
         assert_int_equal(old.kind, now.kind);
         assert_int_equal(old.rank, now.rank);
         assert_int_equal(old.entry_count, now.entry_count);
     }
-    tree_text(&place.tree, "ns/plain/a.b", "other");
-    loopback_rescan(&place.loop);
-    td_snapshot_unref(place.snapshot);
-    place.snapshot = td_catalog_acquire(place.loop.catalog);
+    tree_text(&place->tree, "ns/plain/a.b", "other");
+    loopback_rescan(&place->loop);
+    td_snapshot_unref(place->snapshot);
+    place->snapshot = td_catalog_acquire(place->loop.catalog);
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         struct td_repo_view view;
-        assert_false(try_open(&place, "ns/plain", before[i].commit, &view));
+        assert_false(try_open(place, "ns/plain", before[i].commit, &view));
     }
-    close_place(&place);
 }
 
 static void other_revisions_of_caches(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    assert_string_equal(open_view(&place, "org/hub", "main").commit, C1);
-    assert_string_equal(open_view(&place, "org/hub", "HEAD").commit, C1);
-    assert_string_equal(open_view(&place, "org/hub", C1).commit, C1);
-    assert_string_equal(open_view(&place, "org/hub", C0).commit, C0);
-    struct td_repo_view pull = open_view(&place, "org/hub", "refs/pr/1");
+    struct place *place = *state;
+    assert_string_equal(open_view(place, "org/hub", "main").commit, C1);
+    assert_string_equal(open_view(place, "org/hub", "HEAD").commit, C1);
+    assert_string_equal(open_view(place, "org/hub", C1).commit, C1);
+    assert_string_equal(open_view(place, "org/hub", C0).commit, C0);
+    struct td_repo_view pull = open_view(place, "org/hub", "refs/pr/1");
     assert_string_equal(pull.commit, C0);
-    assert_string_equal(place.snapshot->entries[pull.first_entry].path, "org/hub@" C0 "/model.safetensors");
+    assert_string_equal(place->snapshot->entries[pull.first_entry].path, "org/hub@" C0 "/model.safetensors");
     /* a revision whose name is not a Git commit has a commit, by which it is found */
     static const char *const odd[] = {"old", "new"};
     for (size_t i = 0; i < COUNT_OF(odd); i++) {
-        struct td_repo_view named = open_view(&place, "odd/names", odd[i]);
+        struct td_repo_view named = open_view(place, "odd/names", odd[i]);
         assert_int_equal(strlen(named.commit), 40);
-        struct td_repo_view found = open_view(&place, "odd/names", named.commit);
+        struct td_repo_view found = open_view(place, "odd/names", named.commit);
         assert_int_equal(found.first_entry, named.first_entry);
         assert_string_equal(found.commit, named.commit);
     }
-    close_place(&place);
 }
 
 /* ---- items --------------------------------------------------------------------------------------------- */
@@ -339,46 +323,41 @@ static void expect_items(struct place *place, const char *id, const char *revisi
 /* shows: security.md content-no-pickles */
 static void items_of_views(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    expect_items(&place, "ns/plain", "main", "a-b/c.txt a.b a/x config.json model.safetensors");
-    expect_items(&place, "ns/plain", "safetensors", "a-b/c.txt a.b a/x config.json model.safetensors");
-    expect_items(&place, "ns/plain", "tp2-rank1-none", "a-b/c.txt a.b a/x config.json +model.safetensors");
-    expect_items(&place, "ns/torch", "main",
+    struct place *place = *state;
+    expect_items(place, "ns/plain", "main", "a-b/c.txt a.b a/x config.json model.safetensors");
+    expect_items(place, "ns/plain", "safetensors", "a-b/c.txt a.b a/x config.json model.safetensors");
+    expect_items(place, "ns/plain", "tp2-rank1-none", "a-b/c.txt a.b a/x config.json +model.safetensors");
+    expect_items(place, "ns/torch", "main",
                  "TRAINING_ARGS.BIN config.json optimizer.pkl pytorch_model.bin pytorch_model.bin.index.json");
-    expect_items(&place, "ns/torch", "safetensors", "config.json +model.safetensors");
-    expect_items(&place, "ns/torch", "tp1-rank0-none", "config.json +model.safetensors");
-    expect_items(&place, "ns/parts", "safetensors",
+    expect_items(place, "ns/torch", "safetensors", "config.json +model.safetensors");
+    expect_items(place, "ns/torch", "tp1-rank0-none", "config.json +model.safetensors");
+    expect_items(place, "ns/parts", "safetensors",
                  "+adapter_model.safetensors index.json +unet/diffusion_pytorch_model.safetensors "
                  "vae/diffusion_pytorch_model.safetensors");
-    expect_items(&place, "ns/shards", "safetensors", "index.json +vae/diffusion_model.safetensors");
-    expect_items(&place, "ns/parts", "tp1-rank0-none",
+    expect_items(place, "ns/shards", "safetensors", "index.json +vae/diffusion_model.safetensors");
+    expect_items(place, "ns/parts", "tp1-rank0-none",
                  "index.json +model.safetensors +unet/model.safetensors +vae/model.safetensors");
     static const char others[] = "config.json +model.safetensors +onnx/model.safetensors +original/model.safetensors "
                                  "original/params.json text/config.json +text/model.safetensors";
-    expect_items(&place, "ns/exports", "tp2-rank1-none", others);
-    expect_items(&place, "ns/exports", "tp2-rank1-fsdp", others);
-    expect_items(&place, "ns/exports", "safetensors",
+    expect_items(place, "ns/exports", "tp2-rank1-none", others);
+    expect_items(place, "ns/exports", "tp2-rank1-fsdp", others);
+    expect_items(place, "ns/exports", "safetensors",
                  "config.json model.safetensors onnx/model.safetensors +original/model.safetensors "
                  "original/params.json text/config.json text/model.safetensors");
-    expect_items(&place, "bert.safetensors", "main", "bert.safetensors");
-    expect_items(&place, "bert.safetensors", "tp1-rank0-none", "+model.safetensors");
-    expect_items(&place, "org/hub", "refs/pr/1", "model.safetensors");
-    close_place(&place);
+    expect_items(place, "bert.safetensors", "main", "bert.safetensors");
+    expect_items(place, "bert.safetensors", "tp1-rank0-none", "+model.safetensors");
+    expect_items(place, "org/hub", "refs/pr/1", "model.safetensors");
 }
 
 /* An engine that reads config.json could make no rank file of a folder without one. Beside a checkpoint in the
  * repository's own directory such a folder has none; otherwise every model has one. */
 static void folders_without_a_config_beside_a_model(void **state)
 {
-    (void)state;
     /* the engine, and the name by which it reads a rank's file */
     static const char *const engines[][2] = {{"vllm", "model-rank-1-part-0.safetensors"},
                                              {"vllm-0.13", "model-rank-1-part-0.safetensors"},
                                              {"nano-vllm", "model.safetensors"}};
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(engines); i++) {
         char revision[64];
         char wanted[256];
@@ -386,21 +365,19 @@ static void folders_without_a_config_beside_a_model(void **state)
         (void)snprintf(revision, sizeof revision, "tp2-rank1-%s", engines[i][0]);
         (void)snprintf(wanted, sizeof wanted, "config.json +%s original/params.json text/config.json +text/%s", file,
                        file);
-        expect_items(&place, "ns/exports", revision, wanted);
-        struct td_repo_view view = open_view(&place, "ns/exports", revision);
-        expect_items(&place, "ns/exports", view.commit, wanted);
+        expect_items(place, "ns/exports", revision, wanted);
+        struct td_repo_view view = open_view(place, "ns/exports", revision);
+        expect_items(place, "ns/exports", view.commit, wanted);
         (void)snprintf(wanted, sizeof wanted, "index.json +unet/%s vae/config.json +vae/%s", file, file);
-        expect_items(&place, "ns/folders", revision, wanted);
+        expect_items(place, "ns/folders", revision, wanted);
         (void)snprintf(wanted, sizeof wanted, "index.json +%s", file);
-        expect_items(&place, "ns/parts", revision, wanted);
+        expect_items(place, "ns/parts", revision, wanted);
     }
-    close_place(&place);
 }
 
 /* The reason why a rank file cannot be made names the folder of its model, but not the repository's own. */
 static void reasons_name_the_folder(void **state)
 {
-    (void)state;
     static const struct {
         const char *id, *path, *wanted;
     } cases[] = {
@@ -409,20 +386,19 @@ static void reasons_name_the_folder(void **state)
         {"ns/folders", "vae/model.safetensors", "in \"vae\": engine vllm@0.33 has no table for AutoencoderKL"},
         {"ns/parts", "model.safetensors", "the model has no config.json"},
     };
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct td_repo_view view = open_view(&place, cases[i].id, "tp1-rank0-vllm");
+        struct td_repo_view view = open_view(place, cases[i].id, "tp1-rank0-vllm");
         struct td_repo_item item;
         struct td_repo_stat stat;
         struct td_response response;
         struct td_virtual_key key = {{0}};
         struct td_error errs[3] = {TD_ERROR_INIT, TD_ERROR_INIT, TD_ERROR_INIT};
         td_response_init(&response);
-        assert_true(td_repo_view_find(&view, td_text_of(cases[i].path), &place.arena, &item, &errs[0]));
-        assert_false(td_repo_item_stat(&place.loop.api.ranks, &view, &item, &stat, &errs[0]));
-        assert_false(td_repo_item_answer(&place.loop.api.ranks, &view, &item, &response, &errs[1]));
-        assert_false(td_rank_digest_begin(place.loop.api.virtual_hasher, &place.loop.api.ranks, &view, &item, &key, 0,
+        assert_true(td_repo_view_find(&view, td_text_of(cases[i].path), &place->arena, &item, &errs[0]));
+        assert_false(td_repo_item_stat(&place->loop.api.ranks, &view, &item, &stat, &errs[0]));
+        assert_false(td_repo_item_answer(&place->loop.api.ranks, &view, &item, &response, &errs[1]));
+        assert_false(td_rank_digest_begin(place->loop.api.virtual_hasher, &place->loop.api.ranks, &view, &item, &key, 0,
                                           &errs[2]));
         for (size_t k = 0; k < COUNT_OF(errs); k++) {
             CHECK(errs[k].code == TD_FAILED_PRECONDITION &&
@@ -431,13 +407,11 @@ static void reasons_name_the_folder(void **state)
         }
         td_response_fini(&response);
     }
-    close_place(&place);
 }
 
 /* shows: security.md content-no-pickles */
 static void what_is_not_there_is_not_found(void **state)
 {
-    (void)state;
     static const struct {
         const char *id, *revision, *path;
         bool there;
@@ -475,35 +449,31 @@ static void what_is_not_there_is_not_found(void **state)
         {"ns/exports", "tp2-rank1-vllm", "text/model.safetensors", true} /* found, but not listed */,
         {"ns/exports", "tp2-rank1-vllm", "text/model-rank-0-part-0.safetensors", false},
     };
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct td_repo_view view = open_view(&place, cases[i].id, cases[i].revision);
+        struct td_repo_view view = open_view(place, cases[i].id, cases[i].revision);
         struct td_repo_item item;
         struct td_error err = TD_ERROR_INIT;
-        bool found = td_repo_view_find(&view, td_text_of(cases[i].path), &place.arena, &item, &err);
+        bool found = td_repo_view_find(&view, td_text_of(cases[i].path), &place->arena, &item, &err);
         CHECK(found == cases[i].there, "%s at %s: \"%s\"", cases[i].id, cases[i].revision, cases[i].path);
         CHECK(found || err.code == TD_NOT_FOUND, "%s", cases[i].path);
     }
-    close_place(&place);
 }
 
 /* The view of one model's rank files for all ranks. */
 static void all_ranks_of_a_model(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct td_rank_name name;
     struct td_repo_view view;
     struct td_repo_item *items;
     struct td_error err = TD_ERROR_INIT;
     size_t count;
-    open_place(&place);
-    const struct td_model *model = td_snapshot_find_model(place.snapshot, td_text_of("ns/plain"));
+    const struct td_model *model = td_snapshot_find_model(place->snapshot, td_text_of("ns/plain"));
     assert_non_null(model);
     assert_true(td_rank_name_engine(TD_TEXT("none"), 12, &name));
-    td_repo_view_ranks(place.snapshot, model, &name, &view);
-    assert_true(td_repo_view_list(&view, &place.arena, &items, &count, &err));
+    td_repo_view_ranks(place->snapshot, model, &name, &view);
+    assert_true(td_repo_view_list(&view, &place->arena, &items, &count, &err));
     assert_int_equal(count, 4 + 12);
     bool seen[12] = {false};
     for (size_t i = 0; i < count; i++) {
@@ -514,39 +484,36 @@ static void all_ranks_of_a_model(void **state)
         assert_int_equal(sscanf(items[i].path, "model-rank-%llu-part-0.safetensors", &rank), 1);
         assert_true(rank == items[i].rank && rank < 12 && !seen[rank]);
         seen[rank] = true;
-        assert_true(td_repo_view_find(&view, td_text_of(items[i].path), &place.arena, &item, &err));
+        assert_true(td_repo_view_find(&view, td_text_of(items[i].path), &place->arena, &item, &err));
         assert_int_equal(item.rank, rank);
     }
     struct td_repo_item item;
     static const char beyond[] = "model-rank-12-part-0.safetensors";
-    assert_false(td_repo_view_find(&view, td_text_of(beyond), &place.arena, &item, &err));
-    close_place(&place);
+    assert_false(td_repo_view_find(&view, td_text_of(beyond), &place->arena, &item, &err));
 }
 
 /* An item's stat agrees with the answer that sends the item. */
 static void sizes_and_tags_are_those_of_the_answers(void **state)
 {
-    (void)state;
     static const char *const cases[][3] = {
         {"ns/plain", "main", "model.safetensors"},
         {"ns/plain", "tp2-rank1-fsdp", "model.safetensors"},
         {"ns/torch", "safetensors", "model.safetensors"},
         {"ns/torch", "safetensors", "config.json"},
     };
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (int hashed = 0; hashed < 2; hashed++) {
         for (size_t i = 0; i < COUNT_OF(cases); i++) {
-            struct td_repo_view view = open_view(&place, cases[i][0], cases[i][1]);
+            struct td_repo_view view = open_view(place, cases[i][0], cases[i][1]);
             struct td_repo_item item;
             struct td_repo_stat stat;
             struct td_response response;
             struct td_error err = TD_ERROR_INIT;
             char quoted[TD_ETAG_BYTES];
             td_response_init(&response);
-            assert_true(td_repo_view_find(&view, td_text_of(cases[i][2]), &place.arena, &item, &err));
-            CHECK(td_repo_item_stat(&place.loop.api.ranks, &view, &item, &stat, &err), "%s", err.message);
-            CHECK(td_repo_item_answer(&place.loop.api.ranks, &view, &item, &response, &err), "%s", err.message);
+            assert_true(td_repo_view_find(&view, td_text_of(cases[i][2]), &place->arena, &item, &err));
+            CHECK(td_repo_item_stat(&place->loop.api.ranks, &view, &item, &stat, &err), "%s", err.message);
+            CHECK(td_repo_item_answer(&place->loop.api.ranks, &view, &item, &response, &err), "%s", err.message);
             (void)snprintf(quoted, sizeof quoted, "\"%s\"", stat.tag);
             assert_string_equal(response.etag, quoted);
             assert_int_equal(response.body.total_bytes, stat.size_bytes);
@@ -554,9 +521,8 @@ static void sizes_and_tags_are_those_of_the_answers(void **state)
             assert_true(response.accept_ranges && response.last_modified_s == stat.updated_ns / 1000000000);
             td_response_fini(&response);
         }
-        hash_all(&place);
+        hash_all(place);
     }
-    close_place(&place);
 }
 
 /* Counts matches of tensors with rules. */
@@ -610,38 +576,35 @@ static void expect_same_stats(struct place *place, const struct td_repo_view *vi
 
 static void names_are_matched_once_for_all_ranks(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct td_rank_name name;
     struct td_repo_view view;
-    open_place(&place);
-    const struct td_model *model = td_snapshot_find_model(place.snapshot, td_text_of("ns/plain"));
+    const struct td_model *model = td_snapshot_find_model(place->snapshot, td_text_of("ns/plain"));
     assert_true(td_rank_name_engine(TD_TEXT("fsdp"), 12, &name));
-    td_repo_view_ranks(place.snapshot, model, &name, &view);
-    expect_same_stats(&place, &view, 1, 12);
-    view = open_view(&place, "ns/parts", "tp2-rank1-none"); /* three models */
-    expect_same_stats(&place, &view, 3, 3);
-    view = open_view(&place, "ns/plain", "main");
-    expect_same_stats(&place, &view, 0, 0);
-    close_place(&place);
+    td_repo_view_ranks(place->snapshot, model, &name, &view);
+    expect_same_stats(place, &view, 1, 12);
+    view = open_view(place, "ns/parts", "tp2-rank1-none"); /* three models */
+    expect_same_stats(place, &view, 3, 3);
+    view = open_view(place, "ns/plain", "main");
+    expect_same_stats(place, &view, 0, 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_of_revisions),
-        cmocka_unit_test(commits_lead_back),
-        cmocka_unit_test(commits_are_not_guessed),
-        cmocka_unit_test(the_name_outlives_the_request),
-        cmocka_unit_test(commits_stay_when_files_are_hashed),
-        cmocka_unit_test(other_revisions_of_caches),
-        cmocka_unit_test(items_of_views),
-        cmocka_unit_test(folders_without_a_config_beside_a_model),
-        cmocka_unit_test(reasons_name_the_folder),
-        cmocka_unit_test(what_is_not_there_is_not_found),
-        cmocka_unit_test(all_ranks_of_a_model),
-        cmocka_unit_test(sizes_and_tags_are_those_of_the_answers),
-        cmocka_unit_test(names_are_matched_once_for_all_ranks),
+        TEST_IN(place, names_of_revisions),
+        TEST_IN(place, commits_lead_back),
+        TEST_IN(place, commits_are_not_guessed),
+        TEST_IN(place, the_name_outlives_the_request),
+        TEST_IN(place, commits_stay_when_files_are_hashed),
+        TEST_IN(place, other_revisions_of_caches),
+        TEST_IN(place, items_of_views),
+        TEST_IN(place, folders_without_a_config_beside_a_model),
+        TEST_IN(place, reasons_name_the_folder),
+        TEST_IN(place, what_is_not_there_is_not_found),
+        TEST_IN(place, all_ranks_of_a_model),
+        TEST_IN(place, sizes_and_tags_are_those_of_the_answers),
+        TEST_IN(place, names_are_matched_once_for_all_ranks),
     };
     td_log_set_level(TD_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

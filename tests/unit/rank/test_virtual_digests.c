@@ -27,6 +27,13 @@ static void place_open(struct place *place)
     tree_directory(&place->tree, "state");
 }
 
+static void place_close(struct place *place)
+{
+    tree_close(&place->tree);
+}
+
+FIXTURE(place, struct place, place_open, place_close)
+
 static bool open_table(const char *state_dir, struct td_virtual_digests **out, struct td_error *err)
 {
     if (!td_virtual_digests_create(out, err))
@@ -138,15 +145,13 @@ static void one_content_may_have_several_origins(void **state)
 /* shows: security.md oci-damaged-log */
 static void an_impossible_origin_is_none(void **state)
 {
-    (void)state;
     static const struct td_virtual_revision impossible[] = {
         {.kind = (enum td_revision_kind)99, .tp_size = 1},        {.kind = TD_REVISION_RANKS, .tp_size = 1},
         {.kind = TD_REVISION_RANK, .engine = 9999, .tp_size = 1}, {.kind = TD_REVISION_RANK, .tp_size = 0},
         {.kind = TD_REVISION_RANK, .tp_size = 8, .rank = 8},      {.kind = TD_REVISION_SAFETENSORS, .tp_size = 2},
     };
-    struct place place;
-    place_open(&place);
-    struct td_virtual_digests *digests = opened(&place);
+    struct place *place = *state;
+    struct td_virtual_digests *digests = opened(place);
     for (size_t i = 0; i < COUNT_OF(impossible); i++) {
         struct td_virtual_key key = key_of(i);
         struct td_virtual_digest digest = digest_of(i);
@@ -154,7 +159,7 @@ static void an_impossible_origin_is_none(void **state)
         td_virtual_digests_add(digests, &key, &digest);
     }
     td_virtual_digests_destroy(digests);
-    digests = opened(&place);
+    digests = opened(place);
     for (size_t i = 0; i < COUNT_OF(impossible); i++) {
         struct td_virtual_key key = key_of(i);
         struct td_virtual_digest found;
@@ -163,25 +168,21 @@ static void an_impossible_origin_is_none(void **state)
         CHECK(td_virtual_digests_origins(digests, false, found.sum, &origin, 1) == 0, "%zu", i);
     }
     td_virtual_digests_destroy(digests);
-    tree_close(&place.tree);
 }
 
 static void the_last_digest_of_a_key_counts(void **state)
 {
-    (void)state;
-    struct place place;
-    place_open(&place);
-    struct td_virtual_digests *digests = opened(&place);
+    struct place *place = *state;
+    struct td_virtual_digests *digests = opened(place);
     struct td_virtual_key key = key_of(1);
     struct td_virtual_digest other = digest_of(2);
     struct td_virtual_digest found;
     add(digests, 1);
     td_virtual_digests_add(digests, &key, &other);
     td_virtual_digests_destroy(digests);
-    digests = opened(&place);
+    digests = opened(place);
     assert_true(td_virtual_digests_find(digests, &key, &found) && is_equal(&found, &other));
     td_virtual_digests_destroy(digests);
-    tree_close(&place.tree);
 }
 
 /* Returns the i-th entry as one of a share. */
@@ -216,12 +217,10 @@ static bool knows(struct td_virtual_digests *digests, size_t i)
 /* shows: security.md oci-many-ranks */
 static void a_share_is_bounded(void **state)
 {
-    (void)state;
     enum { MOST = TD_VIRTUAL_RANKS_MAX };
-    struct place place;
+    struct place *place = *state;
     struct stat st;
-    place_open(&place);
-    struct td_virtual_digests *digests = opened(&place);
+    struct td_virtual_digests *digests = opened(place);
     struct td_virtual_key key = key_of(1);
     struct td_virtual_digest large = digest_in(1, false, false, TD_VIRTUAL_LARGE_BYTES);
     td_virtual_digests_add(digests, &key, &large);
@@ -236,12 +235,11 @@ static void a_share_is_bounded(void **state)
         for (size_t i = 6; i < MOST; i += 97)
             CHECK(knows(digests, i) == (i >= MOST / 2 + 4), "%zu", i);
         td_virtual_digests_destroy(digests);
-        digests = opened(&place);
+        digests = opened(place);
     }
     td_virtual_digests_destroy(digests);
-    assert_int_equal(stat(place.file, &st), 0);
+    assert_int_equal(stat(place->file, &st), 0);
     assert_int_equal(st.st_size, HEADER_BYTES + (MOST / 2 + 1) * RECORD_BYTES);
-    tree_close(&place.tree);
 }
 
 /* A client that has just got a manifest asks for what it names: that is not dropped, however small it is. */
@@ -271,11 +269,9 @@ static void what_was_just_used_stays(void **state)
 /* shows: security.md oci-many-ranks */
 static void no_share_pushes_out_another(void **state)
 {
-    (void)state;
     enum { MANY = 40000, LAYERS = 100 };
-    struct place place;
-    place_open(&place);
-    struct td_virtual_digests *digests = opened(&place);
+    struct place *place = *state;
+    struct td_virtual_digests *digests = opened(place);
     add_many(digests, 1000000, LAYERS, true, false);
     add_many(digests, 2000000, LAYERS, false, false);
     add_many(digests, 3000000, MANY, false, true);
@@ -283,12 +279,11 @@ static void no_share_pushes_out_another(void **state)
         assert_true(knows(digests, 1000000 + i) && knows(digests, 2000000 + i));
     add_many(digests, 4000000, MANY, false, false);
     td_virtual_digests_destroy(digests);
-    digests = opened(&place);
+    digests = opened(place);
     for (size_t i = 0; i < LAYERS; i++)
         assert_true(knows(digests, 1000000 + i));
     assert_true(td_virtual_digests_count(digests) <= LAYERS + TD_VIRTUAL_RANKS_MAX + TD_VIRTUAL_DOCUMENTS_MAX);
     td_virtual_digests_destroy(digests);
-    tree_close(&place.tree);
 }
 
 /* ---- what holds of every log ---------------------------------------------------------------------------- */
@@ -367,41 +362,38 @@ static bool exercise(const struct place *place, size_t *known)
 
 static void every_allocation_may_fail(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     uint8_t bytes[64 * 1024];
     size_t known;
-    place_open(&place);
     size_t len = by_hand(&scene, bytes, 200); /* the table grows while the log is read */
-    tree_write(&place.tree, "state/virtual-digests", bytes, len);
+    tree_write(&place->tree, "state/virtual-digests", bytes, len);
     alloc_count_start();
-    assert_true(exercise(&place, &known));
+    assert_true(exercise(place, &known));
     assert_int_equal(known, 400);
     assert_int_equal(alloc_count_get().live_bytes, 0);
     size_t calls = alloc_count_get().calls;
     assert_true(calls >= 10);
     for (size_t k = 1; k <= calls; k++) {
-        tree_write(&place.tree, "state/virtual-digests", bytes, len);
+        tree_write(&place->tree, "state/virtual-digests", bytes, len);
         alloc_count_start();
         alloc_fail_at(k);
-        if (exercise(&place, &known))
+        if (exercise(place, &known))
             CHECK(known >= 399, "%zu", known); /* the one that memory was short for */
         alloc_fail_at(0);
         assert_int_equal(alloc_count_get().live_bytes, 0);
     }
-    tree_close(&place.tree);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_content_may_have_several_origins),
-        cmocka_unit_test(an_impossible_origin_is_none),
-        cmocka_unit_test(the_last_digest_of_a_key_counts),
-        cmocka_unit_test(a_share_is_bounded),
+        TEST_IN(place, an_impossible_origin_is_none),
+        TEST_IN(place, the_last_digest_of_a_key_counts),
+        TEST_IN(place, a_share_is_bounded),
         cmocka_unit_test(what_was_just_used_stays),
-        cmocka_unit_test(no_share_pushes_out_another),
-        cmocka_unit_test(every_allocation_may_fail),
+        TEST_IN(place, no_share_pushes_out_another),
+        TEST_IN(place, every_allocation_may_fail),
         LOG_SCENES(&scene),
     };
     td_log_set_level(TD_LOG_ERROR); /* warnings are expected, thousands of them */

@@ -75,6 +75,26 @@ static void gated_fini(struct gated *gated)
     (void)pthread_cond_destroy(&gated->opened);
 }
 
+/* A hasher, and a blob that readers wait for. */
+struct place {
+    struct td_virtual_hasher *hasher;
+    struct gated gated;
+};
+
+static void open_place(struct place *place)
+{
+    gated_init(&place->gated, false);
+    assert_true(td_virtual_hasher_create(&place->hasher, NULL));
+}
+
+static void close_place(struct place *place)
+{
+    td_virtual_hasher_destroy(place->hasher);
+    gated_fini(&place->gated);
+}
+
+FIXTURE(hasher, struct place, open_place, close_place)
+
 static void gated_open(struct gated *gated)
 {
     pthread_mutex_lock(&gated->lock);
@@ -181,51 +201,39 @@ static void *waiter_main(void *argument)
 /* shows: security.md oci-many-hashes */
 static void many_requests_hash_once(void **state)
 {
-    (void)state;
-    struct td_virtual_hasher *hasher;
-    struct gated gated;
+    struct place *place = *state;
     struct waiter waiters[WAITERS];
-    gated_init(&gated, false);
-    assert_true(td_virtual_hasher_create(&hasher, NULL));
-    assert_int_equal(wait_for(hasher, 1, soon(), &waiters[0].digest, NULL), TD_VIRTUAL_UNKNOWN);
+    assert_int_equal(wait_for(place->hasher, 1, soon(), &waiters[0].digest, NULL), TD_VIRTUAL_UNKNOWN);
     for (size_t i = 0; i < WAITERS; i++) {
-        waiters[i] = (struct waiter){.hasher = hasher, .gated = &gated};
+        waiters[i] = (struct waiter){.hasher = place->hasher, .gated = &place->gated};
         assert_int_equal(pthread_create(&waiters[i].thread, NULL, waiter_main, &waiters[i]), 0);
     }
-    gated_wait_read(&gated);
-    gated_open(&gated);
+    gated_wait_read(&place->gated);
+    gated_open(&place->gated);
     for (size_t i = 0; i < WAITERS; i++) {
         assert_int_equal(pthread_join(waiters[i].thread, NULL), 0);
         assert_int_equal(waiters[i].state, TD_VIRTUAL_KNOWN);
         check_digest(&waiters[i].digest, 1);
     }
-    assert_int_equal(atomic_load(&gated.read_bytes), BLOB_BYTES);
-    assert_true(begin(hasher, 1, &gated.blob, NULL)); /* it is known: nothing is to be done */
-    assert_int_equal(wait_for(hasher, 1, 0, &waiters[0].digest, NULL), TD_VIRTUAL_KNOWN);
-    assert_int_equal(atomic_load(&gated.read_bytes), BLOB_BYTES);
-    td_virtual_hasher_destroy(hasher);
-    gated_fini(&gated);
+    assert_int_equal(atomic_load(&place->gated.read_bytes), BLOB_BYTES);
+    assert_true(begin(place->hasher, 1, &place->gated.blob, NULL)); /* it is known: nothing is to be done */
+    assert_int_equal(wait_for(place->hasher, 1, 0, &waiters[0].digest, NULL), TD_VIRTUAL_KNOWN);
+    assert_int_equal(atomic_load(&place->gated.read_bytes), BLOB_BYTES);
 }
 
 /* A request that does not wait long enough leaves the work to the next one. */
 static void work_goes_on_without_a_waiter(void **state)
 {
-    (void)state;
-    struct td_virtual_hasher *hasher;
+    struct place *place = *state;
     struct td_virtual_digest digest;
-    struct gated gated;
-    gated_init(&gated, false);
-    assert_true(td_virtual_hasher_create(&hasher, NULL));
-    assert_true(begin(hasher, 1, &gated.blob, NULL));
-    assert_int_equal(wait_for(hasher, 1, 0, &digest, NULL), TD_VIRTUAL_UNDER_WAY);
-    assert_int_equal(wait_for(hasher, 1, td_clock_ns() + 2000000, &digest, NULL), TD_VIRTUAL_UNDER_WAY);
-    assert_true(begin(hasher, 1, &gated.blob, NULL));
-    assert_int_equal(wait_for(hasher, 1, 1, &digest, NULL), TD_VIRTUAL_UNDER_WAY); /* a time in the past */
-    gated_open(&gated);
-    assert_int_equal(wait_for(hasher, 1, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
+    assert_true(begin(place->hasher, 1, &place->gated.blob, NULL));
+    assert_int_equal(wait_for(place->hasher, 1, 0, &digest, NULL), TD_VIRTUAL_UNDER_WAY);
+    assert_int_equal(wait_for(place->hasher, 1, td_clock_ns() + 2000000, &digest, NULL), TD_VIRTUAL_UNDER_WAY);
+    assert_true(begin(place->hasher, 1, &place->gated.blob, NULL));
+    assert_int_equal(wait_for(place->hasher, 1, 1, &digest, NULL), TD_VIRTUAL_UNDER_WAY); /* a time in the past */
+    gated_open(&place->gated);
+    assert_int_equal(wait_for(place->hasher, 1, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
     check_digest(&digest, 1);
-    td_virtual_hasher_destroy(hasher);
-    gated_fini(&gated);
 }
 
 static bool is_asked(void *context)
@@ -244,56 +252,44 @@ static void *ask_later(void *argument)
 /* shows: security.md oci-many-hashes */
 static void a_cancelled_request_waits_no_longer(void **state)
 {
-    (void)state;
-    struct td_virtual_hasher *hasher;
+    struct place *place = *state;
     struct td_virtual_digest digest;
     struct td_virtual_progress progress;
-    struct gated gated;
     pthread_t thread;
     struct td_virtual_key key = key_of(1);
     _Atomic bool asked = false;
     const struct td_cancel cancel = {.is_asked = is_asked, .context = &asked};
-    gated_init(&gated, false);
-    assert_true(td_virtual_hasher_create(&hasher, NULL));
-    assert_true(begin(hasher, 1, &gated.blob, NULL));
+    assert_true(begin(place->hasher, 1, &place->gated.blob, NULL));
     assert_int_equal(pthread_create(&thread, NULL, ask_later, &asked), 0);
     uint64_t began_ns = td_clock_ns();
-    assert_int_equal(td_virtual_hasher_wait(hasher, &key, soon(), &cancel, &digest, &progress, NULL),
+    assert_int_equal(td_virtual_hasher_wait(place->hasher, &key, soon(), &cancel, &digest, &progress, NULL),
                      TD_VIRTUAL_UNDER_WAY);
     assert_true(td_clock_ns() - began_ns < UINT64_C(10000000000));
     assert_int_equal(pthread_join(thread, NULL), 0);
-    gated_open(&gated);
-    td_virtual_hasher_destroy(hasher);
-    gated_fini(&gated);
+    gated_open(&place->gated);
 }
 
 /* A body that changes while it is hashed gives no digest; the next try does. */
 /* shows: security.md oci-hash-changes */
 static void a_change_in_the_middle_gives_no_digest(void **state)
 {
-    (void)state;
-    struct td_virtual_hasher *hasher;
+    struct place *place = *state;
     struct td_virtual_digest digest;
     struct td_error err = TD_ERROR_INIT;
-    struct gated gated;
-    gated_init(&gated, false);
-    assert_true(td_virtual_hasher_create(&hasher, NULL));
-    struct waiter waiter = {.hasher = hasher, .gated = &gated};
+    struct waiter waiter = {.hasher = place->hasher, .gated = &place->gated};
     assert_int_equal(pthread_create(&waiter.thread, NULL, waiter_main, &waiter), 0);
-    gated_wait_read(&gated);
-    atomic_store(&gated.has_changed, true);
-    gated_open(&gated);
+    gated_wait_read(&place->gated);
+    atomic_store(&place->gated.has_changed, true);
+    gated_open(&place->gated);
     assert_int_equal(pthread_join(waiter.thread, NULL), 0);
     assert_int_equal(waiter.state, TD_VIRTUAL_FAILED);
-    assert_int_equal(wait_for(hasher, 1, soon(), &digest, &err), TD_VIRTUAL_FAILED);
+    assert_int_equal(wait_for(place->hasher, 1, soon(), &digest, &err), TD_VIRTUAL_FAILED);
     CHECK(err.code == TD_UNAVAILABLE && strstr(err.message, "changed") != NULL, "%s", err.message);
-    assert_int_equal(td_virtual_digests_count(td_virtual_hasher_digests(hasher)), 0);
-    atomic_store(&gated.has_changed, false);
-    assert_true(begin(hasher, 1, &gated.blob, NULL));
-    assert_int_equal(wait_for(hasher, 1, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
+    assert_int_equal(td_virtual_digests_count(td_virtual_hasher_digests(place->hasher)), 0);
+    atomic_store(&place->gated.has_changed, false);
+    assert_true(begin(place->hasher, 1, &place->gated.blob, NULL));
+    assert_int_equal(wait_for(place->hasher, 1, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
     check_digest(&digest, 1);
-    td_virtual_hasher_destroy(hasher);
-    gated_fini(&gated);
 }
 
 static void whoever_waits_learns_why_it_failed(void **state)
@@ -401,49 +397,42 @@ static size_t begin_until_refused(struct td_virtual_hasher *hasher, enum td_revi
 /* shows: security.md oci-open-files oci-many-hashes */
 static void clients_and_owners_have_shares(void **state)
 {
-    (void)state;
     static const enum td_revision_kind R = TD_REVISION_RANK, F = TD_REVISION_FILES;
-    struct td_virtual_hasher *hasher;
+    struct place *place = *state;
     struct td_virtual_digest digest;
     struct td_error err = TD_ERROR_INIT;
-    struct gated gated;
-    gated_init(&gated, false);
-    assert_true(td_virtual_hasher_create(&hasher, NULL));
-    assert_true(begin_for(hasher, F, 1, 1, 1, &gated.blob, NULL)); /* the thread is busy with it */
-    gated_wait_read(&gated);
-    assert_int_equal(begin_until_refused(hasher, R, 1, 2, 1000, &gated.blob, "32 files of this model"), 32);
-    assert_true(begin_for(hasher, R, 9, 2, 1900, &gated.blob, NULL)); /* another model has room */
-    assert_int_equal(begin_until_refused(hasher, R, 20, 3, 2000, &gated.blob, "64 files wait"), 31);
-    assert_true(begin_for(hasher, R, 9, 4, 3000, &gated.blob, NULL)); /* displaces the latest of client 2 */
-    assert_int_equal(wait_for(hasher, 3000, 0, &digest, NULL), TD_VIRTUAL_UNDER_WAY);
-    assert_int_equal(wait_for(hasher, 1031, 0, &digest, NULL), TD_VIRTUAL_UNKNOWN);
-    assert_int_equal(wait_for(hasher, 1030, 0, &digest, NULL), TD_VIRTUAL_UNDER_WAY);
-    assert_false(begin_for(hasher, R, 9, 4, 3001, &gated.blob, &err)); /* a client with a file displaces none */
-    assert_true(begin_for(hasher, F, 9, 4, 3002, &gated.blob, NULL));  /* other files have room */
-    gated_open(&gated);
-    td_virtual_hasher_destroy(hasher);
-    gated_fini(&gated);
+    assert_true(begin_for(place->hasher, F, 1, 1, 1, &place->gated.blob, NULL)); /* the thread is busy with it */
+    gated_wait_read(&place->gated);
+    assert_int_equal(begin_until_refused(place->hasher, R, 1, 2, 1000, &place->gated.blob, "32 files of this model"),
+                     32);
+    assert_true(begin_for(place->hasher, R, 9, 2, 1900, &place->gated.blob, NULL)); /* another model has room */
+    assert_int_equal(begin_until_refused(place->hasher, R, 20, 3, 2000, &place->gated.blob, "64 files wait"), 31);
+    assert_true(
+        begin_for(place->hasher, R, 9, 4, 3000, &place->gated.blob, NULL)); /* displaces the latest of client 2 */
+    assert_int_equal(wait_for(place->hasher, 3000, 0, &digest, NULL), TD_VIRTUAL_UNDER_WAY);
+    assert_int_equal(wait_for(place->hasher, 1031, 0, &digest, NULL), TD_VIRTUAL_UNKNOWN);
+    assert_int_equal(wait_for(place->hasher, 1030, 0, &digest, NULL), TD_VIRTUAL_UNDER_WAY);
+    assert_false(
+        begin_for(place->hasher, R, 9, 4, 3001, &place->gated.blob, &err)); /* a client with a file displaces none */
+    assert_true(begin_for(place->hasher, F, 9, 4, 3002, &place->gated.blob, NULL)); /* other files have room */
+    gated_open(&place->gated);
 }
 
 /* A client alone gets three quarters of the places, both of all and of those for rank files. */
 /* shows: security.md oci-open-files oci-many-hashes */
 static void one_client_does_not_take_all(void **state)
 {
-    (void)state;
-    struct td_virtual_hasher *hasher;
-    struct gated gated;
-    gated_init(&gated, false);
-    assert_true(td_virtual_hasher_create(&hasher, NULL));
-    assert_true(begin_for(hasher, TD_REVISION_FILES, 1, 1, 1, &gated.blob, NULL));
-    gated_wait_read(&gated);
-    assert_int_equal(begin_until_refused(hasher, TD_REVISION_RANK, 10, 2, 1000, &gated.blob, "48 files that you"),
-                     TD_VIRTUAL_HASHER_CLIENT_RANKS);
-    assert_int_equal(begin_until_refused(hasher, TD_REVISION_FILES, 10, 2, 2000, &gated.blob, "384 files that you"),
-                     TD_VIRTUAL_HASHER_CLIENT - TD_VIRTUAL_HASHER_CLIENT_RANKS);
-    assert_true(begin_for(hasher, TD_REVISION_RANK, 1, 3, 5000, &gated.blob, NULL));
-    gated_open(&gated);
-    td_virtual_hasher_destroy(hasher);
-    gated_fini(&gated);
+    struct place *place = *state;
+    assert_true(begin_for(place->hasher, TD_REVISION_FILES, 1, 1, 1, &place->gated.blob, NULL));
+    gated_wait_read(&place->gated);
+    assert_int_equal(
+        begin_until_refused(place->hasher, TD_REVISION_RANK, 10, 2, 1000, &place->gated.blob, "48 files that you"),
+        TD_VIRTUAL_HASHER_CLIENT_RANKS);
+    assert_int_equal(
+        begin_until_refused(place->hasher, TD_REVISION_FILES, 10, 2, 2000, &place->gated.blob, "384 files that you"),
+        TD_VIRTUAL_HASHER_CLIENT - TD_VIRTUAL_HASHER_CLIENT_RANKS);
+    assert_true(begin_for(place->hasher, TD_REVISION_RANK, 1, 3, 5000, &place->gated.blob, NULL));
+    gated_open(&place->gated);
 }
 
 /* Begins with a blob as number i, with its own size. */
@@ -570,22 +559,16 @@ static void many_extents_need_few_looks(void **state)
 /* shows: security.md oci-many-hashes */
 static void what_nobody_asked_for_is_of_one_owner(void **state)
 {
-    (void)state;
-    struct td_virtual_hasher *hasher;
+    struct place *place = *state;
     struct td_virtual_digest digest;
-    struct gated gated;
-    gated_init(&gated, false);
-    assert_true(td_virtual_hasher_create(&hasher, NULL));
-    assert_true(begin_of(hasher, 1, true, 0, &gated.blob, 10));
-    assert_true(begin_of(hasher, 1, true, 1, &gated.blob, 10));
-    assert_false(begin_of(hasher, 2, true, 2, &gated.blob, 10));
-    assert_true(begin_of(hasher, 2, false, 2, &gated.blob, 10));
-    gated_open(&gated);
-    assert_int_equal(wait_for(hasher, 0, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
-    assert_int_equal(wait_for(hasher, 1, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
-    assert_true(begin_of(hasher, 3, true, 3, &gated.blob, 10));
-    td_virtual_hasher_destroy(hasher);
-    gated_fini(&gated);
+    assert_true(begin_of(place->hasher, 1, true, 0, &place->gated.blob, 10));
+    assert_true(begin_of(place->hasher, 1, true, 1, &place->gated.blob, 10));
+    assert_false(begin_of(place->hasher, 2, true, 2, &place->gated.blob, 10));
+    assert_true(begin_of(place->hasher, 2, false, 2, &place->gated.blob, 10));
+    gated_open(&place->gated);
+    assert_int_equal(wait_for(place->hasher, 0, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
+    assert_int_equal(wait_for(place->hasher, 1, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
+    assert_true(begin_of(place->hasher, 3, true, 3, &place->gated.blob, 10));
 }
 
 struct opening {
@@ -715,18 +698,18 @@ static void the_page_cache_is_left_as_it_was(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(many_requests_hash_once),
-        cmocka_unit_test(work_goes_on_without_a_waiter),
-        cmocka_unit_test(a_cancelled_request_waits_no_longer),
-        cmocka_unit_test(a_change_in_the_middle_gives_no_digest),
+        TEST_IN(hasher, many_requests_hash_once),
+        TEST_IN(hasher, work_goes_on_without_a_waiter),
+        TEST_IN(hasher, a_cancelled_request_waits_no_longer),
+        TEST_IN(hasher, a_change_in_the_middle_gives_no_digest),
         cmocka_unit_test(whoever_waits_learns_why_it_failed),
         cmocka_unit_test(the_queue_is_bounded),
-        cmocka_unit_test(clients_and_owners_have_shares),
-        cmocka_unit_test(one_client_does_not_take_all),
+        TEST_IN(hasher, clients_and_owners_have_shares),
+        TEST_IN(hasher, one_client_does_not_take_all),
         cmocka_unit_test(nobody_waits_for_all_of_another),
         cmocka_unit_test(small_files_do_not_use_up_the_turns_of_large_ones),
         cmocka_unit_test(many_extents_need_few_looks),
-        cmocka_unit_test(what_nobody_asked_for_is_of_one_owner),
+        TEST_IN(hasher, what_nobody_asked_for_is_of_one_owner),
         cmocka_unit_test(it_stops_in_the_middle),
         cmocka_unit_test(the_page_cache_is_left_as_it_was),
     };

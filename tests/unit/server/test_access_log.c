@@ -1,8 +1,7 @@
 #include "server/log/access_log.h"
 
 #include "core/clock.h"
-#include "tests/kit/tree.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/tree_fixture.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -58,15 +57,13 @@ static void bad_places_are_refused(void **state)
 /* Lines are appended to the file in order, and all are written before destroy returns. */
 static void lines_are_appended_in_order(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_access_log *log;
     struct td_error err = TD_ERROR_INIT;
     _Atomic uint64_t dropped = 0;
     char path[TREE_PATH_BYTES];
     size_t len;
-    tree_open(&tree);
-    tree_at(&tree, "access.log", path);
+    tree_at(tree, "access.log", path);
     for (int round = 0; round < 2; round++) {
         assert_true(td_access_log_create(path, &dropped, &log, &err));
         assert_true(td_access_log_is_on(log));
@@ -87,7 +84,6 @@ static void lines_are_appended_in_order(void **state)
     }
     assert_true(*at == '\0' && dropped == 0);
     free(text);
-    tree_close(&tree);
 }
 
 struct writer {
@@ -110,9 +106,8 @@ static void *write_lines(void *argument)
 /* Lines of many threads stay whole, and each thread's stay in order. */
 static void threads_share_the_log(void **state)
 {
-    (void)state;
     enum { THREADS = 4 };
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_access_log *log;
     struct td_error err = TD_ERROR_INIT;
     _Atomic uint64_t dropped = 0;
@@ -121,8 +116,7 @@ static void threads_share_the_log(void **state)
     int next[THREADS] = {0};
     char path[TREE_PATH_BYTES];
     size_t len;
-    tree_open(&tree);
-    tree_at(&tree, "access.log", path);
+    tree_at(tree, "access.log", path);
     assert_true(td_access_log_create(path, &dropped, &log, &err));
     for (int i = 0; i < THREADS; i++) {
         writers[i] = (struct writer){.log = log, .number = i};
@@ -144,7 +138,6 @@ static void threads_share_the_log(void **state)
     }
     assert_true(lines + dropped == 2000 * THREADS);
     free(text);
-    tree_close(&tree);
 }
 
 /* Opens a log that writes to the pipe "pipe" of the tree. Returns the reading end. */
@@ -177,13 +170,11 @@ static size_t read_lines(int reader, int timeout_ms)
 /* Lines that come one after the other are written in batches, at most one in 20 ms. */
 static void lines_are_written_in_batches(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_access_log *log;
     _Atomic uint64_t dropped = 0;
     size_t lines = 0, batches = 0;
-    tree_open(&tree);
-    int reader = open_pipe(&tree, &dropped, &log);
+    int reader = open_pipe(tree, &dropped, &log);
     uint64_t begin_ns = td_clock_ns();
     for (int i = 0; i < 200; i++) {
         td_access_log_write(log, "line\n", 5);
@@ -197,20 +188,17 @@ static void lines_are_written_in_batches(void **state)
     lines += read_lines(reader, 0);
     assert_true(lines == 200 && dropped == 0);
     assert_int_equal(close(reader), 0);
-    tree_close(&tree);
 }
 
 /* A line reaches the reader within 0.1 s. The fastest of 20 counts, because other programs may keep the writer from
  * running. */
 static void line_arrives_soon(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_access_log *log;
     _Atomic uint64_t dropped = 0;
     uint64_t fastest_ns = UINT64_MAX;
-    tree_open(&tree);
-    int reader = open_pipe(&tree, &dropped, &log);
+    int reader = open_pipe(tree, &dropped, &log);
     for (int i = 0; i < 20; i++) {
         uint64_t begin_ns = td_clock_ns();
         td_access_log_write(log, "line\n", 5);
@@ -221,21 +209,18 @@ static void line_arrives_soon(void **state)
     CHECK(fastest_ns < 100000000, "%.3f ms", (double)fastest_ns / 1e6);
     td_access_log_destroy(log);
     assert_int_equal(close(reader), 0);
-    tree_close(&tree);
 }
 
 /* A reader that does not read makes the log drop lines and count them. No write waits for the reader. */
 /* shows: security.md host-access-log */
 static void stopped_reader_costs_lines_only(void **state)
 {
-    (void)state;
     enum { LINES = 40000, LINE = 100 };
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_access_log *log;
     _Atomic uint64_t dropped = 0;
     char line[LINE];
-    tree_open(&tree);
-    int reader = open_pipe(&tree, &dropped, &log);
+    int reader = open_pipe(tree, &dropped, &log);
     memset(line, 'x', sizeof line - 1);
     line[LINE - 1] = '\n';
     uint64_t slowest_ns = 0;
@@ -260,20 +245,17 @@ static void stopped_reader_costs_lines_only(void **state)
     print_message("%zu lines through, %llu dropped, slowest write %.3f ms\n", got / LINE, (unsigned long long)dropped,
                   (double)slowest_ns / 1e6);
     assert_int_equal(close(reader), 0);
-    tree_close(&tree);
 }
 
 /* The thread that reopens the log also handles signals, so it must not wait until somebody reads the pipe. */
 static void reopening_does_not_wait_for_a_reader(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_access_log *log;
     struct td_error err = TD_ERROR_INIT;
     _Atomic uint64_t dropped = 0;
     bool reopened = true;
-    tree_open(&tree);
-    int reader = open_pipe(&tree, &dropped, &log);
+    int reader = open_pipe(tree, &dropped, &log);
     assert_true(td_access_log_reopen(log, &reopened, &err));
     assert_true(reopened);
     assert_int_equal(close(reader), 0);
@@ -283,7 +265,6 @@ static void reopening_does_not_wait_for_a_reader(void **state)
     assert_false(reopened);
     assert_int_equal(err.code, TD_IO);
     td_access_log_destroy(log);
-    tree_close(&tree);
 }
 
 /* shows: security.md host-access-log */
@@ -305,12 +286,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(off_is_nothing),
         cmocka_unit_test(bad_places_are_refused),
-        cmocka_unit_test(lines_are_appended_in_order),
-        cmocka_unit_test(threads_share_the_log),
-        cmocka_unit_test(lines_are_written_in_batches),
-        cmocka_unit_test(line_arrives_soon),
-        cmocka_unit_test(stopped_reader_costs_lines_only),
-        cmocka_unit_test(reopening_does_not_wait_for_a_reader),
+        TEST_IN(tree, lines_are_appended_in_order),
+        TEST_IN(tree, threads_share_the_log),
+        TEST_IN(tree, lines_are_written_in_batches),
+        TEST_IN(tree, line_arrives_soon),
+        TEST_IN(tree, stopped_reader_costs_lines_only),
+        TEST_IN(tree, reopening_does_not_wait_for_a_reader),
         cmocka_unit_test(full_disk_costs_lines_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,6 +27,13 @@ static void open_place(struct place *place)
     tree_at(&place->tree, "conf.json", place->path);
 }
 
+static void close_place(struct place *place)
+{
+    tree_close(&place->tree);
+}
+
+FIXTURE(place, struct place, open_place, close_place)
+
 /* Parses `--config PATH` and up to two more arguments. */
 static bool parse_files(struct place *place, struct td_config *config, const char *one, const char *two,
                         struct td_error *err)
@@ -55,18 +62,15 @@ static void write_file(const struct place *place, const char *text)
 
 static void values_are_read(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct td_config config;
     struct td_error err;
-    open_place(&place);
-    write_file(&place,
-               "{\"directory\": \"/mod\\u00e8les\", \"listen\": \":81\", \"s3-listen\": \"\", \"workers\": 3,\n"
-               " \"max-memory\": 5000000000, \"header-timeout\": 1.25, \"settle\": \"0.5\", \"leases\": false,\n"
-               " \"max-files\": \"7\", \"files\": \"immutable\", \"rescan-from\": \"none\", \"min-rate\": 0,\n"
-               " \"state-dir\": \"/s\", \"access-log\": \"off\", \"log-level\": \"warn\",\n"
-               " \"rescan-interval\": 0.000000001}\n");
-    CHECK(parse_files(&place, &config, NULL, NULL, &err), "%s", err.message);
+    write_file(place, "{\"directory\": \"/mod\\u00e8les\", \"listen\": \":81\", \"s3-listen\": \"\", \"workers\": 3,\n"
+                      " \"max-memory\": 5000000000, \"header-timeout\": 1.25, \"settle\": \"0.5\", \"leases\": false,\n"
+                      " \"max-files\": \"7\", \"files\": \"immutable\", \"rescan-from\": \"none\", \"min-rate\": 0,\n"
+                      " \"state-dir\": \"/s\", \"access-log\": \"off\", \"log-level\": \"warn\",\n"
+                      " \"rescan-interval\": 0.000000001}\n");
+    CHECK(parse_files(place, &config, NULL, NULL, &err), "%s", err.message);
     assert_string_equal(config.directory, "/mod\xc3\xa8les");
     assert_string_equal(config.listen, ":81");
     assert_string_equal(config.s3_listen, "");
@@ -75,61 +79,55 @@ static void values_are_read(void **state)
     assert_string_equal(config.state_dir, "/s");
     assert_string_equal(config.access_log, "off");
     assert_string_equal(config.log_level, "warn");
-    assert_string_equal(config.file, place.path);
+    assert_string_equal(config.file, place->path);
     assert_true(config.workers == 3 && config.max_memory == UINT64_C(5000000000) && config.max_files == 7);
     assert_true(config.header_timeout_ns == second * 5 / 4 && config.settle_ns == second / 2 && !config.leases);
     assert_true(config.min_rate == 0 && config.rescan_interval_ns == 1 && config.max_maps == 16384);
     td_config_fini(&config);
-    write_file(&place, "{\"leases\": \"on\", \"workers\": \"auto\"}");
-    CHECK(parse_files(&place, &config, "m", NULL, &err), "%s", err.message);
+    write_file(place, "{\"leases\": \"on\", \"workers\": \"auto\"}");
+    CHECK(parse_files(place, &config, "m", NULL, &err), "%s", err.message);
     assert_true(config.leases && config.workers == TD_CONFIG_AUTO);
     td_config_fini(&config);
-    tree_close(&place.tree);
 }
 
 /* An option wins over a variable, that over the file, that over the default. */
 static void precedence(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct td_config config;
     struct td_error err;
     const struct td_option *settle = td_option_find(TD_TEXT("settle"));
     const struct td_option *directory = td_option_find(TD_TEXT("directory"));
-    open_place(&place);
-    write_file(&place, "{\"directory\": \"a\", \"settle\": 3}");
-    assert_true(parse_files(&place, &config, NULL, NULL, &err));
+    write_file(place, "{\"directory\": \"a\", \"settle\": 3}");
+    assert_true(parse_files(place, &config, NULL, NULL, &err));
     assert_true(config.settle_ns == 3 * second && td_option_source(&config, settle) == TD_CONFIG_FILE);
     assert_string_equal(config.directory, "a");
     assert_true(config.max_files == 1000000);
     td_config_fini(&config);
     assert_int_equal(setenv("TENSORD_SETTLE", "4", 1), 0);
-    assert_true(parse_files(&place, &config, "b", NULL, &err));
+    assert_true(parse_files(place, &config, "b", NULL, &err));
     assert_true(config.settle_ns == 4 * second && td_option_source(&config, settle) == TD_CONFIG_ENVIRONMENT);
     assert_string_equal(config.directory, "b");
     assert_true(td_option_source(&config, directory) == TD_CONFIG_ARGUMENT);
     td_config_fini(&config);
-    assert_true(parse_files(&place, &config, "--settle=5", NULL, &err));
+    assert_true(parse_files(place, &config, "--settle=5", NULL, &err));
     assert_true(config.settle_ns == 5 * second && td_option_source(&config, settle) == TD_CONFIG_ARGUMENT);
     td_config_fini(&config);
-    assert_false(parse_files(&place, &config, "b", "c", &err)); /* two directories on the command line */
+    assert_false(parse_files(place, &config, "b", "c", &err)); /* two directories on the command line */
     check_says(&err, "only one directory", "two");
     assert_int_equal(unsetenv("TENSORD_SETTLE"), 0);
-    tree_close(&place.tree);
 }
 
 static void the_environment_names_the_file(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct td_config config;
     struct td_error err = TD_ERROR_INIT;
     char none[] = "--config=";
     char directory[] = "m";
     char *argv[] = {directory, none};
-    open_place(&place);
-    write_file(&place, "{\"directory\": \"a\", \"settle\": 3}");
-    assert_int_equal(setenv("TENSORD_CONFIG", place.path, 1), 0);
+    write_file(place, "{\"directory\": \"a\", \"settle\": 3}");
+    assert_int_equal(setenv("TENSORD_CONFIG", place->path, 1), 0);
     assert_true(td_config_parse(&config, 0, NULL, &err));
     assert_true(config.settle_ns == 3 * second);
     td_config_fini(&config);
@@ -137,7 +135,6 @@ static void the_environment_names_the_file(void **state)
     assert_true(config.settle_ns == 2 * second);
     td_config_fini(&config);
     assert_int_equal(unsetenv("TENSORD_CONFIG"), 0);
-    tree_close(&place.tree);
 }
 
 /* Every message names the place, and the key, or what is right. */
@@ -206,98 +203,87 @@ static void faults_have_a_place(void **state)
 /* shows: security.md host-config-file */
 static void only_bounded_regular_files(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct td_config config;
     struct td_error err;
     char *text = malloc(TD_CONFIG_FILE_BYTES + 1);
     assert_non_null(text);
     memset(text, ' ', TD_CONFIG_FILE_BYTES + 1);
     memcpy(text, "{}", 2);
-    open_place(&place);
-    assert_false(parse_files(&place, &config, "m", NULL, &err));
+    assert_false(parse_files(place, &config, "m", NULL, &err));
     assert_int_equal(err.code, TD_IO);
     check_says(&err, "conf.json", "missing");
-    tree_write(&place.tree, "conf.json", text, TD_CONFIG_FILE_BYTES);
-    CHECK(parse_files(&place, &config, "m", NULL, &err), "%s", err.message);
+    tree_write(&place->tree, "conf.json", text, TD_CONFIG_FILE_BYTES);
+    CHECK(parse_files(place, &config, "m", NULL, &err), "%s", err.message);
     td_config_fini(&config);
-    tree_write(&place.tree, "conf.json", text, TD_CONFIG_FILE_BYTES + 1);
-    assert_false(parse_files(&place, &config, "m", NULL, &err));
+    tree_write(&place->tree, "conf.json", text, TD_CONFIG_FILE_BYTES + 1);
+    assert_false(parse_files(place, &config, "m", NULL, &err));
     assert_int_equal(err.code, TD_FAILED_PRECONDITION);
     check_says(&err, "1048576", "too long");
-    tree_rename(&place.tree, "conf.json", "..data");
-    tree_text(&place.tree, "..data", "{\"settle\": 9}");
-    tree_symlink(&place.tree, "conf.json", "..data"); /* as Kubernetes mounts a ConfigMap */
-    CHECK(parse_files(&place, &config, "m", NULL, &err), "%s", err.message);
+    tree_rename(&place->tree, "conf.json", "..data");
+    tree_text(&place->tree, "..data", "{\"settle\": 9}");
+    tree_symlink(&place->tree, "conf.json", "..data"); /* as Kubernetes mounts a ConfigMap */
+    CHECK(parse_files(place, &config, "m", NULL, &err), "%s", err.message);
     assert_true(config.settle_ns == 9 * second);
     td_config_fini(&config);
-    tree_remove(&place.tree, "conf.json");
-    tree_fifo(&place.tree, "conf.json"); /* without a writer: opening it would wait */
-    assert_false(parse_files(&place, &config, "m", NULL, &err));
+    tree_remove(&place->tree, "conf.json");
+    tree_fifo(&place->tree, "conf.json"); /* without a writer: opening it would wait */
+    assert_false(parse_files(place, &config, "m", NULL, &err));
     assert_int_equal(err.code, TD_FAILED_PRECONDITION);
-    tree_remove(&place.tree, "conf.json");
-    tree_directory(&place.tree, "conf.json");
-    assert_false(parse_files(&place, &config, "m", NULL, &err));
+    tree_remove(&place->tree, "conf.json");
+    tree_directory(&place->tree, "conf.json");
+    assert_false(parse_files(place, &config, "m", NULL, &err));
     assert_int_equal(err.code, TD_FAILED_PRECONDITION);
     free(text);
-    tree_close(&place.tree);
 }
 
 static const char whole[] = "{\"directory\": \"a\\u00e8\", \"settle\": 3.5, \"leases\": false, \"workers\": \"auto\"}";
 
 static void every_prefix_is_refused(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct td_config config;
     struct td_error err;
-    open_place(&place);
     for (size_t len = 0; len < sizeof whole - 1; len++) {
-        tree_write(&place.tree, "conf.json", whole, len);
-        CHECK(!parse_files(&place, &config, "m", NULL, &err), "%zu bytes", len);
+        tree_write(&place->tree, "conf.json", whole, len);
+        CHECK(!parse_files(place, &config, "m", NULL, &err), "%zu bytes", len);
     }
-    tree_close(&place.tree);
 }
 
 static void every_allocation_may_fail(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct td_config config;
     struct td_error err;
     size_t k = 1;
-    open_place(&place);
-    write_file(&place, whole);
+    write_file(place, whole);
     for (bool ok = false; !ok; k++) {
         alloc_fail_at(k);
-        ok = parse_files(&place, &config, NULL, NULL, &err);
+        ok = parse_files(place, &config, NULL, NULL, &err);
         alloc_fail_at(0);
         CHECK(ok || err.code == TD_RESOURCE_EXHAUSTED, "%zu: %s", k, err.message);
         if (ok)
             td_config_fini(&config);
     }
     assert_true(k > 2);
-    tree_close(&place.tree);
 }
 
 /* --print-config writes each option as a value that the file may hold, and that means the same. */
 static void written_values_are_read_again(void **state)
 {
-    (void)state;
     static const char *const texts[] = {
         "{\"directory\": \"a \\\" \\\\ \\u0001 \\ud83d\\ude00\", \"settle\": 0.000000001, \"idle-timeout\": 1.5}",
         "{\"directory\": \"m\", \"settle\": 3600, \"max-memory\": 999999999999, \"workers\": 7, \"leases\": false}"};
-    struct place place;
+    struct place *place = *state;
     struct td_config config;
     struct td_config again;
     struct td_error err;
     const struct td_option *option;
     struct td_buffer json;
-    open_place(&place);
     td_buffer_init(&json);
     for (size_t i = 0; i < COUNT_OF(texts); i++) {
-        write_file(&place, texts[i]);
-        assert_true(parse_files(&place, &config, NULL, NULL, &err));
+        write_file(place, texts[i]);
+        assert_true(parse_files(place, &config, NULL, NULL, &err));
         td_buffer_clear(&json);
         for (size_t j = 0; (option = td_option_at(j)) != NULL; j++) {
             if (option->place == TD_OPTION_NOT_IN_FILE)
@@ -306,34 +292,31 @@ static void written_values_are_read_again(void **state)
             assert_true(td_option_write_json(&config, option, &json));
         }
         td_buffer_putc(&json, '}');
-        tree_write(&place.tree, "conf.json", json.data, json.len);
-        CHECK(parse_files(&place, &again, NULL, NULL, &err), "%s", err.message);
+        tree_write(&place->tree, "conf.json", json.data, json.len);
+        CHECK(parse_files(place, &again, NULL, NULL, &err), "%s", err.message);
         for (size_t j = 0; (option = td_option_at(j)) != NULL; j++)
             CHECK(td_option_is_same(&config, &again, option), "%s", option->name);
         td_config_fini(&again);
         td_config_fini(&config);
     }
     td_buffer_fini(&json);
-    tree_close(&place.tree);
 }
 
 static void what_may_change_is_taken_over(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct td_config config;
     struct td_config fresh;
     struct td_error err;
     struct td_buffer changed;
     struct td_buffer kept;
-    open_place(&place);
     td_buffer_init(&changed);
     td_buffer_init(&kept);
-    write_file(&place, "{\"directory\": \"m\", \"log-level\": \"info\", \"state-dir\": \"s\"}");
-    assert_true(parse_files(&place, &config, "--min-rate=5", NULL, &err));
-    write_file(&place,
+    write_file(place, "{\"directory\": \"m\", \"log-level\": \"info\", \"state-dir\": \"s\"}");
+    assert_true(parse_files(place, &config, "--min-rate=5", NULL, &err));
+    write_file(place,
                "{\"directory\": \"n\", \"log-level\": \"debug\", \"settle\": 9, \"workers\": 2, \"min-rate\": 8}");
-    assert_true(parse_files(&place, &fresh, "--min-rate=5", NULL, &err));
+    assert_true(parse_files(place, &fresh, "--min-rate=5", NULL, &err));
     assert_true(td_config_update(&config, &fresh, &changed, &kept));
     assert_string_equal(td_buffer_terminate(&changed), "settle, log-level");
     assert_string_equal(td_buffer_terminate(&kept), "directory, workers, state-dir");
@@ -350,7 +333,6 @@ static void what_may_change_is_taken_over(void **state)
     td_buffer_fini(&changed);
     td_buffer_fini(&kept);
     td_config_fini(&config);
-    tree_close(&place.tree);
 }
 
 /* Parts of the server borrow texts from the configuration that they started with. */
@@ -366,15 +348,15 @@ static void texts_never_change(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_are_read),
-        cmocka_unit_test(precedence),
-        cmocka_unit_test(the_environment_names_the_file),
+        TEST_IN(place, values_are_read),
+        TEST_IN(place, precedence),
+        TEST_IN(place, the_environment_names_the_file),
         cmocka_unit_test(faults_have_a_place),
-        cmocka_unit_test(only_bounded_regular_files),
-        cmocka_unit_test(every_prefix_is_refused),
-        cmocka_unit_test(every_allocation_may_fail),
-        cmocka_unit_test(written_values_are_read_again),
-        cmocka_unit_test(what_may_change_is_taken_over),
+        TEST_IN(place, only_bounded_regular_files),
+        TEST_IN(place, every_prefix_is_refused),
+        TEST_IN(place, every_allocation_may_fail),
+        TEST_IN(place, written_values_are_read_again),
+        TEST_IN(place, what_may_change_is_taken_over),
         cmocka_unit_test(texts_never_change),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

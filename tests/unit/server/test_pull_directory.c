@@ -3,8 +3,7 @@
 #include "server/cmd/pull_directory.h"
 
 #include "core/clock.h"
-#include "tests/kit/tree.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/tree_fixture.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -149,20 +148,17 @@ static void another_users_directory_is_refused(void **state)
 /* A directory that the pull itself makes is its own, even if the file system reports another owner. */
 static void a_new_directory_is_not_refused(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_pull_directory directory;
     struct td_error err = TD_ERROR_INIT;
-    tree_open(&tree);
-    assert_int_equal(chmod(tree.path, 01777), 0);
+    assert_int_equal(chmod(tree->path, 01777), 0);
     above_owner = geteuid() + 1;
     staging_owner = geteuid() + 2;
     fakes_owners = true;
-    bool ok = open_at(&tree, &directory, &err);
+    bool ok = open_at(tree, &directory, &err);
     fakes_owners = false;
     CHECK(ok, "%s", err.message);
     td_pull_directory_close(&directory);
-    tree_close(&tree);
 }
 
 static const char *const kept[] = {"/wanted", "/d/wanted", "/d/.wanted.tensord-part", "/.wanted.tensord-journal"};
@@ -200,191 +196,164 @@ static void check_names(const struct tree *tree, bool is_tidy)
 
 static void what_does_not_belong_is_removed(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_pull_directory directory;
-    tree_open(&tree);
-    fill(&tree);
-    must_open(&tree, &directory);
-    check_names(&tree, true);
+    fill(tree);
+    must_open(tree, &directory);
+    check_names(tree, true);
     td_pull_directory_close(&directory);
-    tree_close(&tree);
 }
 
 /* As when a pull without a lock renames an unfinished file at that moment. */
 static void what_goes_by_itself_is_no_error(void **state)
 {
-    (void)state;
     static const struct td_pull_belonging going = {.belongs = is_gone};
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_pull_directory directory;
     struct td_error err = TD_ERROR_INIT;
     char path[TREE_PATH_BYTES];
-    tree_open(&tree);
-    fill(&tree);
-    emptied_tree = &tree;
-    tree_at(&tree, "m", path);
+    fill(tree);
+    emptied_tree = tree;
+    tree_at(tree, "m", path);
     CHECK(td_pull_directory_open(path, "org/m at main", &going, &directory, &err), "%s", err.message);
-    check_names(&tree, true);
+    check_names(tree, true);
     td_pull_directory_close(&directory);
-    tree_close(&tree);
 }
 
 /* The first pull may have listed other files; the second one must not remove them. */
 static void nothing_is_removed_while_another_pull_is_there(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_pull_directory first;
     struct td_pull_directory second;
     struct td_pull_directory third;
-    tree_open(&tree);
-    must_open(&tree, &first);
-    fill(&tree);
-    must_open(&tree, &second);
-    check_names(&tree, false);
+    must_open(tree, &first);
+    fill(tree);
+    must_open(tree, &second);
+    check_names(tree, false);
     td_pull_directory_close(&first);
-    must_open(&tree, &third); /* the second one is there */
-    check_names(&tree, false);
+    must_open(tree, &third); /* the second one is there */
+    check_names(tree, false);
     td_pull_directory_close(&second);
     td_pull_directory_close(&third);
-    must_open(&tree, &first);
-    check_names(&tree, true);
+    must_open(tree, &first);
+    check_names(tree, true);
     td_pull_directory_close(&first);
-    tree_close(&tree);
 }
 
 /* A running pull may also remove files when the model changes: while it is alone, and has not published the
  * directory. */
 static void a_pull_that_is_at_work_is_alone_or_not(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_pull_directory first;
     struct td_pull_directory second;
     struct td_error err = TD_ERROR_INIT;
-    tree_open(&tree);
-    must_open(&tree, &first);
+    must_open(tree, &first);
     assert_true(td_pull_directory_claim(&first));
     td_pull_directory_share(&first);
     is_remote = true;
     assert_false(td_pull_directory_claim(&first));
     is_remote = false;
-    must_open(&tree, &second);
+    must_open(tree, &second);
     assert_false(td_pull_directory_claim(&first));
     assert_false(td_pull_directory_claim(&second)); /* the first one still shares the lock */
     CHECK(td_pull_directory_publish(&second, &err), "%s", err.message);
     td_pull_directory_close(&second);
     assert_false(td_pull_directory_claim(&first));
-    must_open(&tree, &second);
+    must_open(tree, &second);
     assert_true(second.staging == NULL);
     assert_false(td_pull_directory_claim(&second));
     td_pull_directory_close(&second);
     td_pull_directory_close(&first);
-    tree_close(&tree);
 }
 
 /* Linux locks directories of NFS and FUSE for this machine alone, without an error. */
 static void nothing_is_removed_where_others_are_not_seen(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_pull_directory directory;
-    tree_open(&tree);
-    fill(&tree);
+    fill(tree);
     is_remote = true;
-    must_open(&tree, &directory);
-    check_names(&tree, false);
+    must_open(tree, &directory);
+    check_names(tree, false);
     is_remote = false;
     td_pull_directory_close(&directory);
-    tree_close(&tree);
 }
 
 static void another_content_is_not_removed(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_pull_directory directory;
     struct td_error err = TD_ERROR_INIT;
-    tree_open(&tree);
-    fill(&tree);
-    tree_text(&tree, NOTE, "org/n at main");
-    assert_false(open_at(&tree, &directory, &err));
+    fill(tree);
+    tree_text(tree, NOTE, "org/n at main");
+    assert_false(open_at(tree, &directory, &err));
     CHECK(strstr(err.message, "unfinished pull of org/n at main") != NULL, "%s", err.message);
-    check_names(&tree, false);
+    check_names(tree, false);
     td_pull_directory_close(&directory);
-    tree_close(&tree);
 }
 
 /* The files may be a user's own, or of a model that is no longer known. */
 static void files_that_no_pull_has_noted_are_left_alone(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_pull_directory directory;
     struct td_error err = TD_ERROR_INIT;
-    tree_open(&tree);
-    fill(&tree);
-    tree_text(&tree, NOTE, "");      /* as of a pull that was killed, or that found no room, before it wrote it */
+    fill(tree);
+    tree_text(tree, NOTE, "");       /* as of a pull that was killed, or that found no room, before it wrote it */
     for (size_t i = 0; i < 2; i++) { /* the second time as the first one */
-        assert_false(open_at(&tree, &directory, &err));
+        assert_false(open_at(tree, &directory, &err));
         CHECK(err.code == TD_FAILED_PRECONDITION, "%s", err.message);
         CHECK(strstr(err.message, "holds files that no pull has noted") != NULL, "%s", err.message);
-        check_names(&tree, false);
+        check_names(tree, false);
         td_pull_directory_close(&directory);
         td_error_init(&err);
     }
-    tree_close(&tree);
 }
 
 /* When the name is taken while the directory is opened, the files of another pull, and its note, are not touched. */
 static void the_note_of_another_pull_stays(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_pull_directory first;
     struct td_pull_directory second;
     struct td_error err = TD_ERROR_INIT;
-    tree_open(&tree);
-    must_open(&tree, &first);
-    taken_tree = &tree;
-    must_open(&tree, &second);
+    must_open(tree, &first);
+    taken_tree = tree;
+    must_open(tree, &second);
     assert_true(taken_tree == NULL && second.staging == NULL);
-    assert_true(has(&tree, NOTE) && has(&tree, "m"));
+    assert_true(has(tree, NOTE) && has(tree, "m"));
     td_pull_directory_close(&second);
     assert_false(td_pull_directory_publish(&first, &err)); /* the name is taken */
-    assert_true(has(&tree, NOTE));
+    assert_true(has(tree, NOTE));
     td_pull_directory_close(&first);
-    tree_close(&tree);
 }
 
 /* Every user who may read a file may lock it. */
 /* shows: security.md pull-staging-owner */
 static void a_lock_that_is_held_for_ever_holds_up_nobody(void **state)
 {
-    (void)state;
     static const char *const locked[] = {STAGING, NOTE};
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_pull_directory directory;
     struct td_error err = TD_ERROR_INIT;
     char path[TREE_PATH_BYTES];
     int fds[COUNT_OF(locked)];
-    tree_open(&tree);
-    fill(&tree);
+    fill(tree);
     for (size_t i = 0; i < COUNT_OF(locked); i++) {
-        tree_at(&tree, locked[i], path);
+        tree_at(tree, locked[i], path);
         fds[i] = open(path, O_RDONLY | O_CLOEXEC);
         assert_int_equal(flock(fds[i], LOCK_EX), 0);
     }
     clock_step_ns = TD_NS_PER_S;
-    bool ok = open_at(&tree, &directory, &err);
+    bool ok = open_at(tree, &directory, &err);
     clock_step_ns = 0;
     CHECK(ok, "%s", err.message);
-    check_names(&tree, false);
+    check_names(tree, false);
     td_pull_directory_close(&directory);
     for (size_t i = 0; i < COUNT_OF(locked); i++)
         (void)close(fds[i]);
-    tree_close(&tree);
 }
 
 static const struct tree *swapped_tree; /* whose directory "b" becomes a symlink */
@@ -403,24 +372,21 @@ static bool swap(void *context, const char *path)
 /* shows: security.md pull-staging-links */
 static void nothing_is_removed_elsewhere(void **state)
 {
-    (void)state;
     static const struct td_pull_belonging swapping = {.belongs = swap};
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_pull_directory directory;
     char path[TREE_PATH_BYTES];
-    tree_open(&tree);
-    tree_text(&tree, NOTE, "org/m at main");
-    tree_text(&tree, STAGING "/a/x", "x");
-    tree_text(&tree, STAGING "/b/y", "y");
-    tree_text(&tree, "elsewhere/y", "y");
-    tree_text(&tree, "elsewhere/empty/z", "z");
-    swapped_tree = &tree;
-    tree_at(&tree, "m", path);
+    tree_text(tree, NOTE, "org/m at main");
+    tree_text(tree, STAGING "/a/x", "x");
+    tree_text(tree, STAGING "/b/y", "y");
+    tree_text(tree, "elsewhere/y", "y");
+    tree_text(tree, "elsewhere/empty/z", "z");
+    swapped_tree = tree;
+    tree_at(tree, "m", path);
     (void)td_pull_directory_open(path, "org/m at main", &swapping, &directory, NULL);
-    assert_true(has(&tree, "gone/y") && !has(&tree, STAGING "/a/x"));
-    assert_true(has(&tree, "elsewhere/y") && has(&tree, "elsewhere/empty/z"));
+    assert_true(has(tree, "gone/y") && !has(tree, STAGING "/a/x"));
+    assert_true(has(tree, "elsewhere/y") && has(tree, "elsewhere/empty/z"));
     td_pull_directory_close(&directory);
-    tree_close(&tree);
 }
 
 static void expect_mode(const struct tree *tree, const char *name, mode_t mode)
@@ -461,17 +427,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(another_users_directory_is_refused),
-        cmocka_unit_test(a_new_directory_is_not_refused),
-        cmocka_unit_test(what_does_not_belong_is_removed),
-        cmocka_unit_test(what_goes_by_itself_is_no_error),
-        cmocka_unit_test(nothing_is_removed_while_another_pull_is_there),
-        cmocka_unit_test(a_pull_that_is_at_work_is_alone_or_not),
-        cmocka_unit_test(nothing_is_removed_where_others_are_not_seen),
-        cmocka_unit_test(another_content_is_not_removed),
-        cmocka_unit_test(files_that_no_pull_has_noted_are_left_alone),
-        cmocka_unit_test(the_note_of_another_pull_stays),
-        cmocka_unit_test(a_lock_that_is_held_for_ever_holds_up_nobody),
-        cmocka_unit_test(nothing_is_removed_elsewhere),
+        TEST_IN(tree, a_new_directory_is_not_refused),
+        TEST_IN(tree, what_does_not_belong_is_removed),
+        TEST_IN(tree, what_goes_by_itself_is_no_error),
+        TEST_IN(tree, nothing_is_removed_while_another_pull_is_there),
+        TEST_IN(tree, a_pull_that_is_at_work_is_alone_or_not),
+        TEST_IN(tree, nothing_is_removed_where_others_are_not_seen),
+        TEST_IN(tree, another_content_is_not_removed),
+        TEST_IN(tree, files_that_no_pull_has_noted_are_left_alone),
+        TEST_IN(tree, the_note_of_another_pull_stays),
+        TEST_IN(tree, a_lock_that_is_held_for_ever_holds_up_nobody),
+        TEST_IN(tree, nothing_is_removed_elsewhere),
         cmocka_unit_test(others_cannot_open_the_staging_directory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -67,6 +67,8 @@ static void remove_files(const struct files *files)
     assert_int_equal(rmdir(files->folder), 0);
 }
 
+FIXTURE(files, struct files, make_files, remove_files)
+
 /* A thread that begins sessions while another reloads. */
 static void *begin_sessions(void *argument)
 {
@@ -87,46 +89,40 @@ static void *begin_sessions(void *argument)
 /* shows: security.md tls-reload */
 static void reloads_and_new_sessions_do_not_meet(void **state)
 {
-    (void)state;
     enum { RELOADS = 50, FIRST_EXPIRY = 2000000000 };
-    struct files files;
+    struct files *files = *state;
     struct td_error err = TD_ERROR_INIT;
     struct td_tls *tls = NULL;
     pthread_t thread;
-    make_files(&files);
-    const struct td_tls_files paths = {.cert = files.cert, .key = files.key, .client_ca = ""};
-    write_pair(&files, FIRST_EXPIRY);
+    const struct td_tls_files paths = {.cert = files->cert, .key = files->key, .client_ca = ""};
+    write_pair(files, FIRST_EXPIRY);
     assert_true(td_tls_create(&paths, &tls, &err));
     assert_int_equal(pthread_create(&thread, NULL, begin_sessions, tls), 0);
     for (int i = 1; i <= RELOADS; i++) {
-        write_pair(&files, FIRST_EXPIRY + i);
+        write_pair(files, FIRST_EXPIRY + i);
         td_tls_reload(tls);
         assert_int_equal(td_tls_expiry_s(tls), FIRST_EXPIRY + i);
     }
     assert_int_equal(pthread_join(thread, NULL), 0);
     td_tls_destroy(tls);
-    remove_files(&files);
 }
 
 static void a_fault_keeps_the_old_credentials(void **state)
 {
-    (void)state;
     enum { EXPIRY = 2000000000 };
-    struct files files;
+    struct files *files = *state;
     struct td_error err = TD_ERROR_INIT;
     struct td_tls *tls = NULL;
     const gnutls_datum_t nothing = {.data = (unsigned char[]){'x'}, .size = 1};
-    make_files(&files);
-    const struct td_tls_files paths = {.cert = files.cert, .key = files.key, .client_ca = ""};
-    write_pair(&files, EXPIRY);
+    const struct td_tls_files paths = {.cert = files->cert, .key = files->key, .client_ca = ""};
+    write_pair(files, EXPIRY);
     assert_true(td_tls_create(&paths, &tls, &err));
-    write_file(files.cert, &nothing);
+    write_file(files->cert, &nothing);
     td_tls_reload(tls);
     assert_int_equal(td_tls_expiry_s(tls), EXPIRY);
     td_tls_destroy(tls);
     assert_false(td_tls_create(&paths, &tls, &err));
     assert_int_equal(err.code, TD_FAILED_PRECONDITION);
-    remove_files(&files);
 }
 
 /* RFC 8446 section 5.2 (TLS 1.3: 5 bytes of header, 1 of type, 16 of tag) and RFC 5288 section 3 (TLS 1.2: 5 of header,
@@ -152,8 +148,8 @@ static void plain_bytes_are_a_fair_lower_bound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reloads_and_new_sessions_do_not_meet),
-        cmocka_unit_test(a_fault_keeps_the_old_credentials),
+        TEST_IN(files, reloads_and_new_sessions_do_not_meet),
+        TEST_IN(files, a_fault_keeps_the_old_credentials),
         cmocka_unit_test(plain_bytes_are_a_fair_lower_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

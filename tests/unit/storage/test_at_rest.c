@@ -39,6 +39,8 @@ static void close_place(struct place *place)
     tree_close(&place->tree);
 }
 
+FIXTURE(place, struct place, open_place, close_place)
+
 static struct td_file_id id_now(const struct place *place)
 {
     struct stat st;
@@ -71,82 +73,70 @@ static enum td_rest look_later(const struct place *place)
 /* shows: security.md file-scan-while-writing */
 static void a_finished_file_is_at_rest_a_tick_later(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     bool soon = false;
     for (int i = 0; i < 50 && !soon; i++) { /* again if this process was stopped for a clock tick */
-        tree_text(&place.tree, "root/f", "x");
-        soon = look(&place) == TD_REST_SOON;
+        tree_text(&place->tree, "root/f", "x");
+        soon = look(place) == TD_REST_SOON;
     }
     assert_true(soon);
-    assert_int_equal(look_later(&place), TD_REST_YES);
-    assert_int_equal(look(&place), TD_REST_YES); /* the first look left no lease */
-    int fd = open(place.path, O_WRONLY | O_NONBLOCK);
+    assert_int_equal(look_later(place), TD_REST_YES);
+    assert_int_equal(look(place), TD_REST_YES); /* the first look left no lease */
+    int fd = open(place->path, O_WRONLY | O_NONBLOCK);
     assert_true(fd >= 0); /* so no writer has to wait */
     (void)close(fd);
-    close_place(&place);
 }
 
 /* shows: security.md file-scan-while-writing */
 static void whoever_may_write_keeps_it_from_rest(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    tree_text(&place.tree, "root/f", "some text");
-    int fd = open(place.path, O_RDWR);
-    assert_int_equal(look_later(&place), TD_REST_WRITTEN);
+    struct place *place = *state;
+    tree_text(&place->tree, "root/f", "some text");
+    int fd = open(place->path, O_RDWR);
+    assert_int_equal(look_later(place), TD_REST_WRITTEN);
     void *view = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     assert_true(view != MAP_FAILED);
     (void)close(fd);
-    assert_int_equal(look_later(&place), TD_REST_WRITTEN); /* a mapping without a descriptor */
+    assert_int_equal(look_later(place), TD_REST_WRITTEN); /* a mapping without a descriptor */
     assert_int_equal(munmap(view, 4096), 0);
-    assert_int_equal(look_later(&place), TD_REST_YES);
-    fd = open(place.path, O_RDONLY); /* readers do not count */
-    assert_int_equal(look(&place), TD_REST_YES);
+    assert_int_equal(look_later(place), TD_REST_YES);
+    fd = open(place->path, O_RDONLY); /* readers do not count */
+    assert_int_equal(look(place), TD_REST_YES);
     (void)close(fd);
-    close_place(&place);
 }
 
 static void another_file_than_was_found(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     uint64_t wait_ns;
-    open_place(&place);
-    tree_text(&place.tree, "root/f", "some text");
-    struct td_file_id id = id_now(&place);
+    tree_text(&place->tree, "root/f", "some text");
+    struct td_file_id id = id_now(place);
     pause_ms(100);
-    tree_text(&place.tree, "root/f", "other one");
-    assert_int_equal(td_file_at_rest(place.root, "f", &id, lease_signal(), &wait_ns), TD_REST_WRITTEN);
-    tree_remove(&place.tree, "root/f");
-    assert_int_equal(td_file_at_rest(place.root, "f", &id, lease_signal(), &wait_ns), TD_REST_WRITTEN);
-    close_place(&place);
+    tree_text(&place->tree, "root/f", "other one");
+    assert_int_equal(td_file_at_rest(place->root, "f", &id, lease_signal(), &wait_ns), TD_REST_WRITTEN);
+    tree_remove(&place->tree, "root/f");
+    assert_int_equal(td_file_at_rest(place->root, "f", &id, lease_signal(), &wait_ns), TD_REST_WRITTEN);
 }
 
 static void where_no_lease_is_to_be_had(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     uint64_t wait_ns;
-    open_place(&place);
-    tree_text(&place.tree, "root/f", "x");
-    struct td_file_id id = id_now(&place);
+    tree_text(&place->tree, "root/f", "x");
+    struct td_file_id id = id_now(place);
     pause_ms(100);
-    assert_int_equal(td_file_at_rest(place.root, "f", &id, 0, &wait_ns), TD_REST_UNKNOWN);
-    tree_fifo(&place.tree, "root/fifo");
-    assert_int_equal(td_file_at_rest(place.root, "fifo", &id, lease_signal(), &wait_ns), TD_REST_UNKNOWN);
-    close_place(&place);
+    assert_int_equal(td_file_at_rest(place->root, "f", &id, 0, &wait_ns), TD_REST_UNKNOWN);
+    tree_fifo(&place->tree, "root/fifo");
+    assert_int_equal(td_file_at_rest(place->root, "fifo", &id, lease_signal(), &wait_ns), TD_REST_UNKNOWN);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_finished_file_is_at_rest_a_tick_later),
-        cmocka_unit_test(whoever_may_write_keeps_it_from_rest),
-        cmocka_unit_test(another_file_than_was_found),
-        cmocka_unit_test(where_no_lease_is_to_be_had),
+        TEST_IN(place, a_finished_file_is_at_rest_a_tick_later),
+        TEST_IN(place, whoever_may_write_keeps_it_from_rest),
+        TEST_IN(place, another_file_than_was_found),
+        TEST_IN(place, where_no_lease_is_to_be_had),
     };
     sigset_t blocked;
     (void)sigemptyset(&blocked);

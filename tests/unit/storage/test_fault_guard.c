@@ -41,84 +41,74 @@ static void unmap(struct mapped *mapped)
     tree_close(&mapped->tree);
 }
 
+FIXTURE(mapped, struct mapped, map, unmap)
+
 static void good_memory_is_copied(void **state)
 {
-    (void)state;
-    struct mapped mapped;
+    struct mapped *mapped = *state;
     uint8_t out[PAGE * PAGES];
     assert_true(td_fault_guard_install());
-    map(&mapped);
-    assert_true(td_fault_guard_copy(out, mapped.bytes, sizeof out));
+    assert_true(td_fault_guard_copy(out, mapped->bytes, sizeof out));
     for (size_t i = 0; i < sizeof out; i++)
         assert_int_equal(out[i], tree_data_byte(i, 0));
-    assert_true(td_fault_guard_copy(out, mapped.bytes + 17, 1));
+    assert_true(td_fault_guard_copy(out, mapped->bytes + 17, 1));
     assert_int_equal(out[0], tree_data_byte(17, 0));
-    assert_true(td_fault_guard_copy(out, mapped.bytes, 0));
-    unmap(&mapped);
+    assert_true(td_fault_guard_copy(out, mapped->bytes, 0));
 }
 
 static void pages_are_touched(void **state)
 {
-    (void)state;
-    struct mapped mapped;
+    struct mapped *mapped = *state;
     assert_true(td_fault_guard_install());
-    map(&mapped);
-    assert_true(td_fault_guard_touch(mapped.bytes, (size_t)PAGE * PAGES));
-    assert_true(td_fault_guard_touch(mapped.bytes + 17, 0));
-    assert_int_equal(ftruncate(mapped.fd, PAGE + 100), 0);
-    assert_true(td_fault_guard_touch(mapped.bytes, PAGE * 2));
-    assert_true(td_fault_guard_touch(mapped.bytes + PAGE * 2 - 1, 1));
-    assert_false(td_fault_guard_touch(mapped.bytes + PAGE * 2 - 1, 2)); /* the last byte alone is on the page */
-    assert_false(td_fault_guard_touch(mapped.bytes, PAGE * 2 + 1));
-    assert_false(td_fault_guard_touch(mapped.bytes + 5, PAGE * 2));
-    unmap(&mapped);
+    assert_true(td_fault_guard_touch(mapped->bytes, (size_t)PAGE * PAGES));
+    assert_true(td_fault_guard_touch(mapped->bytes + 17, 0));
+    assert_int_equal(ftruncate(mapped->fd, PAGE + 100), 0);
+    assert_true(td_fault_guard_touch(mapped->bytes, PAGE * 2));
+    assert_true(td_fault_guard_touch(mapped->bytes + PAGE * 2 - 1, 1));
+    assert_false(td_fault_guard_touch(mapped->bytes + PAGE * 2 - 1, 2)); /* the last byte alone is on the page */
+    assert_false(td_fault_guard_touch(mapped->bytes, PAGE * 2 + 1));
+    assert_false(td_fault_guard_touch(mapped->bytes + 5, PAGE * 2));
 }
 
 /* A load past the end of a shrunk file raises SIGBUS; bytes before the end stay readable. */
 static void truncated_memory_is_a_false_result(void **state)
 {
-    (void)state;
-    struct mapped mapped;
+    struct mapped *mapped = *state;
     uint8_t out[PAGE * PAGES];
     assert_true(td_fault_guard_install());
-    map(&mapped);
-    assert_int_equal(ftruncate(mapped.fd, PAGE + 100), 0);
+    assert_int_equal(ftruncate(mapped->fd, PAGE + 100), 0);
     for (int i = 0; i < 100; i++) {
-        assert_false(td_fault_guard_copy(out, mapped.bytes, sizeof out));
-        assert_false(td_fault_guard_copy(out, mapped.bytes + PAGE * 2, 1));
-        assert_false(td_fault_guard_copy(out, mapped.bytes + PAGE * PAGES - 1, 1));
-        assert_true(td_fault_guard_copy(out, mapped.bytes, PAGE + 100));
+        assert_false(td_fault_guard_copy(out, mapped->bytes, sizeof out));
+        assert_false(td_fault_guard_copy(out, mapped->bytes + PAGE * 2, 1));
+        assert_false(td_fault_guard_copy(out, mapped->bytes + PAGE * PAGES - 1, 1));
+        assert_true(td_fault_guard_copy(out, mapped->bytes, PAGE + 100));
         assert_int_equal(out[PAGE + 99], tree_data_byte(PAGE + 99, 0));
     }
-    assert_int_equal(ftruncate(mapped.fd, 0), 0);
-    assert_false(td_fault_guard_copy(out, mapped.bytes, 1));
-    unmap(&mapped);
+    assert_int_equal(ftruncate(mapped->fd, 0), 0);
+    assert_false(td_fault_guard_copy(out, mapped->bytes, 1));
 }
 
 /* Gathers runs of every length that has its own code, and of others. */
 static void runs_are_gathered(void **state)
 {
-    (void)state;
     static const size_t lengths[] = {1, 2, 3, 4, 7, 8, 9, 100};
-    struct mapped mapped;
+    struct mapped *mapped = *state;
     uint8_t out[PAGE];
     assert_true(td_fault_guard_install());
-    map(&mapped);
     for (size_t i = 0; i < COUNT_OF(lengths); i++) {
         size_t len = lengths[i];
         memset(out, 0, sizeof out);
-        assert_true(td_fault_guard_gather(out, mapped.bytes + 13, len, 10, 211));
+        assert_true(td_fault_guard_gather(out, mapped->bytes + 13, len, 10, 211));
         for (size_t k = 0; k < 10 * len; k++)
             assert_int_equal(out[k], tree_data_byte(13 + k / len * 211 + k % len, 0));
         assert_int_equal(out[10 * len], 0);
-        assert_true(td_fault_guard_gather(out, mapped.bytes, len, 0, 1));
+        assert_true(td_fault_guard_gather(out, mapped->bytes, len, 0, 1));
     }
-    assert_int_equal(ftruncate(mapped.fd, PAGE), 0);
+    assert_int_equal(ftruncate(mapped->fd, PAGE), 0);
     for (size_t i = 0; i < COUNT_OF(lengths); i++) {
-        assert_false(td_fault_guard_gather(out, mapped.bytes, lengths[i], 3, PAGE));
-        assert_true(td_fault_guard_gather(out, mapped.bytes, lengths[i], 3, 1000));
+        assert_false(td_fault_guard_gather(out, mapped->bytes, lengths[i], 3, PAGE));
+        assert_true(td_fault_guard_gather(out, mapped->bytes, lengths[i], 3, 1000));
     }
-    unmap(&mapped);
 }
 
 struct copier {
@@ -139,23 +129,20 @@ static void *copy_often(void *argument)
 /* A fault in one thread does not affect others. */
 static void guard_is_per_thread(void **state)
 {
-    (void)state;
     enum { THREADS = 6 };
-    struct mapped mapped;
+    struct mapped *mapped = *state;
     struct copier copiers[THREADS];
     pthread_t threads[THREADS];
     assert_true(td_fault_guard_install());
-    map(&mapped);
-    assert_int_equal(ftruncate(mapped.fd, (off_t)PAGE * 4), 0);
+    assert_int_equal(ftruncate(mapped->fd, (off_t)PAGE * 4), 0);
     for (size_t i = 0; i < THREADS; i++) {
-        copiers[i] = (struct copier){.bytes = mapped.bytes + PAGE * (i % 2 == 0 ? 0 : 5), .readable = i % 2 == 0};
+        copiers[i] = (struct copier){.bytes = mapped->bytes + PAGE * (i % 2 == 0 ? 0 : 5), .readable = i % 2 == 0};
         assert_int_equal(pthread_create(&threads[i], NULL, copy_often, &copiers[i]), 0);
     }
     for (size_t i = 0; i < THREADS; i++) {
         assert_int_equal(pthread_join(threads[i], NULL), 0);
         assert_int_equal(copiers[i].wrong, 0);
     }
-    unmap(&mapped);
 }
 
 /* Runs the function in a child and returns the signal that ended the child, or 0 when it exited. */
@@ -215,27 +202,24 @@ static void load_nothing(void *unused)
 
 static void only_the_guarded_copy_is_forgiven(void **state)
 {
-    (void)state;
-    struct mapped mapped;
-    map(&mapped);
-    assert_int_equal(ftruncate(mapped.fd, PAGE), 0);
-    assert_int_equal(signal_of(load_past_end, mapped.bytes), SIGBUS);
-    assert_int_equal(signal_of(copy_then_load_past_end, mapped.bytes), SIGBUS);
+    struct mapped *mapped = *state;
+    assert_int_equal(ftruncate(mapped->fd, PAGE), 0);
+    assert_int_equal(signal_of(load_past_end, mapped->bytes), SIGBUS);
+    assert_int_equal(signal_of(copy_then_load_past_end, mapped->bytes), SIGBUS);
     assert_int_equal(signal_of(raise_it, NULL), SIGBUS);
     assert_int_equal(signal_of(kill_itself, NULL), SIGBUS);
     assert_int_equal(signal_of(load_nothing, NULL), SIGSEGV);
-    unmap(&mapped);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_memory_is_copied),
-        cmocka_unit_test(pages_are_touched),
-        cmocka_unit_test(truncated_memory_is_a_false_result),
-        cmocka_unit_test(runs_are_gathered),
-        cmocka_unit_test(guard_is_per_thread),
-        cmocka_unit_test(only_the_guarded_copy_is_forgiven),
+        TEST_IN(mapped, good_memory_is_copied),
+        TEST_IN(mapped, pages_are_touched),
+        TEST_IN(mapped, truncated_memory_is_a_false_result),
+        TEST_IN(mapped, runs_are_gathered),
+        TEST_IN(mapped, guard_is_per_thread),
+        TEST_IN(mapped, only_the_guarded_copy_is_forgiven),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,6 @@
 #include "storage/fetch/fetch_hasher.h"
 
-#include "tests/kit/tree.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/tree_fixture.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -34,14 +33,12 @@ static void write_at(int fd, const uint8_t *bytes, size_t from, size_t end)
 /* Bytes arrive from the end to the beginning, and then in order. */
 static void digests_of_a_file_that_arrives(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_fetch_hasher *hasher;
     struct td_fetch_sums sums;
     uint8_t want[TD_SHA256_BYTES];
     uint8_t *bytes = content();
-    tree_open(&tree);
-    int fd = open_new(&tree);
+    int fd = open_new(tree);
     assert_true(td_fetch_hasher_start(fd, SIZE, false, &hasher, NULL));
     write_at(fd, bytes, SIZE / 2, SIZE);
     for (size_t at = 0; at < SIZE / 2;) {
@@ -57,7 +54,6 @@ static void digests_of_a_file_that_arrives(void **state)
     td_fetch_hasher_stop(hasher);
     (void)close(fd);
     free(bytes);
-    tree_close(&tree);
 }
 
 /* Fills a block with a part of the content. */
@@ -77,16 +73,14 @@ static struct td_fetch_block *block_of(struct td_fetch_hasher *hasher, const uin
  * is refused. */
 static void blocks_are_hashed_from_memory(void **state)
 {
-    (void)state;
     enum { FROM_FILE = 1024 * 1024 + 7, BLOCK = 10000, BLOCKS_END = FROM_FILE + 100 * BLOCK };
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_fetch_hasher *hasher;
     struct td_fetch_sums sums;
     uint8_t want[TD_SHA256_BYTES];
     uint8_t *bytes = content();
     uint8_t *other = calloc(1, SIZE);
-    tree_open(&tree);
-    int fd = open_new(&tree);
+    int fd = open_new(tree);
     assert_non_null(other);
     write_at(fd, other, 0, SIZE);
     write_at(fd, bytes, 0, FROM_FILE);
@@ -106,21 +100,18 @@ static void blocks_are_hashed_from_memory(void **state)
     (void)close(fd);
     free(other);
     free(bytes);
-    tree_close(&tree);
 }
 
 /* Blocks that wait are bounded in number, and freed with the hasher. The file is cut, so the thread has ended, and
  * nobody waits for it. */
 static void blocks_that_wait_are_few(void **state)
 {
-    (void)state;
     enum { FRONT = 2 * 1024 * 1024 };
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_fetch_hasher *hasher;
     struct td_fetch_sums sums;
     uint8_t *bytes = content();
-    tree_open(&tree);
-    int fd = open_new(&tree);
+    int fd = open_new(tree);
     assert_true(td_fetch_hasher_start(fd, SIZE, false, &hasher, NULL));
     td_fetch_hasher_advance(hasher, FRONT);
     assert_false(td_fetch_hasher_wait(hasher, NULL, &sums, NULL));
@@ -132,7 +123,6 @@ static void blocks_that_wait_are_few(void **state)
     td_fetch_hasher_stop(hasher);
     (void)close(fd);
     free(bytes);
-    tree_close(&tree);
 }
 
 /* Git's name of a blob with the content "what is up, doc?", from the book Pro Git, section 10.2; and that of an empty
@@ -164,20 +154,17 @@ static void names_of_git(void **state)
 
 static void a_cut_file_is_an_error(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_fetch_hasher *hasher;
     struct td_fetch_sums sums;
     struct td_error err = TD_ERROR_INIT;
-    tree_open(&tree);
-    int fd = open_new(&tree);
+    int fd = open_new(tree);
     assert_true(td_fetch_hasher_start(fd, SIZE, false, &hasher, NULL));
     td_fetch_hasher_advance(hasher, SIZE);
     assert_false(td_fetch_hasher_wait(hasher, NULL, &sums, &err));
     assert_int_equal(err.code, TD_IO);
     td_fetch_hasher_stop(hasher);
     (void)close(fd);
-    tree_close(&tree);
 }
 
 static bool always(void *context)
@@ -188,29 +175,26 @@ static bool always(void *context)
 
 static void a_wait_can_be_cancelled(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_fetch_hasher *hasher;
     struct td_fetch_sums sums;
     struct td_error err = TD_ERROR_INIT;
     const struct td_cancel cancel = {.is_asked = always};
-    tree_open(&tree);
-    int fd = open_new(&tree);
+    int fd = open_new(tree);
     assert_true(td_fetch_hasher_start(fd, SIZE, false, &hasher, NULL));
     assert_false(td_fetch_hasher_wait(hasher, &cancel, &sums, &err));
     assert_int_equal(err.code, TD_CONFLICT);
     td_fetch_hasher_stop(hasher);
     td_fetch_hasher_stop(NULL);
     (void)close(fd);
-    tree_close(&tree);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(digests_of_a_file_that_arrives), cmocka_unit_test(blocks_are_hashed_from_memory),
-        cmocka_unit_test(blocks_that_wait_are_few),       cmocka_unit_test(names_of_git),
-        cmocka_unit_test(a_cut_file_is_an_error),         cmocka_unit_test(a_wait_can_be_cancelled),
+        TEST_IN(tree, digests_of_a_file_that_arrives), TEST_IN(tree, blocks_are_hashed_from_memory),
+        TEST_IN(tree, blocks_that_wait_are_few),       cmocka_unit_test(names_of_git),
+        TEST_IN(tree, a_cut_file_is_an_error),         TEST_IN(tree, a_wait_can_be_cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,8 +2,7 @@
 #include "storage/fetch/fetch_journal.h"
 
 #include "storage/fetch/fetch_target.h"
-#include "tests/kit/tree.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/tree_fixture.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -154,29 +153,24 @@ static bool resumes(const struct td_root *root, uint8_t *bits)
 
 static void pieces_are_known_after_a_kill(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_root *root;
     uint8_t bits;
     uint8_t again = 0;
-    tree_open(&tree);
-    assert_true(td_root_create(tree.path, &root, NULL));
+    assert_true(td_root_create(tree->path, &root, NULL));
     begin(root, &bits);
     assert_true(resumes(root, &again));
     assert_int_equal(again, bits);
     td_root_unref(root);
-    tree_close(&tree);
 }
 
 static void a_file_larger_than_the_disk_is_told_with_both_numbers(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_root *root;
     struct td_fetch_target target;
     struct td_error err = TD_ERROR_INIT;
-    tree_open(&tree);
-    assert_true(td_root_create(tree.path, &root, NULL));
+    assert_true(td_root_create(tree->path, &root, NULL));
     open_target(root, &target);
     assert_true(td_fetch_target_check_room(&target, NULL));
     target.size_bytes = INT64_MAX;
@@ -185,51 +179,45 @@ static void a_file_larger_than_the_disk_is_told_with_both_numbers(void **state)
     check_says(&err, "\"f.bin\" has 9223372036854775807 bytes, and its file system has room for ", "a large file");
     td_fetch_target_close(&target);
     td_root_unref(root);
-    tree_close(&tree);
 }
 
 /* A journal that was cut anywhere, that has more bytes, or whose file has another size speaks for nothing. */
 /* shows: security.md pull-kills */
 static void damaged_journals_begin_anew(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_root *root;
     uint8_t bits;
     const char *journal = "d/e/.f.bin" TD_FETCH_JOURNAL_END;
-    tree_open(&tree);
-    assert_true(td_root_create(tree.path, &root, NULL));
+    assert_true(td_root_create(tree->path, &root, NULL));
     for (uint64_t len = 0; len < TD_FETCH_JOURNAL_HEAD_BYTES + 4; len++) {
         if (len == TD_FETCH_JOURNAL_HEAD_BYTES + 1)
             continue;
         if (len % 64 == 0 || len >= TD_FETCH_JOURNAL_HEAD_BYTES - 2) {
             begin(root, &bits);
-            tree_truncate(&tree, journal, len);
+            tree_truncate(tree, journal, len);
             CHECK(!resumes(root, &bits), "%u bytes", (unsigned)len);
         }
     }
     begin(root, &bits);
-    tree_truncate(&tree, "d/e/.f.bin" TD_FETCH_PART_END, SIZE - 1);
+    tree_truncate(tree, "d/e/.f.bin" TD_FETCH_PART_END, SIZE - 1);
     assert_false(resumes(root, &bits));
     begin(root, &bits);
-    tree_remove(&tree, "d/e/.f.bin" TD_FETCH_PART_END); /* it got its name, and the kill came before the rest */
+    tree_remove(tree, "d/e/.f.bin" TD_FETCH_PART_END); /* it got its name, and the kill came before the rest */
     assert_false(resumes(root, &bits));
     td_root_unref(root);
-    tree_close(&tree);
 }
 
 static void a_finished_file_replaces_and_cleans(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_root *root;
     struct td_fetch_target target;
     struct td_fetch_journal journal = example();
     struct stat st;
     char path[TREE_PATH_BYTES];
-    tree_open(&tree);
-    tree_text(&tree, "d/e/f.bin", "old");
-    assert_true(td_root_create(tree.path, &root, NULL));
+    tree_text(tree, "d/e/f.bin", "old");
+    assert_true(td_root_create(tree->path, &root, NULL));
     open_target(root, &target);
     assert_int_equal(td_fetch_target_open_finished(&target), -1); /* another size */
     assert_true(td_fetch_target_begin(&target, &journal, NULL));
@@ -238,46 +226,40 @@ static void a_finished_file_replaces_and_cleans(void **state)
     assert_true(fd >= 0 && fstat(fd, &st) == 0 && st.st_size == SIZE);
     (void)close(fd);
     td_fetch_target_close(&target);
-    tree_at(&tree, "d/e/.f.bin" TD_FETCH_JOURNAL_END, path);
+    tree_at(tree, "d/e/.f.bin" TD_FETCH_JOURNAL_END, path);
     assert_int_equal(access(path, F_OK), -1);
-    tree_at(&tree, "d/e/.f.bin" TD_FETCH_PART_END, path);
+    tree_at(tree, "d/e/.f.bin" TD_FETCH_PART_END, path);
     assert_int_equal(access(path, F_OK), -1);
     td_root_unref(root);
-    tree_close(&tree);
 }
 
 static void what_was_not_begun_leaves_nothing(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_root *root;
     struct td_fetch_target target;
     char path[TREE_PATH_BYTES];
-    tree_open(&tree);
-    assert_true(td_root_create(tree.path, &root, NULL));
+    assert_true(td_root_create(tree->path, &root, NULL));
     open_target(root, &target);
     td_fetch_target_close(&target);
-    tree_at(&tree, "d/e/.f.bin" TD_FETCH_PART_END, path);
+    tree_at(tree, "d/e/.f.bin" TD_FETCH_PART_END, path);
     assert_int_equal(access(path, F_OK), -1);
     td_root_unref(root);
-    tree_close(&tree);
 }
 
 /* shows: security.md pull-paths */
 static void names_and_links(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_root *root;
     struct td_fetch_target target;
     struct td_error err = TD_ERROR_INIT;
     char name[TREE_PATH_BYTES] = "";
-    tree_open(&tree);
-    tree_directory(&tree, "in/side");
-    tree_symlink(&tree, "in/out", "..");
-    tree_symlink(&tree, "in/far", "/tmp");
-    tree_symlink(&tree, "in/.x" TD_FETCH_PART_END, "../kept");
-    tree_at(&tree, "in", name);
+    tree_directory(tree, "in/side");
+    tree_symlink(tree, "in/out", "..");
+    tree_symlink(tree, "in/far", "/tmp");
+    tree_symlink(tree, "in/.x" TD_FETCH_PART_END, "../kept");
+    tree_at(tree, "in", name);
     assert_true(td_root_create(name, &root, NULL));
     static const char *const wrong[] = {"out/f", "far/f", "../f", "", "a/", "a/..", "."};
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
@@ -295,13 +277,11 @@ static void names_and_links(void **state)
     assert_false(td_fetch_target_lock(&target, NULL, NULL, NULL, &err));
     td_fetch_target_close(&target);
     td_root_unref(root);
-    tree_close(&tree);
 }
 
 /* Other things that have the names already: the error says what they are. */
 static void what_is_in_the_way_is_named(void **state)
 {
-    (void)state;
     static const struct {
         const char *path, *says;
     } cases[] = {
@@ -313,18 +293,17 @@ static void what_is_in_the_way_is_named(void **state)
         {"d", "remove it"},
         {"d/sub", "has the name of the file"},
     };
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_root *root;
     struct td_fetch_target target;
     char path[TREE_PATH_BYTES];
-    tree_open(&tree);
-    tree_text(&tree, "in/file", "text");
-    tree_text(&tree, "in/d/file", "text");
-    tree_directory(&tree, "in/d/sub");
-    tree_symlink(&tree, "in/nowhere", "nothing");
-    tree_symlink(&tree, "in/out", "..");
-    tree_symlink(&tree, "in/link", "..");
-    tree_at(&tree, "in", path);
+    tree_text(tree, "in/file", "text");
+    tree_text(tree, "in/d/file", "text");
+    tree_directory(tree, "in/d/sub");
+    tree_symlink(tree, "in/nowhere", "nothing");
+    tree_symlink(tree, "in/out", "..");
+    tree_symlink(tree, "in/link", "..");
+    tree_at(tree, "in", path);
     assert_true(td_root_create(path, &root, NULL));
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_error err = TD_ERROR_INIT;
@@ -340,18 +319,16 @@ static void what_is_in_the_way_is_named(void **state)
     static const char *const fine[] = {"new", "new/x", "d/new/x", "d/file", "file", "link"};
     for (size_t i = 0; i < COUNT_OF(fine); i++)
         CHECK(td_fetch_target_check(root, fine[i], NULL), "%s", fine[i]);
-    tree_at(&tree, "in/new", path);
+    tree_at(tree, "in/new", path);
     assert_int_equal(access(path, F_OK), -1);
     td_root_unref(root);
-    tree_close(&tree);
 }
 
 /* A part or a journal that has a second name would be written under that, too. */
 /* shows: security.md pull-paths */
 static void hard_links_are_not_written(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_root *root;
     struct td_fetch_target target;
     struct td_fetch_journal journal = example();
@@ -359,19 +336,18 @@ static void hard_links_are_not_written(void **state)
     struct stat st;
     char kept[TREE_PATH_BYTES];
     char own[TREE_PATH_BYTES];
-    tree_open(&tree);
-    tree_text(&tree, "kept", "kept");
-    tree_directory(&tree, "d/e");
-    tree_at(&tree, "kept", kept);
-    tree_at(&tree, "d/e/.f.bin" TD_FETCH_PART_END, own);
-    assert_true(td_root_create(tree.path, &root, NULL));
+    tree_text(tree, "kept", "kept");
+    tree_directory(tree, "d/e");
+    tree_at(tree, "kept", kept);
+    tree_at(tree, "d/e/.f.bin" TD_FETCH_PART_END, own);
+    assert_true(td_root_create(tree->path, &root, NULL));
     assert_int_equal(link(kept, own), 0);
     assert_true(td_fetch_target_open(&target, root, "d/e/f.bin", SIZE, NULL));
     assert_false(td_fetch_target_lock(&target, NULL, NULL, NULL, &err));
     CHECK(strstr(err.message, "has another name") != NULL, "%s", err.message);
     td_fetch_target_close(&target);
     assert_int_equal(unlink(own), 0);
-    tree_at(&tree, "d/e/.f.bin" TD_FETCH_JOURNAL_END, own);
+    tree_at(tree, "d/e/.f.bin" TD_FETCH_JOURNAL_END, own);
     assert_int_equal(link(kept, own), 0);
     open_target(root, &target);
     td_error_init(&err);
@@ -380,7 +356,6 @@ static void hard_links_are_not_written(void **state)
     td_fetch_target_close(&target);
     assert_true(stat(kept, &st) == 0 && st.st_size == 4);
     td_root_unref(root);
-    tree_close(&tree);
 }
 
 /* ---- the lock ------------------------------------------------------------------------------------------ */
@@ -410,14 +385,12 @@ static void *lock_too(void *argument)
 
 static void a_second_fetch_waits_for_the_first(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_root *root;
     struct td_fetch_target target;
     struct td_fetch_journal journal = example();
     pthread_t thread;
-    tree_open(&tree);
-    assert_true(td_root_create(tree.path, &root, NULL));
+    assert_true(td_root_create(tree->path, &root, NULL));
     struct waiter waiter = {.root = root};
     assert_int_equal(pthread_barrier_init(&waiter.waits, NULL, 2), 0);
     assert_true(td_fetch_target_open(&target, root, "f", 3, NULL));
@@ -432,7 +405,6 @@ static void a_second_fetch_waits_for_the_first(void **state)
     assert_true(waiter.locked);
     (void)pthread_barrier_destroy(&waiter.waits);
     td_root_unref(root);
-    tree_close(&tree);
 }
 
 static bool always(void *context)
@@ -443,15 +415,13 @@ static bool always(void *context)
 
 static void a_wait_can_be_cancelled(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_root *root;
     struct td_fetch_target target;
     struct td_fetch_target other;
     struct td_error err = TD_ERROR_INIT;
     const struct td_cancel cancel = {.is_asked = always};
-    tree_open(&tree);
-    assert_true(td_root_create(tree.path, &root, NULL));
+    assert_true(td_root_create(tree->path, &root, NULL));
     assert_true(td_fetch_target_open(&target, root, "f", 3, NULL));
     assert_true(td_fetch_target_lock(&target, NULL, NULL, NULL, NULL));
     assert_true(td_fetch_target_open(&other, root, "f", 3, NULL));
@@ -460,7 +430,6 @@ static void a_wait_can_be_cancelled(void **state)
     td_fetch_target_close(&other);
     td_fetch_target_close(&target);
     td_root_unref(root);
-    tree_close(&tree);
 }
 
 int main(void)
@@ -470,16 +439,16 @@ int main(void)
         cmocka_unit_test(a_head_is_read_as_it_was_written),
         cmocka_unit_test(no_other_bytes_are_a_head),
         cmocka_unit_test(what_a_journal_speaks_for),
-        cmocka_unit_test(pieces_are_known_after_a_kill),
-        cmocka_unit_test(a_file_larger_than_the_disk_is_told_with_both_numbers),
-        cmocka_unit_test(damaged_journals_begin_anew),
-        cmocka_unit_test(a_finished_file_replaces_and_cleans),
-        cmocka_unit_test(what_was_not_begun_leaves_nothing),
-        cmocka_unit_test(names_and_links),
-        cmocka_unit_test(what_is_in_the_way_is_named),
-        cmocka_unit_test(hard_links_are_not_written),
-        cmocka_unit_test(a_second_fetch_waits_for_the_first),
-        cmocka_unit_test(a_wait_can_be_cancelled),
+        TEST_IN(tree, pieces_are_known_after_a_kill),
+        TEST_IN(tree, a_file_larger_than_the_disk_is_told_with_both_numbers),
+        TEST_IN(tree, damaged_journals_begin_anew),
+        TEST_IN(tree, a_finished_file_replaces_and_cleans),
+        TEST_IN(tree, what_was_not_begun_leaves_nothing),
+        TEST_IN(tree, names_and_links),
+        TEST_IN(tree, what_is_in_the_way_is_named),
+        TEST_IN(tree, hard_links_are_not_written),
+        TEST_IN(tree, a_second_fetch_waits_for_the_first),
+        TEST_IN(tree, a_wait_can_be_cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

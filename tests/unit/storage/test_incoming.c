@@ -52,6 +52,13 @@ static void place_end(struct place *place)
     (void)close(place->fd);
 }
 
+static void place_open(struct place *place)
+{
+    *place = place_create(long_ns);
+}
+
+FIXTURE(place, struct place, place_open, place_end)
+
 /* A thread that reads one range. */
 struct reader {
     struct td_blob *blob;
@@ -101,81 +108,75 @@ static void await_wanted(struct td_blob *blob)
 
 static void readers_get_what_has_arrived_and_wait_for_the_rest(void **state)
 {
-    (void)state;
-    struct place place = place_create(long_ns);
+    struct place *place = *state;
     struct reader reader;
     uint8_t bytes[100];
-    write_part(place.fd, 0, 1000);
-    td_incoming_advance(place.blob, 1000);
-    assert_int_equal(td_incoming_arrived(place.blob), 1000);
-    assert_true(td_blob_read(place.blob, 900, bytes, sizeof bytes, NULL));
+    write_part(place->fd, 0, 1000);
+    td_incoming_advance(place->blob, 1000);
+    assert_int_equal(td_incoming_arrived(place->blob), 1000);
+    assert_true(td_blob_read(place->blob, 900, bytes, sizeof bytes, NULL));
     assert_int_equal(bytes[99], byte_at(999));
-    assert_false(td_incoming_take_wanted(place.blob));
-    reader_start(&reader, place.blob, 900, 200);
-    await_wanted(place.blob);
-    write_part(place.fd, 1000, 99);
-    td_incoming_advance(place.blob, 1099); /* one byte too few */
-    await_wanted(place.blob);
+    assert_false(td_incoming_take_wanted(place->blob));
+    reader_start(&reader, place->blob, 900, 200);
+    await_wanted(place->blob);
+    write_part(place->fd, 1000, 99);
+    td_incoming_advance(place->blob, 1099); /* one byte too few */
+    await_wanted(place->blob);
     assert_false(atomic_load(&reader.is_done));
-    write_part(place.fd, 1099, 1);
-    td_incoming_advance(place.blob, 1100);
+    write_part(place->fd, 1099, 1);
+    td_incoming_advance(place->blob, 1100);
     reader_end(&reader);
     assert_true(reader.ok);
-    td_incoming_advance(place.blob, 5); /* never goes back */
-    assert_int_equal(td_incoming_arrived(place.blob), 1100);
-    place_end(&place);
+    td_incoming_advance(place->blob, 5); /* never goes back */
+    assert_int_equal(td_incoming_arrived(place->blob), 1100);
 }
 
 static void the_end_waits_for_the_check(void **state)
 {
-    (void)state;
-    struct place place = place_create(long_ns);
+    struct place *place = *state;
     struct reader open;
     struct reader held;
-    write_part(place.fd, 0, LEN);
-    td_incoming_advance(place.blob, LEN);
-    reader_start(&open, place.blob, 0, OPEN_LEN);
+    write_part(place->fd, 0, LEN);
+    td_incoming_advance(place->blob, LEN);
+    reader_start(&open, place->blob, 0, OPEN_LEN);
     reader_end(&open);
     assert_true(open.ok);
-    reader_start(&held, place.blob, OPEN_LEN, 1); /* the first byte of the last MiB */
-    await_wanted(place.blob);
+    reader_start(&held, place->blob, OPEN_LEN, 1); /* the first byte of the last MiB */
+    await_wanted(place->blob);
     assert_false(atomic_load(&held.is_done));
-    td_incoming_finish(place.blob);
+    td_incoming_finish(place->blob);
     reader_end(&held);
     assert_true(held.ok);
-    assert_true(td_blob_unchanged(place.blob));
-    reader_start(&open, place.blob, 0, LEN);
+    assert_true(td_blob_unchanged(place->blob));
+    reader_start(&open, place->blob, 0, LEN);
     reader_end(&open);
     assert_true(open.ok);
-    place_end(&place);
 }
 
 /* shows: security.md upstream-wrong-digest */
 static void a_failure_ends_every_read(void **state)
 {
-    (void)state;
-    struct place place = place_create(long_ns);
+    struct place *place = *state;
     struct reader readers[4];
     struct td_error why = TD_ERROR_INIT;
     struct td_error err = TD_ERROR_INIT;
     uint8_t byte;
-    write_part(place.fd, 0, LEN);
-    td_incoming_advance(place.blob, LEN);
+    write_part(place->fd, 0, LEN);
+    td_incoming_advance(place->blob, LEN);
     for (size_t i = 0; i < COUNT_OF(readers); i++)
-        reader_start(&readers[i], place.blob, LEN - 1, 1);
-    await_wanted(place.blob);
+        reader_start(&readers[i], place->blob, LEN - 1, 1);
+    await_wanted(place->blob);
     (void)td_error_set(&why, TD_UNAVAILABLE, "the digest is another");
-    td_incoming_fail(place.blob, &why);
+    td_incoming_fail(place->blob, &why);
     for (size_t i = 0; i < COUNT_OF(readers); i++) {
         reader_end(&readers[i]);
         assert_false(readers[i].ok);
         check_says(&readers[i].err, "the digest is another", "reader");
     }
-    assert_false(td_blob_read(place.blob, 0, &byte, 1, &err)); /* of what has arrived, too */
+    assert_false(td_blob_read(place->blob, 0, &byte, 1, &err)); /* of what has arrived, too */
     check_says(&err, "the digest is another", "later");
-    assert_false(td_blob_unchanged(place.blob));
-    assert_false(td_blob_prepare(place.blob, 0, 1, true, NULL));
-    place_end(&place);
+    assert_false(td_blob_unchanged(place->blob));
+    assert_false(td_blob_prepare(place->blob, 0, 1, true, NULL));
 }
 
 /* Returns the end of the body's bytes, up to which reads do not wait. */
@@ -235,28 +236,26 @@ static void the_end_of_an_answer_waits_for_the_check(void **state)
 
 static void a_failure_ends_an_answer_that_waits(void **state)
 {
-    (void)state;
-    struct place place = place_create(long_ns);
+    struct place *place = *state;
     struct td_error why = TD_ERROR_INIT;
     struct td_error err = TD_ERROR_INIT;
     struct td_body body;
     uint8_t byte;
     td_body_init(&body);
-    assert_true(td_body_append(&body, place.blob, 5, 1, NULL));
+    assert_true(td_body_append(&body, place->blob, 5, 1, NULL));
     assert_true(td_incoming_hold_end(&body, NULL, NULL));
     struct td_blob *held = body.extents[0].blob;
-    assert_ptr_not_equal(held, place.blob);
+    assert_ptr_not_equal(held, place->blob);
     assert_true(td_body_prepare(&body, true, NULL)); /* for HEAD, without waiting */
     assert_true(td_body_unchanged(&body));
     assert_false(td_blob_pinned(held) || td_blob_is_resident(held, 5, 1));
     (void)td_error_set(&why, TD_UNAVAILABLE, "the digest is another");
-    td_incoming_fail(place.blob, &why);
+    td_incoming_fail(place->blob, &why);
     assert_false(td_blob_read(held, 5, &byte, 1, &err));
     check_says(&err, "the digest is another", "held");
     assert_false(td_body_unchanged(&body));
     assert_false(td_body_prepare(&body, false, NULL));
     td_body_fini(&body);
-    place_end(&place);
 }
 
 /* HEAD waits for a small file, too, because the content decides the answer. */
@@ -331,66 +330,60 @@ static void an_answer_whose_client_has_gone_waits_no_longer(void **state)
 
 static void only_bytes_that_were_read_too_early_are_given(void **state)
 {
-    (void)state;
-    struct place place = place_create(long_ns);
+    struct place *place = *state;
     struct td_body body;
     uint8_t byte;
     td_body_init(&body);
-    write_part(place.fd, 0, LEN);
-    td_incoming_advance(place.blob, 10);
-    assert_true(td_body_append(&body, place.blob, 0, 1, NULL));
+    write_part(place->fd, 0, LEN);
+    td_incoming_advance(place->blob, 10);
+    assert_true(td_body_append(&body, place->blob, 0, 1, NULL));
     assert_true(td_body_prepare(&body, false, NULL));
-    assert_false(td_incoming_has_given(place.blob));
-    assert_true(td_blob_read(place.blob, 9, &byte, 1, NULL));
-    assert_true(td_incoming_has_given(place.blob));
+    assert_false(td_incoming_has_given(place->blob));
+    assert_true(td_blob_read(place->blob, 9, &byte, 1, NULL));
+    assert_true(td_incoming_has_given(place->blob));
     td_body_fini(&body);
-    place_end(&place);
-    place = place_create(long_ns);
-    write_part(place.fd, 0, LEN);
-    td_incoming_finish(place.blob);
-    assert_true(td_blob_read(place.blob, 9, &byte, 1, NULL));
-    assert_false(td_incoming_has_given(place.blob));
-    place_end(&place);
+    place_end(place);
+    *place = place_create(long_ns);
+    write_part(place->fd, 0, LEN);
+    td_incoming_finish(place->blob);
+    assert_true(td_blob_read(place->blob, 9, &byte, 1, NULL));
+    assert_false(td_incoming_has_given(place->blob));
 }
 
 static void an_answer_is_worth_its_worst_bytes(void **state)
 {
-    (void)state;
-    struct place place = place_create(long_ns);
+    struct place *place = *state;
     struct td_blob *nameless;
     struct td_body body;
     td_body_init(&body);
     assert_int_equal(td_incoming_worth_of(&body), TD_INCOMING_CHECKED);
     assert_true(td_body_append_heap(&body, strdup("text"), 4, NULL));
     assert_int_equal(td_incoming_worth_of(&body), TD_INCOMING_CHECKED);
-    assert_true(td_body_append(&body, place.blob, 0, 1, NULL));
+    assert_true(td_body_append(&body, place->blob, 0, 1, NULL));
     assert_int_equal(td_incoming_worth_of(&body), TD_INCOMING_CHECKABLE);
     assert_true(td_incoming_create(9, false, long_ns, &nameless, NULL));
     assert_true(td_body_append(&body, nameless, 0, 1, NULL));
     assert_int_equal(td_incoming_worth_of(&body), TD_INCOMING_UNCHECKED);
-    td_incoming_attach(nameless, dup(place.fd));
+    td_incoming_attach(nameless, dup(place->fd));
     td_incoming_finish(nameless);
     assert_int_equal(td_incoming_worth_of(&body), TD_INCOMING_CHECKABLE);
-    td_incoming_finish(place.blob);
+    td_incoming_finish(place->blob);
     assert_int_equal(td_incoming_worth_of(&body), TD_INCOMING_CHECKED);
     td_body_fini(&body);
     td_blob_unref(nameless);
-    place_end(&place);
 }
 
 static void a_file_that_is_finished_cannot_fail(void **state)
 {
-    (void)state;
-    struct place place = place_create(long_ns);
+    struct place *place = *state;
     struct td_error why = TD_ERROR_INIT;
     uint8_t byte;
-    write_part(place.fd, 0, LEN);
-    td_incoming_finish(place.blob);
+    write_part(place->fd, 0, LEN);
+    td_incoming_finish(place->blob);
     (void)td_error_set(&why, TD_UNAVAILABLE, "too late");
-    td_incoming_fail(place.blob, &why);
-    assert_true(td_blob_read(place.blob, LEN - 1, &byte, 1, NULL));
+    td_incoming_fail(place->blob, &why);
+    assert_true(td_blob_read(place->blob, LEN - 1, &byte, 1, NULL));
     assert_int_equal(byte, byte_at(LEN - 1));
-    place_end(&place);
 }
 
 static void a_writer_that_stands_still_ends_the_read(void **state)
@@ -409,27 +402,23 @@ static void a_writer_that_stands_still_ends_the_read(void **state)
 
 static void a_file_that_is_cut_is_an_error(void **state)
 {
-    (void)state;
-    struct place place = place_create(long_ns);
+    struct place *place = *state;
     struct td_error err = TD_ERROR_INIT;
     uint8_t byte;
-    td_incoming_advance(place.blob, 10); /* which nobody has written */
-    assert_false(td_blob_read(place.blob, 5, &byte, 1, &err));
+    td_incoming_advance(place->blob, 10); /* which nobody has written */
+    assert_false(td_blob_read(place->blob, 5, &byte, 1, &err));
     assert_int_equal(err.code, TD_UNAVAILABLE);
-    place_end(&place);
 }
 
 static void a_thread_that_may_not_wait_is_refused(void **state)
 {
-    (void)state;
-    struct place place = place_create(long_ns);
+    struct place *place = *state;
     uint8_t byte;
     td_waiting_forbid();
-    assert_false(td_blob_read(place.blob, 0, &byte, 1, NULL));
+    assert_false(td_blob_read(place->blob, 0, &byte, 1, NULL));
     assert_true(td_waiting_allow());
-    assert_false(td_blob_is_resident(place.blob, 0, 1));
-    assert_false(td_blob_pinned(place.blob));
-    place_end(&place);
+    assert_false(td_blob_is_resident(place->blob, 0, 1));
+    assert_false(td_blob_pinned(place->blob));
 }
 
 static void preparing_waits_only_a_little(void **state)
@@ -454,26 +443,23 @@ static void preparing_waits_only_a_little(void **state)
 static void many_read_while_one_writes(void **state)
 {
     enum { READERS = 8, STEP = 64 * 1024 };
-    (void)state;
-    struct place place = place_create(long_ns);
+    struct place *place = *state;
     struct reader readers[READERS];
     for (size_t i = 0; i < READERS; i++)
-        reader_start(&readers[i], place.blob, i * 4096, LEN - i * 4096);
+        reader_start(&readers[i], place->blob, i * 4096, LEN - i * 4096);
     for (uint64_t off = 0; off < LEN; off += STEP) {
-        write_part(place.fd, off, LEN - off < STEP ? (size_t)(LEN - off) : STEP);
-        td_incoming_advance(place.blob, LEN - off < STEP ? LEN : off + STEP);
+        write_part(place->fd, off, LEN - off < STEP ? (size_t)(LEN - off) : STEP);
+        td_incoming_advance(place->blob, LEN - off < STEP ? LEN : off + STEP);
     }
-    td_incoming_finish(place.blob);
+    td_incoming_finish(place->blob);
     for (size_t i = 0; i < READERS; i++) {
         reader_end(&readers[i]);
         assert_true(readers[i].ok);
     }
-    place_end(&place);
 }
 
 static void memory_may_be_short(void **state)
 {
-    (void)state;
     struct td_blob *blob = NULL;
     struct td_error err = TD_ERROR_INIT;
     alloc_count_start();
@@ -482,10 +468,10 @@ static void memory_may_be_short(void **state)
     alloc_fail_at(0);
     assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
     assert_int_equal(alloc_count_get().live_bytes, 0);
-    struct place place = place_create(long_ns);
+    struct place *place = *state;
     struct td_body body;
     td_body_init(&body);
-    assert_true(td_body_append(&body, place.blob, 0, LEN, NULL));
+    assert_true(td_body_append(&body, place->blob, 0, LEN, NULL));
     size_t before = alloc_count_get().live_bytes;
     bool ok = false;
     for (size_t k = 1; !ok; k++) {
@@ -497,28 +483,27 @@ static void memory_may_be_short(void **state)
         assert_true(ok || (body.extent_count == 1 && k < 10));
     }
     td_body_fini(&body);
-    place_end(&place);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(readers_get_what_has_arrived_and_wait_for_the_rest),
-        cmocka_unit_test(the_end_waits_for_the_check),
-        cmocka_unit_test(a_failure_ends_every_read),
+        TEST_IN(place, readers_get_what_has_arrived_and_wait_for_the_rest),
+        TEST_IN(place, the_end_waits_for_the_check),
+        TEST_IN(place, a_failure_ends_every_read),
         cmocka_unit_test(the_end_of_an_answer_waits_for_the_check),
-        cmocka_unit_test(a_failure_ends_an_answer_that_waits),
+        TEST_IN(place, a_failure_ends_an_answer_that_waits),
         cmocka_unit_test(head_of_a_small_file_waits),
         cmocka_unit_test(an_answer_whose_client_has_gone_waits_no_longer),
-        cmocka_unit_test(only_bytes_that_were_read_too_early_are_given),
-        cmocka_unit_test(an_answer_is_worth_its_worst_bytes),
-        cmocka_unit_test(a_file_that_is_finished_cannot_fail),
+        TEST_IN(place, only_bytes_that_were_read_too_early_are_given),
+        TEST_IN(place, an_answer_is_worth_its_worst_bytes),
+        TEST_IN(place, a_file_that_is_finished_cannot_fail),
         cmocka_unit_test(a_writer_that_stands_still_ends_the_read),
-        cmocka_unit_test(a_file_that_is_cut_is_an_error),
-        cmocka_unit_test(a_thread_that_may_not_wait_is_refused),
+        TEST_IN(place, a_file_that_is_cut_is_an_error),
+        TEST_IN(place, a_thread_that_may_not_wait_is_refused),
         cmocka_unit_test(preparing_waits_only_a_little),
-        cmocka_unit_test(many_read_while_one_writes),
-        cmocka_unit_test(memory_may_be_short),
+        TEST_IN(place, many_read_while_one_writes),
+        TEST_IN(place, memory_may_be_short),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

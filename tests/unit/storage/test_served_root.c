@@ -42,6 +42,8 @@ static void close_place(struct place *place)
     tree_close(&place->tree);
 }
 
+FIXTURE(place, struct place, open_place, close_place)
+
 /* Makes a link to an absolute path in the tree. */
 static void link_to(const struct place *place, const char *name, const char *target)
 {
@@ -78,25 +80,23 @@ static void expect(const struct place *place, const char *path, enum td_code cod
 
 static void roots_are_directories(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char path[TREE_PATH_BYTES];
     struct td_root *root = NULL;
     struct td_error err = TD_ERROR_INIT;
-    open_place(&place);
-    tree_at(&place.tree, "absent", path);
+    tree_at(&place->tree, "absent", path);
     assert_false(td_root_create(path, &root, &err));
     assert_int_equal(err.code, TD_NOT_FOUND);
     td_error_init(&err);
-    tree_at(&place.tree, "secret", path);
+    tree_at(&place->tree, "secret", path);
     assert_false(td_root_create(path, &root, &err));
     assert_int_equal(err.code, TD_FAILED_PRECONDITION);
     assert_null(root);
     td_error_init(&err);
-    link_to(&place, "link-to-root", "root");
-    tree_at(&place.tree, "link-to-root", path);
+    link_to(place, "link-to-root", "root");
+    tree_at(&place->tree, "link-to-root", path);
     assert_true(td_root_create(path, &root, &err)); /* the root's own path may be a symlink */
-    assert_true(root->inode == place.root->inode && root->device == place.root->device);
+    assert_true(root->inode == place->root->inode && root->device == place->root->device);
     char out[64];
     assert_int_equal(read_text(root, "dir/b.txt", out), TD_OK);
     assert_ptr_equal(td_root_ref(root), root);
@@ -104,23 +104,20 @@ static void roots_are_directories(void **state)
     assert_int_equal(read_text(root, "dir/b.txt", out), TD_OK);
     td_root_unref(root);
     td_root_unref(NULL);
-    close_place(&place);
 }
 
 static void names_stay_below_the_root(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    expect(&place, "a.txt", TD_OK, "alpha");
-    expect(&place, "dir/deep/c.txt", TD_OK, "gamma");
-    expect(&place, "dir/../a.txt", TD_OK, "alpha");
-    expect(&place, "./a.txt", TD_OK, "alpha");
-    expect(&place, "absent", TD_NOT_FOUND, NULL);
-    expect(&place, "a.txt/x", TD_NOT_FOUND, NULL);
-    expect(&place, "dir", TD_FAILED_PRECONDITION, NULL);
-    expect(&place, "", TD_FAILED_PRECONDITION, NULL);
-    expect(&place, ".", TD_FAILED_PRECONDITION, NULL);
+    struct place *place = *state;
+    expect(place, "a.txt", TD_OK, "alpha");
+    expect(place, "dir/deep/c.txt", TD_OK, "gamma");
+    expect(place, "dir/../a.txt", TD_OK, "alpha");
+    expect(place, "./a.txt", TD_OK, "alpha");
+    expect(place, "absent", TD_NOT_FOUND, NULL);
+    expect(place, "a.txt/x", TD_NOT_FOUND, NULL);
+    expect(place, "dir", TD_FAILED_PRECONDITION, NULL);
+    expect(place, "", TD_FAILED_PRECONDITION, NULL);
+    expect(place, ".", TD_FAILED_PRECONDITION, NULL);
     static const char *const outside[] = {"..",
                                           "../secret",
                                           "dir/../../secret",
@@ -129,81 +126,72 @@ static void names_stay_below_the_root(void **state)
                                           "dir/../../root/a.txt",
                                           "../root-beside/secret"};
     for (size_t i = 0; i < COUNT_OF(outside); i++)
-        expect(&place, outside[i], TD_PERMISSION_DENIED, NULL);
+        expect(place, outside[i], TD_PERMISSION_DENIED, NULL);
     char full[TREE_PATH_BYTES];
-    tree_at(&place.tree, "secret", full);
-    expect(&place, full, TD_PERMISSION_DENIED, NULL);
+    tree_at(&place->tree, "secret", full);
+    expect(place, full, TD_PERMISSION_DENIED, NULL);
     char too_long[PATH_MAX + 100];
     memset(too_long, 'x', sizeof too_long);
     too_long[sizeof too_long - 1] = '\0';
     char out[64];
-    assert_int_not_equal(read_text(place.root, too_long, out), TD_OK);
-    close_place(&place);
+    assert_int_not_equal(read_text(place->root, too_long, out), TD_OK);
 }
 
 static void links_are_followed_inside(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    tree_symlink(&place.tree, "root/relative", "dir/b.txt");
-    tree_symlink(&place.tree, "root/dir/up", "../a.txt");
-    tree_symlink(&place.tree, "root/folder", "dir");
-    link_to(&place, "root/absolute", "root/dir/b.txt");
-    link_to(&place, "root/absolute-folder", "root/dir");
-    link_to(&place, "root/to-the-root", "root");
-    tree_symlink(&place.tree, "root/to-a-link", "relative");
-    expect(&place, "relative", TD_OK, "beta");
-    expect(&place, "dir/up", TD_OK, "alpha");
-    expect(&place, "folder/deep/c.txt", TD_OK, "gamma");
-    expect(&place, "folder/up", TD_OK, "alpha");
-    expect(&place, "absolute", TD_OK, "beta");
-    expect(&place, "absolute-folder/deep/c.txt", TD_OK, "gamma");
-    expect(&place, "to-the-root/a.txt", TD_OK, "alpha");
-    expect(&place, "to-the-root/dir/b.txt", TD_OK, "beta");
-    expect(&place, "to-a-link", TD_OK, "beta");
-    close_place(&place);
+    struct place *place = *state;
+    tree_symlink(&place->tree, "root/relative", "dir/b.txt");
+    tree_symlink(&place->tree, "root/dir/up", "../a.txt");
+    tree_symlink(&place->tree, "root/folder", "dir");
+    link_to(place, "root/absolute", "root/dir/b.txt");
+    link_to(place, "root/absolute-folder", "root/dir");
+    link_to(place, "root/to-the-root", "root");
+    tree_symlink(&place->tree, "root/to-a-link", "relative");
+    expect(place, "relative", TD_OK, "beta");
+    expect(place, "dir/up", TD_OK, "alpha");
+    expect(place, "folder/deep/c.txt", TD_OK, "gamma");
+    expect(place, "folder/up", TD_OK, "alpha");
+    expect(place, "absolute", TD_OK, "beta");
+    expect(place, "absolute-folder/deep/c.txt", TD_OK, "gamma");
+    expect(place, "to-the-root/a.txt", TD_OK, "alpha");
+    expect(place, "to-the-root/dir/b.txt", TD_OK, "beta");
+    expect(place, "to-a-link", TD_OK, "beta");
 }
 
 /* Links that lead over other links, relative and absolute mixed. */
 static void chains_of_links_are_followed_inside(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    link_to(&place, "root/one", "root/two");
-    tree_symlink(&place.tree, "root/two", "dir/three");
-    link_to(&place, "root/dir/three", "root/dir/deep");
-    expect(&place, "one/c.txt", TD_OK, "gamma");
-    expect(&place, "two/c.txt", TD_OK, "gamma");
-    expect(&place, "dir/three/c.txt", TD_OK, "gamma");
-    tree_symlink(&place.tree, "root/relative-to-absolute", "dir/absolute");
-    link_to(&place, "root/dir/absolute", "root/a.txt");
-    expect(&place, "relative-to-absolute", TD_OK, "alpha");
-    tree_symlink(&place.tree, "root/dir/deep/up-to-absolute", "../absolute");
-    expect(&place, "dir/deep/up-to-absolute", TD_OK, "alpha");
-    expect(&place, "one/up-to-absolute", TD_OK, "alpha");
-    close_place(&place);
+    struct place *place = *state;
+    link_to(place, "root/one", "root/two");
+    tree_symlink(&place->tree, "root/two", "dir/three");
+    link_to(place, "root/dir/three", "root/dir/deep");
+    expect(place, "one/c.txt", TD_OK, "gamma");
+    expect(place, "two/c.txt", TD_OK, "gamma");
+    expect(place, "dir/three/c.txt", TD_OK, "gamma");
+    tree_symlink(&place->tree, "root/relative-to-absolute", "dir/absolute");
+    link_to(place, "root/dir/absolute", "root/a.txt");
+    expect(place, "relative-to-absolute", TD_OK, "alpha");
+    tree_symlink(&place->tree, "root/dir/deep/up-to-absolute", "../absolute");
+    expect(place, "dir/deep/up-to-absolute", TD_OK, "alpha");
+    expect(place, "one/up-to-absolute", TD_OK, "alpha");
 }
 
 static void links_that_leave_are_refused(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    tree_symlink(&place.tree, "root/up", "../secret");
-    tree_symlink(&place.tree, "root/dir/up", "../../secret");
-    tree_symlink(&place.tree, "root/folder-up", "..");
-    link_to(&place, "root/absolute", "secret");
-    link_to(&place, "root/beside", "root-beside/secret"); /* shares the root's name as a prefix */
-    link_to(&place, "root/beside-folder", "root-beside");
-    link_to(&place, "root/around", "root/../secret");
-    link_to(&place, "root/in-and-out", "root/dir/../../secret");
-    tree_symlink(&place.tree, "root/etc", "/etc");
-    tree_symlink(&place.tree, "root/zero", "/dev/zero");
-    tree_symlink(&place.tree, "root/to-up", "up");
-    link_to(&place, "root/absolute-to-up", "root/up");
-    tree_symlink(&place.tree, "root/via-folder", "folder-up/root-beside/secret");
+    struct place *place = *state;
+    tree_symlink(&place->tree, "root/up", "../secret");
+    tree_symlink(&place->tree, "root/dir/up", "../../secret");
+    tree_symlink(&place->tree, "root/folder-up", "..");
+    link_to(place, "root/absolute", "secret");
+    link_to(place, "root/beside", "root-beside/secret"); /* shares the root's name as a prefix */
+    link_to(place, "root/beside-folder", "root-beside");
+    link_to(place, "root/around", "root/../secret");
+    link_to(place, "root/in-and-out", "root/dir/../../secret");
+    tree_symlink(&place->tree, "root/etc", "/etc");
+    tree_symlink(&place->tree, "root/zero", "/dev/zero");
+    tree_symlink(&place->tree, "root/to-up", "up");
+    link_to(place, "root/absolute-to-up", "root/up");
+    tree_symlink(&place->tree, "root/via-folder", "folder-up/root-beside/secret");
     static const char *const names[] = {
         "up",     "dir/up",           "absolute",       "beside",     "beside-folder/secret",
         "around", "in-and-out",       "etc/passwd",     "zero",       "to-up",
@@ -212,31 +200,27 @@ static void links_that_leave_are_refused(void **state)
         struct stat st;
         struct td_error err = TD_ERROR_INIT;
         int fd;
-        expect(&place, names[i], TD_PERMISSION_DENIED, NULL);
-        CHECK(!td_root_stat(place.root, names[i], &st, &err) && err.code == TD_PERMISSION_DENIED, "%s", names[i]);
+        expect(place, names[i], TD_PERMISSION_DENIED, NULL);
+        CHECK(!td_root_stat(place->root, names[i], &st, &err) && err.code == TD_PERMISSION_DENIED, "%s", names[i]);
         td_error_init(&err);
-        CHECK(!td_root_open_directory(place.root, names[i], &fd, &err), "%s", names[i]);
+        CHECK(!td_root_open_directory(place->root, names[i], &fd, &err), "%s", names[i]);
     }
-    close_place(&place);
 }
 
 static void loops_end(void **state)
 {
-    (void)state;
-    struct place place;
-    open_place(&place);
-    tree_symlink(&place.tree, "root/self", "self");
-    tree_symlink(&place.tree, "root/ping", "dir/pong");
-    tree_symlink(&place.tree, "root/dir/pong", "../ping");
-    link_to(&place, "root/absolute-self", "root/absolute-self");
-    link_to(&place, "root/tick", "root/tock");
-    link_to(&place, "root/tock", "root/tick");
-    link_to(&place, "root/growing", "root/growing/x/y/z");
+    struct place *place = *state;
+    tree_symlink(&place->tree, "root/self", "self");
+    tree_symlink(&place->tree, "root/ping", "dir/pong");
+    tree_symlink(&place->tree, "root/dir/pong", "../ping");
+    link_to(place, "root/absolute-self", "root/absolute-self");
+    link_to(place, "root/tick", "root/tock");
+    link_to(place, "root/tock", "root/tick");
+    link_to(place, "root/growing", "root/growing/x/y/z");
     static const char *const names[] = {"self", "self/x", "ping", "absolute-self", "absolute-self/x",
                                         "tick", "growing"};
     for (size_t i = 0; i < COUNT_OF(names); i++)
-        expect(&place, names[i], TD_PERMISSION_DENIED, NULL);
-    close_place(&place);
+        expect(place, names[i], TD_PERMISSION_DENIED, NULL);
 }
 
 static void no_magic_links(void **state)
@@ -273,20 +257,18 @@ static void make_socket(const struct tree *tree, const char *name)
 /* Opening a FIFO without a writer blocks for ever, and opening a device can do anything. */
 static void special_files_are_not_opened(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char path[TREE_PATH_BYTES];
-    open_place(&place);
     uint64_t began_ns = td_clock_ns();
-    tree_fifo(&place.tree, "root/fifo");
-    tree_symlink(&place.tree, "root/link-to-fifo", "fifo");
-    make_socket(&place.tree, "root/socket");
-    expect(&place, "fifo", TD_FAILED_PRECONDITION, NULL);
-    expect(&place, "link-to-fifo", TD_FAILED_PRECONDITION, NULL);
-    expect(&place, "socket", TD_FAILED_PRECONDITION, NULL);
-    tree_at(&place.tree, "root/device", path);
+    tree_fifo(&place->tree, "root/fifo");
+    tree_symlink(&place->tree, "root/link-to-fifo", "fifo");
+    make_socket(&place->tree, "root/socket");
+    expect(place, "fifo", TD_FAILED_PRECONDITION, NULL);
+    expect(place, "link-to-fifo", TD_FAILED_PRECONDITION, NULL);
+    expect(place, "socket", TD_FAILED_PRECONDITION, NULL);
+    tree_at(&place->tree, "root/device", path);
     if (mknod(path, S_IFCHR | 0666, makedev(1, 5)) == 0) /* /dev/zero */
-        expect(&place, "device", TD_FAILED_PRECONDITION, NULL);
+        expect(place, "device", TD_FAILED_PRECONDITION, NULL);
     else /* may not make a device: uses the host's */
         assert_true(errno == EPERM);
     struct td_root *dev;
@@ -296,73 +278,63 @@ static void special_files_are_not_opened(void **state)
     assert_int_equal(read_text(dev, "zero", out), TD_FAILED_PRECONDITION);
     td_root_unref(dev);
     int fd;
-    assert_false(td_root_open_directory(place.root, "fifo", &fd, NULL));
+    assert_false(td_root_open_directory(place->root, "fifo", &fd, NULL));
     assert_true(td_clock_ns() - began_ns < UINT64_C(5000000000));
-    close_place(&place);
 }
 
 static void no_right_is_no_crash(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char path[TREE_PATH_BYTES];
-    open_place(&place);
-    tree_at(&place.tree, "root/a.txt", path);
+    tree_at(&place->tree, "root/a.txt", path);
     assert_int_equal(chmod(path, 0), 0);
-    tree_at(&place.tree, "root/dir", path);
+    tree_at(&place->tree, "root/dir", path);
     assert_int_equal(chmod(path, 0), 0);
     pid_t child = fork(); /* root can read every file */
     assert_true(child >= 0);
     if (child == 0) {
         char out[64];
         bool ok = geteuid() != 0 || (setgid(65534) == 0 && setuid(65534) == 0);
-        ok = ok && read_text(place.root, "a.txt", out) == TD_PERMISSION_DENIED;
-        ok = ok && read_text(place.root, "dir/b.txt", out) == TD_PERMISSION_DENIED;
+        ok = ok && read_text(place->root, "a.txt", out) == TD_PERMISSION_DENIED;
+        ok = ok && read_text(place->root, "dir/b.txt", out) == TD_PERMISSION_DENIED;
         _exit(ok ? 0 : 1);
     }
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     assert_int_equal(chmod(path, 0755), 0);
-    close_place(&place);
 }
 
 static void no_descriptor_left_is_said(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct rlimit old;
     char out[64];
-    open_place(&place);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
     struct rlimit few = {.rlim_cur = 3, .rlim_max = old.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-    enum td_code code = read_text(place.root, "a.txt", out);
+    enum td_code code = read_text(place->root, "a.txt", out);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
     assert_int_equal(code, TD_RESOURCE_EXHAUSTED);
-    expect(&place, "a.txt", TD_OK, "alpha");
-    close_place(&place);
+    expect(place, "a.txt", TD_OK, "alpha");
 }
 
 static void directories_are_listed(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct td_error err = TD_ERROR_INIT;
     struct stat st;
     int fd;
-    open_place(&place);
-    assert_true(td_root_open_directory(place.root, "", &fd, &err));
-    assert_true(fstat(fd, &st) == 0 && st.st_ino == place.root->inode);
+    assert_true(td_root_open_directory(place->root, "", &fd, &err));
+    assert_true(fstat(fd, &st) == 0 && st.st_ino == place->root->inode);
     assert_int_equal(close(fd), 0);
-    assert_true(td_root_open_directory(place.root, "dir/deep", &fd, &err));
+    assert_true(td_root_open_directory(place->root, "dir/deep", &fd, &err));
     assert_int_equal(close(fd), 0);
-    assert_false(td_root_open_directory(place.root, "absent", &fd, &err));
+    assert_false(td_root_open_directory(place->root, "absent", &fd, &err));
     assert_int_equal(err.code, TD_NOT_FOUND);
     td_error_init(&err);
-    assert_true(td_root_stat(place.root, "dir/b.txt", &st, &err));
+    assert_true(td_root_stat(place->root, "dir/b.txt", &st, &err));
     assert_true(S_ISREG(st.st_mode) && st.st_size == 4);
-    close_place(&place);
 }
 
 static void every_part_of_an_identity_counts(void **state)
@@ -468,17 +440,17 @@ static void races_do_not_lead_outside(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(roots_are_directories),
-        cmocka_unit_test(names_stay_below_the_root),
-        cmocka_unit_test(links_are_followed_inside),
-        cmocka_unit_test(chains_of_links_are_followed_inside),
-        cmocka_unit_test(links_that_leave_are_refused),
-        cmocka_unit_test(loops_end),
+        TEST_IN(place, roots_are_directories),
+        TEST_IN(place, names_stay_below_the_root),
+        TEST_IN(place, links_are_followed_inside),
+        TEST_IN(place, chains_of_links_are_followed_inside),
+        TEST_IN(place, links_that_leave_are_refused),
+        TEST_IN(place, loops_end),
         cmocka_unit_test(no_magic_links),
-        cmocka_unit_test(special_files_are_not_opened),
-        cmocka_unit_test(no_right_is_no_crash),
-        cmocka_unit_test(no_descriptor_left_is_said),
-        cmocka_unit_test(directories_are_listed),
+        TEST_IN(place, special_files_are_not_opened),
+        TEST_IN(place, no_right_is_no_crash),
+        TEST_IN(place, no_descriptor_left_is_said),
+        TEST_IN(place, directories_are_listed),
         cmocka_unit_test(every_part_of_an_identity_counts),
         cmocka_unit_test(races_do_not_lead_outside),
     };

@@ -71,6 +71,8 @@ static void close_place(struct place *place)
     tree_close(&place->tree);
 }
 
+FIXTURE(place, struct place, open_place, close_place)
+
 static void nap_ms(long ms)
 {
     (void)nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
@@ -366,126 +368,114 @@ static int64_t change_time(const struct place *place, const char *name)
 
 static void files_arrive_with_their_directory(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     int64_t until_ns = 0;
-    open_place(&place);
-    tree_text(&place.tree, "out/m/a", "12345");
-    tree_text(&place.tree, "out/m/b", "12345");
-    struct td_watched directory = walk(&place);
-    tree_rename(&place.tree, "out/m", "root/d/m");
-    WAIT_UNTIL(place.names > 0);
+    tree_text(&place->tree, "out/m/a", "12345");
+    tree_text(&place->tree, "out/m/b", "12345");
+    struct td_watched directory = walk(place);
+    tree_rename(&place->tree, "out/m", "root/d/m");
+    WAIT_UNTIL(place->names > 0);
     nap_ms(30); /* longer than a tick of the file system's clock */
-    tree_poke(&place.tree, "root/d/m/b", 0, "x", 1);
-    tree_text(&place.tree, "root/d/m/c", "in place"); /* changes the directory's times, too */
-    assert_true(has_arrived(&place, "d", &directory, "m", &until_ns));
-    assert_true(change_time(&place, "root/d/m/a") <= until_ns);
-    assert_true(change_time(&place, "root/d/m/b") > until_ns && change_time(&place, "root/d/m/c") > until_ns);
-    tree_text(&place.tree, "out/n/a", "12345");
-    tree_text(&place.tree, "out/n/b", "12345");
-    hold(&place); /* the event is read late */
-    tree_rename(&place.tree, "out/n", "root/d/n");
+    tree_poke(&place->tree, "root/d/m/b", 0, "x", 1);
+    tree_text(&place->tree, "root/d/m/c", "in place"); /* changes the directory's times, too */
+    assert_true(has_arrived(place, "d", &directory, "m", &until_ns));
+    assert_true(change_time(place, "root/d/m/a") <= until_ns);
+    assert_true(change_time(place, "root/d/m/b") > until_ns && change_time(place, "root/d/m/c") > until_ns);
+    tree_text(&place->tree, "out/n/a", "12345");
+    tree_text(&place->tree, "out/n/b", "12345");
+    hold(place); /* the event is read late */
+    tree_rename(&place->tree, "out/n", "root/d/n");
     nap_ms(30);
-    tree_poke(&place.tree, "root/d/n/b", 0, "x", 1);
+    tree_poke(&place->tree, "root/d/n/b", 0, "x", 1);
     nap_ms(30);
-    let_go(&place);
-    WAIT_UNTIL(has_arrived(&place, "d", &directory, "n", &until_ns));
-    assert_true(change_time(&place, "root/d/n/a") <= until_ns && change_time(&place, "root/d/n/b") > until_ns);
-    close_place(&place);
+    let_go(place);
+    WAIT_UNTIL(has_arrived(place, "d", &directory, "n", &until_ns));
+    assert_true(change_time(place, "root/d/n/a") <= until_ns && change_time(place, "root/d/n/b") > until_ns);
 }
 
 /* The rename comes before the watch on a new directory: what is older than the directory was renamed into it. */
 static void renames_before_the_watch(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     int64_t until_ns = 0;
     char link_name[TREE_PATH_BYTES];
     char target[TREE_PATH_BYTES];
-    open_place(&place);
-    tree_text(&place.tree, "out/f", "12345");
-    tree_text(&place.tree, "out/late", "12345");
-    tree_text(&place.tree, "out/m/a", "12345");
-    tree_text(&place.tree, "out/two", "12345");
-    (void)walk(&place);
+    tree_text(&place->tree, "out/f", "12345");
+    tree_text(&place->tree, "out/late", "12345");
+    tree_text(&place->tree, "out/m/a", "12345");
+    tree_text(&place->tree, "out/two", "12345");
+    (void)walk(place);
     nap_ms(30);
-    hold(&place);
-    tree_directory(&place.tree, "root/d/n");
+    hold(place);
+    tree_directory(&place->tree, "root/d/n");
     nap_ms(30);
-    tree_rename(&place.tree, "out/f", "root/d/n/f");
-    tree_rename(&place.tree, "out/late", "root/d/n/late");
-    tree_rename(&place.tree, "out/m", "root/d/n/m");
-    tree_text(&place.tree, "root/d/n/made", "in place");
-    tree_at(&place.tree, "out/two", target);
-    tree_at(&place.tree, "root/d/n/two", link_name);
+    tree_rename(&place->tree, "out/f", "root/d/n/f");
+    tree_rename(&place->tree, "out/late", "root/d/n/late");
+    tree_rename(&place->tree, "out/m", "root/d/n/m");
+    tree_text(&place->tree, "root/d/n/made", "in place");
+    tree_at(&place->tree, "out/two", target);
+    tree_at(&place->tree, "root/d/n/two", link_name);
     assert_int_equal(link(target, link_name), 0);
-    td_tree_watch_begin(place.watch, place.root);
-    struct td_watched top = visit(&place, "", NULL);
-    struct td_watched parent = visit(&place, "d", &top);
-    struct td_watched made = visit(&place, "d/n", &parent);
+    td_tree_watch_begin(place->watch, place->root);
+    struct td_watched top = visit(place, "", NULL);
+    struct td_watched parent = visit(place, "d", &top);
+    struct td_watched made = visit(place, "d/n", &parent);
     assert_true(parent.is_known && parent.born_until_ns == 0 && made.is_known && made.born_until_ns != 0);
     nap_ms(30);
-    tree_poke(&place.tree, "root/d/n/late", 0, "x", 1);
-    assert_true(has_arrived(&place, "d/n", &made, "f", &until_ns));
-    assert_true(has_arrived(&place, "d/n", &made, "m", &until_ns));
-    assert_true(change_time(&place, "root/d/n/m/a") <= until_ns);
-    assert_false(has_arrived(&place, "d/n", &made, "late", &until_ns)); /* was written to since */
-    assert_false(has_arrived(&place, "d/n", &made, "made", &until_ns));
-    assert_false(has_arrived(&place, "d/n", &made, "two", &until_ns));
-    td_tree_watch_end(place.watch, true);
-    td_tree_watch_begin(place.watch, place.root);
-    top = visit(&place, "", NULL);
-    parent = visit(&place, "d", &top);
-    made = visit(&place, "d/n", &parent);
-    td_tree_watch_end(place.watch, true);
+    tree_poke(&place->tree, "root/d/n/late", 0, "x", 1);
+    assert_true(has_arrived(place, "d/n", &made, "f", &until_ns));
+    assert_true(has_arrived(place, "d/n", &made, "m", &until_ns));
+    assert_true(change_time(place, "root/d/n/m/a") <= until_ns);
+    assert_false(has_arrived(place, "d/n", &made, "late", &until_ns)); /* was written to since */
+    assert_false(has_arrived(place, "d/n", &made, "made", &until_ns));
+    assert_false(has_arrived(place, "d/n", &made, "two", &until_ns));
+    td_tree_watch_end(place->watch, true);
+    td_tree_watch_begin(place->watch, place->root);
+    top = visit(place, "", NULL);
+    parent = visit(place, "d", &top);
+    made = visit(place, "d/n", &parent);
+    td_tree_watch_end(place->watch, true);
     assert_true(made.is_known && made.born_until_ns == 0); /* no longer new */
-    let_go(&place);
-    close_place(&place);
+    let_go(place);
 }
 
 /* Nothing is known of what happened before the first walk, however young a directory is. */
 static void nothing_arrives_with_the_first_walk(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     int64_t until_ns = 0;
-    open_place(&place);
-    tree_text(&place.tree, "out/f", "12345");
+    tree_text(&place->tree, "out/f", "12345");
     nap_ms(30);
-    tree_directory(&place.tree, "root/n");
-    tree_rename(&place.tree, "out/f", "root/n/f");
-    td_tree_watch_begin(place.watch, place.root);
-    struct td_watched top = visit(&place, "", NULL);
-    struct td_watched made = visit(&place, "n", &top);
-    assert_false(has_arrived(&place, "n", &made, "f", &until_ns));
-    td_tree_watch_end(place.watch, true);
-    close_place(&place);
+    tree_directory(&place->tree, "root/n");
+    tree_rename(&place->tree, "out/f", "root/n/f");
+    td_tree_watch_begin(place->watch, place->root);
+    struct td_watched top = visit(place, "", NULL);
+    struct td_watched made = visit(place, "n", &top);
+    assert_false(has_arrived(place, "n", &made, "f", &until_ns));
+    td_tree_watch_end(place->watch, true);
 }
 
 static void new_directories_are_watched_at_once(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     int64_t until_ns = 0;
-    open_place(&place);
-    tree_text(&place.tree, "out/f", "12345");
-    (void)walk(&place);
+    tree_text(&place->tree, "out/f", "12345");
+    (void)walk(place);
     int before = kernel_watches();
     assert_int_equal(before, 2);
-    tree_directory(&place.tree, "root/d/.hidden/x");
-    tree_directory(&place.tree, "root/d/a/b/c");
+    tree_directory(&place->tree, "root/d/.hidden/x");
+    tree_directory(&place->tree, "root/d/a/b/c");
     WAIT_UNTIL(kernel_watches() == before + 3);
-    tree_rename(&place.tree, "out/f", "root/d/a/b/c/f");
-    td_tree_watch_begin(place.watch, place.root);
-    struct td_watched top = visit(&place, "", NULL);
-    struct td_watched parent = visit(&place, "d", &top);
-    struct td_watched a = visit(&place, "d/a", &parent);
-    struct td_watched b = visit(&place, "d/a/b", &a);
-    struct td_watched c = visit(&place, "d/a/b/c", &b);
-    WAIT_UNTIL(has_arrived(&place, "d/a/b/c", &c, "f", &until_ns));
-    td_tree_watch_end(place.watch, true);
-    assert_true(td_tree_watch_get_counts(place.watch).watched == 5);
-    close_place(&place);
+    tree_rename(&place->tree, "out/f", "root/d/a/b/c/f");
+    td_tree_watch_begin(place->watch, place->root);
+    struct td_watched top = visit(place, "", NULL);
+    struct td_watched parent = visit(place, "d", &top);
+    struct td_watched a = visit(place, "d/a", &parent);
+    struct td_watched b = visit(place, "d/a/b", &a);
+    struct td_watched c = visit(place, "d/a/b/c", &b);
+    WAIT_UNTIL(has_arrived(place, "d/a/b/c", &c, "f", &until_ns));
+    td_tree_watch_end(place->watch, true);
+    assert_true(td_tree_watch_get_counts(place->watch).watched == 5);
 }
 
 /* A watch ends with its directory, or when a complete walk does not come by. A directory that moved keeps it. */
@@ -533,31 +523,28 @@ static void watches_end(void **state)
 /* shows: security.md file-no-watches */
 static void lost_events(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char text[32];
     char path[TREE_PATH_BYTES];
     int64_t until_ns = 0;
     FILE *file = fopen("/proc/sys/fs/inotify/max_queued_events", "re");
     assert_true(file != NULL && fgets(text, sizeof text, file) != NULL && fclose(file) == 0);
     long limit = strtol(text, NULL, 10);
-    open_place(&place);
-    tree_text(&place.tree, "out/f", "12345");
-    struct td_watched directory = walk(&place);
-    rename_in(&place);
-    WAIT_UNTIL(place.names > 0);
-    assert_true(has_arrived(&place, "d", &directory, "f", &until_ns));
-    hold(&place);
-    tree_at(&place.tree, "root/d/x", path);
+    tree_text(&place->tree, "out/f", "12345");
+    struct td_watched directory = walk(place);
+    rename_in(place);
+    WAIT_UNTIL(place->names > 0);
+    assert_true(has_arrived(place, "d", &directory, "f", &until_ns));
+    hold(place);
+    tree_at(&place->tree, "root/d/x", path);
     for (long i = 0; i <= limit / 2; i++) {
         assert_int_equal(mkdir(path, 0700), 0);
         assert_int_equal(rmdir(path), 0);
     }
-    unsigned names = place.names;
-    let_go(&place);
-    WAIT_UNTIL(td_tree_watch_get_counts(place.watch).overflows == 1 && place.names > names);
-    assert_false(has_arrived(&place, "d", &directory, "f", &until_ns)); /* perhaps it was written to */
-    close_place(&place);
+    unsigned names = place->names;
+    let_go(place);
+    WAIT_UNTIL(td_tree_watch_get_counts(place->watch).overflows == 1 && place->names > names);
+    assert_false(has_arrived(place, "d", &directory, "f", &until_ns)); /* perhaps it was written to */
 }
 
 /* ---- without watches ------------------------------------------------------------------------------------- */
@@ -591,37 +578,34 @@ static bool end_catch(struct caught *caught, const char *wanted)
 /* shows: security.md file-no-watches */
 static void a_user_without_watches(void **state)
 {
-    (void)state;
     static const char wanted[] = "2 of 3 directories are not watched";
-    struct place place;
+    struct place *place = *state;
     struct caught caught;
     int64_t until_ns = 0;
-    open_place(&place);
-    tree_text(&place.tree, "out/f", "12345");
-    tree_directory(&place.tree, "root/e");
+    tree_text(&place->tree, "out/f", "12345");
+    tree_directory(&place->tree, "root/e");
     for (int times = 0; times < 2; times++) {
         struct td_watched directory = {0};
         catch_log(&caught);
         for (int i = 0; i < 2; i++) { /* the log says it once */
-            td_tree_watch_begin(place.watch, place.root);
-            struct td_watched top = visit(&place, "", NULL);
+            td_tree_watch_begin(place->watch, place->root);
+            struct td_watched top = visit(place, "", NULL);
             add_fails = ENOSPC;
-            directory = visit(&place, "d", &top);
-            (void)visit(&place, "e", &top);
+            directory = visit(place, "d", &top);
+            (void)visit(place, "e", &top);
             add_fails = 0;
-            td_tree_watch_end(place.watch, true);
+            td_tree_watch_end(place->watch, true);
         }
         assert_true(end_catch(&caught, times == 0 ? "sysctl fs.inotify.max_user_watches=1048576" : wanted));
-        struct td_tree_watch_counts counts = td_tree_watch_get_counts(place.watch);
+        struct td_tree_watch_counts counts = td_tree_watch_get_counts(place->watch);
         assert_true(counts.watched == 1 && counts.unwatched == 2);
         assert_false(directory.is_known);
         if (times == 0)
-            rename_in(&place);
-        assert_false(has_arrived(&place, "d", &directory, "f", &until_ns));
-        (void)walk(&place); /* has watches again */
-        assert_true(td_tree_watch_get_counts(place.watch).unwatched == 0);
+            rename_in(place);
+        assert_false(has_arrived(place, "d", &directory, "f", &until_ns));
+        (void)walk(place); /* has watches again */
+        assert_true(td_tree_watch_get_counts(place->watch).unwatched == 0);
     }
-    close_place(&place);
 }
 
 static void a_user_without_instances(void **state)
@@ -643,17 +627,14 @@ static void a_user_without_instances(void **state)
 
 static void no_watch_at_all(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     int64_t until_ns = 0;
-    open_place(&place);
-    td_tree_watch_destroy(place.watch);
-    place.watch = NULL;
-    struct td_watched directory = walk(&place);
-    assert_false(has_arrived(&place, "d", &directory, "old", &until_ns));
+    td_tree_watch_destroy(place->watch);
+    place->watch = NULL;
+    struct td_watched directory = walk(place);
+    assert_false(has_arrived(place, "d", &directory, "old", &until_ns));
     struct td_tree_watch_counts counts = td_tree_watch_get_counts(NULL);
     assert_true(counts.watched == 0 && counts.unwatched == 0 && counts.events == 0 && counts.overflows == 0);
-    close_place(&place);
 }
 
 int main(void)
@@ -662,15 +643,15 @@ int main(void)
         cmocka_unit_test(changes_are_told),
         cmocka_unit_test(only_renames_arrive),
         cmocka_unit_test(a_write_before_the_answer_counts),
-        cmocka_unit_test(files_arrive_with_their_directory),
-        cmocka_unit_test(renames_before_the_watch),
-        cmocka_unit_test(nothing_arrives_with_the_first_walk),
-        cmocka_unit_test(new_directories_are_watched_at_once),
+        TEST_IN(place, files_arrive_with_their_directory),
+        TEST_IN(place, renames_before_the_watch),
+        TEST_IN(place, nothing_arrives_with_the_first_walk),
+        TEST_IN(place, new_directories_are_watched_at_once),
         cmocka_unit_test(watches_end),
-        cmocka_unit_test(lost_events),
-        cmocka_unit_test(a_user_without_watches),
+        TEST_IN(place, lost_events),
+        TEST_IN(place, a_user_without_watches),
         cmocka_unit_test(a_user_without_instances),
-        cmocka_unit_test(no_watch_at_all),
+        TEST_IN(place, no_watch_at_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

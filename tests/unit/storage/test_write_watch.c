@@ -49,6 +49,8 @@ static void close_place(struct place *place)
     tree_close(&place->tree);
 }
 
+FIXTURE(place, struct place, open_place, close_place)
+
 static int open_to_write(const struct place *place)
 {
     int fd = open(place->path, O_RDWR | O_CLOEXEC);
@@ -273,63 +275,56 @@ static void poke(const struct place *place)
 /* The kernel has one watch for an inode, which all watches of tensord on it share. */
 static void watches_of_one_file(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct td_write_watch second = {.on = false};
     struct td_write_watch third = {.on = false};
-    open_place(&place);
-    assert_true(td_write_watch_begin(&place.watcher, &place.watch, place.fd));
-    assert_true(td_write_watch_begin(&place.watcher, &second, place.fd));
-    td_write_watch_end(&place.watcher, &second); /* must not end the first watch */
-    td_write_watch_end(&place.watcher, &second);
-    assert_false(td_write_watch_is_quiet(&place.watcher, &second));
-    poke(&place);
-    assert_true(td_write_watch_begin(&place.watcher, &third, place.fd)); /* begins after the write, so it is quiet */
-    assert_true(td_write_watch_is_quiet(&place.watcher, &third));
-    assert_false(is_quiet(&place));
-    poke(&place);
-    assert_false(td_write_watch_is_quiet(&place.watcher, &third));
-    td_write_watch_end(&place.watcher, &third);
-    assert_false(td_write_watch_is_quiet(&place.watcher, &(struct td_write_watch){.on = false}));
-    close_place(&place);
+    assert_true(td_write_watch_begin(&place->watcher, &place->watch, place->fd));
+    assert_true(td_write_watch_begin(&place->watcher, &second, place->fd));
+    td_write_watch_end(&place->watcher, &second); /* must not end the first watch */
+    td_write_watch_end(&place->watcher, &second);
+    assert_false(td_write_watch_is_quiet(&place->watcher, &second));
+    poke(place);
+    assert_true(td_write_watch_begin(&place->watcher, &third, place->fd)); /* begins after the write, so it is quiet */
+    assert_true(td_write_watch_is_quiet(&place->watcher, &third));
+    assert_false(is_quiet(place));
+    poke(place);
+    assert_false(td_write_watch_is_quiet(&place->watcher, &third));
+    td_write_watch_end(&place->watcher, &third);
+    assert_false(td_write_watch_is_quiet(&place->watcher, &(struct td_write_watch){.on = false}));
 }
 
 /* Watches more files than there are buckets: each watch gets its own events. */
 static void watches_of_many_files(void **state)
 {
-    (void)state;
     enum { MANY = 2 * TD_WATCH_BUCKETS + 100 };
     static struct td_write_watch watches[MANY];
-    struct place place;
-    open_place(&place);
+    struct place *place = *state;
     for (int i = 0; i < MANY; i++) {
         char name[32];
         char path[TREE_PATH_BYTES];
         (void)snprintf(name, sizeof name, "many-%d", i);
-        tree_text(&place.tree, name, "x");
-        tree_at(&place.tree, name, path);
+        tree_text(&place->tree, name, "x");
+        tree_at(&place->tree, name, path);
         int fd = open(path, O_RDONLY | O_CLOEXEC);
-        assert_true(td_write_watch_begin(&place.watcher, &watches[i], fd));
+        assert_true(td_write_watch_begin(&place->watcher, &watches[i], fd));
         assert_int_equal(close(fd), 0);
     }
     for (int i = 0; i < MANY; i += 7) {
         char name[32];
         (void)snprintf(name, sizeof name, "many-%d", i);
-        tree_poke(&place.tree, name, 0, "y", 1);
+        tree_poke(&place->tree, name, 0, "y", 1);
     }
     for (int i = 0; i < MANY; i++)
-        CHECK(td_write_watch_is_quiet(&place.watcher, &watches[i]) == (i % 7 != 0), "%d", i);
-    assert_true(td_write_watcher_count(&place.watcher) == MANY - (MANY + 6) / 7);
+        CHECK(td_write_watch_is_quiet(&place->watcher, &watches[i]) == (i % 7 != 0), "%d", i);
+    assert_true(td_write_watcher_count(&place->watcher) == MANY - (MANY + 6) / 7);
     for (int i = 0; i < MANY; i++)
-        td_write_watch_end(&place.watcher, &watches[i]);
-    close_place(&place);
+        td_write_watch_end(&place->watcher, &watches[i]);
 }
 
 /* The kernel keeps 16,384 events (max_queued_events). Past that it reports only that events were lost. */
 static void a_full_queue_counts_as_written(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char text[32];
     FILE *file = fopen("/proc/sys/fs/inotify/max_queued_events", "re");
     assert_non_null(file);
@@ -337,21 +332,19 @@ static void a_full_queue_counts_as_written(void **state)
     assert_int_equal(fclose(file), 0);
     long limit = strtol(text, NULL, 10);
     assert_true(limit > 0);
-    open_place(&place);
     for (long i = 0; i <= limit; i++) /* the end of a watch is an event */
         assert_int_equal(
-            inotify_rm_watch(place.watcher.fd, inotify_add_watch(place.watcher.fd, place.other, IN_MODIFY)), 0);
-    assert_true(td_write_watch_begin(&place.watcher, &place.watch, place.fd));
-    assert_true(is_quiet(&place)); /* the overflow came before this watch */
+            inotify_rm_watch(place->watcher.fd, inotify_add_watch(place->watcher.fd, place->other, IN_MODIFY)), 0);
+    assert_true(td_write_watch_begin(&place->watcher, &place->watch, place->fd));
+    assert_true(is_quiet(place)); /* the overflow came before this watch */
     for (long i = 0; i <= limit; i++)
         assert_int_equal(
-            inotify_rm_watch(place.watcher.fd, inotify_add_watch(place.watcher.fd, place.other, IN_MODIFY)), 0);
-    assert_false(is_quiet(&place));
-    assert_true(td_write_watcher_count(&place.watcher) == 0);
-    td_write_watch_end(&place.watcher, &place.watch);
-    assert_true(td_write_watch_begin(&place.watcher, &place.watch, place.fd));
-    assert_true(is_quiet(&place));
-    close_place(&place);
+            inotify_rm_watch(place->watcher.fd, inotify_add_watch(place->watcher.fd, place->other, IN_MODIFY)), 0);
+    assert_false(is_quiet(place));
+    assert_true(td_write_watcher_count(&place->watcher) == 0);
+    td_write_watch_end(&place->watcher, &place->watch);
+    assert_true(td_write_watch_begin(&place->watcher, &place->watch, place->fd));
+    assert_true(is_quiet(place));
 }
 
 /* A file is never quiet where writes can happen without events. */
@@ -385,9 +378,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(writes_are_heard_of_and_nothing_else),
-        cmocka_unit_test(watches_of_one_file),
-        cmocka_unit_test(watches_of_many_files),
-        cmocka_unit_test(a_full_queue_counts_as_written),
+        TEST_IN(place, watches_of_one_file),
+        TEST_IN(place, watches_of_many_files),
+        TEST_IN(place, a_full_queue_counts_as_written),
         cmocka_unit_test(what_cannot_be_watched_is_never_quiet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

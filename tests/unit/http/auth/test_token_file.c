@@ -2,9 +2,8 @@
 
 #include "core/buffer.h"
 #include "core/clock.h"
-#include "tests/kit/tree.h"
 #include "tests/unit/alloc_hooks.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/tree_fixture.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -133,9 +132,8 @@ static void every_fault_is_named(void **state)
 /* Nothing of the master key, as text or as bytes, is left in memory that was freed. */
 static void the_master_key_is_erased(void **state)
 {
-    (void)state;
     static const char key[] = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_error err = TD_ERROR_INIT;
     struct td_token_set *set = NULL;
     char path[TREE_PATH_BYTES];
@@ -147,9 +145,8 @@ static void the_master_key_is_erased(void **state)
     td_buffer_puts(&text, FILE_OF(CI));
     while (text.len < 400000) /* more than one step of reading */
         td_buffer_putc(&text, '\n');
-    tree_open(&tree);
-    tree_at(&tree, "tokens", path);
-    tree_write(&tree, "tokens", text.data, text.len);
+    tree_at(tree, "tokens", path);
+    tree_write(tree, "tokens", text.data, text.len);
     assert_int_equal(chmod(path, 0600), 0);
     td_buffer_fini(&text);
     for (int as_bytes = 0; as_bytes < 2; as_bytes++) {
@@ -163,7 +160,6 @@ static void the_master_key_is_erased(void **state)
     td_buffer_fini(&text);
     assert_int_equal(alloc_found(), 1);
     alloc_look_for(NULL, 0);
-    tree_close(&tree);
 }
 
 static void every_prefix_is_refused(void **state)
@@ -221,13 +217,11 @@ static bool reads(const char *path, struct td_error *err)
 /* shows: security.md token-bad-file */
 static void only_narrow_modes_are_read(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_error err;
     char path[TREE_PATH_BYTES];
-    tree_open(&tree);
-    path_in(&tree, "tokens", path);
-    tree_write(&tree, "tokens", FILE_OF(""), strlen(FILE_OF("")));
+    path_in(tree, "tokens", path);
+    tree_write(tree, "tokens", FILE_OF(""), strlen(FILE_OF("")));
     for (mode_t mode = 0; mode <= 07777; mode++) {
         bool is_narrow = mode == 0600 || mode == 0400 || mode == 0640 || mode == 0440;
         set_mode(path, mode);
@@ -248,28 +242,25 @@ static void only_narrow_modes_are_read(void **state)
         assert_int_equal(seteuid(0), 0);
         CHECK(ok || strstr(err.message, "Permission denied") != NULL, "%s", err.message); /* of the directory */
     }
-    tree_close(&tree);
 }
 
 /* shows: security.md token-bad-file */
 static void other_files_are_refused(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_error err;
     char path[TREE_PATH_BYTES];
-    tree_open(&tree);
-    path_in(&tree, "none", path);
+    path_in(tree, "none", path);
     assert_false(reads(path, &err));
     check_says(&err, "No such file", path);
-    assert_false(reads(tree.path, &err));
+    assert_false(reads(tree->path, &err));
     check_says(&err, "not a regular file", path);
-    path_in(&tree, "fifo", path);
+    path_in(tree, "fifo", path);
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_false(reads(path, &err)); /* at once: nobody writes to it */
     check_says(&err, "not a regular file", path);
-    tree_write(&tree, "bad", "{\n\n  7}", 7);
-    path_in(&tree, "bad", path);
+    tree_write(tree, "bad", "{\n\n  7}", 7);
+    path_in(tree, "bad", path);
     set_mode(path, 0600);
     assert_false(reads(path, &err));
     check_says(&err, "bad\", line 3, column 3: ", path);
@@ -278,7 +269,6 @@ static void other_files_are_refused(void **state)
     assert_int_equal(close(fd), 0);
     assert_false(reads(path, &err));
     check_says(&err, "has more than 16777216 bytes", path);
-    tree_close(&tree);
 }
 
 static void too_many_tokens_are_refused(void **state)
@@ -355,15 +345,13 @@ static bool add(const char *path, const char *name, const char *const *models, i
 
 static void tokens_are_added_and_removed(void **state)
 {
-    (void)state;
     static const char *const globs[] = {"org/*", "a\"b\\c", NULL};
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_error err;
     struct stat st;
     char path[TREE_PATH_BYTES];
     char first[TD_TOKEN_TEXT_BYTES], second[TD_TOKEN_TEXT_BYTES], third[TD_TOKEN_TEXT_BYTES];
-    tree_open(&tree);
-    path_in(&tree, "tokens", path);
+    path_in(tree, "tokens", path);
     CHECK(add(path, "a", NULL, 0, first, &err), "%s", err.message);
     assert_true(stat(path, &st) == 0 && (st.st_mode & 07777) == 0600);
     CHECK(add(path, "b", globs, 1801393200, second, &err), "%s", err.message);
@@ -393,20 +381,17 @@ static void tokens_are_added_and_removed(void **state)
                         token->access_key); /* same master key */
     td_token_set_unref(set);
     td_token_set_unref(before);
-    tree_close(&tree);
 }
 
 static void mode_owner_and_link_stay(void **state)
 {
-    (void)state;
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_error err;
     struct stat st;
     char path[TREE_PATH_BYTES], link_path[TREE_PATH_BYTES], text[TD_TOKEN_TEXT_BYTES];
-    tree_open(&tree);
-    path_in(&tree, "tokens", path);
-    path_in(&tree, "link", link_path);
-    tree_write(&tree, "tokens", FILE_OF(""), strlen(FILE_OF("")));
+    path_in(tree, "tokens", path);
+    path_in(tree, "link", link_path);
+    tree_write(tree, "tokens", FILE_OF(""), strlen(FILE_OF("")));
     assert_int_equal(symlink("tokens", link_path), 0);
     set_mode(path, 0640);
     if (geteuid() == 0)
@@ -416,7 +401,7 @@ static void mode_owner_and_link_stay(void **state)
     assert_true(stat(path, &st) == 0 && (st.st_mode & 07777) == 0640);
     assert_true(geteuid() != 0 || st.st_gid == 12345);
     char dangling[TREE_PATH_BYTES];
-    path_in(&tree, "dangling", dangling);
+    path_in(tree, "dangling", dangling);
     assert_int_equal(symlink("nowhere", dangling), 0);
     assert_false(add(dangling, "b", NULL, 0, text, &err)); /* the link must stay */
     check_says(&err, "is a link to a file that does not exist", dangling);
@@ -428,20 +413,17 @@ static void mode_owner_and_link_stay(void **state)
     set_mode(path, 0644);
     assert_false(add(path, "b", NULL, 0, text, &err)); /* a file that others read is not made worse */
     check_says(&err, "chmod 0600", path);
-    tree_close(&tree);
 }
 
 /* shows: security.md token-bad-commands */
 static void bad_tokens_change_nothing(void **state)
 {
-    (void)state;
     static const char *const bad_utf8[] = {"\xFF", NULL};
     static const char *const empty[] = {"", NULL};
-    struct tree tree;
+    struct tree *tree = *state;
     struct td_error err;
     char path[TREE_PATH_BYTES], text[TD_TOKEN_TEXT_BYTES];
-    tree_open(&tree);
-    path_in(&tree, "tokens", path);
+    path_in(tree, "tokens", path);
     assert_false(add(path, "a b", NULL, 0, text, &err));
     check_says(&err, "not \"a b\"", path);
     assert_false(add(path, "a", bad_utf8, 0, text, &err));
@@ -463,18 +445,15 @@ static void bad_tokens_change_nothing(void **state)
     check_says(&err, "No such file", path);
     assert_false(add("/nonexistent/tokens", "a", NULL, 0, text, &err));
     check_says(&err, "/nonexistent/tokens", path);
-    tree_close(&tree);
 }
 
 /* shows: security.md token-concurrent-commands */
 static void writers_wait_for_each_other(void **state)
 {
-    (void)state;
     enum { WRITERS = 16 };
-    struct tree tree;
+    struct tree *tree = *state;
     char path[TREE_PATH_BYTES];
-    tree_open(&tree);
-    path_in(&tree, "tokens", path);
+    path_in(tree, "tokens", path);
     for (int i = 0; i < WRITERS; i++) {
         pid_t child = fork();
         assert_true(child >= 0);
@@ -498,7 +477,6 @@ static void writers_wait_for_each_other(void **state)
     CHECK(td_token_file_read(path, &set, &err), "%s", err.message);
     assert_int_equal(td_token_set_count(set), WRITERS);
     td_token_set_unref(set);
-    tree_close(&tree);
 }
 
 int main(void)
@@ -506,17 +484,17 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_is_read),
         cmocka_unit_test(every_fault_is_named),
-        cmocka_unit_test(the_master_key_is_erased),
+        TEST_IN(tree, the_master_key_is_erased),
         cmocka_unit_test(every_prefix_is_refused),
         cmocka_unit_test(want_of_memory_is_an_error),
-        cmocka_unit_test(only_narrow_modes_are_read),
-        cmocka_unit_test(other_files_are_refused),
+        TEST_IN(tree, only_narrow_modes_are_read),
+        TEST_IN(tree, other_files_are_refused),
         cmocka_unit_test(too_many_tokens_are_refused),
         cmocka_unit_test(long_globs_are_few),
-        cmocka_unit_test(tokens_are_added_and_removed),
-        cmocka_unit_test(mode_owner_and_link_stay),
-        cmocka_unit_test(bad_tokens_change_nothing),
-        cmocka_unit_test(writers_wait_for_each_other),
+        TEST_IN(tree, tokens_are_added_and_removed),
+        TEST_IN(tree, mode_owner_and_link_stay),
+        TEST_IN(tree, bad_tokens_change_nothing),
+        TEST_IN(tree, writers_wait_for_each_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
