@@ -5,11 +5,6 @@
 
 #include <string.h>
 
-/* A cursor over an entity-tag list: members like W/"opaque", separated by commas. */
-struct tag_list {
-    const char *p, *end;
-};
-
 struct entity_tag {
     bool weak;
     struct td_text opaque; /* with its quotes */
@@ -21,22 +16,21 @@ static bool is_etagc(unsigned char c)
     return c == 0x21 || (c >= 0x23 && c <= 0x7E) || c >= 0x80;
 }
 
-/* Reads the next member. Returns false at the end and at the first malformed member. */
-static bool next_tag(struct tag_list *list, struct entity_tag *tag)
+/* Takes the next member off an entity-tag list: members like W/"opaque", separated by commas. Returns false at the end
+ * and at the first malformed member. */
+static bool take_tag(struct td_text *list, struct entity_tag *tag)
 {
-    while (list->p < list->end && (*list->p == ' ' || *list->p == '\t' || *list->p == ','))
-        list->p++;
-    tag->weak = list->end - list->p >= 2 && list->p[0] == 'W' && list->p[1] == '/';
-    if (tag->weak)
-        list->p += 2;
-    if (list->p == list->end || *list->p != '"')
+    while (td_text_take_char(list, ' ') || td_text_take_char(list, '\t') || td_text_take_char(list, ','))
+        ;
+    tag->weak = td_text_begins(*list, TD_TEXT("W/"));
+    *list = td_text_skip(*list, tag->weak ? 2 : 0);
+    const char *start = list->p;
+    if (!td_text_take_char(list, '"'))
         return false;
-    const char *start = list->p++;
-    while (list->p < list->end && is_etagc((unsigned char)*list->p))
-        list->p++;
-    if (list->p == list->end || *list->p != '"')
+    while (list->len > 0 && is_etagc((unsigned char)list->p[0]))
+        *list = td_text_skip(*list, 1);
+    if (!td_text_take_char(list, '"'))
         return false;
-    list->p++;
     tag->opaque = td_text_n(start, (size_t)(list->p - start));
     return true;
 }
@@ -48,9 +42,9 @@ static bool lists_tag(const struct td_request *request, const char *field, const
     size_t at = 0;
     const struct td_header *header;
     while ((header = td_request_next_header(request, field, &at)) != NULL) {
-        struct tag_list list = {.p = header->value.p, .end = header->value.p + header->value.len};
+        struct td_text list = header->value;
         struct entity_tag tag;
-        while (next_tag(&list, &tag))
+        while (take_tag(&list, &tag))
             if (etag[0] != '\0' && !(strong && tag.weak) && td_text_equals(tag.opaque, etag))
                 return true;
     }
@@ -68,12 +62,6 @@ static bool any_tag_matches(const struct td_request *request, const char *field,
     return lists_tag(request, field, etag, strong);
 }
 
-static bool has_field(const struct td_request *request, const char *field)
-{
-    size_t at = 0;
-    return td_request_next_header(request, field, &at) != NULL;
-}
-
 /* Reads the field as a date. Returns false when it is absent or malformed, or the representation has no date. */
 static bool date_field(const struct td_request *request, const struct td_response *response, const char *field,
                        int64_t *seconds)
@@ -88,9 +76,10 @@ static void take_former_tag(const struct td_request *request, struct td_response
 {
     const struct td_header *range = td_request_single_header(request, "If-Range");
     const char *former = response->former_etag;
-    if (former[0] != '\0' && (lists_tag(request, "If-Match", former, true) ||
-                              (lists_tag(request, "If-None-Match", former, false) && !has_field(request, "Range")) ||
-                              (range != NULL && td_text_equals(range->value, former))))
+    if (former[0] != '\0' &&
+        (lists_tag(request, "If-Match", former, true) ||
+         (lists_tag(request, "If-None-Match", former, false) && !td_request_has_header(request, "Range")) ||
+         (range != NULL && td_text_equals(range->value, former))))
         memcpy(response->etag, former, sizeof response->etag);
 }
 
@@ -109,7 +98,7 @@ bool td_conditional_apply(const struct td_request *request, struct td_response *
     if (response->status != 200)
         return true;
     take_former_tag(request, response);
-    if (has_field(request, "If-Match")) {
+    if (td_request_has_header(request, "If-Match")) {
         if (!any_tag_matches(request, "If-Match", response->etag, true)) {
             char current[TD_ETAG_BYTES]; /* td_response_fail clears response->etag */
             memcpy(current, response->etag, sizeof current);
@@ -120,7 +109,7 @@ bool td_conditional_apply(const struct td_request *request, struct td_response *
         td_response_fail(response, 412, NULL, "the resource was modified after the date in If-Unmodified-Since");
         return false;
     }
-    if (has_field(request, "If-None-Match")) {
+    if (td_request_has_header(request, "If-None-Match")) {
         if (any_tag_matches(request, "If-None-Match", response->etag, false)) {
             td_conditional_not_modified(response);
             return false;
@@ -134,7 +123,7 @@ bool td_conditional_apply(const struct td_request *request, struct td_response *
 
 bool td_conditional_range_allowed(const struct td_request *request, const struct td_response *response)
 {
-    if (!has_field(request, "If-Range"))
+    if (!td_request_has_header(request, "If-Range"))
         return true;
     const struct td_header *header = td_request_single_header(request, "If-Range");
     if (header == NULL)

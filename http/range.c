@@ -6,28 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/random.h>
-
-/* A cursor over the field value. */
-struct scanner {
-    const char *p, *end;
-};
-
-static void skip_blanks(struct scanner *s)
-{
-    while (s->p < s->end && (*s->p == ' ' || *s->p == '\t'))
-        s->p++;
-}
-
-/* Reads 1*DIGIT, clamped to 2^64-1: a longer number is just as far past the end. */
-static bool take_number(struct scanner *s, uint64_t *out)
-{
-    struct td_text rest = td_text_n(s->p, (size_t)(s->end - s->p));
-    size_t digits = td_digits_take(&rest, out, NULL);
-    s->p = rest.p;
-    return digits > 0;
-}
 
 /* Returns whether a is less than b; both are digits, of any length. */
 static bool is_less(struct td_text a, struct td_text b)
@@ -40,33 +19,30 @@ static bool is_less(struct td_text a, struct td_text b)
 }
 
 /* Reads one range-spec. Returns false when it is malformed, which makes the whole field malformed. Sets len to 0 when
- * it is well-formed but unsatisfiable. */
-static bool take_range(struct scanner *s, uint64_t size, struct td_byte_range *range)
+ * it is well-formed but unsatisfiable. Numbers are clamped to 2^64-1: a longer number is just as far past the end. */
+static bool read_range(struct td_text spec, uint64_t size, struct td_byte_range *range)
 {
     uint64_t first;
-    uint64_t last = UINT64_MAX;
-    range->off = 0;
-    range->len = 0;
-    if (s->p < s->end && *s->p == '-') { /* suffix-range */
-        s->p++;
-        if (!take_number(s, &last))
-            return false;
+    uint64_t last;
+    struct td_text last_text = spec;
+    struct td_text first_text = td_text_take_until(&last_text, '-');
+    struct td_text first_rest = first_text;
+    struct td_text last_rest = last_text;
+    size_t first_digits = td_digits_take(&first_rest, &first, NULL);
+    size_t last_digits = td_digits_take(&last_rest, &last, NULL);
+    bool has_dash = first_text.len < spec.len;
+    *range = (struct td_byte_range){.off = 0};
+    if (!has_dash || first_rest.len > 0 || last_rest.len > 0 || first_digits + last_digits == 0)
+        return false;
+    if (first_digits == 0) { /* suffix-range */
         range->len = last < size ? last : size;
         range->off = size - range->len;
         return true;
     }
-    const char *start = s->p;
-    if (!take_number(s, &first) || s->p == s->end || *s->p != '-')
-        return false;
-    struct td_text first_text = {.p = start, .len = (size_t)(s->p - start)};
-    start = ++s->p;
-    if (take_number(s, &last)) {
-        struct td_text last_text = {.p = start, .len = (size_t)(s->p - start)};
-        if (is_less(last_text, first_text))
-            return false; /* RFC 9110 section 14.1.1: invalid */
-    } else {
+    if (last_digits == 0)
         last = UINT64_MAX;
-    }
+    else if (is_less(last_text, first_text))
+        return false; /* RFC 9110 section 14.1.1: invalid */
     if (first >= size)
         return true;
     range->off = first;
@@ -103,28 +79,21 @@ static bool is_overlapping(const struct td_byte_range *ranges, size_t count)
 enum td_range_result td_range_parse(struct td_text value, uint64_t size, struct td_byte_range *ranges, size_t *count)
 {
     static const char unit[] = "bytes=";
-    struct scanner s = {.p = value.p, .end = value.p + value.len};
-    *count = 0;
-    if (value.len < sizeof unit - 1 || strncasecmp(value.p, unit, sizeof unit - 1) != 0 || size == 0)
-        return TD_RANGE_IGNORE;
-    s.p += sizeof unit - 1;
     size_t seen = 0;
-    for (;;) {
-        skip_blanks(&s);
-        if (s.p < s.end && *s.p != ',') {
-            struct td_byte_range range;
-            if (!take_range(&s, size, &range))
-                return TD_RANGE_IGNORE;
-            seen++;
-            if (range.len > 0 && *count < TD_MAX_RANGES)
-                ranges[(*count)++] = range;
-            skip_blanks(&s);
-        }
-        if (s.p == s.end)
-            break;
-        if (*s.p != ',')
+    *count = 0;
+    if (size == 0 || !td_text_begins_ignore_case(value, unit))
+        return TD_RANGE_IGNORE;
+    struct td_text rest = td_text_skip(value, strlen(unit));
+    while (rest.len > 0) {
+        struct td_byte_range range;
+        struct td_text spec = td_text_trim(td_text_take_until(&rest, ','), " \t");
+        if (spec.len == 0) /* empty list elements are ignored (RFC 9110 section 5.6.1) */
+            continue;
+        if (!read_range(spec, size, &range))
             return TD_RANGE_IGNORE;
-        s.p++; /* ignores empty list elements (RFC 9110 section 5.6.1) */
+        seen++;
+        if (range.len > 0 && *count < TD_MAX_RANGES)
+            ranges[(*count)++] = range;
     }
     if (seen == 0)
         return TD_RANGE_IGNORE;

@@ -10,6 +10,12 @@ const struct td_header *td_request_next_header(const struct td_request *request,
     return NULL;
 }
 
+bool td_request_has_header(const struct td_request *request, const char *name)
+{
+    size_t at = 0;
+    return td_request_next_header(request, name, &at) != NULL;
+}
+
 const struct td_header *td_request_single_header(const struct td_request *request, const char *name)
 {
     size_t at = 0;

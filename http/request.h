@@ -41,6 +41,9 @@ struct td_request {
  * none. Several lines of one name are one list (RFC 9110 section 5.3): set *at to 0 and call until NULL. */
 const struct td_header *td_request_next_header(const struct td_request *request, const char *name, size_t *at);
 
+/* Returns whether the request has a header line of this name. */
+bool td_request_has_header(const struct td_request *request, const char *name);
+
 /* Returns the header line of this name if there is exactly one, else NULL: two lines of a single-valued field are no
  * valid field. */
 const struct td_header *td_request_single_header(const struct td_request *request, const char *name);

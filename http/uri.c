@@ -69,17 +69,23 @@ struct td_text td_uri_raw_query(struct td_text target)
     return rest;
 }
 
+struct td_text td_uri_take_last(struct td_text *path)
+{
+    size_t at = path->len;
+    while (at > 0 && path->p[at - 1] != '/')
+        at--;
+    struct td_text last = td_text_skip(*path, at);
+    path->len = at > 0 ? at - 1 : 0;
+    return last;
+}
+
 static bool parse_parameter(struct td_uri *uri, struct td_text item, enum td_uri_query query, char **memory,
                             struct td_error *err)
 {
     if (item.len == 0)
         return true;
-    const char *equals = memchr(item.p, '=', item.len);
-    size_t name_len = equals == NULL ? item.len : (size_t)(equals - item.p);
-    struct td_text name = {.p = item.p, .len = name_len};
-    struct td_text value = {.p = item.p + item.len, .len = 0};
-    if (equals != NULL)
-        value = td_text_n(equals + 1, item.len - name_len - 1);
+    struct td_text value = item;
+    struct td_text name = td_text_take_until(&value, '=');
     if (uri->parameter_count == TD_URI_MAX_PARAMETERS)
         return query == TD_URI_REPEATS ||
                td_error_set(err, TD_INVALID_ARGUMENT, "more than %d query parameters", TD_URI_MAX_PARAMETERS);
@@ -108,8 +114,7 @@ bool td_uri_parse(struct td_uri *uri, struct td_text target, enum td_uri_query q
     uri->memory = NULL;
     uri->parameter_count = 0;
     struct td_text path = td_uri_raw_path(target);
-    target = without_authority(target);
-    const char *mark = path.len < target.len ? target.p + path.len : NULL;
+    struct td_text items = td_uri_raw_query(target);
     uri->raw_path = path;
     if (path.len == 0)
         path = TD_TEXT("/");
@@ -123,17 +128,9 @@ bool td_uri_parse(struct td_uri *uri, struct td_text target, enum td_uri_query q
     if (!td_uri_decode(path, false, TD_URI_TARGET, memory, &uri->path.len, err))
         return false;
     memory += uri->path.len;
-    if (mark == NULL)
-        return true;
-    const char *at = mark + 1;
-    const char *end = target.p + target.len;
-    while (at <= end) {
-        const char *ampersand = at == end ? NULL : memchr(at, '&', (size_t)(end - at));
-        const char *stop = ampersand == NULL ? end : ampersand;
-        if (!parse_parameter(uri, td_text_n(at, (size_t)(stop - at)), query, &memory, err))
+    while (items.len > 0)
+        if (!parse_parameter(uri, td_text_take_until(&items, '&'), query, &memory, err))
             return false;
-        at = stop + 1;
-    }
     return true;
 }
 

@@ -1,6 +1,6 @@
 #include "api/call/call.h"
 
-#include "api/call/held_answer.h"
+#include "api/call/incoming_call.h"
 #include "catalog/scan/view.h"
 #include "core/digits.h"
 #include "core/json/json_build.h"
@@ -172,6 +172,47 @@ bool td_call_take_snapshot(struct td_call *call)
     return false;
 }
 
+bool td_call_is_early(const struct td_call *call, char reason[TD_EARLY_REASON_BYTES])
+{
+    if (call->snapshot == NULL || call->stage == TD_CATALOG_COMPLETE)
+        return false;
+    (void)snprintf(reason, TD_EARLY_REASON_BYTES, "the server is not ready yet: %s; see /readyz, and try again",
+                   call->stage == TD_CATALOG_LACKING ? "fewer models are published than --require-models asks for"
+                                                     : "files that changed just before its start are not published");
+    return true;
+}
+
+bool td_call_lacks_files(const struct td_call *call, struct td_text directory, char reason[TD_EARLY_REASON_BYTES])
+{
+    return call->stage == TD_CATALOG_STARTING && call->snapshot != NULL &&
+           td_snapshot_lacks_below(call->snapshot, directory) && td_call_is_early(call, reason);
+}
+
+/* Answers 503 for the reason. Returns false. */
+static bool refuse_early(const struct td_call *call, const char *reason)
+{
+    td_response_fail(call->response, 503, NULL, "%s", reason);
+    return false;
+}
+
+void td_call_mend_early(const struct td_call *call)
+{
+    char reason[TD_EARLY_REASON_BYTES];
+    if (call->response->status == 404 && td_call_is_early(call, reason))
+        (void)refuse_early(call, reason);
+}
+
+bool td_call_may_describe(const struct td_call *call, struct td_text directory)
+{
+    char reason[TD_EARLY_REASON_BYTES];
+    return !td_call_lacks_files(call, directory, reason) || refuse_early(call, reason);
+}
+
+bool td_call_may_list(const struct td_call *call)
+{
+    return td_call_may_describe(call, TD_TEXT(""));
+}
+
 void td_call_serve(const struct td_call *call, void (*handle)(const struct td_call *call))
 {
     struct td_text method = call->request->method;
@@ -197,10 +238,10 @@ void td_call_finish(const struct td_call *call, bool head)
     struct td_error err = TD_ERROR_INIT;
     if (response->status == 200 && !call->is_post && td_conditional_apply(call->request, response) && !head &&
         td_conditional_range_allowed(call->request, response) && /* RFC 9110 section 14.2: Range is for GET */
-        td_held_answer_may_go_on(call->api, call->request, response))
+        td_incoming_call_may_go_on(call->api, call->request, response))
         td_range_apply(call->request, response);
     bool is_ready = head || (td_body_resolve(&response->body, &err) &&
-                             td_held_answer_apply(call->api, call->request, response, &err));
+                             td_incoming_call_hold(call->api, call->request, response, &err));
     if (!is_ready || !td_body_prepare(&response->body, head, &err))
         td_response_fail_error(response, &err);
 }

@@ -98,6 +98,32 @@ void td_call_look_for_snapshot(struct td_call *call, struct td_error *err);
  * ready yet, and returns false. */
 bool td_call_take_snapshot(struct td_call *call);
 
+/* The functions below concern calls that come before the server is ready for the first time (td_catalog_stage). An
+ * unknown name may then belong to a file that is about to be published, so the answer is 503 instead of 404 or an
+ * incomplete list. */
+
+enum { TD_EARLY_REASON_BYTES = 320 };
+
+/* Returns true if the call came before the server was ready for the first time: a name that its snapshot lacks may
+ * appear soon. Then writes the reason for a 503. */
+bool td_call_is_early(const struct td_call *call, char reason[TD_EARLY_REASON_BYTES]);
+
+/* Returns true if the server has not yet published all files that were below this directory (empty: anywhere) at its
+ * start. The description of a model or a list would then lack them. Then writes the reason for a 503. */
+bool td_call_lacks_files(const struct td_call *call, struct td_text directory, char reason[TD_EARLY_REASON_BYTES]);
+
+/* The next three functions answer in the form of facades whose errors have a status and a message alone. */
+
+/* Replaces a 404 by a 503 if td_call_is_early returns true. */
+void td_call_mend_early(const struct td_call *call);
+
+/* Returns true if td_call_lacks_files returns false for the directory. Otherwise answers 503 and returns false.
+ */
+bool td_call_may_describe(const struct td_call *call, struct td_text directory);
+
+/* Does the same for a list of everything that the caller may see. */
+bool td_call_may_list(const struct td_call *call);
+
 /* Calls the handler, unless td_call_may_answer forbids it, then td_call_finish. Answers 405 instead when the route
  * (is_post) does not take the request's method. */
 void td_call_serve(const struct td_call *call, void (*handle)(const struct td_call *call));

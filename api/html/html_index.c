@@ -5,7 +5,6 @@
  * allows no scripts. Rows are numbered by entries, and the row of a sub-folder jumps over all entries in it. */
 #include "api/html/html_index.h"
 
-#include "api/call/early_call.h"
 #include "api/call/find_name.h"
 #include "api/html/html_view.h"
 #include "catalog/dataset/dataset.h"
@@ -200,7 +199,7 @@ void td_html_models(const struct td_call *call)
     struct td_text title = td_text_of(is_start ? "Models and datasets" : "Models");
     const struct td_text none = TD_TEXT("");
     struct td_html_page page;
-    if (!td_early_call_may_list(call))
+    if (!td_call_may_list(call))
         return;
     begin_page(call, &page, title, is_start ? NULL : &none, headings_of_models);
     page.end_row = call->snapshot->model_count + (is_start ? td_repos_of(call->snapshot)->count : 0);

@@ -1,10 +1,8 @@
 #include "api/hub/hub.h"
 
 #include "api/call/access.h"
-#include "api/call/early_call.h"
 #include "api/call/find_name.h"
 #include "api/call/incoming_call.h"
-#include "api/call/signed_call.h"
 #include "api/html/html_index.h"
 #include "api/hub/hub_answer.h"
 #include "api/hub/hub_handlers.h"
@@ -174,7 +172,7 @@ static bool find_incoming(struct td_hub_call *hub, size_t first, size_t n)
 static bool is_whole(const struct td_hub_call *hub)
 {
     char reason[TD_EARLY_REASON_BYTES];
-    return !td_early_call_lacks_files(hub->call, td_text_of(hub->repo->folder), reason) ||
+    return !td_call_lacks_files(hub->call, td_text_of(hub->repo->folder), reason) ||
            td_hub_fail(hub, 503, NULL, "%s", reason);
 }
 
@@ -377,7 +375,7 @@ static void answer_hub(struct td_call *call)
     td_call_serve(call, handle_hub);
     const struct td_hub_call hub = {.call = call};
     char reason[TD_EARLY_REASON_BYTES];
-    if (call->response->status == 404 && td_early_call_knows_no_names(call, reason))
+    if (call->response->status == 404 && td_call_is_early(call, reason))
         (void)td_hub_fail(&hub, 503, NULL, "%s", reason);
 }
 
@@ -389,7 +387,7 @@ static bool admit_hub(struct td_call *call)
 {
     const struct td_hub_call hub = {.call = call};
     struct td_refusal refusal;
-    if (td_signed_call_admit(call, td_access_take_bearer, &refusal))
+    if (td_access_admit(call, td_access_take_bearer, &refusal))
         return true;
     if (refusal.is_invalid) {
         td_response_fail(call->response, refusal.status, NULL, "%s", refusal.message);

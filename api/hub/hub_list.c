@@ -1,6 +1,5 @@
 #include "api/hub/hub_handlers.h"
 
-#include "api/call/early_call.h"
 #include "api/hub/hub_about.h"
 #include "api/hub/hub_answer.h"
 #include "api/hub/hub_problems.h"
@@ -370,7 +369,7 @@ void td_hub_answer_list(struct td_hub_call *hub)
     char reason[TD_EARLY_REASON_BYTES];
     if (!read_listing(hub, &listing))
         return;
-    if (td_early_call_lacks_files(hub->call, TD_TEXT(""), reason)) {
+    if (td_call_lacks_files(hub->call, TD_TEXT(""), reason)) {
         (void)td_hub_fail(hub, 503, NULL, "%s", reason);
         return;
     }

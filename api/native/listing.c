@@ -1,6 +1,5 @@
 #include "api/native/listing.h"
 
-#include "api/call/early_call.h"
 #include "api/html/html_index.h"
 #include "api/native/wait_parameter.h"
 #include "core/digits.h"
@@ -243,7 +242,7 @@ static void answer_page(const struct td_call *call, const struct td_list *list, 
     struct td_description description;
     char state[TD_TAG_BYTES];
     const struct rows rows = rows_of(call, list);
-    if (!make_state(call, &rows, state) || !td_early_call_may_list(call))
+    if (!make_state(call, &rows, state) || !td_call_may_list(call))
         return;
     enum td_wait wait = td_wait_parameter(call, state, state);
     if (wait == TD_WAIT_ANSWERED)

@@ -3,10 +3,8 @@
 #include "api/native/native.h"
 
 #include "api/call/access.h"
-#include "api/call/early_call.h"
 #include "api/call/find_name.h"
 #include "api/call/incoming_call.h"
-#include "api/call/signed_call.h"
 #include "api/html/html_dataset.h"
 #include "api/html/html_index.h"
 #include "api/native/native_error.h"
@@ -181,7 +179,7 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
         return NULL;
     }
     struct td_text directory = td_text_n(call->model->id, call->model->directory_len);
-    if ((directory.len > 0 || call->snapshot->root_is_model) && !td_early_call_may_describe(call, directory))
+    if ((directory.len > 0 || call->snapshot->root_is_model) && !td_call_may_describe(call, directory))
         return NULL;
     td_incoming_call_note_read(call, td_text_of(call->model->id));
     struct td_text rest = {.p = path.p + at, .len = path.len - at};
@@ -336,7 +334,7 @@ static void (*route_dataset(struct td_call *call, struct td_text path))(const st
             TD_SHOW(id, 400));
         return NULL;
     }
-    if (!td_early_call_may_describe(call, td_text_of(call->dataset->repo->folder)))
+    if (!td_call_may_describe(call, td_text_of(call->dataset->repo->folder)))
         return NULL;
     if (rest.len == 0) {
         response->route = TD_ROUTE_DATASET;
@@ -516,7 +514,7 @@ static bool admit_native(struct td_call *call)
     bool is_probe = td_text_equals(path, "/healthz") || td_text_equals(path, "/readyz");
     bool is_free = (td_text_equals(path, "/metrics") || td_text_equals(path, "/openapi.json")) &&
                    !td_signed_url_is_meant(call->request->target); /* its parameters must be taken off */
-    if ((is_free && td_access_is_free(call)) || td_signed_call_admit(call, td_access_take_bearer, &refusal) || is_probe)
+    if ((is_free && td_access_is_free(call)) || td_access_admit(call, td_access_take_bearer, &refusal) || is_probe)
         return true;
     write_refusal(call, &refusal);
     return false;
@@ -530,7 +528,7 @@ static void answer_native(struct td_call *call)
     if (call->response->status == 404 && is_of_s3(call))
         fail_s3(call);
     else
-        td_early_call_mend(call);
+        td_call_mend_early(call);
 }
 
 const struct td_facade td_native_facade = {

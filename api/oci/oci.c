@@ -1,7 +1,6 @@
 #include "api/oci/oci.h"
 
-#include "api/call/early_call.h"
-#include "api/call/signed_call.h"
+#include "api/call/access.h"
 #include "api/oci/oci_document.h"
 #include "api/oci/oci_image.h"
 #include "api/oci/oci_make.h"
@@ -384,7 +383,7 @@ static void answer_catalog(struct td_oci_call *oci)
     struct page page;
     struct td_text last;
     begin_page(&page, oci);
-    if (read_parameters(&page, &last) && td_early_call_may_list(oci->call)) {
+    if (read_parameters(&page, &last) && td_call_may_list(oci->call)) {
         size_t i = last.len == 0 ? 0 : td_oci_names_after(snapshot, last);
         td_json_begin_array(&page.json, "repositories");
         const struct td_oci_names *names = td_oci_names_of(snapshot);
@@ -520,7 +519,7 @@ static void answer_oci(struct td_call *call)
     call->response->route = endpoints[path.endpoint].route;
     if (td_call_take_snapshot(call))
         td_call_serve(call, handle_oci);
-    td_early_call_mend(call);
+    td_call_mend_early(call);
 }
 
 static bool owns_oci_path(struct td_text raw_path)
@@ -538,7 +537,7 @@ static bool is_text(struct td_text raw_path)
 static bool admit_oci(struct td_call *call)
 {
     struct td_refusal refusal;
-    if (td_signed_call_admit(call, td_access_take_password, &refusal))
+    if (td_access_admit(call, td_access_take_password, &refusal))
         return true;
     td_response_fail(call->response, refusal.status, NULL, "%s", refusal.message);
     td_access_add_basic_challenge(call, &refusal);

@@ -1,6 +1,5 @@
 #include "api/oci/oci_call.h"
 
-#include "api/call/early_call.h"
 #include "api/call/incoming_call.h"
 #include "catalog/names/oci_name.h"
 #include "core/digits.h"
@@ -10,17 +9,6 @@
 #include <string.h>
 
 /* ---- paths --------------------------------------------------------------------------------------------- */
-
-/* Removes and returns the last segment of the text, with its '/'; the whole text where it has no '/'. */
-static struct td_text take_last(struct td_text *text)
-{
-    size_t at = text->len;
-    while (at > 0 && text->p[at - 1] != '/')
-        at--;
-    struct td_text last = td_text_skip(*text, at);
-    text->len = at > 0 ? at - 1 : 0;
-    return last;
-}
 
 /* Finds "/blobs/uploads" at the end of the text or before a '/', and a name before it. */
 static bool find_upload(struct td_text text, struct td_text *name)
@@ -40,8 +28,8 @@ static bool find_upload(struct td_text text, struct td_text *name)
 static enum td_oci_endpoint split_name(struct td_text text, struct td_oci_path *path)
 {
     struct td_text rest = text;
-    struct td_text last = take_last(&rest);
-    struct td_text word = take_last(&rest);
+    struct td_text last = td_uri_take_last(&rest);
+    struct td_text word = td_uri_take_last(&rest);
     enum td_oci_endpoint endpoint = TD_OCI_NONE;
     if (td_text_equals(word, "manifests"))
         endpoint = TD_OCI_MANIFEST;
@@ -193,7 +181,7 @@ bool td_oci_find_repo(struct td_oci_call *oci)
     if (oci->repo == NULL)
         return td_oci_fail(oci, 404, "NAME_UNKNOWN", "no repository \"%.*s\"; GET /v2/_catalog lists what there is",
                            TD_SHOW(name, TD_OCI_NAME_MAX));
-    if (!td_early_call_may_describe(oci->call, td_text_of(oci->repo->folder)))
+    if (!td_call_may_describe(oci->call, td_text_of(oci->repo->folder)))
         return false;
     td_incoming_call_note_read(oci->call, td_text_of(oci->repo->id));
     return true;

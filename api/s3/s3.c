@@ -7,19 +7,21 @@
  * to the right one (port_hint). */
 #include "api/s3/s3.h"
 
-#include "api/call/early_call.h"
+#include "api/call/access.h"
 #include "api/call/incoming_call.h"
-#include "api/s3/s3_access.h"
 #include "api/s3/s3_attributes.h"
-#include "api/s3/s3_error.h"
 #include "api/s3/s3_keys.h"
 #include "api/s3/s3_list.h"
+#include "core/clock.h"
+#include "core/utf8.h"
+#include "http/auth/sigv4.h"
 #include "http/conditional.h"
 #include "http/page_token.h"
 #include "http/range.h"
 #include "http/xml.h"
 #include "rank/file_answer.h"
 
+#include <openssl/crypto.h>
 #include <string.h>
 
 enum { BUCKETS_MAX = 10000, SHOWN_BYTES = 400 };
@@ -58,7 +60,7 @@ static void list_buckets(const struct td_call *call)
     size_t count = 0;
     const struct td_bucket *last = NULL;
     if (!td_s3_count(call, "max-buckets", 1, BUCKETS_MAX, &most) || !read_bucket_token(call, begin, &i) ||
-        !td_early_call_may_list(call))
+        !td_call_may_list(call))
         return;
     td_buffer_init(&xml);
     td_xml_begin(&xml);
@@ -199,7 +201,7 @@ static void answer_bucket(const struct td_call *call, const struct td_bucket *bu
         answer_empty(call, asked->document);
     } else {
         call->response->route = TD_ROUTE_S3_LIST;
-        if (td_early_call_may_list(call))
+        if (td_call_may_list(call))
             td_s3_list(call, bucket);
     }
 }
@@ -332,10 +334,8 @@ static void finish_s3(struct td_call *call)
     const struct td_header range = {.name = TD_TEXT("Range"), .value = TD_TEXT("bytes=0-")};
     const struct td_request part = {.method = call->request->method, .headers = &range, .header_count = 1};
     bool head = td_text_equals(call->request->method, "HEAD");
-    size_t at = 0;
     bool is_part = call->response->route == TD_ROUTE_S3_OBJECT && !head &&
-                   td_uri_parameter(call->uri, "partNumber") != NULL &&
-                   td_request_next_header(call->request, "Range", &at) == NULL;
+                   td_uri_parameter(call->uri, "partNumber") != NULL && !td_request_has_header(call->request, "Range");
     if (is_part && td_conditional_apply(call->request, call->response))
         td_range_apply(&part, call->response);
     call->response->refuses_empty_ranges = true;
@@ -352,14 +352,97 @@ static bool is_text(struct td_text raw_path)
 
 static void answer_s3(struct td_call *call)
 {
-    struct td_text path = call->uri->path;
-    if (!is_read(call))
+    if (!is_read(call) || !td_call_take_snapshot(call))
         return;
-    if (!td_call_take_snapshot(call))
-        return;
-    route_s3(call, td_text_skip(path, 1));
-    td_early_call_mend(call);
+    route_s3(call, td_text_skip(call->uri->path, 1));
+    td_call_mend_early(call);
     finish_s3(call);
+}
+
+/* ---- the facade ---------------------------------------------------------------------------------------- */
+
+/* Finds the token with the key that signed the request, and verifies the signature. Verifies it for an expired token
+ * too, so that the access log has the token's name. */
+static bool find_token(const struct td_call *call, const struct td_token **token, struct td_sigv4_refusal *refusal)
+{
+    const struct td_token_set *set = call->caller.tokens;
+    struct td_sigv4 signature;
+    char secret_key[TD_S3_SECRET_BYTES];
+    int64_t now_s = td_wall_now().seconds;
+    if (!td_sigv4_parse(call->request, now_s, &signature, refusal))
+        return false;
+    *token = td_token_set_find_access_key(set, signature.access_key);
+    if (*token == NULL)
+        return td_sigv4_refuse_key(&signature, refusal);
+    td_token_s3_secret(set, *token, secret_key);
+    bool ok = td_sigv4_verify(&signature, call->request, td_text_of(secret_key), refusal);
+    OPENSSL_cleanse(secret_key, sizeof secret_key);
+    if (ok)
+        td_access_note_name(call, *token);
+    return td_token_has_expired(*token, now_s) ? td_sigv4_refuse_key(&signature, refusal) : ok;
+}
+
+/* Authenticates by AWS Signature Version 4 with a token's keys. For td_facade.admit. A request with another method than
+ * GET and HEAD is admitted: its handler refuses the method. */
+static bool admit_s3(struct td_call *call)
+{
+    const struct td_token *token = NULL;
+    struct td_sigv4_refusal fault;
+    struct td_refusal refusal;
+    struct td_text method = call->request->method;
+    if (!td_text_equals(method, "GET") && !td_text_equals(method, "HEAD"))
+        return true;
+    if (!find_token(call, &token, &fault)) {
+        td_response_fail_as(call->response, td_sigv4_status(fault.fault), td_sigv4_code(fault.fault), "%s",
+                            fault.message);
+        return false;
+    }
+    if (td_access_take_token(call, token, &refusal))
+        return true;
+    td_response_fail(call->response, 403, NULL, "Access Denied: %s", refusal.message);
+    return false;
+}
+
+/* Returns S3's code for a status, and sets the status to the one that S3 answers instead. Clients retry a 503 and never
+ * a 4xx. GitLfsPointer is a code of our own: S3's codes for 409 make clients retry, or print a wrong reason (rclone:
+ * "Object in GLACIER, restore first"). */
+static const char *code_of(int *status)
+{
+    static const struct {
+        int status, answered;
+        const char *code;
+    } codes[] = {
+        {400, 400, "InvalidArgument"},    {403, 403, "AccessDenied"},       {404, 404, "NoSuchKey"},
+        {405, 405, "MethodNotAllowed"},   {409, 409, "GitLfsPointer"},      {411, 411, "MissingContentLength"},
+        {412, 412, "PreconditionFailed"}, {413, 400, "EntityTooLarge"},     {416, 416, "InvalidRange"},
+        {422, 400, "InvalidArgument"},    {429, 503, "SlowDown"},           {431, 400, "RequestHeaderSectionTooLarge"},
+        {501, 501, "NotImplemented"},     {503, 503, "ServiceUnavailable"},
+    };
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        if (codes[i].status != *status)
+            continue;
+        *status = codes[i].answered;
+        return codes[i].code;
+    }
+    *status = 500;
+    return "InternalError";
+}
+
+/* Writes S3's error document (Amazon S3 API Reference, "Error responses"). For td_facade.write_error: when
+ * failure->code is NULL, the status decides S3's code. S3 does not have all statuses, so failure->status becomes the
+ * one that S3 answers instead. */
+static void write_error(struct td_failure *failure, struct td_buffer *out)
+{
+    char shown[2048];
+    const char *code = failure->code != NULL ? failure->code : code_of(&failure->status);
+    td_xml_begin(out);
+    td_buffer_puts(out, "<Error>");
+    td_xml_element(out, "Code", td_text_of(code));
+    td_xml_element(out, "Message", td_text_of(failure->message));
+    td_utf8_escape(failure->resource, shown, sizeof shown);
+    td_xml_element(out, "Resource", td_text_of(shown));
+    td_xml_element(out, "RequestId", td_text_of(failure->request_id));
+    td_buffer_puts(out, "</Error>\n");
 }
 
 /* The body for every connection beyond a limit: S3 has no error code for an address with too many connections. */
@@ -384,9 +467,9 @@ static const char *const write_methods[] = {"PUT", "POST", "DELETE", NULL};
 
 const struct td_facade td_s3_facade = {
     .is_text = is_text,
-    .admit = td_s3_admit,
+    .admit = admit_s3,
     .answer = answer_s3,
-    .write_error = td_s3_write_error,
+    .write_error = write_error,
     .error_type = TD_XML_TYPE,
     .query = TD_URI_STRICT,
     .etag_end = TD_S3_ETAG_END,

@@ -25,10 +25,9 @@ void td_s3_add_checksum(const struct td_call *call, const struct td_file *file)
 {
     char text[TD_BASE64_LEN(TD_SHA256_BYTES) + 1];
     const struct td_header *mode = td_request_single_header(call->request, "x-amz-checksum-mode");
-    size_t at = 0;
     if (mode == NULL || !td_text_equals_ignore_case(mode->value, "ENABLED") ||
-        td_request_next_header(call->request, "Range", &at) != NULL ||
-        td_uri_parameter(call->uri, "partNumber") != NULL || !write_checksum(file, text))
+        td_request_has_header(call->request, "Range") || td_uri_parameter(call->uri, "partNumber") != NULL ||
+        !write_checksum(file, text))
         return;
     td_response_add_header(call->response, "x-amz-checksum-sha256", "%s", text);
     td_response_add_header(call->response, "x-amz-checksum-type", "FULL_OBJECT");
@@ -36,8 +35,7 @@ void td_s3_add_checksum(const struct td_call *call, const struct td_file *file)
 
 bool td_s3_names_attributes(const struct td_call *call)
 {
-    size_t at = 0;
-    return td_request_next_header(call->request, attributes_field, &at) != NULL;
+    return td_request_has_header(call->request, attributes_field);
 }
 
 /* The attributes, as bits, in the order of the document. HAS_PARTS adds nothing, since objects here were not uploaded

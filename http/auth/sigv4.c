@@ -99,12 +99,6 @@ static bool has_parameter(const struct td_request *request, const char *name)
     return find_parameter(request, name, &value) > 0;
 }
 
-static bool has_header(const struct td_request *request, const char *name)
-{
-    size_t at = 0;
-    return td_request_next_header(request, name, &at) != NULL;
-}
-
 static bool refuse_version_2(struct td_sigv4_refusal *refusal)
 {
     return refuse_signature(
@@ -117,7 +111,7 @@ static bool refuse_version_2(struct td_sigv4_refusal *refusal)
 /* Decides between the header and the query. Refuses requests with both, with neither, or with a session token. */
 static bool find_place(const struct td_request *request, struct td_sigv4 *out, struct td_sigv4_refusal *refusal)
 {
-    bool in_header = has_header(request, "Authorization");
+    bool in_header = td_request_has_header(request, "Authorization");
     bool is_version_2 = has_parameter(request, "AWSAccessKeyId") || has_parameter(request, "Signature");
     out->is_presigned = has_parameter(request, "X-Amz-Algorithm") || has_parameter(request, "X-Amz-Credential") ||
                         has_parameter(request, "X-Amz-Signature");
@@ -131,7 +125,7 @@ static bool find_place(const struct td_request *request, struct td_sigv4 *out, s
         return refuse_signature(
             refusal, TD_SIGV4_ACCESS_DENIED,
             "Access Denied: the request is not signed; give the client a token's access key and secret key");
-    if (has_header(request, "X-Amz-Security-Token") || has_parameter(request, "X-Amz-Security-Token"))
+    if (td_request_has_header(request, "X-Amz-Security-Token") || has_parameter(request, "X-Amz-Security-Token"))
         return refuse_signature(
             refusal, TD_SIGV4_INVALID_TOKEN,
             "The provided token is malformed or otherwise invalid: there are no session tokens here "
@@ -139,25 +133,14 @@ static bool find_place(const struct td_request *request, struct td_sigv4 *out, s
     return true;
 }
 
-/* Takes the last segment off a text of segments separated by '/'. */
-static struct td_text take_last(struct td_text *text)
-{
-    size_t at = text->len;
-    while (at > 0 && text->p[at - 1] != '/')
-        at--;
-    struct td_text last = td_text_skip(*text, at);
-    text->len = at > 0 ? at - 1 : 0;
-    return last;
-}
-
 /* Takes KEY/DATE/REGION/s3/aws4_request apart. */
 static bool read_credential(struct td_text credential, struct td_sigv4 *out, struct td_sigv4_refusal *refusal)
 {
     struct td_text key = credential;
-    struct td_text terminal = take_last(&key);
-    struct td_text service = take_last(&key);
-    out->region = take_last(&key);
-    out->date = take_last(&key);
+    struct td_text terminal = td_uri_take_last(&key);
+    struct td_text service = td_uri_take_last(&key);
+    out->region = td_uri_take_last(&key);
+    out->date = td_uri_take_last(&key);
     out->access_key = key;
     if (key.len == 0)
         return refuse_signature(refusal, malformed(out),
