@@ -80,7 +80,7 @@ GUARD = re.compile(r'\s*#ifndef (\w+)\n#define \1\n')
 
 
 def room_of(name):
-    """The room that a file belongs to: "api/hub" for api/hub/hub_path.h, "parser" for parser/zip/zip.h."""
+    """The room that a file belongs to: "api/hub" for api/hub/hub_call.h, "parser" for parser/zip/zip.h."""
     folders = name.split("/")[:-1]
     while folders and "/".join(folders) not in MAY_USE:
         folders.pop()
@@ -93,7 +93,7 @@ def module_of(name):
 
 
 def guard_of(name):
-    """The include guard of a header: TD_API_HUB_HUB_PATH_H for api/hub/hub_path.h."""
+    """The include guard of a header: TD_API_HUB_HUB_CALL_H for api/hub/hub_call.h."""
     return "TD_" + re.sub(r"\W", "_", name).upper()
 
 

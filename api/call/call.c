@@ -43,6 +43,12 @@ uint64_t td_call_client(const struct td_call *call)
     return client;
 }
 
+void td_call_make_immutable(const struct td_call *call)
+{
+    call->response->cache_control = call->caller.kind == TD_CALLER_OPEN ? "public, max-age=31536000, immutable"
+                                                                        : "private, max-age=31536000, immutable";
+}
+
 bool td_call_no_memory(const struct td_call *call)
 {
     struct td_error err = TD_ERROR_INIT;

@@ -83,6 +83,10 @@ bool td_call_ends_wait(const struct td_call *call);
  * address (for IPv6, of its /64). */
 uint64_t td_call_client(const struct td_call *call);
 
+/* Lets caches keep the answer forever: what the client asked for never changes. Shared caches may only if everybody
+ * may ask for it. */
+void td_call_make_immutable(const struct td_call *call);
+
 /* Answers 503: out of memory. Returns false. */
 bool td_call_no_memory(const struct td_call *call);
 

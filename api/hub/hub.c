@@ -4,7 +4,6 @@
 #include "api/call/find_name.h"
 #include "api/call/incoming_call.h"
 #include "api/html/html_index.h"
-#include "api/hub/hub_answer.h"
 #include "api/hub/hub_handlers.h"
 #include "api/hub/hub_item.h"
 
@@ -62,8 +61,7 @@ static void answer_file(struct td_hub_call *hub, struct td_text path)
         return;
     }
     if (td_text_equals(hub->revision, hub->view.commit)) /* a commit never changes; a ref may, whatever its name */
-        call->response->cache_control = call->caller.kind == TD_CALLER_OPEN ? "public, max-age=31536000, immutable"
-                                                                            : "private, max-age=31536000, immutable";
+        td_call_make_immutable(call);
     td_response_add_header(call->response, "X-Repo-Commit", "%s", hub->view.commit);
 }
 

@@ -32,4 +32,12 @@ bool td_hub_about_add(struct td_hub_call *hub, const struct td_repo_about *about
 bool td_hub_about_add_parts(struct td_hub_call *hub, const struct td_repo_about *about,
                             const struct td_hub_parts *parts, struct td_json_builder *json, struct td_error *err);
 
+enum { TD_HUB_MOST_ERRORS = 20 }; /* most errors in the list of a repository; each file also has its own error */
+
+/* Adds "errors":[{"file","error"}...]: at most TD_HUB_MOST_ERRORS entries, for files of the view with contents that do
+ * not match their names, and for incomplete sets of files. Adds nothing if the view has no such files. Errors as
+ * td_reserved_take. */
+bool td_hub_add_errors(struct td_hub_call *hub, struct td_json_builder *json, const struct td_repo_view *view,
+                       struct td_error *err);
+
 #endif

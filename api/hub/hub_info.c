@@ -1,9 +1,7 @@
 #include "api/hub/hub_handlers.h"
 
 #include "api/hub/hub_about.h"
-#include "api/hub/hub_answer.h"
 #include "api/hub/hub_item.h"
-#include "api/hub/hub_problems.h"
 #include "core/clock.h"
 
 #include <string.h>
@@ -25,13 +23,7 @@ static bool add_sibling(struct td_hub_call *hub, const struct td_repo_item *item
             return false;
         td_json_add_u64(json, "size", blob.size_bytes);
         td_json_add_string(json, "blobId", blob.oid);
-    }
-    if (blobs && blob.sha256[0] != '\0') {
-        td_json_begin_object(json, "lfs");
-        td_json_add_string(json, "sha256", blob.sha256);
-        td_json_add_u64(json, "size", blob.size_bytes);
-        td_json_add_u64(json, "pointerSize", blob.pointer_bytes);
-        td_json_end(json);
+        td_hub_add_lfs(json, "sha256", &blob);
     }
     td_hub_add_error(json, error);
     td_json_end(json);
@@ -66,32 +58,20 @@ static bool add_about(struct td_hub_call *hub, struct td_json_builder *json, str
     return td_hub_about_add(hub, &about, json, err) && td_hub_about_add_parts(hub, &about, &all, json, err);
 }
 
-/* Ends the document and answers it, or answers the error. Frees the builder and the buffer. */
-static void answer_document(struct td_hub_call *hub, bool ok, struct td_json_builder *json, const struct td_error *err)
-{
-    struct td_buffer *out = json->out;
-    td_json_end(json);
-    td_json_builder_fini(json);
-    td_buffer_putc(out, '\n');
-    if (ok)
-        td_hub_answer_json(hub, out);
-    else
-        (void)td_hub_fail_error(hub, err);
-    td_buffer_fini(out);
-}
-
 void td_hub_answer_info(struct td_hub_call *hub)
 {
     struct td_buffer out;
     struct td_json_builder json;
     struct td_error err = TD_ERROR_INIT;
-    if (hub->view.commit[0] == '\0' && !td_hub_open_view(hub))
+    if (hub->view.commit[0] == '\0' && !td_hub_try_view(hub, &err)) {
+        (void)td_hub_fail_view(hub, &err);
         return;
+    }
     td_buffer_init(&out);
     td_json_builder_init(&json, &out);
     bool ok = td_hub_begin_repo(hub, &json, hub->repo, hub->view.commit, &err) && add_about(hub, &json, &err) &&
               td_hub_add_errors(hub, &json, &hub->view, &err) && add_siblings(hub, &json, &err);
-    answer_document(hub, ok, &json, &err);
+    td_hub_answer_built(hub, ok, &json, &err);
 }
 
 /* ---- refs and commits ---------------------------------------------------------------------------------- */
@@ -169,7 +149,7 @@ void td_hub_answer_refs(struct td_hub_call *hub)
     td_json_begin_array(&json, "pullRequests");
     ok = ok && add_refs(hub, &json, true, &err);
     td_json_end(&json);
-    answer_document(hub, ok, &json, &err);
+    td_hub_answer_built(hub, ok, &json, &err);
 }
 
 void td_hub_answer_commits(struct td_hub_call *hub)
@@ -188,5 +168,5 @@ void td_hub_answer_commits(struct td_hub_call *hub)
     td_json_end(&json);
     td_hub_add_date(&json, "date", hub->view.updated_ns);
     td_json_end(&json);
-    answer_document(hub, true, &json, &err);
+    td_hub_answer_built(hub, true, &json, &err);
 }

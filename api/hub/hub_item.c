@@ -84,6 +84,17 @@ bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_repo_item *it
     return true;
 }
 
+void td_hub_add_lfs(struct td_json_builder *json, const char *sha256_key, const struct td_hub_blob *blob)
+{
+    if (blob->sha256[0] == '\0')
+        return;
+    td_json_begin_object(json, "lfs");
+    td_json_add_string(json, sha256_key, blob->sha256);
+    td_json_add_u64(json, "size", blob->size_bytes);
+    td_json_add_u64(json, "pointerSize", blob->pointer_bytes);
+    td_json_end(json);
+}
+
 const char *td_hub_error_of(const struct td_repo_item *item)
 {
     const char *error = item->entry == NULL ? NULL : item->entry->file->error;

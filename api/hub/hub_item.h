@@ -28,6 +28,9 @@ struct td_hub_blob {
 bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_repo_item *item, uint64_t until_ns,
                     struct td_hub_blob *blob, struct td_error *err);
 
+/* Adds the member "lfs", with the SHA-256 under this key; adds nothing when the SHA-256 is not known. */
+void td_hub_add_lfs(struct td_json_builder *json, const char *sha256_key, const struct td_hub_blob *blob);
+
 /* Returns the reason why a file on disk is not what its name says; "" for a good file and for a rank file. Borrowed
  * from the snapshot. */
 const char *td_hub_error_of(const struct td_repo_item *item);

@@ -1,8 +1,7 @@
 #include "api/hub/hub_handlers.h"
 
 #include "api/hub/hub_about.h"
-#include "api/hub/hub_answer.h"
-#include "api/hub/hub_problems.h"
+#include "core/digits.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -209,19 +208,11 @@ static bool add_word(const struct td_hub_call *hub, struct td_text words[MOST_WO
 static bool add_tags(const struct td_hub_call *hub, struct listing *listing, struct td_text value)
 {
     while (value.len > 0) {
-        const char *comma = memchr(value.p, ',', value.len);
-        size_t len = comma == NULL ? value.len : (size_t)(comma - value.p);
-        if (len > 0 && !add_word(hub, listing->tags, &listing->tag_count, td_text_n(value.p, len)))
+        struct td_text tag = td_text_take_until(&value, ',');
+        if (tag.len > 0 && !add_word(hub, listing->tags, &listing->tag_count, tag))
             return false;
-        len += comma == NULL ? 0 : 1;
-        value = td_text_skip(value, len);
     }
     return true;
-}
-
-static bool is_yes(struct td_text value)
-{
-    return td_text_equals_ignore_case(value, "true") || td_text_equals(value, "1");
 }
 
 static bool is_one_of(struct td_text value, const char *const *words)
@@ -273,15 +264,15 @@ static bool take_parameter(const struct td_hub_call *hub, struct listing *listin
     else if (td_text_equals(name, "pipeline_tag"))
         listing->task = value;
     else if (td_text_equals(name, "gated"))
-        listing->none = listing->none || is_yes(value);
+        listing->none = listing->none || td_hub_is_yes(value);
     else if (td_text_equals(name, "inference") || td_text_equals(name, "inference_provider"))
         listing->none = true; /* no inference provider serves these repositories */
     else if (td_text_equals(name, "full"))
-        listing->siblings = listing->siblings || is_yes(value);
+        listing->siblings = listing->siblings || td_hub_is_yes(value);
     else if (td_text_equals(name, "config"))
-        listing->parts.config = listing->parts.config || is_yes(value);
+        listing->parts.config = listing->parts.config || td_hub_is_yes(value);
     else if (td_text_equals(name, "cardData"))
-        listing->parts.card = listing->parts.card || is_yes(value);
+        listing->parts.card = listing->parts.card || td_hub_is_yes(value);
     else if (td_text_equals(name, "expand") || td_text_equals(name, "expand[]"))
         set_expand(listing, value);
     else if (td_text_equals(name, "sort"))
@@ -304,25 +295,17 @@ static bool decode_parameter(struct td_hub_call *hub, struct td_text raw, struct
 /* Reads the whole query, in which parameters may repeat. Returns false after it answered an error. */
 static bool read_query(struct td_hub_call *hub, struct listing *listing)
 {
-    struct td_text target = hub->call->request->target;
+    struct td_text query = td_uri_raw_query(hub->call->request->target);
     struct td_error err = TD_ERROR_INIT;
-    const char *end = target.p + target.len;
-    const char *at = target.len == 0 ? NULL : memchr(target.p, '?', target.len);
-    while (at != NULL && at < end) {
-        at++;
-        const char *stop = at == end ? NULL : memchr(at, '&', (size_t)(end - at));
-        const char *item_end = stop == NULL ? end : stop;
-        const char *equals = at == item_end ? NULL : memchr(at, '=', (size_t)(item_end - at));
-        const char *name_end = equals == NULL ? item_end : equals;
-        const char *value_at = equals == NULL ? item_end : equals + 1;
+    while (query.len > 0) {
+        struct td_text raw_value = td_text_take_until(&query, '&');
+        struct td_text raw_name = td_text_take_until(&raw_value, '=');
         struct td_text name;
         struct td_text value;
-        if (!decode_parameter(hub, td_text_n(at, (size_t)(name_end - at)), &name, &err) ||
-            !decode_parameter(hub, td_text_n(value_at, (size_t)(item_end - value_at)), &value, &err))
+        if (!decode_parameter(hub, raw_name, &name, &err) || !decode_parameter(hub, raw_value, &value, &err))
             return td_hub_fail_error(hub, &err);
         if (!take_parameter(hub, listing, name, value))
             return false;
-        at = stop;
     }
     return true;
 }
@@ -330,7 +313,10 @@ static bool read_query(struct td_hub_call *hub, struct listing *listing)
 static bool read_listing(struct td_hub_call *hub, struct listing *listing)
 {
     enum { DEFAULT_LIMIT = 1000, MAX_LIMIT = 10000 };
-    *listing = (struct listing){.limit = td_hub_number(hub, "limit", DEFAULT_LIMIT)};
+    const struct td_text *limit = td_uri_parameter(hub->call->uri, "limit");
+    *listing = (struct listing){.limit = DEFAULT_LIMIT};
+    if (limit != NULL)
+        (void)td_number_read(*limit, 999999999, &listing->limit); /* anything else counts as no limit given */
     if (listing->limit == 0 || listing->limit > MAX_LIMIT)
         listing->limit = MAX_LIMIT;
     return td_hub_cursor(hub, &listing->offset) && read_query(hub, listing);

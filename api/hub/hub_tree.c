@@ -1,6 +1,5 @@
 #include "api/hub/hub_handlers.h"
 
-#include "api/hub/hub_answer.h"
 #include "api/hub/hub_item.h"
 #include "core/clock.h"
 #include "core/json/json.h"
@@ -69,13 +68,7 @@ static bool write_file(struct tree *tree, const struct td_repo_item *item)
         !begin_item(tree, strlen(item->path) + strlen(error), "file", blob.oid, blob.size_bytes))
         return false;
     td_json_add_string(json, "path", item->path);
-    if (blob.sha256[0] != '\0') {
-        td_json_begin_object(json, "lfs");
-        td_json_add_string(json, "oid", blob.sha256);
-        td_json_add_u64(json, "size", blob.size_bytes);
-        td_json_add_u64(json, "pointerSize", blob.pointer_bytes);
-        td_json_end(json);
-    }
+    td_hub_add_lfs(json, "oid", &blob);
     td_hub_add_error(json, error);
     end_item(tree);
     return true;
@@ -241,21 +234,6 @@ static bool open_tree(struct td_hub_call *hub, struct tree *tree, struct td_json
     return ok;
 }
 
-/* Ends the list and answers it, or the error. Frees the builder and the buffer. */
-static void answer_list(struct td_hub_call *hub, bool ok, struct td_json_builder *json, const struct td_error *err)
-{
-    struct td_buffer *out = json->out;
-    td_json_end(json);
-    td_json_builder_fini(json);
-    if (ok) {
-        td_buffer_putc(out, '\n');
-        td_hub_answer_json(hub, out);
-    } else if (err->code != TD_OK) {
-        (void)td_hub_fail_error(hub, err);
-    }
-    td_buffer_fini(out);
-}
-
 void td_hub_answer_tree(struct td_hub_call *hub)
 {
     struct tree tree;
@@ -273,7 +251,7 @@ void td_hub_answer_tree(struct td_hub_call *hub)
         ok = td_hub_no_file(hub, "file or directory", path);
     else
         ok = ok && write_tree(&tree, path, td_hub_flag(hub, "recursive"));
-    answer_list(hub, ok, &json, &err);
+    td_hub_answer_built(hub, ok, &json, &err);
     if (tree.link[0] != '\0' && hub->call->response->status == 200)
         td_hub_add_link(hub, tree.link);
 }
@@ -352,12 +330,8 @@ static bool write_paths(struct tree *tree)
 /* Takes the next name=value off the form. Returns false at its end. */
 static bool next_field(struct td_text *form, struct td_text *field)
 {
-    const char *end = form->len == 0 ? NULL : memchr(form->p, '&', form->len);
-    size_t len = end == NULL ? form->len : (size_t)(end - form->p);
     bool found = form->len > 0;
-    *field = td_text_n(form->p, len);
-    len += end == NULL ? 0 : 1;
-    *form = td_text_skip(*form, len);
+    *field = td_text_take_until(form, '&');
     return found;
 }
 
@@ -463,5 +437,5 @@ void td_hub_answer_paths_info(struct td_hub_call *hub)
               write_paths(&tree);
     if (!ok && err.code == TD_OK)
         (void)td_error_set(&err, TD_INVALID_ARGUMENT, "the body is neither a form nor JSON with \"paths\"");
-    answer_list(hub, ok, &json, &err);
+    td_hub_answer_built(hub, ok, &json, &err);
 }

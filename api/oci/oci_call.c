@@ -221,8 +221,7 @@ void td_oci_add_digest(const struct td_oci_call *oci, struct td_text sha256, boo
     response->former_etag[0] = '\0';
     td_response_add_header(response, "Docker-Content-Digest", "%s", digest);
     if (is_immutable)
-        response->cache_control = oci->call->caller.kind == TD_CALLER_OPEN ? "public, max-age=31536000, immutable"
-                                                                           : "private, max-age=31536000, immutable";
+        td_call_make_immutable(oci->call);
 }
 
 void td_oci_answer_document(const struct td_oci_call *oci, const struct td_made_document *document, bool is_immutable)
