@@ -1,6 +1,5 @@
 #include "api/call/call.h"
 
-#include "api/call/incoming_call.h"
 #include "catalog/scan/view.h"
 #include "core/digits.h"
 #include "core/json/json_build.h"
@@ -8,6 +7,7 @@
 #include "http/conditional.h"
 #include "http/page_token.h"
 #include "http/range.h"
+#include "storage/incoming.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -236,6 +236,42 @@ void td_call_serve(const struct td_call *call, void (*handle)(const struct td_ca
     td_response_add_header(call->response, "Allow", "%s", call->is_post ? "POST" : "GET, HEAD");
 }
 
+static bool client_checks(const struct td_request *request)
+{
+    const struct td_header *header = td_request_single_header(request, TD_INCOMING_CHECKS);
+    return header != NULL && td_text_equals(header->value, "sha256");
+}
+
+bool td_call_hold_answer(const struct td_api *api, const struct td_request *request, struct td_response *response,
+                         struct td_error *err)
+{
+    if (api->upstream == NULL) /* a body may have many extents */
+        return true;
+    enum td_incoming_worth worth = td_incoming_worth_of(&response->body);
+    if (worth == TD_INCOMING_CHECKED)
+        return true;
+    if (worth == TD_INCOMING_UNCHECKED || !client_checks(request))
+        return td_incoming_hold_end(&response->body, request->cancel, err);
+    response->cache_control = "no-store";
+    return td_incoming_end_with(&response->body, request->cancel, err);
+}
+
+bool td_call_may_go_on(const struct td_api *api, const struct td_request *request, struct td_response *response)
+{
+    if (api->upstream == NULL || response->etag[0] == '\0' || !td_request_has_header(request, "Range"))
+        return true;
+    const struct td_header *match = td_request_single_header(request, "If-Match");
+    bool has_match =
+        td_request_has_header(request, "If-Match") && (match == NULL || !td_text_equals(match->value, "*"));
+    bool has_if_range = td_request_has_header(request, "If-Range");
+    if (!(has_match || has_if_range) || !td_upstream_was_wrong(api->upstream, td_text_of(response->etag)))
+        return true;
+    if (!has_if_range)
+        td_response_fail(response, 412, NULL,
+                         "bytes that were sent under this entity tag were wrong; get the whole file, without Range");
+    return false;
+}
+
 /* Conditionals and ranges apply to GET and HEAD. The rest of the body is then resolved to bytes of files, and held
  * where these are not checked yet. */
 void td_call_finish(const struct td_call *call, bool head)
@@ -244,10 +280,10 @@ void td_call_finish(const struct td_call *call, bool head)
     struct td_error err = TD_ERROR_INIT;
     if (response->status == 200 && !call->is_post && td_conditional_apply(call->request, response) && !head &&
         td_conditional_range_allowed(call->request, response) && /* RFC 9110 section 14.2: Range is for GET */
-        td_incoming_call_may_go_on(call->api, call->request, response))
+        td_call_may_go_on(call->api, call->request, response))
         td_range_apply(call->request, response);
     bool is_ready = head || (td_body_resolve(&response->body, &err) &&
-                             td_incoming_call_hold(call->api, call->request, response, &err));
+                             td_call_hold_answer(call->api, call->request, response, &err));
     if (!is_ready || !td_body_prepare(&response->body, head, &err))
         td_response_fail_error(response, &err);
 }

@@ -102,7 +102,7 @@ void td_call_look_for_snapshot(struct td_call *call, struct td_error *err);
  * ready yet, and returns false. */
 bool td_call_take_snapshot(struct td_call *call);
 
-/* The functions below concern calls that come before the server is ready for the first time (td_catalog_stage). An
+/* The next five functions concern calls that come before the server is ready for the first time (td_catalog_stage). An
  * unknown name may then belong to a file that is about to be published, so the answer is 503 instead of 404 or an
  * incomplete list. */
 
@@ -116,13 +116,12 @@ bool td_call_is_early(const struct td_call *call, char reason[TD_EARLY_REASON_BY
  * start. The description of a model or a list would then lack them. Then writes the reason for a 503. */
 bool td_call_lacks_files(const struct td_call *call, struct td_text directory, char reason[TD_EARLY_REASON_BYTES]);
 
-/* The next three functions answer in the form of facades whose errors have a status and a message alone. */
+/* The three below answer in the form of facades whose errors have a status and a message alone. */
 
 /* Replaces a 404 by a 503 if td_call_is_early returns true. */
 void td_call_mend_early(const struct td_call *call);
 
-/* Returns true if td_call_lacks_files returns false for the directory. Otherwise answers 503 and returns false.
- */
+/* Returns true if td_call_lacks_files returns false for the directory. Otherwise answers 503 and returns false. */
 bool td_call_may_describe(const struct td_call *call, struct td_text directory);
 
 /* Does the same for a list of everything that the caller may see. */
@@ -131,6 +130,21 @@ bool td_call_may_list(const struct td_call *call);
 /* Calls the handler, unless td_call_may_answer forbids it, then td_call_finish. Answers 405 instead when the route
  * (is_post) does not take the request's method. */
 void td_call_serve(const struct td_call *call, void (*handle)(const struct td_call *call));
+
+/* The next two functions concern answers from files that are still arriving. No answer is completed before its bytes
+ * are verified, and no client joins wrong bytes with right ones. */
+
+/* Holds back the end of the answer until its file is verified (td_incoming_hold_end). If the client verifies the file
+ * itself, the answer may be completed earlier, but no cache may store it. The answer stops waiting for bytes when its
+ * client disconnects. Does nothing without an upstream. Call it after ranges have been applied. Errors:
+ * TD_RESOURCE_EXHAUSTED. */
+bool td_call_hold_answer(const struct td_api *api, const struct td_request *request, struct td_response *response,
+                         struct td_error *err);
+
+/* Returns whether the entity tag allows a range to be answered with a part. Returns false when the client would resume
+ * with an entity tag under which wrong bytes may have been sent: a request with If-Range must then get the whole file,
+ * and this function answers 412 to one with If-Match alone. */
+bool td_call_may_go_on(const struct td_api *api, const struct td_request *request, struct td_response *response);
 
 /* Cuts a whole 200 answer to GET or HEAD down to the part that the request's conditions and ranges ask for, and turns
  * that part into bytes of files; a failure becomes an error answer. `head`: the request is a HEAD; ranges do not apply.

@@ -1,7 +1,6 @@
 #include "api/call/incoming_call.h"
 
 #include "core/clock.h"
-#include "storage/incoming.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -188,43 +187,4 @@ void td_incoming_call_note_read(const struct td_call *call, struct td_text path)
     td_upstream_note_read(call->api->upstream, first);
     if (id.len > first.len)
         td_upstream_note_read(call->api->upstream, id);
-}
-
-/* ---- answers from files that are still arriving ---------------------------------------------------------- */
-
-static bool client_checks(const struct td_request *request)
-{
-    const struct td_header *header = td_request_single_header(request, TD_INCOMING_CHECKS);
-    return header != NULL && td_text_equals(header->value, "sha256");
-}
-
-bool td_incoming_call_hold(const struct td_api *api, const struct td_request *request, struct td_response *response,
-                           struct td_error *err)
-{
-    if (api->upstream == NULL) /* a body may have many extents */
-        return true;
-    enum td_incoming_worth worth = td_incoming_worth_of(&response->body);
-    if (worth == TD_INCOMING_CHECKED)
-        return true;
-    if (worth == TD_INCOMING_UNCHECKED || !client_checks(request))
-        return td_incoming_hold_end(&response->body, request->cancel, err);
-    response->cache_control = "no-store";
-    return td_incoming_end_with(&response->body, request->cancel, err);
-}
-
-bool td_incoming_call_may_go_on(const struct td_api *api, const struct td_request *request,
-                                struct td_response *response)
-{
-    if (api->upstream == NULL || response->etag[0] == '\0' || !td_request_has_header(request, "Range"))
-        return true;
-    const struct td_header *match = td_request_single_header(request, "If-Match");
-    bool has_match =
-        td_request_has_header(request, "If-Match") && (match == NULL || !td_text_equals(match->value, "*"));
-    bool has_if_range = td_request_has_header(request, "If-Range");
-    if (!(has_match || has_if_range) || !td_upstream_was_wrong(api->upstream, td_text_of(response->etag)))
-        return true;
-    if (!has_if_range)
-        td_response_fail(response, 412, NULL,
-                         "bytes that were sent under this entity tag were wrong; get the whole file, without Range");
-    return false;
 }

@@ -56,20 +56,4 @@ void td_incoming_call_fail(const struct td_call *call, struct td_text id, const 
  * upstream, the model is then not the next one to be evicted. Never waits. */
 void td_incoming_call_note_read(const struct td_call *call, struct td_text path);
 
-/* The functions below concern answers from files that are still arriving. No answer is completed before its bytes are
- * verified, and no client joins wrong bytes with right ones. */
-
-/* Holds back the end of the answer until its file is verified (td_incoming_hold_end). If the client verifies the file
- * itself, the answer may be completed earlier, but no cache may store it. The answer stops waiting for bytes when its
- * client disconnects. Does nothing without an upstream. Call it after ranges have been applied. Errors:
- * TD_RESOURCE_EXHAUSTED. */
-bool td_incoming_call_hold(const struct td_api *api, const struct td_request *request, struct td_response *response,
-                           struct td_error *err);
-
-/* Returns whether the entity tag allows a range to be answered with a part. Returns false when the client would resume
- * with an entity tag under which wrong bytes may have been sent: a request with If-Range must then get the whole file,
- * and this function answers 412 to one with If-Match alone. */
-bool td_incoming_call_may_go_on(const struct td_api *api, const struct td_request *request,
-                                struct td_response *response);
-
 #endif

@@ -1,5 +1,5 @@
 /* Answers from files that are arriving: whose end waits for the check, and what no cache may keep. */
-#include "api/call/incoming_call.h"
+#include "api/call/call.h"
 
 #include "storage/incoming.h"
 #include "tests/unit/unit.h"
@@ -45,10 +45,10 @@ static void check_answer(const struct answer *answer)
     const char *before = response.cache_control;
     static struct td_api api; /* without an upstream, and then with one that is asked nothing */
     api.upstream = NULL;
-    CHECK(td_incoming_call_hold(&api, &request, &response, &err), "%s", err.message);
+    CHECK(td_call_hold_answer(&api, &request, &response, &err), "%s", err.message);
     assert_true(is_open(&response) && response.cache_control == before);
     api.upstream = (struct td_upstream *)(void *)&api;
-    CHECK(td_incoming_call_hold(&api, &request, &response, &err), "%s", err.message);
+    CHECK(td_call_hold_answer(&api, &request, &response, &err), "%s", err.message);
     assert_int_equal(is_open(&response), answer->is_open);
     if (answer->cache_control == NULL)
         assert_ptr_equal(response.cache_control, before);
@@ -80,7 +80,7 @@ static void parts_go_on_without_an_upstream(void **state)
     struct td_response response;
     (void)state;
     td_response_init(&response);
-    assert_true(td_incoming_call_may_go_on(&api, &request, &response));
+    assert_true(td_call_may_go_on(&api, &request, &response));
     td_response_fini(&response);
 }
 
