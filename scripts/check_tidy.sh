@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs clang-tidy over the program's C files (not the tests'): scripts/check_tidy.sh [BUILD_DIR]
+# Runs clang-tidy over the program's C files (not the tests'), or over the files named:
+#   scripts/check_tidy.sh [BUILD_DIR [FILE...]]
 # BUILD_DIR (build-asan by default) must be configured with Clang. Sanitizers are off here, so that clang-tidy reads the
 # code that users run.
 set -euo pipefail
@@ -9,7 +10,10 @@ build=${1:-build-asan}
     echo "check_tidy.sh: $build is not configured by Clang: cmake --preset asan" >&2
     exit 1
 }
-mapfile -t files < <(find api catalog core http parser rank server slicing storage work -name '*.c' 2>/dev/null | sort)
+files=("${@:2}")
+[ "${#files[@]}" -gt 0 ] ||
+    mapfile -t files < <(
+        find api catalog core http parser rank server slicing storage work -name '*.c' 2>/dev/null | sort)
 [ "${#files[@]}" -gt 0 ] || { echo "check_tidy.sh: found no C files" >&2; exit 1; }
 printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy-14 --quiet -p "$build" \
     --extra-arg=-fno-sanitize=all 2> >(grep -vE '^[0-9]+ warnings? (generated|treated)|^Suppressed' >&2)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints the manual page tensord(1) from the texts of `tensord help`.
 
-    scripts/print_man.py [PROGRAM]            prints the page; PROGRAM is build/tensord if it is not given
+    scripts/print_man.py [PROGRAM]            prints the page; without PROGRAM, of the newest build*/tensord
     scripts/print_man.py --write [PROGRAM]    writes docs/tensord.1
 
 tests/http/test_docs.py compares docs/tensord.1 with what this script prints.
@@ -14,7 +14,6 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
 PAGE = REPO / "docs/tensord.1"
-COMMANDS = ["serve", "pull", "inspect", "plan", "verify", "health", "token", "sign"]
 
 
 def escape(text):
@@ -68,6 +67,12 @@ def help_of(program, *command):
     return subprocess.run([program, "help", *command], capture_output=True, text=True, check=True).stdout
 
 
+def commands_of(program):
+    """Returns the commands in the order of the text that the program prints without arguments."""
+    brief = subprocess.run([program], capture_output=True, text=True, check=False).stderr
+    return [name for name in re.findall(r"^  tensord (\w+) ", brief, re.MULTILINE) if name != "help"]
+
+
 def version():
     return re.search(r"project\(tensord VERSION (\S+)", (REPO / "CMakeLists.txt").read_text())[1]
 
@@ -82,7 +87,7 @@ def manual_page(program):
     for i, (term, _) in enumerate(entries(usage[1:])):
         out += ([".br"] if i else []) + ["\\fB" + escape(term) + "\\fR"]
     out += [".SH DESCRIPTION", escape(top[0][0])]
-    for command in COMMANDS:
+    for command in commands_of(program):
         out += [f".SH {command.upper()}"]
         for lines in paragraphs(help_of(program, command)):
             out += block_of(lines)
@@ -100,7 +105,10 @@ def main(arguments):
     rest = arguments[is_written:]
     if len(rest) > 1 or rest[:1] == ["--help"]:
         sys.exit(__doc__)
-    text = manual_page(rest[0] if rest else REPO / "build/tensord")
+    built = sorted(REPO.glob("build*/tensord"), key=lambda path: path.stat().st_mtime)
+    if not rest and not built:
+        sys.exit("build the program first: cmake --build --preset asan --target tensord")
+    text = manual_page(rest[0] if rest else built[-1])
     if is_written:
         PAGE.write_text(text)
     else:

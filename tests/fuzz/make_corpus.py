@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
 """Writes the seeds of the fuzz corpora, tests/fuzz/corpus/TARGET/seed_*. Files of other names there are inputs
-that once showed a defect, and are left alone."""
+that once showed a defect, and are left alone.
+
+    tests/fuzz/make_corpus.py [TARGET...]    of all targets, or of these
+
+Seeds of the target `zip` depend on the version of Python's zipfile."""
 
 import io
 import collections
@@ -9,6 +13,7 @@ import json
 import pathlib
 import pickle
 import struct
+import sys
 import tarfile
 import zipfile
 import zlib
@@ -1192,11 +1197,13 @@ def remote_listing_seeds():
         "leaving": [[file("a/../../b")], [file("/a")], [file(".a.tensord-part")]],
         "wrong": [[file("x", -1)], [file("x", lfs={})], [1], {"error": "no"}],
         "large": [[file("x", (1 << 63) - 1), file("y", 1)]],
+        "pull_folder": [[file(".out.tensord-pull/x")]],
+        "upstream_folder": [[file("d/.tensord-upstream/x")]],
     }
     return {name: b"\0".join(json.dumps(page).encode() for page in pages) for name, pages in lists.items()}
 
 
-def main():
+def main(wanted):
     targets = {
         "fetch_answer": fetch_answer_seeds(), "fetch_journal": fetch_journal_seeds(),
         "remote_listing": remote_listing_seeds(),
@@ -1212,7 +1219,10 @@ def main():
         megatron_seeds(), "npy_rows": npy_seeds(), "tokens": tokens_seeds(),
         "arrow": arrow_seeds(), "parquet": rows_arrow_seeds((".parquet", )), "card_splits": card_splits_seeds()
     }
-    for target, seeds in targets.items():
+    if unknown := set(wanted) - set(targets):
+        sys.exit(f"no seeds for the target {min(unknown)}; there are those of {', '.join(sorted(targets))}")
+    for target in wanted or targets:
+        seeds = targets[target]
         folder = HERE / "corpus" / target
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.glob("seed_*"):
@@ -1222,4 +1232,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

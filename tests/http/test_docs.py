@@ -223,7 +223,7 @@ def test_identifiers_exist(name):
     there = {p.stem for p in files} | set(re.findall(r"\w+", "\n".join(p.read_text() for p in sources)))
     text = FENCE.sub("", (REPO / "docs" / name).read_text())
     words = re.findall(r"\b[A-Za-z]\w*_\w+(?!\w|\*|\.\.\.)", "\n".join(re.findall(r"`([^`]+)`", text)))
-    named = {w for w in words if not re.search("NAME|MODULE|LIBRARY", w)}
+    named = {w for w in words if not re.search("NAME|FOLDER|MODULE|LIBRARY", w)}
     assert len(named) > 30
     unknown = sorted(named - there - NOT_OURS)
     assert not unknown, " ".join(unknown)
@@ -296,6 +296,14 @@ def test_version_and_commit(srv):
     head = subprocess.run(["git", "-C", REPO, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
     if head.returncode == 0:    # in a checkout; it may have new commits since the build
         assert re.fullmatch(r"[0-9a-f]{12}(-dirty)?", told), told
+
+
+def test_every_fuzz_target_is_in_the_table():
+    """docs/security.md says of each target what it reads and what it compares with."""
+    targets = {path.stem for path in (REPO / "tests" / "fuzz").glob("fuzz_*.c")}
+    documented = rows((REPO / "docs" / "security.md").read_text(), r"fuzz_\w+")
+    both = rows((REPO / "docs" / "security.md").read_text(), r"fuzz_\w+`, `fuzz_\w+")
+    assert targets == {name for row in documented + both for name in re.findall(r"fuzz_\w+", row[0])}
 
 
 def test_every_promise_of_security_has_a_test():
