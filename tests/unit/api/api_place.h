@@ -5,13 +5,8 @@
 #include "api/api.h"
 #include "api/native/native_error.h"
 #include "core/log.h"
-#include "tests/kit/loopback.h"
 #include "tests/unit/api/json_member.h"
-
-struct place {
-    struct tree tree;
-    struct loopback loop;
-};
+#include "tests/unit/api/served_place.h"
 
 static inline void fill_place(const struct tree *tree)
 {
@@ -43,12 +38,6 @@ static inline void open_place(struct place *place)
     tree_open(&place->tree);
     fill_place(&place->tree);
     loopback_open(&place->loop, &place->tree);
-}
-
-static inline void close_place(struct place *place)
-{
-    loopback_close(&place->loop);
-    tree_close(&place->tree);
 }
 
 FIXTURE(place, struct place, open_place, close_place)

@@ -56,12 +56,6 @@ static inline void open_place(struct place *place)
     loopback_open(&place->loop, &place->tree);
 }
 
-static inline void close_place(struct place *place)
-{
-    loopback_close(&place->loop);
-    tree_close(&place->tree);
-}
-
 FIXTURE(place, struct place, open_place, close_place)
 
 #endif

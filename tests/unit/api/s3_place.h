@@ -2,16 +2,10 @@
 #ifndef TD_TESTS_UNIT_API_S3_PLACE_H
 #define TD_TESTS_UNIT_API_S3_PLACE_H
 
-#include "tests/kit/loopback.h"
 #include "tests/kit/xml_check.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/api/served_place.h"
 
 enum { ITEMS_MAX = 256, ITEM_BYTES = 256 };
-
-struct place {
-    struct tree tree;
-    struct loopback loop;
-};
 
 /* The items of a listing in its order: "K" and a key, or "P" and a common prefix. */
 struct items {

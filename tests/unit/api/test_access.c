@@ -1,17 +1,11 @@
 /* Access of each kind of credentials to each kind of path, from this machine and from others. */
 #include "api/call/access.h"
 
-#include "tests/kit/loopback.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/api/served_place.h"
 
 #define NOW "td_now"
 #define OLD "td_old"
 #define WRITER "td_writer"
-
-struct place {
-    struct tree tree;
-    struct loopback loop;
-};
 
 static struct td_token token_of(const char *name, const char *secret, unsigned rights, int64_t expires_s)
 {
@@ -33,12 +27,6 @@ static void open_place(struct place *place)
     tree_simple(&place->tree, "m/model.safetensors", "w");
     loopback_open(&place->loop, &place->tree);
     td_api_set_tokens(&place->loop.api, td_token_set_create(key, tokens, COUNT_OF(tokens), &err));
-}
-
-static void close_place(struct place *place)
-{
-    loopback_close(&place->loop);
-    tree_close(&place->tree);
 }
 
 FIXTURE(place, struct place, open_place, close_place)

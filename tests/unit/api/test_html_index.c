@@ -1,17 +1,11 @@
 /* Pages for browsers and for clients that follow links: WHATWG HTML (escaping), RFC 3986 (hrefs), RFC 9110
  * section 12.5.1 (Accept); fsspec's http file system takes every href="..." of a page for a file of the folder. */
 #include "core/log.h"
-#include "tests/kit/loopback.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/api/served_place.h"
 
 #define C0 "0000000000000000000000000000000000000000"
 #define C1 "1111111111111111111111111111111111111111"
 #define EVIL "\"><script>alert('1')</script>&amp; #?%41"
-
-struct place {
-    struct tree tree;
-    struct loopback loop;
-};
 
 static void open_place(struct place *place)
 {
@@ -25,12 +19,6 @@ static void open_place(struct place *place)
     tree_text(&place->tree, EVIL "/" EVIL " \xc3\xa9", "");
     tree_text(&place->tree, EVIL "/x.gguf", "<script>");
     loopback_open(&place->loop, &place->tree);
-}
-
-static void close_place(struct place *place)
-{
-    loopback_close(&place->loop);
-    tree_close(&place->tree);
 }
 
 FIXTURE(place, struct place, open_place, close_place)
@@ -193,33 +181,29 @@ static void expect_answer(struct place *place, const char *target, const char *p
 /* A page shows the `error` that JSON has for a file beside its name. Sizes have units. */
 static void refused_files_say_why(void **state)
 {
-    (void)state;
-    struct place place;
-    tree_open(&place.tree);
-    tree_simple(&place.tree, "good/model.safetensors", "a");
-    tree_text(&place.tree, "good/lfs.bin",
+    struct place *place = *state;
+    tree_simple(&place->tree, "good/model.safetensors", "a");
+    tree_text(&place->tree, "good/lfs.bin",
               "version https://git-lfs.github.com/spec/v1\n"
               "oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n");
-    tree_text(&place.tree, "bad/x<y>.safetensors", "rubbish!");
-    tree_simple(&place.tree, "part/model-00001-of-00002.safetensors", "a");
-    tree_index(&place.tree, "part/model.safetensors.index.json",
+    tree_text(&place->tree, "bad/x<y>.safetensors", "rubbish!");
+    tree_simple(&place->tree, "part/model-00001-of-00002.safetensors", "a");
+    tree_index(&place->tree, "part/model.safetensors.index.json",
                "a model-00001-of-00002.safetensors b model-00002-of-00002.safetensors");
-    loopback_open(&place.loop, &place.tree);
-    expect_text(&place, "/", "<a href=\"/models/bad/\">bad</a></td><td></td><td>x&lt;y&gt;.safetensors: ");
-    expect_text(&place, "/", "good</a></td><td class=\"n\" title=\"8 bytes\">8 B</td><td>safetensors</td>");
-    expect_text(&place, "/", "<a href=\"/models/part/\">part</a></td><td></td><td>model.safetensors.index.json: ");
-    expect_text(&place, "/models/good/files/", "git lfs pull");
-    expect_text(&place, "/models/bad/files/",
+    loopback_open(&place->loop, &place->tree);
+    expect_text(place, "/", "<a href=\"/models/bad/\">bad</a></td><td></td><td>x&lt;y&gt;.safetensors: ");
+    expect_text(place, "/", "good</a></td><td class=\"n\" title=\"8 bytes\">8 B</td><td>safetensors</td>");
+    expect_text(place, "/", "<a href=\"/models/part/\">part</a></td><td></td><td>model.safetensors.index.json: ");
+    expect_text(place, "/models/good/files/", "git lfs pull");
+    expect_text(place, "/models/bad/files/",
                 "title=\"8 bytes\">8 B</td><td>header length 2407300897288910194 is larger");
-    expect_text(&place, "/models/part/", "<a href=\"/models/part/tensors?partial=1\">");
-    close_place(&place);
+    expect_text(place, "/models/part/", "<a href=\"/models/part/tensors?partial=1\">");
 }
 
 /* Every checkpoint is linked, and the links say which one they lead to. The default needs no parameter, an incomplete
  * checkpoint has one of its own. */
 static void every_checkpoint_is_linked(void **state)
 {
-    (void)state;
 #define A_B "a%20%26%20%3Cb%3E.safetensors"
     static const struct {
         const char *target, *text;
@@ -237,26 +221,24 @@ static void every_checkpoint_is_linked(void **state)
         {"/models/part/", "\">tensors?checkpoint=r.safetensors.index.json&amp;partial=1</a></td><td></td><td>the "
                           "available tensors of the incomplete checkpoint r.safetensors.index.json, as JSON</td>"},
     };
-    struct place place;
-    tree_open(&place.tree);
-    tree_simple(&place.tree, "m/model.safetensors", "a");
-    tree_simple(&place.tree, "m/a & <b>.safetensors", "a");
-    tree_simple(&place.tree, "part/x.safetensors", "a");
-    tree_index(&place.tree, "part/q.safetensors.index.json", "a x.safetensors b missing.safetensors");
-    tree_index(&place.tree, "part/r.safetensors.index.json", "a x.safetensors b missing.safetensors");
-    loopback_open(&place.loop, &place.tree);
-    expect_page(&place, "/models/m/", "text/html",
+    struct place *place = *state;
+    tree_simple(&place->tree, "m/model.safetensors", "a");
+    tree_simple(&place->tree, "m/a & <b>.safetensors", "a");
+    tree_simple(&place->tree, "part/x.safetensors", "a");
+    tree_index(&place->tree, "part/q.safetensors.index.json", "a x.safetensors b missing.safetensors");
+    tree_index(&place->tree, "part/r.safetensors.index.json", "a x.safetensors b missing.safetensors");
+    loopback_open(&place->loop, &place->tree);
+    expect_page(place, "/models/m/", "text/html",
                 "/models/m/files/ /models/m/tensors /models/m/model.safetensors /models/m/tensors?checkpoint=" A_B
                 " /models/m/model.safetensors?checkpoint=" A_B " /models/m");
-    expect_page(&place, "/models/part/", "text/html",
+    expect_page(place, "/models/part/", "text/html",
                 "/models/part/files/ /models/part/tensors?partial=1 "
                 "/models/part/tensors?checkpoint=r.safetensors.index.json&amp;partial=1 /models/part");
     for (size_t i = 0; i < COUNT_OF(texts); i++)
-        expect_text(&place, texts[i].target, texts[i].text);
-    expect_answer(&place, "/models/m/tensors?checkpoint=" A_B, "\"checkpoint\":\"a & <b>.safetensors\"");
-    expect_answer(&place, "/models/part/tensors?checkpoint=r.safetensors.index.json&partial=1",
+        expect_text(place, texts[i].target, texts[i].text);
+    expect_answer(place, "/models/m/tensors?checkpoint=" A_B, "\"checkpoint\":\"a & <b>.safetensors\"");
+    expect_answer(place, "/models/part/tensors?checkpoint=r.safetensors.index.json&partial=1",
                   "\"checkpoint\":\"r.safetensors.index.json\"");
-    close_place(&place);
 }
 
 static void who_gets_a_page(void **state)
@@ -322,52 +304,48 @@ static void no_page_where_there_is_no_folder(void **state)
  * pages too, without a link. */
 static void datasets_are_found(void **state)
 {
-    (void)state;
     static const char evil[] = "/datasets/" EVIL_HREF "/resolve/main/";
-    struct place place;
-    tree_open(&place.tree);
-    tree_simple(&place.tree, "ns/m/model.safetensors", "a");
-    tree_text(&place.tree, "ns/m/sub/x", "1");
-    tree_text(&place.tree, "ns/notes/README.md", ""); /* neither a model nor a dataset */
-    tree_text(&place.tree, "ns/rows/train.parquet", "123");
-    tree_text(&place.tree, "ns/rows/data/a/x.csv", "1,2");
-    tree_text(&place.tree, "datasets/ns/rows2/a-b", "12");
-    tree_text(&place.tree, "datasets--org--cached/snapshots/" C1 "/new.txt", "");
-    tree_text(&place.tree, "datasets--org--cached/snapshots/" C0 "/old.txt", "");
-    tree_text(&place.tree, "datasets--org--cached/refs/main", C1);
-    tree_text(&place.tree, "datasets/" EVIL "/" EVIL ".csv", "");
-    loopback_open(&place.loop, &place.tree);
-    expect_page(&place, "/", "text/html",
+    struct place *place = *state;
+    tree_simple(&place->tree, "ns/m/model.safetensors", "a");
+    tree_text(&place->tree, "ns/m/sub/x", "1");
+    tree_text(&place->tree, "ns/notes/README.md", ""); /* neither a model nor a dataset */
+    tree_text(&place->tree, "ns/rows/train.parquet", "123");
+    tree_text(&place->tree, "ns/rows/data/a/x.csv", "1,2");
+    tree_text(&place->tree, "datasets/ns/rows2/a-b", "12");
+    tree_text(&place->tree, "datasets--org--cached/snapshots/" C1 "/new.txt", "");
+    tree_text(&place->tree, "datasets--org--cached/snapshots/" C0 "/old.txt", "");
+    tree_text(&place->tree, "datasets--org--cached/refs/main", C1);
+    tree_text(&place->tree, "datasets/" EVIL "/" EVIL ".csv", "");
+    loopback_open(&place->loop, &place->tree);
+    expect_page(place, "/", "text/html",
                 "/models/ns/m/ /datasets/ns/rows /datasets/" EVIL_HREF
                 " /datasets/ns/rows2/resolve/main/ /datasets/org/cached/resolve/main/");
-    expect_page(&place, "/models/", "text/html", "/models/ns/m/");
-    expect_page(&place, "/datasets/org/cached/resolve/main/", "*/*", "/datasets/org/cached/resolve/main/new.txt");
-    expect_page(&place, "/datasets/org/cached/resolve/" C0 "/", "*/*", "/datasets/org/cached/resolve/" C0 "/old.txt");
-    expect_page(&place, "/datasets/ns/rows/resolve/main/", "*/*",
+    expect_page(place, "/models/", "text/html", "/models/ns/m/");
+    expect_page(place, "/datasets/org/cached/resolve/main/", "*/*", "/datasets/org/cached/resolve/main/new.txt");
+    expect_page(place, "/datasets/org/cached/resolve/" C0 "/", "*/*", "/datasets/org/cached/resolve/" C0 "/old.txt");
+    expect_page(place, "/datasets/ns/rows/resolve/main/", "*/*",
                 "/datasets/ns/rows/resolve/main/data/ /datasets/ns/rows/resolve/main/train.parquet");
-    expect_page(&place, "/datasets/ns/rows/resolve/HEAD/data/", "*/*", "/datasets/ns/rows/resolve/HEAD/data/a/");
-    expect_page(&place, "/datasets/ns/rows2/resolve/main/", "text/html", "/datasets/ns/rows2/resolve/main/a-b");
-    expect_page(&place, "/ns/m/resolve/main/", "text/html",
+    expect_page(place, "/datasets/ns/rows/resolve/HEAD/data/", "*/*", "/datasets/ns/rows/resolve/HEAD/data/a/");
+    expect_page(place, "/datasets/ns/rows2/resolve/main/", "text/html", "/datasets/ns/rows2/resolve/main/a-b");
+    expect_page(place, "/ns/m/resolve/main/", "text/html",
                 "/ns/m/resolve/main/model.safetensors /ns/m/resolve/main/sub/");
-    expect_page(&place, "/ns/m/raw/main/sub/", "text/html", "/ns/m/resolve/main/sub/x");
-    expect_page(&place, evil, "text/html",
+    expect_page(place, "/ns/m/raw/main/sub/", "text/html", "/ns/m/resolve/main/sub/x");
+    expect_page(place, evil, "text/html",
                 "/datasets/" EVIL_HREF "/resolve/main/%22%3E%3Cscript%3Ealert%28%271%27%29%3C/");
     struct answer answer;
     char commit[128];
-    loopback_get(&place.loop, "/datasets/org/cached/resolve/main/", &answer);
+    loopback_get(&place->loop, "/datasets/org/cached/resolve/main/", &answer);
     assert_string_equal(answer_header(&answer, "X-Repo-Commit", commit), C1); /* the same field as on files */
     answer_fini(&answer);
-    loopback_get(&place.loop, "/datasets/ns/rows/resolve/main/data/a/x.csv", &answer);
+    loopback_get(&place->loop, "/datasets/ns/rows/resolve/main/data/a/x.csv", &answer);
     assert_string_equal(answer.body, "1,2");
     answer_fini(&answer);
-    close_place(&place);
 }
 
 /* Virtual revisions have no pages. Paths that are no folder, or that request a file, have none either. The errors are
  * the Hub's. */
 static void no_page_below_other_paths_of_the_hub(void **state)
 {
-    (void)state;
     static const struct {
         const char *target, *code;
     } cases[] = {
@@ -381,32 +359,30 @@ static void no_page_below_other_paths_of_the_hub(void **state)
         {"/ns/m/resolve/main", NULL},
         {"/ns/m/resolve/", NULL},
     };
-    struct place place;
-    tree_open(&place.tree);
-    tree_simple(&place.tree, "ns/m/model.safetensors", "a");
-    tree_text(&place.tree, "ns/rows/data/x.csv", "1,2");
-    loopback_open(&place.loop, &place.tree);
+    struct place *place = *state;
+    tree_simple(&place->tree, "ns/m/model.safetensors", "a");
+    tree_text(&place->tree, "ns/rows/data/x.csv", "1,2");
+    loopback_open(&place->loop, &place->tree);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct answer answer;
         char buffer[128];
-        loopback_ask(&place.loop, "GET", cases[i].target, "Accept: text/html", &answer);
+        loopback_ask(&place->loop, "GET", cases[i].target, "Accept: text/html", &answer);
         CHECK(answer.response.status == 404, "%s: %d", cases[i].target, answer.response.status);
         const char *code = answer_header(&answer, "X-Error-Code", buffer);
         CHECK(code == NULL ? cases[i].code == NULL : cases[i].code != NULL && strcmp(code, cases[i].code) == 0,
               "%s: %s", cases[i].target, code == NULL ? "none" : code);
         answer_fini(&answer);
     }
-    close_place(&place);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST_IN(place, links_of_every_page),     TEST_IN(place, links_lead_somewhere),
-        TEST_IN(place, hostile_names_are_text),  TEST_IN(place, every_page_leads_back),
-        cmocka_unit_test(refused_files_say_why), cmocka_unit_test(every_checkpoint_is_linked),
-        TEST_IN(place, who_gets_a_page),         TEST_IN(place, no_page_where_there_is_no_folder),
-        cmocka_unit_test(datasets_are_found),    cmocka_unit_test(no_page_below_other_paths_of_the_hub),
+        TEST_IN(place, links_of_every_page),      TEST_IN(place, links_lead_somewhere),
+        TEST_IN(place, hostile_names_are_text),   TEST_IN(place, every_page_leads_back),
+        TEST_IN(unserved, refused_files_say_why), TEST_IN(unserved, every_checkpoint_is_linked),
+        TEST_IN(place, who_gets_a_page),          TEST_IN(place, no_page_where_there_is_no_folder),
+        TEST_IN(unserved, datasets_are_found),    TEST_IN(unserved, no_page_below_other_paths_of_the_hub),
     };
     td_log_set_level(TD_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

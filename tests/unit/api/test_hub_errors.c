@@ -248,25 +248,22 @@ static void a_wrong_revision_is_explained(void **state)
 /* A message names only some of very many refs. */
 static void a_message_is_short(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
-    tree_open(&place.tree);
-    tree_simple(&place.tree, "models--o--n/snapshots/" C1 "/model.safetensors", "a");
-    tree_text(&place.tree, "models--o--n/refs/main", C1);
+    tree_simple(&place->tree, "models--o--n/snapshots/" C1 "/model.safetensors", "a");
+    tree_text(&place->tree, "models--o--n/refs/main", C1);
     for (int i = 0; i < 300; i++) {
         char name[256];
         (void)snprintf(name, sizeof name, "models--o--n/refs/%03d%0180d", i, 0);
-        tree_text(&place.tree, name, C1);
+        tree_text(&place->tree, name, C1);
     }
-    loopback_open(&place.loop, &place.tree);
-    loopback_get(&place.loop, "/api/models/o/n/tree/none", &answer);
+    loopback_open(&place->loop, &place->tree);
+    loopback_get(&place->loop, "/api/models/o/n/tree/none", &answer);
     assert_int_equal(answer.response.status, 404);
     assert_non_null(strstr(answer.body, "it has main, "));
     assert_non_null(strstr(answer.body, ", ..., safetensors, tp{n}-rank{r}-{engine}\"}"));
     assert_true(answer.len < 1000);
     answer_fini(&answer);
-    close_place(&place);
 }
 
 static void which_paths_take_a_body(void **state)
@@ -297,82 +294,76 @@ static void which_paths_take_a_body(void **state)
 /* Paths below /models never belong to the Hub's facade. Words of the Hub's paths may be names of repositories. */
 static void names_that_mean_something(void **state)
 {
-    (void)state;
     static const char *const names[] = {"resolve/resolve", "raw/raw",       "api/api", "datasets2/x", "x/datasets",
                                         "main/main",       "tree/revision", "x/api",   "x/models"};
-    struct place place;
-    tree_open(&place.tree);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         char name[128];
         (void)snprintf(name, sizeof name, "%s/model.safetensors", names[i]);
-        tree_simple(&place.tree, name, "a");
+        tree_simple(&place->tree, name, "a");
     }
-    tree_text(&place.tree, "n/m/resolve/main/raw", "abc");
-    loopback_open(&place.loop, &place.tree);
+    tree_text(&place->tree, "n/m/resolve/main/raw", "abc");
+    loopback_open(&place->loop, &place->tree);
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         char target[256];
         struct answer answer;
         (void)snprintf(target, sizeof target, "/%s/resolve/main/model.safetensors", names[i]);
-        loopback_get(&place.loop, target, &answer);
+        loopback_get(&place->loop, target, &answer);
         CHECK(answer.response.status == 200, "%s: %s", target, answer.body);
         answer_fini(&answer);
         (void)snprintf(target, sizeof target, "/api/models/%s/revision/main", names[i]);
-        cJSON *json = get_json(&place, target);
+        cJSON *json = get_json(place, target);
         CHECK(strcmp(string_at(json, "id"), names[i]) == 0, "%s", target);
         cJSON_Delete(json);
     }
     struct answer answer;
-    loopback_get(&place.loop, "/n/m/resolve/main/raw", &answer); /* the repository is n/m/resolve/main, not n/m */
+    loopback_get(&place->loop, "/n/m/resolve/main/raw", &answer); /* the repository is n/m/resolve/main, not n/m */
     assert_int_equal(answer.response.status, 404);
     answer_fini(&answer);
     /* native paths stay native, with strict parameters */
-    expect_error(&place, "GET", "/models/resolve/resolve?page_size=1&page_size=1", 400, "twice");
-    expect_error(&place, "GET", "/models/x/resolve/main/f?a=1&a=2", 400, "twice");
-    close_place(&place);
+    expect_error(place, "GET", "/models/resolve/resolve?page_size=1&page_size=1", 400, "twice");
+    expect_error(place, "GET", "/models/x/resolve/main/f?a=1&a=2", 400, "twice");
 }
 
 /* Models in the served directory itself are the Hub's local/NAME, and have words of the Hub's paths as names, too. */
 static void names_of_one_segment_that_mean_something(void **state)
 {
-    (void)state;
     static const char *const names[] = {"resolve", "raw", "tree", "main", "revision"};
-    struct place place;
-    tree_open(&place.tree);
+    struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         char name[128];
         (void)snprintf(name, sizeof name, "%s/model.safetensors", names[i]);
-        tree_simple(&place.tree, name, "a");
+        tree_simple(&place->tree, name, "a");
     }
-    loopback_open(&place.loop, &place.tree);
+    loopback_open(&place->loop, &place->tree);
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         char target[256];
         char id[64];
         struct answer answer;
         (void)snprintf(id, sizeof id, "local/%s", names[i]);
         (void)snprintf(target, sizeof target, "/%s/resolve/main/model.safetensors", id);
-        loopback_get(&place.loop, target, &answer);
+        loopback_get(&place->loop, target, &answer);
         CHECK(answer.response.status == 200, "%s: %s", target, answer.body);
         answer_fini(&answer);
         (void)snprintf(target, sizeof target, "/api/models/%s/revision/main", id);
-        cJSON *json = get_json(&place, target);
+        cJSON *json = get_json(place, target);
         CHECK(strcmp(string_at(json, "id"), id) == 0, "%s", target);
         cJSON_Delete(json);
         (void)snprintf(target, sizeof target, "/models/%s", names[i]);
-        json = get_json(&place, target);
+        json = get_json(place, target);
         CHECK(strcmp(string_at(json, "id"), names[i]) == 0, "%s", target);
         cJSON_Delete(json);
     }
-    close_place(&place);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST_IN(hub, errors_say_what_is_missing),    TEST_IN(hub, paths_without_an_end),
-        TEST_IN(hub, methods_that_have_no_place),    TEST_IN(hub, every_error_is_the_hubs),
-        cmocka_unit_test(whose_path_it_is),          TEST_IN(hub, a_wrong_revision_is_explained),
-        cmocka_unit_test(a_message_is_short),        cmocka_unit_test(which_paths_take_a_body),
-        cmocka_unit_test(names_that_mean_something), cmocka_unit_test(names_of_one_segment_that_mean_something),
+        TEST_IN(hub, errors_say_what_is_missing),     TEST_IN(hub, paths_without_an_end),
+        TEST_IN(hub, methods_that_have_no_place),     TEST_IN(hub, every_error_is_the_hubs),
+        cmocka_unit_test(whose_path_it_is),           TEST_IN(hub, a_wrong_revision_is_explained),
+        TEST_IN(unserved, a_message_is_short),        cmocka_unit_test(which_paths_take_a_body),
+        TEST_IN(unserved, names_that_mean_something), TEST_IN(unserved, names_of_one_segment_that_mean_something),
     };
     td_log_set_level(TD_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

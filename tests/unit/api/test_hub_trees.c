@@ -82,43 +82,40 @@ static void trees(void **state)
 /* Clients check every sha256 that they get, so a tree has none before it is known. */
 static void trees_before_files_are_hashed(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char commits[2][TD_COMMIT_BYTES];
-    tree_open(&place.tree);
-    fill_hub(&place.tree);
-    loopback_open(&place.loop, &place.tree);
-    (void)commit_of(&place, "/api/models/ns/plain", commits[0]);
-    cJSON *json = get_json(&place, "/api/models/ns/plain/tree/main/a");
+    fill_hub(&place->tree);
+    loopback_open(&place->loop, &place->tree);
+    (void)commit_of(place, "/api/models/ns/plain", commits[0]);
+    cJSON *json = get_json(place, "/api/models/ns/plain/tree/main/a");
     const cJSON *file = cJSON_GetArrayItem(json, 0);
     assert_null(cJSON_GetObjectItem(file, "lfs"));
     assert_int_equal(strlen(string_at(file, "oid")), 40);
     cJSON_Delete(json);
-    hash_files(&place);
-    (void)commit_of(&place, "/api/models/ns/plain", commits[1]);
+    hash_files(place);
+    (void)commit_of(place, "/api/models/ns/plain", commits[1]);
     assert_string_not_equal(commits[0], commits[1]);
     char target[128];
     for (size_t i = 0; i < 2; i++) { /* both commits lead to the file, each under its own name */
         struct answer answer;
         (void)snprintf(target, sizeof target, "/api/models/ns/plain/tree/%s/a", commits[i]);
-        loopback_get(&place.loop, target, &answer);
+        loopback_get(&place->loop, target, &answer);
         assert_int_equal(answer.response.status, 200);
         assert_string_equal(commit_header(&answer), commits[i]);
         assert_non_null(strstr(answer.body, "\"lfs\""));
         answer_fini(&answer);
     }
-    tree_text(&place.tree, "ns/plain/a-b", "other");
-    loopback_rescan(&place.loop);
+    tree_text(&place->tree, "ns/plain/a-b", "other");
+    loopback_rescan(&place->loop);
     for (size_t i = 0; i < 2; i++) {
         struct answer answer;
         char buffer[128];
         (void)snprintf(target, sizeof target, "/ns/plain/resolve/%s/a.b", commits[i]);
-        loopback_get(&place.loop, target, &answer);
+        loopback_get(&place->loop, target, &answer);
         assert_int_equal(answer.response.status, 404);
         assert_string_equal(answer_header(&answer, "X-Error-Code", buffer), "RevisionNotFound");
         answer_fini(&answer);
     }
-    close_place(&place);
 }
 
 static void name_file(char out[128], size_t i)
@@ -131,32 +128,30 @@ static void name_file(char out[128], size_t i)
 /* shows: security.md hub-large-repositories */
 static void very_large_trees_have_pages(void **state)
 {
-    (void)state;
     enum { FILES = TD_HUB_MOST_SIBLINGS + 1500 };
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
     char name[128];
     char first[TREE_PATH_BYTES];
     char target[512] = "/api/models/ns/many/tree/main?recursive=true";
-    tree_open(&place.tree);
-    tree_text(&place.tree, "ns/many/readme", "");
+    tree_text(&place->tree, "ns/many/readme", "");
     for (size_t i = 0; i < FILES; i++) {
         char path[TREE_PATH_BYTES];
         name_file(name, i);
-        tree_at(&place.tree, name, path);
+        tree_at(&place->tree, name, path);
         if (i % 1000 == 0) {
-            tree_text(&place.tree, name, "");
+            tree_text(&place->tree, name, "");
             memcpy(first, path, sizeof first);
         } else {
             assert_int_equal(link(first, path), 0);
         }
     }
-    loopback_open(&place.loop, &place.tree);
+    loopback_open(&place->loop, &place->tree);
     size_t pages = 0;
     size_t items = 0;
     char last[128] = "";
     for (bool more = true; more; pages++) {
-        loopback_ask(&place.loop, "GET", target, "Host: h", &answer);
+        loopback_ask(&place->loop, "GET", target, "Host: h", &answer);
         CHECK(answer.response.status == 200, "%s: %s", target, answer.body);
         assert_true(answer.len < 1024 * 1024 + 64 * 1024);
         const char *at = answer.body;
@@ -181,15 +176,14 @@ static void very_large_trees_have_pages(void **state)
     assert_int_equal(pages, FILES / TD_HUB_PAGE_ITEMS + 1);
     assert_int_equal(items, FILES + (FILES + 999) / 1000 + 1);
     /* without Host there is no link: the answer is the whole tree, because a part would look like the whole */
-    loopback_get(&place.loop, "/api/models/ns/many/tree/main?recursive=true", &answer);
+    loopback_get(&place->loop, "/api/models/ns/many/tree/main?recursive=true", &answer);
     assert_false(next_page(&answer, target));
     assert_non_null(strstr(answer.body, "\"readme\""));
     answer_fini(&answer);
-    cJSON *json = get_json(&place, "/api/models/ns/many");
+    cJSON *json = get_json(place, "/api/models/ns/many");
     assert_null(cJSON_GetObjectItem(json, "siblings"));
     assert_string_equal(string_at(json, "id"), "ns/many");
     cJSON_Delete(json);
-    close_place(&place);
 }
 
 /* Large answers share a budget; beyond it they are answered 503. Small answers are still sent, and so are rank files,
@@ -197,44 +191,41 @@ static void very_large_trees_have_pages(void **state)
 /* shows: security.md hub-large-answers */
 static void memory_of_large_answers_is_bounded(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
     struct answer held;
     char buffer[128];
     char name[TREE_PATH_BYTES];
-    tree_open(&place.tree);
     for (int i = 0; i < 900; i++) {
         (void)snprintf(name, sizeof name, "ns/wide/%0150d", i);
-        tree_text(&place.tree, name, "");
+        tree_text(&place->tree, name, "");
     }
-    tree_simple(&place.tree, "ns/wide/model.safetensors", "a");
-    loopback_open(&place.loop, &place.tree);
-    struct td_budget *live = &place.loop.api.lists.whole;
+    tree_simple(&place->tree, "ns/wide/model.safetensors", "a");
+    loopback_open(&place->loop, &place->tree);
+    struct td_budget *live = &place->loop.api.lists.whole;
     static const char *const targets[] = {"/api/models/ns/wide/tree/main", "/api/models/ns/wide",
                                           "/api/models?full=true"};
     size_t before = atomic_load(&live->used_bytes);
     for (size_t i = 0; i < COUNT_OF(targets); i++) {
-        loopback_get(&place.loop, targets[i], &held);
+        loopback_get(&place->loop, targets[i], &held);
         assert_int_equal(held.response.status, 200);
         assert_true(atomic_load(&live->used_bytes) >= before + held.len);
         answer_fini(&held);
         assert_int_equal(atomic_load(&live->used_bytes), before);
         size_t rest = live->max_bytes - before;
         assert_true(td_budget_take(live, rest));
-        loopback_get(&place.loop, targets[i], &answer);
+        loopback_get(&place->loop, targets[i], &answer);
         CHECK(answer.response.status == 503, "%s: %d", targets[i], answer.response.status);
         assert_string_equal(answer_header(&answer, "Retry-After", buffer), "1");
         answer_fini(&answer);
-        loopback_get(&place.loop, "/api/models/ns/wide/refs", &answer);
+        loopback_get(&place->loop, "/api/models/ns/wide/refs", &answer);
         assert_int_equal(answer.response.status, 200);
         answer_fini(&answer);
-        loopback_get(&place.loop, "/models/ns/wide/shards/none/tp2/rank-1.safetensors", &answer);
+        loopback_get(&place->loop, "/models/ns/wide/shards/none/tp2/rank-1.safetensors", &answer);
         assert_int_equal(answer.response.status, 200);
         answer_fini(&answer);
         td_budget_give(live, rest);
     }
-    close_place(&place);
 }
 
 /* A list stops planning rank files after TD_HUB_PLAN_NS. */
@@ -473,9 +464,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST_IN(hub, trees),
-        cmocka_unit_test(trees_before_files_are_hashed),
-        cmocka_unit_test(very_large_trees_have_pages),
-        cmocka_unit_test(memory_of_large_answers_is_bounded),
+        TEST_IN(unserved, trees_before_files_are_hashed),
+        TEST_IN(unserved, very_large_trees_have_pages),
+        TEST_IN(unserved, memory_of_large_answers_is_bounded),
         TEST_IN(hub, planning_for_a_list_ends),
         TEST_IN(hub, lists_tell_known_digests_of_rank_files),
         TEST_IN(hub, paths_info),

@@ -148,26 +148,23 @@ static void documents_are_kept(void **state)
 /* Nothing is hashed here: the error says what to change, and tags are listed all the same. */
 static void unknown_digests_are_an_error(void **state)
 {
-    (void)state;
     static const char *const targets[] = {"/v2/org/m/manifests/main", "/v2/org/m/manifests/flat",
                                           "/v2/org/m/manifests/sha256:" ABC_SHA256, ABC_BLOB};
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
-    tree_open(&place.tree);
-    tree_text(&place.tree, "org/m/a", "abc");
-    tree_text(&place.tree, "org/m/b", "abc");
-    loopback_open(&place.loop, &place.tree);
+    tree_text(&place->tree, "org/m/a", "abc");
+    tree_text(&place->tree, "org/m/b", "abc");
+    loopback_open(&place->loop, &place->tree);
     for (size_t i = 0; i < COUNT_OF(targets); i++) {
-        ask(&place, targets[i], NULL, 501, "application/json", &answer);
+        ask(place, targets[i], NULL, 501, "application/json", &answer);
         assert_string_equal(answer.body, "{\"errors\":[{\"code\":\"UNSUPPORTED\",\"message\":\"the SHA-256 of 2 files "
                                          "is not known, and this server hashes nothing: start it with --hash-threads 1 "
                                          "or more\",\"detail\":{}}]}\n");
         answer_fini(&answer);
     }
-    ask(&place, "/v2/org/m/tags/list", NULL, 200, "application/json", &answer);
+    ask(place, "/v2/org/m/tags/list", NULL, 200, "application/json", &answer);
     assert_string_equal(answer.body, "{\"name\":\"org/m\",\"tags\":[\"flat\",\"image\",\"latest\",\"main\"]}");
     answer_fini(&answer);
-    close_place(&place);
 }
 
 /* A thread that serves many connections answers the bytes of files, and leaves what needs making to others. */
@@ -267,91 +264,82 @@ static void paths_have_their_facade(void **state)
 /* shows: security.md oci-requests */
 static void names_are_escaped_in_fields(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
     char buffer[128];
-    tree_open(&place.tree);
-    tree_text(&place.tree, "o\xC3\xA9 x/m/a", "abc");
-    loopback_open(&place.loop, &place.tree);
-    hash_files(&place);
-    ask(&place, "/v2/o\xC3\xA9%20x/m/blobs/sha256%3A" ABC_SHA256, NULL, 200, NULL, &answer);
+    tree_text(&place->tree, "o\xC3\xA9 x/m/a", "abc");
+    loopback_open(&place->loop, &place->tree);
+    hash_files(place);
+    ask(place, "/v2/o\xC3\xA9%20x/m/blobs/sha256%3A" ABC_SHA256, NULL, 200, NULL, &answer);
     assert_string_equal(answer_header(&answer, "Location", buffer), "/v2/o%C3%A9%20x/m/blobs/sha256:" ABC_SHA256);
     answer_fini(&answer);
-    ask(&place, "/v2/o\xC3\xA9%20x/m/tags/list?n=1", NULL, 200, NULL, &answer);
+    ask(place, "/v2/o\xC3\xA9%20x/m/tags/list?n=1", NULL, 200, NULL, &answer);
     assert_string_equal(answer_header(&answer, "Link", buffer),
                         "</v2/o%C3%A9%20x/m/tags/list?n=1&last=flat>; rel=\"next\"");
     answer_fini(&answer);
-    close_place(&place);
 }
 
 /* More files than a manifest can name: an error that says so, and no work that grows with them. */
 /* shows: security.md oci-large-repositories */
 static void large_repositories_are_no_artifacts(void **state)
 {
-    (void)state;
     enum { FILES = 10001 };
     static const char *const targets[] = {"/v2/org/m/manifests/main", "/v2/org/m/manifests/flat",
                                           "/v2/org/m/manifests/image", "/v2/org/m/manifests/latest",
                                           "/v2/org/m/tags/list"};
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
     char path[64];
-    tree_open(&place.tree);
     for (int i = 0; i < FILES; i++) {
         (void)snprintf(path, sizeof path, "org/m/%d", i);
-        tree_text(&place.tree, path, "");
+        tree_text(&place->tree, path, "");
     }
-    loopback_open(&place.loop, &place.tree);
+    loopback_open(&place->loop, &place->tree);
     for (size_t i = 0; i < COUNT_OF(targets); i++) {
-        ask(&place, targets[i], NULL, 422, NULL, &answer);
+        ask(place, targets[i], NULL, 422, NULL, &answer);
         assert_non_null(strstr(answer.body, "the repository has 10001 files, and an artifact at most 10000"));
         answer_fini(&answer);
     }
-    close_place(&place);
 }
 
 /* The GGUF files of such a repository have manifests all the same, since these do not list its other files. */
 /* shows: security.md oci-large-repositories */
 static void gguf_files_of_large_repositories_are_pulled(void **state)
 {
-    (void)state;
     enum { FILES = 10001 };
     static const char *const tags[] = {"Q8_0", "latest", "zz-Q8_0.gguf"};
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
     struct answer by_digest;
     char path[64];
     char target[192];
     char buffer[128];
-    tree_open(&place.tree);
     for (int i = 0; i < FILES; i++) {
         (void)snprintf(path, sizeof path, "org/m/%d", i);
-        tree_text(&place.tree, path, "");
+        tree_text(&place->tree, path, "");
     }
-    copy_data(&place.tree, "gguf/alignment.gguf", "org/m/zz-Q8_0.gguf");
-    loopback_open(&place.loop, &place.tree);
-    hash_files(&place);
-    ask(&place, "/v2/org/m/tags/list", NULL, 200, NULL, &answer);
+    copy_data(&place->tree, "gguf/alignment.gguf", "org/m/zz-Q8_0.gguf");
+    loopback_open(&place->loop, &place->tree);
+    hash_files(place);
+    ask(place, "/v2/org/m/tags/list", NULL, 200, NULL, &answer);
     assert_string_equal(answer.body, "{\"name\":\"org/m\",\"tags\":[\"Q8_0\",\"latest\"]}");
     answer_fini(&answer);
     for (size_t i = 0; i < COUNT_OF(tags); i++) {
         (void)snprintf(target, sizeof target, "/v2/org/m/manifests/%s", tags[i]);
-        ask(&place, target, NULL, 200, "application/vnd.docker.distribution.manifest.v2+json", &answer);
+        ask(place, target, NULL, 200, "application/vnd.docker.distribution.manifest.v2+json", &answer);
         (void)snprintf(target, sizeof target, "/v2/org/m/manifests/%s",
                        answer_header(&answer, "Docker-Content-Digest", buffer));
-        ask(&place, target, NULL, 200, NULL, &by_digest);
+        ask(place, target, NULL, 200, NULL, &by_digest);
         answer_fini(&by_digest);
         for (const char *at = strstr(answer.body, "sha256:"); at != NULL; at = strstr(at + 1, "sha256:")) {
             (void)snprintf(target, sizeof target, "/v2/org/m/blobs/%.71s", at);
-            ask(&place, target, NULL, 200, NULL, &by_digest);
+            ask(place, target, NULL, 200, NULL, &by_digest);
             answer_fini(&by_digest);
         }
         answer_fini(&answer);
     }
-    ask(&place, "/v2/org/m/manifests/main", NULL, 422, NULL, &answer);
+    ask(place, "/v2/org/m/manifests/main", NULL, 422, NULL, &answer);
     answer_fini(&answer);
-    close_place(&place);
 }
 
 /* A repository with very many GGUF files of one quantisation: an unknown digest does not cost a manifest for each of
@@ -359,33 +347,30 @@ static void gguf_files_of_large_repositories_are_pulled(void **state)
 /* shows: security.md oci-many-files */
 static void unknown_digests_cost_little(void **state)
 {
-    (void)state;
     enum { FILES = 600, MOST_MADE = 300 };
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
     char name[64];
     char target[192];
     char buffer[128];
-    tree_open(&place.tree);
     for (int i = 0; i < FILES; i++) {
         (void)snprintf(name, sizeof name, "org/m/%03d-Q8_0.gguf", i);
-        tree_text(&place.tree, name, i == FILES - 1 ? "last" : "abc");
+        tree_text(&place->tree, name, i == FILES - 1 ? "last" : "abc");
     }
-    loopback_open(&place.loop, &place.tree);
-    hash_files(&place);
-    ask(&place, "/v2/org/m/blobs/sha256:" EMPTY_SHA256, NULL, 404, NULL, &answer);
+    loopback_open(&place->loop, &place->tree);
+    hash_files(place);
+    ask(place, "/v2/org/m/blobs/sha256:" EMPTY_SHA256, NULL, 404, NULL, &answer);
     answer_fini(&answer);
-    CHECK(place.loop.api.documents.count <= MOST_MADE, "%zu", place.loop.api.documents.count);
-    ask(&place, "/v2/org/m/manifests/599-Q8_0.gguf", NULL, 200, NULL, &answer);
+    CHECK(place->loop.api.documents.count <= MOST_MADE, "%zu", place->loop.api.documents.count);
+    ask(place, "/v2/org/m/manifests/599-Q8_0.gguf", NULL, 200, NULL, &answer);
     (void)snprintf(target, sizeof target, "/v2/org/m/manifests/%s",
                    answer_header(&answer, "Docker-Content-Digest", buffer));
     answer_fini(&answer);
-    ask(&place, target, NULL, 200, NULL, &answer);
+    ask(place, target, NULL, 200, NULL, &answer);
     answer_fini(&answer);
-    ask(&place, "/v2/org/m/tags/list", NULL, 200, NULL, &answer);
+    ask(place, "/v2/org/m/tags/list", NULL, 200, NULL, &answer);
     assert_string_equal(answer.body, "{\"name\":\"org/m\",\"tags\":[\"Q8_0\",\"flat\",\"image\",\"latest\",\"main\"]}");
     answer_fini(&answer);
-    close_place(&place);
 }
 
 /* Returns the least time of this thread's processor, in ns, that the list of tags takes with so many models below the
@@ -432,14 +417,14 @@ int main(void)
         TEST_IN(files, documents_are_as_in_the_specifications),
         TEST_IN(files, answers_have_their_digests),
         TEST_IN(files, documents_are_kept),
-        cmocka_unit_test(unknown_digests_are_an_error),
+        TEST_IN(unserved, unknown_digests_are_an_error),
         TEST_IN(files, files_are_answered_without_waiting),
         TEST_IN(files, many_threads_get_the_same),
         cmocka_unit_test(paths_have_their_facade),
-        cmocka_unit_test(names_are_escaped_in_fields),
-        cmocka_unit_test(large_repositories_are_no_artifacts),
-        cmocka_unit_test(gguf_files_of_large_repositories_are_pulled),
-        cmocka_unit_test(unknown_digests_cost_little),
+        TEST_IN(unserved, names_are_escaped_in_fields),
+        TEST_IN(unserved, large_repositories_are_no_artifacts),
+        TEST_IN(unserved, gguf_files_of_large_repositories_are_pulled),
+        TEST_IN(unserved, unknown_digests_cost_little),
         cmocka_unit_test(tags_cost_what_there_are_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -74,76 +74,67 @@ static void what_is_there_can_be_asked_for(void **state)
 /* All files of the index are there, but lack tensors that it names. */
 static void files_that_lack_tensors(void **state)
 {
-    (void)state;
-    struct place place;
-    tree_open(&place.tree);
-    tree_simple(&place.tree, "m/model-00001-of-00001.safetensors", "a b");
-    tree_index(&place.tree, "m/model.safetensors.index.json",
+    struct place *place = *state;
+    tree_simple(&place->tree, "m/model-00001-of-00001.safetensors", "a b");
+    tree_index(&place->tree, "m/model.safetensors.index.json",
                "a model-00001-of-00001.safetensors b model-00001-of-00001.safetensors "
                "c model-00001-of-00001.safetensors");
-    tree_simple(&place.tree, "n/model-00001-of-00002.safetensors", "a");
-    tree_index(&place.tree, "n/model.safetensors.index.json",
+    tree_simple(&place->tree, "n/model-00001-of-00002.safetensors", "a");
+    tree_index(&place->tree, "n/model.safetensors.index.json",
                "a model-00001-of-00002.safetensors b model-00002-of-00002.safetensors");
-    loopback_open(&place.loop, &place.tree);
-    cJSON *json = get_json(&place, MODEL "?partial=1");
+    loopback_open(&place->loop, &place->tree);
+    cJSON *json = get_json(place, MODEL "?partial=1");
     const cJSON *lacks = member(json, "incomplete");
     assert_string_equal(string_at(lacks, "reason"), "the index names 1 tensor that is not there");
     assert_int_equal(number_at(lacks, "missing_tensor_count"), 1);
     assert_int_equal(cJSON_GetArraySize(member(lacks, "missing_files")), 0);
     cJSON_Delete(json);
-    expect_error(&place, "GET", MODEL "/c?partial=1", 404,
-                 "model-00001-of-00001.safetensors\", which does not have it");
-    json = get_json(&place, "/models/n/tensors?partial=1");
+    expect_error(place, "GET", MODEL "/c?partial=1", 404, "model-00001-of-00001.safetensors\", which does not have it");
+    json = get_json(place, "/models/n/tensors?partial=1");
     assert_string_equal(string_at(member(json, "incomplete"), "reason"), "1 file of the index is missing or refused");
     cJSON_Delete(json);
-    close_place(&place);
 }
 
 /* An index may name any file beside it. Indexes that it names, itself included, hold no tensors and have no format. */
 static void indexes_are_no_shards(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char got[1024];
-    tree_open(&place.tree);
-    tree_simple(&place.tree, "m/x.safetensors", "b");
-    tree_index(&place.tree, "m/a.safetensors.index.json", "b x.safetensors");
-    tree_index(&place.tree, "m/model.safetensors.index.json",
+    tree_simple(&place->tree, "m/x.safetensors", "b");
+    tree_index(&place->tree, "m/a.safetensors.index.json", "b x.safetensors");
+    tree_index(&place->tree, "m/model.safetensors.index.json",
                "a a.safetensors.index.json b x.safetensors c model.safetensors.index.json");
-    tree_simple(&place.tree, "n/x.safetensors", "b");
-    copy_data(&place.tree, "n/.metadata", TD_TEST_DATA "/dcp/.metadata");
-    tree_text(&place.tree, "n/__9_0.distcp", "rubbish!");
-    tree_index(&place.tree, "n/model.safetensors.index.json", "a .metadata b x.safetensors");
-    loopback_open(&place.loop, &place.tree);
-    cJSON *json = get_json(&place, MODEL "?partial=1&checkpoint=safetensors");
+    tree_simple(&place->tree, "n/x.safetensors", "b");
+    copy_data(&place->tree, "n/.metadata", TD_TEST_DATA "/dcp/.metadata");
+    tree_text(&place->tree, "n/__9_0.distcp", "rubbish!");
+    tree_index(&place->tree, "n/model.safetensors.index.json", "a .metadata b x.safetensors");
+    loopback_open(&place->loop, &place->tree);
+    cJSON *json = get_json(place, MODEL "?partial=1&checkpoint=safetensors");
     assert_string_equal(string_at(json, "format"), "safetensors");
     assert_int_equal(number_at(json, "tensor_count"), 1);
     const cJSON *lacks = member(json, "incomplete");
     assert_string_equal(string_at(lacks, "reason"), "2 files of the index are missing or refused");
     cJSON_Delete(json);
-    json = get_json(&place, "/models/m");
+    json = get_json(place, "/models/m");
     join(member(json, "errors"), "message", got);
     assert_non_null(strstr(got, "shard \"a.safetensors.index.json\" holds no tensors"));
     cJSON_Delete(json);
-    json = get_json(&place, "/models/n/tensors?partial=1&checkpoint=safetensors");
+    json = get_json(place, "/models/n/tensors?partial=1&checkpoint=safetensors");
     assert_string_equal(string_at(json, "format"), "safetensors");
     cJSON_Delete(json);
-    close_place(&place);
 }
 
 /* All missing files are named, also between files that are there. */
 static void every_missing_file_is_named(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char names[256] = "";
-    tree_open(&place.tree);
-    tree_simple(&place.tree, "m/s2.safetensors", "b");
-    tree_simple(&place.tree, "m/s4.safetensors", "d");
-    tree_index(&place.tree, "m/model.safetensors.index.json",
+    tree_simple(&place->tree, "m/s2.safetensors", "b");
+    tree_simple(&place->tree, "m/s4.safetensors", "d");
+    tree_index(&place->tree, "m/model.safetensors.index.json",
                "a s1.safetensors b s2.safetensors c s3.safetensors d s4.safetensors e s5.safetensors");
-    loopback_open(&place.loop, &place.tree);
-    cJSON *json = get_json(&place, MODEL "?partial=1");
+    loopback_open(&place->loop, &place->tree);
+    cJSON *json = get_json(place, MODEL "?partial=1");
     const cJSON *lacks = member(json, "incomplete");
     const cJSON *file;
     cJSON_ArrayForEach(file, member(lacks, "missing_files"))(void)
@@ -151,32 +142,28 @@ static void every_missing_file_is_named(void **state)
     assert_string_equal(names, "s1.safetensors s3.safetensors s5.safetensors ");
     assert_int_equal(number_at(lacks, "missing_file_count"), 3);
     cJSON_Delete(json);
-    close_place(&place);
 }
 
 /* 19 sets: more than the first capacity of any list. */
 static void many_incomplete_sets(void **state)
 {
-    (void)state;
     enum { SETS = 19 };
-    struct place place;
+    struct place *place = *state;
     char text[64];
-    tree_open(&place.tree);
     for (int i = 0; i < SETS; i++) {
         (void)snprintf(text, sizeof text, "m/s%02d-00001-of-00002.safetensors", i);
         char name[16];
         (void)snprintf(name, sizeof name, "t%02d", i);
-        tree_simple(&place.tree, text, name);
+        tree_simple(&place->tree, text, name);
     }
-    loopback_open(&place.loop, &place.tree);
+    loopback_open(&place->loop, &place->tree);
     for (int i = 1; i < SETS; i++) {
         (void)snprintf(text, sizeof text, MODEL "/t%02d?partial=1&checkpoint=s%02d.safetensors", i, i);
         struct answer answer;
-        loopback_get(&place.loop, text, &answer);
+        loopback_get(&place->loop, text, &answer);
         CHECK(answer.response.status == 200 && answer.len == 8, "%s: %s", text, answer.body);
         answer_fini(&answer);
     }
-    close_place(&place);
 }
 
 static void nothing_else_knows_it(void **state)
@@ -260,32 +247,29 @@ static void the_id_stays_when_the_set_is_complete(void **state)
  * tensor. */
 static void incomplete_sets_beside_each_other(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     char got[1024] = "";
-    tree_open(&place.tree);
-    tree_simple(&place.tree, "m/s1.safetensors", "a");
-    tree_index(&place.tree, "m/a.safetensors.index.json", "a s1.safetensors b gone.safetensors");
-    tree_index(&place.tree, "m/model.safetensors.index.json", "a s1.safetensors c gone.safetensors");
-    tree_simple(&place.tree, "n/s1.safetensors", "a");
-    tree_index(&place.tree, "n/a.safetensors.index.json", "b gone.safetensors");
-    tree_index(&place.tree, "n/b.safetensors.index.json", "a s1.safetensors b gone.safetensors");
-    tree_index(&place.tree, "n/c.safetensors.index.json", "a s1.safetensors c gone.safetensors");
-    loopback_open(&place.loop, &place.tree);
-    cJSON *json = get_json(&place, MODEL "?partial=1");
+    tree_simple(&place->tree, "m/s1.safetensors", "a");
+    tree_index(&place->tree, "m/a.safetensors.index.json", "a s1.safetensors b gone.safetensors");
+    tree_index(&place->tree, "m/model.safetensors.index.json", "a s1.safetensors c gone.safetensors");
+    tree_simple(&place->tree, "n/s1.safetensors", "a");
+    tree_index(&place->tree, "n/a.safetensors.index.json", "b gone.safetensors");
+    tree_index(&place->tree, "n/b.safetensors.index.json", "a s1.safetensors b gone.safetensors");
+    tree_index(&place->tree, "n/c.safetensors.index.json", "a s1.safetensors c gone.safetensors");
+    loopback_open(&place->loop, &place->tree);
+    cJSON *json = get_json(place, MODEL "?partial=1");
     assert_string_equal(string_at(json, "checkpoint"), "safetensors");
     join(member(json, "tensors"), "href", got);
     assert_string_equal(got, MODEL "/a?partial=1");
     cJSON_Delete(json);
-    expect_error(&place, "GET", MODEL "/c?partial=1&checkpoint=safetensors", 404, "gone.safetensors");
-    expect_error(&place, "GET", MODEL "/b?partial=1&checkpoint=a.safetensors.index.json", 404, "gone.safetensors");
-    json = get_json(&place, "/models/n/tensors?partial=1");
+    expect_error(place, "GET", MODEL "/c?partial=1&checkpoint=safetensors", 404, "gone.safetensors");
+    expect_error(place, "GET", MODEL "/b?partial=1&checkpoint=a.safetensors.index.json", 404, "gone.safetensors");
+    json = get_json(place, "/models/n/tensors?partial=1");
     assert_string_equal(string_at(json, "checkpoint"), "safetensors");
     cJSON_Delete(json);
-    expect_error(&place, "GET", "/models/n/tensors/b?partial=1&checkpoint=safetensors", 404, "gone.safetensors");
-    expect_error(&place, "GET", "/models/n/tensors/c?partial=1&checkpoint=c.safetensors.index.json", 404,
+    expect_error(place, "GET", "/models/n/tensors/b?partial=1&checkpoint=safetensors", 404, "gone.safetensors");
+    expect_error(place, "GET", "/models/n/tensors/c?partial=1&checkpoint=c.safetensors.index.json", 404,
                  "gone.safetensors");
-    close_place(&place);
 }
 
 static void the_tag_changes_when_a_shard_arrives(void **state)
@@ -332,53 +316,48 @@ static void check_group(struct place *place, const char *target, const char *id,
 
 static void a_group_without_an_index(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct answer answer;
-    tree_open(&place.tree);
-    tree_simple(&place.tree, "m/model-00002-of-00004.safetensors", "a b");
-    tree_text(&place.tree, "m/model-00003-of-00004.safetensors", "rubbish!");
-    tree_simple(&place.tree, "m/model-00004-of-00004.safetensors", "c");
-    tree_simple(&place.tree, "n/x-00001-of-00002.safetensors", "a");
-    tree_simple(&place.tree, "n/x-00001-of-00003.safetensors", "a b");
-    tree_simple(&place.tree, "n/x-00007-of-00003.safetensors", "c"); /* a shard number beyond the group's count */
-    loopback_open(&place.loop, &place.tree);
-    check_group(&place, MODEL "?partial=1", "safetensors",
+    tree_simple(&place->tree, "m/model-00002-of-00004.safetensors", "a b");
+    tree_text(&place->tree, "m/model-00003-of-00004.safetensors", "rubbish!");
+    tree_simple(&place->tree, "m/model-00004-of-00004.safetensors", "c");
+    tree_simple(&place->tree, "n/x-00001-of-00002.safetensors", "a");
+    tree_simple(&place->tree, "n/x-00001-of-00003.safetensors", "a b");
+    tree_simple(&place->tree, "n/x-00007-of-00003.safetensors", "c"); /* a shard number beyond the group's count */
+    loopback_open(&place->loop, &place->tree);
+    check_group(place, MODEL "?partial=1", "safetensors",
                 MODEL "/a?partial=1 " MODEL "/b?partial=1 " MODEL "/c?partial=1",
                 "2 files of the group are missing or refused",
                 "model-00001-of-00004.safetensors model-00003-of-00004.safetensors");
-    check_group(&place, "/models/n/tensors?partial=1", "safetensors", "/models/n/tensors/a?partial=1",
+    check_group(place, "/models/n/tensors?partial=1", "safetensors", "/models/n/tensors/a?partial=1",
                 "1 file of the group is missing or refused", "x-00002-of-00002.safetensors");
     check_group(
-        &place, "/models/n/tensors?partial=1&checkpoint=x-00001-of-00003.safetensors", "x-00001-of-00003.safetensors",
+        place, "/models/n/tensors?partial=1&checkpoint=x-00001-of-00003.safetensors", "x-00001-of-00003.safetensors",
         "/models/n/tensors/a?partial=1&checkpoint=x-00001-of-00003.safetensors "
         "/models/n/tensors/b?partial=1&checkpoint=x-00001-of-00003.safetensors",
         "2 files of the group are missing or refused", "x-00002-of-00003.safetensors x-00003-of-00003.safetensors");
-    loopback_get(&place.loop, MODEL "/c?partial=1", &answer);
+    loopback_get(&place->loop, MODEL "/c?partial=1", &answer);
     assert_int_equal(answer.response.status, 200);
     assert_int_equal(answer.len, 8);
     answer_fini(&answer);
-    expect_error(&place, "GET", MODEL "/x?partial=1", 404,
+    expect_error(place, "GET", MODEL "/x?partial=1", 404,
                  "may be in \"model-00001-of-00004.safetensors\", which is missing, or in 1 other");
-    expect_error(&place, "GET", MODEL, 404, "add ?partial=1"); /* not published without ?partial=1 */
-    expect_error(&place, "GET", MODEL "/a", 404, "?partial=1");
-    cJSON *json = get_json(&place, "/models/m");
+    expect_error(place, "GET", MODEL, 404, "add ?partial=1"); /* not published without ?partial=1 */
+    expect_error(place, "GET", MODEL "/a", 404, "?partial=1");
+    cJSON *json = get_json(place, "/models/m");
     assert_int_equal(cJSON_GetArraySize(member(json, "checkpoints")), 0);
     const cJSON *first = cJSON_GetArrayItem(member(json, "errors"), 1);
     assert_non_null(strstr(string_at(first, "message"), "shard 1 of 4 is not there"));
     cJSON_Delete(json);
-    close_place(&place);
 }
 
 /* A file name can claim 99,999 shards: the answer names 1,000 of the missing files and counts all. */
 static void few_missing_files_are_named(void **state)
 {
-    (void)state;
-    struct place place;
-    tree_open(&place.tree);
-    tree_simple(&place.tree, "m/x-00002-of-99999.safetensors", "a");
-    loopback_open(&place.loop, &place.tree);
-    cJSON *json = get_json(&place, MODEL "?partial=1");
+    struct place *place = *state;
+    tree_simple(&place->tree, "m/x-00002-of-99999.safetensors", "a");
+    loopback_open(&place->loop, &place->tree);
+    cJSON *json = get_json(place, MODEL "?partial=1");
     const cJSON *lacks = member(json, "incomplete");
     const cJSON *files = member(lacks, "missing_files");
     assert_int_equal(number_at(lacks, "missing_file_count"), 99998);
@@ -386,57 +365,48 @@ static void few_missing_files_are_named(void **state)
     assert_string_equal(cJSON_GetArrayItem(files, 0)->valuestring, "x-00001-of-99999.safetensors");
     assert_string_equal(cJSON_GetArrayItem(files, 999)->valuestring, "x-01001-of-99999.safetensors");
     cJSON_Delete(json);
-    expect_error(&place, "GET", MODEL "/x?partial=1", 404, "or in 99997 other");
-    close_place(&place);
+    expect_error(place, "GET", MODEL "/x?partial=1", 404, "or in 99997 other");
 }
 
 /* A group that has a tensor twice, or that has all its shards and one too many, has no incomplete checkpoint. */
 static void groups_that_are_not_offered(void **state)
 {
-    (void)state;
-    struct place place;
-    tree_open(&place.tree);
-    tree_simple(&place.tree, "m/x-00001-of-00003.safetensors", "a");
-    tree_simple(&place.tree, "m/x-00002-of-00003.safetensors", "a");
-    tree_simple(&place.tree, "n/x-00001-of-00001.safetensors", "a");
-    tree_text(&place.tree, "n/x-00003-of-00001.safetensors", "rubbish!");
-    loopback_open(&place.loop, &place.tree);
-    expect_error(&place, "GET", MODEL "?partial=1", 404, "no readable checkpoint");
-    expect_error(&place, "GET", "/models/n/tensors?partial=1", 404, "no readable checkpoint");
-    close_place(&place);
+    struct place *place = *state;
+    tree_simple(&place->tree, "m/x-00001-of-00003.safetensors", "a");
+    tree_simple(&place->tree, "m/x-00002-of-00003.safetensors", "a");
+    tree_simple(&place->tree, "n/x-00001-of-00001.safetensors", "a");
+    tree_text(&place->tree, "n/x-00003-of-00001.safetensors", "rubbish!");
+    loopback_open(&place->loop, &place->tree);
+    expect_error(place, "GET", MODEL "?partial=1", 404, "no readable checkpoint");
+    expect_error(place, "GET", "/models/n/tensors?partial=1", 404, "no readable checkpoint");
 }
 
 /* The files are from gguf-split. A file whose contents give another shard number than its name is left out. */
 static void a_split_gguf(void **state)
 {
-    (void)state;
-    struct place place;
-    tree_open(&place.tree);
-    copy_data(&place.tree, "m/q-00001-of-00003.gguf", TD_TEST_DATA "/gguf/split-00001-of-00003.gguf");
-    copy_data(&place.tree, "m/q-00003-of-00003.gguf", TD_TEST_DATA "/gguf/split-00003-of-00003.gguf");
-    copy_data(&place.tree, "n/q-00002-of-00003.gguf", TD_TEST_DATA "/gguf/split-00003-of-00003.gguf");
-    copy_data(&place.tree, "n/q-00003-of-00003.gguf", TD_TEST_DATA "/gguf/split-00003-of-00003.gguf");
-    loopback_open(&place.loop, &place.tree);
-    cJSON *json = get_json(&place, MODEL "?partial=1");
+    struct place *place = *state;
+    copy_data(&place->tree, "m/q-00001-of-00003.gguf", TD_TEST_DATA "/gguf/split-00001-of-00003.gguf");
+    copy_data(&place->tree, "m/q-00003-of-00003.gguf", TD_TEST_DATA "/gguf/split-00003-of-00003.gguf");
+    copy_data(&place->tree, "n/q-00002-of-00003.gguf", TD_TEST_DATA "/gguf/split-00003-of-00003.gguf");
+    copy_data(&place->tree, "n/q-00003-of-00003.gguf", TD_TEST_DATA "/gguf/split-00003-of-00003.gguf");
+    loopback_open(&place->loop, &place->tree);
+    cJSON *json = get_json(place, MODEL "?partial=1");
     assert_string_equal(string_at(json, "format"), "gguf");
     cJSON_Delete(json);
-    check_group(&place, MODEL "?partial=1", "q", MODEL "/t0?partial=1 " MODEL "/t1?partial=1 " MODEL "/t4?partial=1",
+    check_group(place, MODEL "?partial=1", "q", MODEL "/t0?partial=1 " MODEL "/t1?partial=1 " MODEL "/t4?partial=1",
                 "1 file of the group is missing or refused", "q-00002-of-00003.gguf");
-    check_group(&place, "/models/n/tensors?partial=1", "q", "/models/n/tensors/t4?partial=1",
+    check_group(place, "/models/n/tensors?partial=1", "q", "/models/n/tensors/t4?partial=1",
                 "2 files of the group are missing or refused", "q-00001-of-00003.gguf q-00002-of-00003.gguf");
-    close_place(&place);
 }
 
 /* A .metadata alone: only tensors without elements need no file. */
 static void a_distributed_checkpoint(void **state)
 {
-    (void)state;
-    struct place place;
-    tree_open(&place.tree);
-    copy_data(&place.tree, "m/.metadata", TD_TEST_DATA "/dcp/.metadata");
-    tree_text(&place.tree, "m/__9_0.distcp", "rubbish!");
-    loopback_open(&place.loop, &place.tree);
-    cJSON *json = get_json(&place, MODEL "?partial=1");
+    struct place *place = *state;
+    copy_data(&place->tree, "m/.metadata", TD_TEST_DATA "/dcp/.metadata");
+    tree_text(&place->tree, "m/__9_0.distcp", "rubbish!");
+    loopback_open(&place->loop, &place->tree);
+    cJSON *json = get_json(place, MODEL "?partial=1");
     assert_string_equal(string_at(json, "checkpoint"), "dcp");
     assert_string_equal(string_at(json, "format"), "dcp");
     assert_int_equal(number_at(json, "tensor_count"), 1);
@@ -445,11 +415,10 @@ static void a_distributed_checkpoint(void **state)
     assert_int_equal(number_at(lacks, "missing_tensor_count"), 5);
     assert_string_equal(cJSON_GetArrayItem(member(lacks, "missing_files"), 0)->valuestring, "__0_0.distcp");
     cJSON_Delete(json);
-    expect_error(&place, "GET", MODEL "/model.weight?partial=1", 404,
+    expect_error(place, "GET", MODEL "/model.weight?partial=1", 404,
                  ".metadata says that it is in \"__0_0.distcp\", which is missing");
-    expect_error(&place, "GET", MODEL "/x?partial=1", 404, "has no tensor");
-    expect_error(&place, "GET", MODEL, 404, "?partial=1");
-    close_place(&place);
+    expect_error(place, "GET", MODEL "/x?partial=1", 404, "has no tensor");
+    expect_error(place, "GET", MODEL, 404, "?partial=1");
 }
 
 int main(void)
@@ -457,19 +426,19 @@ int main(void)
     td_log_set_level(TD_LOG_ERROR);
     const struct CMUnitTest tests[] = {
         TEST_IN(partial, what_is_there_can_be_asked_for),
-        cmocka_unit_test(files_that_lack_tensors),
-        cmocka_unit_test(indexes_are_no_shards),
-        cmocka_unit_test(every_missing_file_is_named),
-        cmocka_unit_test(many_incomplete_sets),
+        TEST_IN(unserved, files_that_lack_tensors),
+        TEST_IN(unserved, indexes_are_no_shards),
+        TEST_IN(unserved, every_missing_file_is_named),
+        TEST_IN(unserved, many_incomplete_sets),
         TEST_IN(partial, nothing_else_knows_it),
         cmocka_unit_test(the_id_stays_when_the_set_is_complete),
-        cmocka_unit_test(incomplete_sets_beside_each_other),
+        TEST_IN(unserved, incomplete_sets_beside_each_other),
         TEST_IN(partial, the_tag_changes_when_a_shard_arrives),
-        cmocka_unit_test(a_group_without_an_index),
-        cmocka_unit_test(few_missing_files_are_named),
-        cmocka_unit_test(groups_that_are_not_offered),
-        cmocka_unit_test(a_split_gguf),
-        cmocka_unit_test(a_distributed_checkpoint),
+        TEST_IN(unserved, a_group_without_an_index),
+        TEST_IN(unserved, few_missing_files_are_named),
+        TEST_IN(unserved, groups_that_are_not_offered),
+        TEST_IN(unserved, a_split_gguf),
+        TEST_IN(unserved, a_distributed_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -308,8 +308,7 @@ static void packed_pickles_are_in_proportion(void **state)
         struct parsed p;
         uint64_t read;
         td_buffer_init(&pickle);
-        for (size_t k = 0; k < lengths[i] / 2; k++)
-            td_buffer_puts(&pickle, "N0"); /* pushes None and pops it */
+        put_times(&pickle, "N0", lengths[i] / 2); /* pushes None and pops it */
         td_buffer_puts(&pickle, FLOATS ".");
         struct zip_file saved = saved_tensor(pickle.data, pickle.len, true);
         begin(&a);
@@ -342,8 +341,7 @@ static void names_are_in_proportion(void **state)
     name[LENGTH] = '\0';
     td_buffer_init(&pickle);
     td_buffer_puts(&pickle, "(l" FLOATS "p1\na");
-    for (int i = 0; i < TENSORS; i++)
-        td_buffer_puts(&pickle, "g1\na");
+    put_times(&pickle, "g1\na", TENSORS);
     td_buffer_putc(&pickle, '.');
     struct zip_file saved = saved_tensor(pickle.data, pickle.len, false);
     begin(&a);

@@ -283,8 +283,7 @@ static void packed_items_are_in_proportion(void **state)
         struct td_buffer text;
         struct parsed p;
         td_buffer_init(&text);
-        for (size_t k = 0; k < lengths[i] / 2; k++)
-            td_buffer_puts(&text, "N0"); /* pushes None and pops it */
+        put_times(&text, "N0", lengths[i] / 2); /* pushes None and pops it */
         td_buffer_puts(&text, FLOATS ".");
         struct zip_spec spec = archive_of(text.data, text.len);
         spec.members[0].deflated = true;
@@ -308,7 +307,7 @@ static void packed_items_are_in_proportion(void **state)
 static void shared_states_are_bounded(void **state)
 {
     (void)state;
-    const int count = SANITIZED ? 5000 : 50000;
+    const size_t count = SANITIZED ? 5000 : 50000;
     struct td_buffer text;
     struct dcp_parsed p;
     td_buffer_init(&text);
@@ -316,11 +315,9 @@ static void shared_states_are_bounded(void **state)
     td_buffer_puts(&text, "cx\nK\n)\201(dS'fqn'\nS'w'\nsS'offset'\n(tsp0\nb");
     td_buffer_puts(&text, "cx\nV\n)\201ccollections\nOrderedDict\n((l((S'relative_path'\nS'a'\nt");
     td_buffer_puts(&text, "(S'offset'\nI0\nt(S'length'\nI1\nt(NNtp1\n");
-    for (int i = 0; i < count; i++)
-        td_buffer_puts(&text, "g1\n");
+    put_times(&text, "g1\n", count);
     td_buffer_puts(&text, "etRbp2\n");
-    for (int i = 0; i < count; i++)
-        td_buffer_puts(&text, "cx\nK\n)\x81g0\nbg2\n");
+    put_times(&text, "cx\nK\n)\x81g0\nbg2\n", count);
     td_buffer_puts(&text, "uub.");
     uint64_t work = work_now();
     parse_dcp(text.data, text.len, &p);

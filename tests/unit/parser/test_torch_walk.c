@@ -5,6 +5,51 @@
 
 #include <cjson/cJSON.h>
 
+/* Parses the text as a legacy file without storages, which may be longer than an archive of zip_build. */
+static void parse_long(struct td_buffer *text, struct parsed *p)
+{
+    td_buffer_puts(text, "(l.");
+    parse_bytes(&td_format_torch, text->data, text->len, p);
+}
+
+static void begin_long(struct td_buffer *text)
+{
+    td_buffer_init(text);
+    td_buffer_append(text, MAGIC VERSION SYSTEM, sizeof MAGIC VERSION SYSTEM - 1);
+}
+
+static void done_long(struct td_buffer *text, struct parsed *p)
+{
+    td_manifest_fini(&p->manifest);
+    td_buffer_fini(text);
+}
+
+/* A pickle, the archive around it, and the manifest. */
+struct walk {
+    struct td_buffer text;
+    struct zip_file f;
+    struct parsed p;
+};
+
+static void open_archive(struct walk *walk)
+{
+    td_buffer_init(&walk->text);
+}
+
+static void open_legacy(struct walk *walk)
+{
+    begin_long(&walk->text);
+}
+
+static void close_walk(struct walk *walk)
+{
+    done(&walk->p, &walk->f);
+    td_buffer_fini(&walk->text);
+}
+
+FIXTURE(archive, struct walk, open_archive, close_walk)
+FIXTURE(legacy, struct walk, open_legacy, close_walk)
+
 /* ---- names --------------------------------------------------------------------------------------------- */
 
 static void check_names(const char *pickle, const char *const *names, size_t count)
@@ -86,16 +131,13 @@ static void clashes_never_end_in_an_error(void **state)
 
 static void a_scalar_has_no_shape(void **state)
 {
-    (void)state;
     static const char pickle[] = DICT(REBUILD(ID("FloatStorage", "0", "4"), "3", "", ""));
-    struct parsed p;
-    struct zip_file f;
-    parse_pickle(pickle, sizeof pickle - 1, &p, &f);
-    CHECK(p.ok, "%s", p.err.message);
-    const struct td_tensor *w = tensor(&p, "w");
+    struct walk *walk = *state;
+    parse_pickle(pickle, sizeof pickle - 1, &walk->p, &walk->f);
+    CHECK(walk->p.ok, "%s", walk->p.err.message);
+    const struct td_tensor *w = tensor(&walk->p, "w");
     assert_true(w->rank == 0 && w->shape == NULL && w->strides == NULL && w->nbytes == 4);
-    assert_int_equal(w->offset, f.data_at[1] + 12);
-    done(&p, &f);
+    assert_int_equal(w->offset, walk->f.data_at[1] + 12);
 }
 
 #define STATE_OF(class, state) "ca\n" class "\n)\x81" state "b"
@@ -185,25 +227,6 @@ static void mappings_are_made_when_they_are_called(void **state)
                 copied, 3);
 }
 
-/* Parses the text as a legacy file without storages, which may be longer than an archive of zip_build. */
-static void parse_long(struct td_buffer *text, struct parsed *p)
-{
-    td_buffer_puts(text, "(l.");
-    parse_bytes(&td_format_torch, text->data, text->len, p);
-}
-
-static void begin_long(struct td_buffer *text)
-{
-    td_buffer_init(text);
-    td_buffer_append(text, MAGIC VERSION SYSTEM, sizeof MAGIC VERSION SYSTEM - 1);
-}
-
-static void done_long(struct td_buffer *text, struct parsed *p)
-{
-    td_manifest_fini(&p->manifest);
-    td_buffer_fini(text);
-}
-
 /* Returns how many visits a walk over a file of `len` bytes may make: 10,000, and 8 for each byte (VISITS_FREE and
  * VISITS_PER_BYTE of parser/torch/torch_walk.c). */
 static uint64_t visits_of(size_t len)
@@ -223,62 +246,53 @@ static void start_bounded_walk(size_t len)
 /* A module of 20,000 buffers and as many names of unsaved ones, among which each buffer is looked up. */
 static void unsaved_buffers_are_bounded(void **state)
 {
-    (void)state;
     enum { COUNT = 20000 };
-    struct td_buffer text;
-    struct parsed p;
-    begin_long(&text);
-    td_buffer_puts(&text, "ca\nNet\n)\x81(dS'_parameters'\n(dsS'_modules'\n(dsS'_buffers'\n(d(");
+    struct walk *walk = *state;
+    td_buffer_puts(&walk->text, "ca\nNet\n)\x81(dS'_parameters'\n(dsS'_modules'\n(dsS'_buffers'\n(d(");
     for (int i = 0; i < COUNT; i++)
-        td_buffer_printf(&text, "S'b%d'\nI1\n", i);
-    td_buffer_puts(&text, "usS'_non_persistent_buffers_set'\nc__builtin__\nset\n((l(");
+        td_buffer_printf(&walk->text, "S'b%d'\nI1\n", i);
+    td_buffer_puts(&walk->text, "usS'_non_persistent_buffers_set'\nc__builtin__\nset\n((l(");
     for (int i = 0; i < COUNT; i++)
-        td_buffer_printf(&text, "S'c%d'\n", i);
-    td_buffer_puts(&text, "etRsb.");
-    start_bounded_walk(text.len);
-    parse_long(&text, &p);
+        td_buffer_printf(&walk->text, "S'c%d'\n", i);
+    td_buffer_puts(&walk->text, "etRsb.");
+    start_bounded_walk(walk->text.len);
+    parse_long(&walk->text, &walk->p);
     walk_count_end();
-    check_refused(&p, "unfold without end", text.len);
-    done_long(&text, &p);
+    check_refused(&walk->p, "unfold without end", walk->text.len);
 }
 
 /* A module with 5,000 parameters, all of them None, occurs 5,000 times. */
 static void shared_nothing_is_bounded(void **state)
 {
-    (void)state;
     enum { COUNT = 5000 };
-    struct td_buffer text;
-    struct parsed p;
-    begin_long(&text);
-    td_buffer_puts(&text, "(l(ca\nNet\n)\x81p1\n(dS'_modules'\n(dsS'_parameters'\n(d(");
+    struct walk *walk = *state;
+    td_buffer_puts(&walk->text, "(l(ca\nNet\n)\x81p1\n(dS'_modules'\n(dsS'_parameters'\n(d(");
     for (int i = 0; i < COUNT; i++)
-        td_buffer_printf(&text, "I%d\nN", i);
-    td_buffer_puts(&text, "usb");
-    for (int i = 0; i < COUNT; i++)
-        td_buffer_puts(&text, "g1\n");
-    td_buffer_puts(&text, "e.");
-    start_bounded_walk(text.len);
-    parse_long(&text, &p);
+        td_buffer_printf(&walk->text, "I%d\nN", i);
+    td_buffer_puts(&walk->text, "usb");
+    put_times(&walk->text, "g1\n", COUNT);
+    td_buffer_puts(&walk->text, "e.");
+    start_bounded_walk(walk->text.len);
+    parse_long(&walk->text, &walk->p);
     walk_count_end();
-    check_refused(&p, "unfold without end", text.len);
-    done_long(&text, &p);
+    check_refused(&walk->p, "unfold without end", walk->text.len);
 }
 
 /* Scales that have scales of their own, at any depth: the only place where the walk recurses. */
 static void parts_are_bounded(void **state)
 {
     (void)state;
-    for (int depth = 7; depth <= 40; depth += 33) {
+    for (size_t depth = 7; depth <= 40; depth += 33) {
         struct td_buffer text;
         struct parsed p;
         struct zip_file f;
         td_buffer_init(&text);
-        for (int i = 0; i < depth; i++)
-            td_buffer_puts(&text, "ctorch._utils\n_rebuild_qtensor\n(" ID(
-                                      "QInt8Storage", "0", "16") "I0\n(I2\nt(I1\nt(ctorch\nper_tensor_affine\n");
+        put_times(&text,
+                  "ctorch._utils\n_rebuild_qtensor\n(" ID("QInt8Storage", "0",
+                                                          "16") "I0\n(I2\nt(I1\nt(ctorch\nper_tensor_affine\n",
+                  depth);
         td_buffer_puts(&text, "F1.0\n");
-        for (int i = 0; i < depth; i++)
-            td_buffer_puts(&text, "I0\ntI00\n(dtR");
+        put_times(&text, "I0\ntI00\n(dtR", depth);
         td_buffer_putc(&text, '.');
         parse_pickle(text.data, text.len, &p, &f);
         if (depth < 8)
@@ -303,134 +317,92 @@ static void what_holds_itself_ends(void **state)
 /* shows: security.md content-tensors-outside */
 static void sharing_is_bounded(void **state)
 {
-    (void)state;
-    struct td_buffer text;
-    struct parsed p;
-    struct zip_file f;
-    td_buffer_init(&text);
-    td_buffer_puts(&text, "(lp0\n");
+    struct walk *walk = *state;
+    td_buffer_puts(&walk->text, "(lp0\n");
     for (int i = 0; i < 40; i++)
-        td_buffer_printf(&text, "0(lp%d\ng%d\nag%d\na", i + 1, i, i);
-    td_buffer_putc(&text, '.');
-    start_bounded_walk(text.len);
-    parse_pickle(text.data, text.len, &p, &f);
+        td_buffer_printf(&walk->text, "0(lp%d\ng%d\nag%d\na", i + 1, i, i);
+    td_buffer_putc(&walk->text, '.');
+    start_bounded_walk(walk->text.len);
+    parse_pickle(walk->text.data, walk->text.len, &walk->p, &walk->f);
     walk_count_end();
-    check_refused(&p, "unfold without end", f.len);
-    done(&p, &f);
-    td_buffer_fini(&text);
+    check_refused(&walk->p, "unfold without end", walk->f.len);
 }
 
 /* An array of 3,000 items is read at each of its 1,000 occurrences. */
 static void shared_arrays_are_bounded(void **state)
 {
-    (void)state;
-    struct td_buffer text;
-    struct parsed p;
-    struct zip_file f;
-    td_buffer_init(&text);
-    td_buffer_puts(&text, "(l((lp0\n(");
-    for (int i = 0; i < 3000; i++)
-        td_buffer_putc(&text, 'N');
-    td_buffer_putc(&text, 'e');
-    for (int i = 0; i < 1000; i++)
-        td_buffer_puts(&text, "g0\n");
-    td_buffer_puts(&text, "e.");
-    parse_pickle(text.data, text.len, &p, &f);
-    check_refused(&p, "unfold without end", f.len);
-    done(&p, &f);
-    td_buffer_fini(&text);
+    struct walk *walk = *state;
+    td_buffer_puts(&walk->text, "(l((lp0\n(");
+    put_times(&walk->text, "N", 3000);
+    td_buffer_putc(&walk->text, 'e');
+    put_times(&walk->text, "g0\n", 1000);
+    td_buffer_puts(&walk->text, "e.");
+    parse_pickle(walk->text.data, walk->text.len, &walk->p, &walk->f);
+    check_refused(&walk->p, "unfold without end", walk->f.len);
 }
 
 /* Forty dicts within one another, each under a key of 2,000 bytes that is one string in the pickle. */
 /* shows: security.md content-tensors-outside */
 static void paths_are_bounded(void **state)
 {
-    (void)state;
-    struct td_buffer text;
-    struct parsed p;
-    struct zip_file f;
-    td_buffer_init(&text);
-    td_buffer_puts(&text, "(dS'");
-    for (int i = 0; i < 2000; i++)
-        td_buffer_putc(&text, 'k');
-    td_buffer_puts(&text, "'\np0\n");
-    for (int i = 0; i < 40; i++)
-        td_buffer_puts(&text, "(dg0\n");
-    td_buffer_puts(&text, FLOATS);
-    for (int i = 0; i < 41; i++)
-        td_buffer_putc(&text, 's');
-    td_buffer_putc(&text, '.');
-    parse_pickle(text.data, text.len, &p, &f);
-    check_refused(&p, "name is longer than 16,383 bytes", f.len);
-    done(&p, &f);
-    td_buffer_fini(&text);
+    struct walk *walk = *state;
+    td_buffer_puts(&walk->text, "(dS'");
+    put_times(&walk->text, "k", 2000);
+    td_buffer_puts(&walk->text, "'\np0\n");
+    put_times(&walk->text, "(dg0\n", 40);
+    td_buffer_puts(&walk->text, FLOATS);
+    put_times(&walk->text, "s", 41);
+    td_buffer_putc(&walk->text, '.');
+    parse_pickle(walk->text.data, walk->text.len, &walk->p, &walk->f);
+    check_refused(&walk->p, "name is longer than 16,383 bytes", walk->f.len);
 }
 
 /* One tensor in lists of lists under two keys of 3,500 bytes: a small file with as many long names as occurrences. */
 /* shows: security.md content-pickle-growth */
 static void names_are_in_proportion(void **state)
 {
-    (void)state;
-    struct td_buffer text;
-    struct parsed p;
-    struct zip_file f;
-    td_buffer_init(&text);
-    td_buffer_puts(&text, "(dS'");
-    for (int i = 0; i < 3500; i++)
-        td_buffer_putc(&text, 'k');
-    td_buffer_puts(&text, "'\np9\n(dg9\n(l(l(l" FLOATS "p1\na");
+    struct walk *walk = *state;
+    td_buffer_puts(&walk->text, "(dS'");
+    put_times(&walk->text, "k", 3500);
+    td_buffer_puts(&walk->text, "'\np9\n(dg9\n(l(l(l" FLOATS "p1\na");
     for (int level = 1; level <= 3; level++) {
         for (int i = 1; i < 24; i++)
-            td_buffer_printf(&text, "g%d\na", level);
-        td_buffer_printf(&text, level < 3 ? "p%d\na" : "ss.", level + 1);
+            td_buffer_printf(&walk->text, "g%d\na", level);
+        td_buffer_printf(&walk->text, level < 3 ? "p%d\na" : "ss.", level + 1);
     }
-    parse_pickle(text.data, text.len, &p, &f);
-    check_refused(&p, "names unfold without end", f.len);
-    CHECK(p.memory.peak_bytes < 6 << 20, "%zu bytes of %zu", p.memory.peak_bytes, f.len);
-    done(&p, &f);
-    td_buffer_fini(&text);
+    parse_pickle(walk->text.data, walk->text.len, &walk->p, &walk->f);
+    check_refused(&walk->p, "names unfold without end", walk->f.len);
+    CHECK(walk->p.memory.peak_bytes < 6 << 20, "%zu bytes of %zu", walk->p.memory.peak_bytes, walk->f.len);
 }
 
 /* Metadata is copied for each name: a list of 64 strings of 90 bytes occurs 1,000 times. */
 /* shows: security.md content-pickle-growth */
 static void metadata_is_in_proportion(void **state)
 {
-    (void)state;
-    struct td_buffer text;
-    struct parsed p;
-    begin_long(&text);
-    td_buffer_puts(&text, "(l((lp0\n(");
-    for (int i = 0; i < 64; i++)
-        td_buffer_puts(
-            &text, "S'012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789'\n");
-    td_buffer_putc(&text, 'e');
-    for (int i = 0; i < 1000; i++)
-        td_buffer_puts(&text, "g0\n");
-    td_buffer_puts(&text, "e.");
-    parse_long(&text, &p);
-    check_refused(&p, "unfold without end", text.len);
-    CHECK(p.memory.peak_bytes < 6 << 20, "%zu bytes of %zu", p.memory.peak_bytes, text.len);
-    done_long(&text, &p);
+    struct walk *walk = *state;
+    td_buffer_puts(&walk->text, "(l((lp0\n(");
+    put_times(&walk->text,
+              "S'012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789'\n", 64);
+    td_buffer_putc(&walk->text, 'e');
+    put_times(&walk->text, "g0\n", 1000);
+    td_buffer_puts(&walk->text, "e.");
+    parse_long(&walk->text, &walk->p);
+    check_refused(&walk->p, "unfold without end", walk->text.len);
+    CHECK(walk->p.memory.peak_bytes < 6 << 20, "%zu bytes of %zu", walk->p.memory.peak_bytes, walk->text.len);
 }
 
 /* Real files share as much: one value many times in a list, a few words in a list of labels. */
 static void much_is_shared(void **state)
 {
-    (void)state;
     enum { TENSORS = 5000, WORDS = 100000 };
-    struct td_buffer text;
-    struct parsed p;
-    begin_long(&text);
-    td_buffer_puts(&text, "((l((dS'x'\nNsp0\n");
-    for (int i = 1; i < TENSORS; i++)
-        td_buffer_puts(&text, "g0\n");
-    td_buffer_puts(&text, "e(l(S'cat'\np1\nS'dog'\np2\n");
-    for (int i = 0; i < WORDS / 2; i++)
-        td_buffer_puts(&text, "h\1h\2");
-    td_buffer_puts(&text, "et.");
-    parse_long(&text, &p);
-    CHECK(p.ok, "%s", p.err.message);
-    done_long(&text, &p);
+    struct walk *walk = *state;
+    td_buffer_puts(&walk->text, "((l((dS'x'\nNsp0\n");
+    put_times(&walk->text, "g0\n", TENSORS - 1);
+    td_buffer_puts(&walk->text, "e(l(S'cat'\np1\nS'dog'\np2\n");
+    put_times(&walk->text, "h\1h\2", WORDS / 2);
+    td_buffer_puts(&walk->text, "et.");
+    parse_long(&walk->text, &walk->p);
+    CHECK(walk->p.ok, "%s", walk->p.err.message);
 }
 
 /* Five pickles of a legacy file, each with many values that it drops again, share one memory limit. */
@@ -445,8 +417,7 @@ static void memory_is_one_budget(void **state)
     td_buffer_init(&text);
     for (size_t i = 0; i < COUNT_OF(parts); i++) {
         td_buffer_putc(&text, '(');
-        for (int k = 0; k < VALUES; k++)
-            td_buffer_putc(&text, 'N');
+        put_times(&text, "N", VALUES);
         td_buffer_putc(&text, '1');
         td_buffer_append(&text, parts[i], i == 0 ? sizeof MAGIC - 1 : strlen(parts[i]));
     }
@@ -476,8 +447,7 @@ static void check_key_is_bounded(const struct td_buffer *key)
     td_buffer_puts(&text, "(l((dp0\n");
     td_buffer_append(&text, key->data, key->len);
     td_buffer_puts(&text, "Ns");
-    for (int i = 0; i < 50000; i++)
-        td_buffer_puts(&text, "g0\n");
+    put_times(&text, "g0\n", 50000);
     td_buffer_puts(&text, "e.");
     start_bounded_walk(text.len);
     parse_long(&text, &p);
@@ -492,15 +462,13 @@ static void shared_keys_are_bounded(void **state)
     (void)state;
     struct td_buffer key;
     td_buffer_init(&key);
-    td_buffer_puts(&key, "S'"); /* short enough that the memory of a thousand such names is allowed */
-    for (int i = 0; i < 2000; i++)
-        td_buffer_puts(&key, "\xff"); /* shown as four bytes each */
+    td_buffer_puts(&key, "S'");    /* short enough that the memory of a thousand such names is allowed */
+    put_times(&key, "\xff", 2000); /* shown as four bytes each */
     td_buffer_puts(&key, "'\n");
     check_key_is_bounded(&key);
     td_buffer_clear(&key);
     td_buffer_puts(&key, "(");
-    for (int i = 0; i < 1000; i++)
-        td_buffer_puts(&key, "F0.1\n");
+    put_times(&key, "F0.1\n", 1000);
     td_buffer_puts(&key, "(tt"); /* its last item cannot be shown */
     check_key_is_bounded(&key);
     td_buffer_fini(&key);
@@ -512,7 +480,7 @@ static void long_keys_are_refused(void **state)
     (void)state;
     static const struct {
         const char *before, *piece, *after;
-        int fit; /* the most pieces that fit a name */
+        size_t fit; /* the most pieces that fit a name */
         size_t name_bytes;
     } rows[] = {
         {"S'", "k", "'\n", 16383, 16383},
@@ -521,14 +489,13 @@ static void long_keys_are_refused(void **state)
         {"(", "S'k'\n", "t", 3276, 16380},  /* "('k', 'k' ... 'k')" */
     };
     for (size_t i = 0; i < 2 * COUNT_OF(rows); i++) {
-        const int count = rows[i / 2].fit + (int)(i % 2);
+        const size_t count = rows[i / 2].fit + i % 2;
         struct td_buffer text;
         struct parsed p;
         begin_long(&text);
         td_buffer_puts(&text, "(d");
         td_buffer_puts(&text, rows[i / 2].before);
-        for (int k = 0; k < count; k++)
-            td_buffer_puts(&text, rows[i / 2].piece);
+        put_times(&text, rows[i / 2].piece, count);
         td_buffer_puts(&text, rows[i / 2].after);
         td_buffer_puts(&text, "I1\ns.");
         parse_long(&text, &p);
@@ -557,11 +524,10 @@ static void put_array(struct td_buffer *out, const char *key, int count)
     td_buffer_putc(out, 's');
 }
 
-static void put_string(struct td_buffer *out, const char *key, int count)
+static void put_string(struct td_buffer *out, const char *key, size_t count)
 {
     td_buffer_printf(out, "S'%s'\nV", key);
-    for (int i = 0; i < count; i++)
-        td_buffer_putc(out, 'x');
+    put_times(out, "x", count);
     td_buffer_puts(out, "\\u00e4\ns");
 }
 
@@ -581,77 +547,60 @@ static void check_cut(const struct parsed *p, const char *key, size_t length, bo
 
 static void long_metadata_is_cut(void **state)
 {
-    (void)state;
-    struct td_buffer text;
-    struct parsed p;
-    struct zip_file f;
-    td_buffer_init(&text);
-    td_buffer_puts(&text, "(dS'one'\nI1\nsS'nan'\nFnan\nsS'none'\nNsS'bytes'\nS'\\xff'\ns");
-    put_array(&text, "short", 64);
-    put_array(&text, "long", 65);
-    put_string(&text, "fits", 998);
-    put_string(&text, "split", 999); /* the last character would be cut in half */
-    put_string(&text, "cut", 1500);
-    td_buffer_putc(&text, '.');
-    parse_pickle(text.data, text.len, &p, &f);
-    CHECK(p.ok, "%s", p.err.message);
-    check_metadata(&p, "one", "1");
-    check_metadata(&p, "nan", "\"NaN\"");
-    check_metadata(&p, "none", "null");
-    check_metadata(&p, "bytes", "\"\\\\xff\"");
-    assert_int_equal(metadata_value(&p.manifest, "short", 5)[0], '[');
-    check_cut(&p, "long", 65, true, 64);
-    assert_int_equal(strlen(metadata_value(&p.manifest, "fits", 4)), 1002);
-    check_cut(&p, "split", 1001, false, 999);
-    check_cut(&p, "cut", 1502, false, 1000);
-    done(&p, &f);
-    td_buffer_fini(&text);
+    struct walk *walk = *state;
+    td_buffer_puts(&walk->text, "(dS'one'\nI1\nsS'nan'\nFnan\nsS'none'\nNsS'bytes'\nS'\\xff'\ns");
+    put_array(&walk->text, "short", 64);
+    put_array(&walk->text, "long", 65);
+    put_string(&walk->text, "fits", 998);
+    put_string(&walk->text, "split", 999); /* the last character would be cut in half */
+    put_string(&walk->text, "cut", 1500);
+    td_buffer_putc(&walk->text, '.');
+    parse_pickle(walk->text.data, walk->text.len, &walk->p, &walk->f);
+    CHECK(walk->p.ok, "%s", walk->p.err.message);
+    check_metadata(&walk->p, "one", "1");
+    check_metadata(&walk->p, "nan", "\"NaN\"");
+    check_metadata(&walk->p, "none", "null");
+    check_metadata(&walk->p, "bytes", "\"\\\\xff\"");
+    assert_int_equal(metadata_value(&walk->p.manifest, "short", 5)[0], '[');
+    check_cut(&walk->p, "long", 65, true, 64);
+    assert_int_equal(strlen(metadata_value(&walk->p.manifest, "fits", 4)), 1002);
+    check_cut(&walk->p, "split", 1001, false, 999);
+    check_cut(&walk->p, "cut", 1502, false, 1000);
 }
 
 /* An integer of more than 64 bytes is shown by its length. The fixtures have shorter ones, shown in full. */
 static void an_integer_of_any_size_is_told_of(void **state)
 {
-    (void)state;
-    struct td_buffer text;
-    struct parsed p;
-    struct zip_file f;
-    td_buffer_init(&text);
-    td_buffer_puts(&text, "(dS'large'\nL1");
-    for (int i = 0; i < 155; i++) /* 10^155: 515 bits */
-        td_buffer_putc(&text, '0');
-    td_buffer_puts(&text, "L\nsS'w'\n" FLOATS "s.");
-    parse_pickle(text.data, text.len, &p, &f);
-    CHECK(p.ok, "%s", p.err.message);
-    check_metadata(&p, "large", "{\"reason\":\"an integer of 65 bytes\"}");
-    done(&p, &f);
-    td_buffer_fini(&text);
+    struct walk *walk = *state;
+    td_buffer_puts(&walk->text, "(dS'large'\nL1");
+    put_times(&walk->text, "0", 155); /* 10^155: 515 bits */
+    td_buffer_puts(&walk->text, "L\nsS'w'\n" FLOATS "s.");
+    parse_pickle(walk->text.data, walk->text.len, &walk->p, &walk->f);
+    CHECK(walk->p.ok, "%s", walk->p.err.message);
+    check_metadata(&walk->p, "large", "{\"reason\":\"an integer of 65 bytes\"}");
 }
 
 /* A call that does not make bytes is walked like any object: its arguments are listed. */
 static void encodings_but_latin1_are_no_bytes(void **state)
 {
-    (void)state;
     static const char text[] = "(dS'x'\nc_codecs\nencode\n(Va\nVutf8\ntRsS'y'\nc_codecs\nencode\n(V\\u0100\n"
                                "Vlatin1\ntRsS'z'\nc__builtin__\nbytes\n(I5\ntRs.";
-    struct parsed p;
-    struct zip_file f;
-    parse_pickle(text, sizeof text - 1, &p, &f);
-    CHECK(p.ok, "%s", p.err.message);
-    check_metadata(&p, "x.0", "\"a\"");
-    check_metadata(&p, "x.1", "\"utf8\"");
-    check_metadata(&p, "y.0", "\"\xc4\x80\"");
-    check_metadata(&p, "z.0", "5");
-    assert_int_equal(p.manifest.metadata_count, 5);
-    done(&p, &f);
+    struct walk *walk = *state;
+    parse_pickle(text, sizeof text - 1, &walk->p, &walk->f);
+    CHECK(walk->p.ok, "%s", walk->p.err.message);
+    check_metadata(&walk->p, "x.0", "\"a\"");
+    check_metadata(&walk->p, "x.1", "\"utf8\"");
+    check_metadata(&walk->p, "y.0", "\"\xc4\x80\"");
+    check_metadata(&walk->p, "z.0", "5");
+    assert_int_equal(walk->p.manifest.metadata_count, 5);
 }
 
 /* Writes a legacy file with bytes of `len` characters in a dict, and further in `lists` lists, ten times in each. */
-static void put_shared_bytes(struct td_buffer *text, int len, int lists)
+static void put_shared_bytes(struct td_buffer *text, size_t len, int lists)
 {
     begin_long(text);
     td_buffer_puts(text, "(d(S'long'\nc_codecs\nencode\n(V");
-    for (int i = 0; i < len; i++)
-        td_buffer_putc(text, 'x');
+    put_times(text, "x", len);
     td_buffer_puts(text, "\nVlatin1\ntRp1\n");
     for (int i = 0; i < lists; i++)
         td_buffer_printf(text, "I%d\n(g1\ng1\ng1\ng1\ng1\ng1\ng1\ng1\ng1\ng1\nl", i);
@@ -686,52 +635,39 @@ static void shared_bytes_are_bounded(void **state)
 /* The walk finds a tensor past the head of a long array. */
 static void a_long_array_with_a_tensor_is_no_metadata(void **state)
 {
-    (void)state;
-    struct td_buffer text;
-    struct parsed p;
-    struct zip_file f;
-    td_buffer_init(&text);
-    td_buffer_puts(&text, "(dS'a'\n(l");
-    for (int i = 0; i < 70; i++)
-        td_buffer_puts(&text, "Na");
-    td_buffer_puts(&text, FLOATS "as.");
-    parse_pickle(text.data, text.len, &p, &f);
-    CHECK(p.ok, "%s", p.err.message);
-    assert_int_equal(tensor(&p, "a.70")->nbytes, 16);
-    assert_null(metadata_value(&p.manifest, "a", 1));
-    done(&p, &f);
-    td_buffer_fini(&text);
+    struct walk *walk = *state;
+    td_buffer_puts(&walk->text, "(dS'a'\n(l");
+    put_times(&walk->text, "Na", 70);
+    td_buffer_puts(&walk->text, FLOATS "as.");
+    parse_pickle(walk->text.data, walk->text.len, &walk->p, &walk->f);
+    CHECK(walk->p.ok, "%s", walk->p.err.message);
+    assert_int_equal(tensor(&walk->p, "a.70")->nbytes, 16);
+    assert_null(metadata_value(&walk->p.manifest, "a", 1));
 }
 
 /* The last of repeated keys counts, and the metadata has the number of repetitions. */
 static void repeated_keys_are_counted(void **state)
 {
-    (void)state;
     static const char pickle[] = "(dS'w'\nI1\nsS'w'\n" FLOATS "sS'n'\nI1\nsS'n'\nI2\ns.";
-    struct parsed p;
-    struct zip_file f;
-    parse_pickle(pickle, sizeof pickle - 1, &p, &f);
-    CHECK(p.ok, "%s", p.err.message);
-    (void)tensor(&p, "w");
-    check_metadata(&p, "n", "2");
-    check_metadata(&p, "(repeated keys)", "2");
-    assert_int_equal(p.manifest.metadata_count, 2);
-    done(&p, &f);
+    struct walk *walk = *state;
+    parse_pickle(pickle, sizeof pickle - 1, &walk->p, &walk->f);
+    CHECK(walk->p.ok, "%s", walk->p.err.message);
+    (void)tensor(&walk->p, "w");
+    check_metadata(&walk->p, "n", "2");
+    check_metadata(&walk->p, "(repeated keys)", "2");
+    assert_int_equal(walk->p.manifest.metadata_count, 2);
 }
 
 static void clashing_entries_are_numbered(void **state)
 {
-    (void)state;
     static const char pickle[] = "(dNI1\nsS'None'\nI2\nsF1.5\nI3\nsS'1.5'\nI4\ns.";
-    struct parsed p;
-    struct zip_file f;
-    parse_pickle(pickle, sizeof pickle - 1, &p, &f);
-    CHECK(p.ok, "%s", p.err.message);
-    check_metadata(&p, "None", "1");
-    check_metadata(&p, "None#2", "2");
-    check_metadata(&p, "1.5", "3");
-    check_metadata(&p, "1.5#2", "4");
-    done(&p, &f);
+    struct walk *walk = *state;
+    parse_pickle(pickle, sizeof pickle - 1, &walk->p, &walk->f);
+    CHECK(walk->p.ok, "%s", walk->p.err.message);
+    check_metadata(&walk->p, "None", "1");
+    check_metadata(&walk->p, "None#2", "2");
+    check_metadata(&walk->p, "1.5", "3");
+    check_metadata(&walk->p, "1.5#2", "4");
 }
 
 static void many_entries_are_counted(void **state)
@@ -764,31 +700,31 @@ int main(void)
         cmocka_unit_test(names_are_paths),
         cmocka_unit_test(keys_are_shown),
         cmocka_unit_test(clashes_never_end_in_an_error),
-        cmocka_unit_test(a_scalar_has_no_shape),
+        TEST_IN(archive, a_scalar_has_no_shape),
         cmocka_unit_test(attributes_are_names),
         cmocka_unit_test(modules_are_as_state_dict_has_them),
         cmocka_unit_test(modules_that_change_later_are_refused),
         cmocka_unit_test(mappings_are_made_when_they_are_called),
-        cmocka_unit_test(unsaved_buffers_are_bounded),
-        cmocka_unit_test(shared_nothing_is_bounded),
+        TEST_IN(legacy, unsaved_buffers_are_bounded),
+        TEST_IN(legacy, shared_nothing_is_bounded),
         cmocka_unit_test(parts_are_bounded),
         cmocka_unit_test(what_holds_itself_ends),
-        cmocka_unit_test(sharing_is_bounded),
-        cmocka_unit_test(shared_arrays_are_bounded),
-        cmocka_unit_test(paths_are_bounded),
-        cmocka_unit_test(names_are_in_proportion),
-        cmocka_unit_test(metadata_is_in_proportion),
-        cmocka_unit_test(much_is_shared),
+        TEST_IN(archive, sharing_is_bounded),
+        TEST_IN(archive, shared_arrays_are_bounded),
+        TEST_IN(archive, paths_are_bounded),
+        TEST_IN(archive, names_are_in_proportion),
+        TEST_IN(legacy, metadata_is_in_proportion),
+        TEST_IN(legacy, much_is_shared),
         cmocka_unit_test(memory_is_one_budget),
         cmocka_unit_test(shared_keys_are_bounded),
         cmocka_unit_test(long_keys_are_refused),
-        cmocka_unit_test(long_metadata_is_cut),
-        cmocka_unit_test(an_integer_of_any_size_is_told_of),
-        cmocka_unit_test(encodings_but_latin1_are_no_bytes),
+        TEST_IN(archive, long_metadata_is_cut),
+        TEST_IN(archive, an_integer_of_any_size_is_told_of),
+        TEST_IN(archive, encodings_but_latin1_are_no_bytes),
         cmocka_unit_test(shared_bytes_are_bounded),
-        cmocka_unit_test(a_long_array_with_a_tensor_is_no_metadata),
-        cmocka_unit_test(repeated_keys_are_counted),
-        cmocka_unit_test(clashing_entries_are_numbered),
+        TEST_IN(archive, a_long_array_with_a_tensor_is_no_metadata),
+        TEST_IN(archive, repeated_keys_are_counted),
+        TEST_IN(archive, clashing_entries_are_numbered),
         cmocka_unit_test(many_entries_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,6 +22,13 @@
 #define VERSION "I1001\n."
 #define SYSTEM "(dS'little_endian'\nI01\ns."
 
+/* Appends opcodes several times. */
+static inline void put_times(struct td_buffer *out, const char *opcodes, size_t times)
+{
+    for (size_t i = 0; i < times; i++)
+        td_buffer_puts(out, opcodes);
+}
+
 static inline struct zip_spec archive_of(const char *pickle, size_t pickle_len)
 {
     return (struct zip_spec){

@@ -32,6 +32,14 @@ static void check_line(struct td_access_lines *lines, const struct td_access_eve
     CHECK(td_text_equals(line, wanted), "got    %.*swanted %s", (int)line.len, line.p, wanted);
 }
 
+static void open_lines(struct td_access_lines *lines)
+{
+    const struct in6_addr client = address("::1");
+    td_access_lines_init(lines, &client, TD_LOG_TEXT);
+}
+
+FIXTURE(lines, struct td_access_lines, open_lines, td_access_lines_fini)
+
 /* The first line is the example of docs/run.md. */
 static void lines_are_those_of_the_document(void **state)
 {
@@ -148,7 +156,6 @@ static void addresses_are_shown_in_their_family(void **state)
 /* The text of the second is kept between lines; the clock may stand still, advance, or be set back. */
 static void time_is_that_of_each_line(void **state)
 {
-    (void)state;
     static const struct {
         struct td_wall end;
         const char *wanted;
@@ -163,52 +170,42 @@ static void time_is_that_of_each_line(void **state)
         {{1798761600, 500000000}, "time=2027-01-01T00:00:00.500Z "},
         {{0, 1000000}, "time=1970-01-01T00:00:00.001Z "},
     };
-    struct td_access_lines lines;
-    struct in6_addr client = address("::1");
-    td_access_lines_init(&lines, &client, TD_LOG_TEXT);
+    struct td_access_lines *lines = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_access_event event = small_event();
         event.end = cases[i].end;
-        struct td_text line = td_access_lines_write(&lines, &event);
+        struct td_text line = td_access_lines_write(lines, &event);
         CHECK(td_text_begins(line, td_text_of(cases[i].wanted)), "%.*s", (int)line.len, line.p);
     }
-    td_access_lines_fini(&lines);
 }
 
 /* A text from the client ends neither its quotes nor the line. */
 static void texts_are_escaped(void **state)
 {
-    (void)state;
-    struct td_access_lines lines;
-    struct in6_addr client = address("::1");
+    struct td_access_lines *lines = *state;
     struct td_access_event event = small_event();
     struct td_text range = TD_TEXT("x\x85y \"quoted\" \\ end"), agent = TD_TEXT("\xc3\xa9\xe2\x80\xae\x7f\x1b[2J\0.");
-    td_access_lines_init(&lines, &client, TD_LOG_TEXT);
     event.method = TD_TEXT("G\"");
     event.target = TD_TEXT("/a\nGET /forged");
     event.range = &range;
     event.agent = &agent;
-    check_line(&lines, &event,
+    check_line(lines, &event,
                "time=2026-01-02T03:04:05.678Z client=::1 method=\"G\\\"\" target=\"/a\\\\x0aGET /forged\" status=206 "
                "sent=64 length=64 seconds=0.000148 route=tensor range=\"x\\\\x85y \\\"quoted\\\" \\\\ end\" "
                "agent=\"\xc3\xa9\\\\xe2\\\\x80\\\\xae\\\\x7f\\\\x1b[2J\\\\x00.\"\n");
-    td_access_lines_fini(&lines);
 }
 
 /* 1,023 bytes of a text are shown; the memory of a long line does not stay. */
 static void long_texts_are_cut(void **state)
 {
-    (void)state;
     static const size_t lens[] = {1022, 1023, 1024, 5000};
-    struct td_access_lines lines;
-    struct in6_addr client = address("::1");
+    struct td_access_lines *lines = *state;
     char target[5000];
     memset(target, 'x', sizeof target);
-    td_access_lines_init(&lines, &client, TD_LOG_TEXT);
     for (size_t i = 0; i < COUNT_OF(lens); i++) {
         struct td_access_event event = small_event();
         event.target = td_text_n(target, lens[i]);
-        struct td_text line = td_access_lines_write(&lines, &event);
+        struct td_text line = td_access_lines_write(lines, &event);
         const char *begin = memchr(line.p, 'x', line.len);
         assert_non_null(begin);
         size_t shown = strspn(begin, "x");
@@ -216,28 +213,23 @@ static void long_texts_are_cut(void **state)
         assert_true(strncmp(begin + shown, "\" status=206 ", 13) == 0);
     }
     struct td_access_event event = small_event();
-    (void)td_access_lines_write(&lines, &event);
-    assert_true(lines.line.capacity <= 1024);
-    td_access_lines_fini(&lines);
+    (void)td_access_lines_write(lines, &event);
+    assert_true(lines->line.capacity <= 1024);
 }
 
 /* A line that gets no memory is empty, and the next one is not; lines of the usual length need no memory of their
  * own. */
 static void memory_is_kept_between_lines(void **state)
 {
-    (void)state;
-    struct td_access_lines lines;
-    struct in6_addr client = address("::1");
+    struct td_access_lines *lines = *state;
     struct td_access_event event = small_event();
-    td_access_lines_init(&lines, &client, TD_LOG_TEXT);
     alloc_fail_at(1);
-    assert_int_equal(td_access_lines_write(&lines, &event).len, 0);
-    assert_true(td_access_lines_write(&lines, &event).len > 0);
+    assert_int_equal(td_access_lines_write(lines, &event).len, 0);
+    assert_true(td_access_lines_write(lines, &event).len > 0);
     alloc_count_start();
     for (int i = 0; i < 100; i++)
-        assert_true(td_access_lines_write(&lines, &event).len > 0);
+        assert_true(td_access_lines_write(lines, &event).len > 0);
     assert_int_equal(alloc_count_get().calls, 0);
-    td_access_lines_fini(&lines);
 }
 
 /* Checks a line with this time against printf. */
@@ -257,24 +249,20 @@ static void check_seconds(struct td_access_lines *lines, uint64_t took_ns)
 /* Times of up to 35 days. In the middle between two microseconds printf follows the double, and the line goes up. */
 static void seconds_are_rounded_to_the_nearest(void **state)
 {
-    (void)state;
-    struct td_access_lines lines;
-    struct in6_addr client = address("::1");
+    struct td_access_lines *lines = *state;
     uint64_t random = 7;
-    td_access_lines_init(&lines, &client, TD_LOG_TEXT);
     static const uint64_t times_ns[] = {0,         499,       501,        1499,
                                         999999499, 999999501, 1000000000, UINT64_C(3024000000000000)};
     for (size_t i = 0; i < COUNT_OF(times_ns); i++)
-        check_seconds(&lines, times_ns[i]);
+        check_seconds(lines, times_ns[i]);
     for (int i = 0; i < (SANITIZED ? 50000 : 500000); i++) {
         uint64_t ns = (random_next(&random) >> 12) % UINT64_C(3024000000000000) >> random_below(&random, 40);
-        check_seconds(&lines, ns % 1000 == 500 ? ns + 1 : ns);
+        check_seconds(lines, ns % 1000 == 500 ? ns + 1 : ns);
     }
     struct td_access_event middle = small_event();
     middle.took_ns = 999999500;
-    struct td_text line = td_access_lines_write(&lines, &middle);
+    struct td_text line = td_access_lines_write(lines, &middle);
     assert_non_null(memmem(line.p, line.len, " seconds=1.000000 ", 18));
-    td_access_lines_fini(&lines);
 }
 
 int main(void)
@@ -284,11 +272,11 @@ int main(void)
         cmocka_unit_test(lines_of_json_have_the_same_members),
         cmocka_unit_test(lines_are_bounded),
         cmocka_unit_test(addresses_are_shown_in_their_family),
-        cmocka_unit_test(time_is_that_of_each_line),
-        cmocka_unit_test(texts_are_escaped),
-        cmocka_unit_test(long_texts_are_cut),
-        cmocka_unit_test(memory_is_kept_between_lines),
-        cmocka_unit_test(seconds_are_rounded_to_the_nearest),
+        TEST_IN(lines, time_is_that_of_each_line),
+        TEST_IN(lines, texts_are_escaped),
+        TEST_IN(lines, long_texts_are_cut),
+        TEST_IN(lines, memory_is_kept_between_lines),
+        TEST_IN(lines, seconds_are_rounded_to_the_nearest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
