@@ -654,7 +654,7 @@ def test_hostile_config_json(start, tmp_path):
 
 
 def test_where_paths_that_cannot_be_listed_are_told(start, tmp_path):
-    """docs/formats.md, "What is listed": the model reports paths with the name of a checkpoint file, GET /models the
+    """docs/models.md, "What is listed": the model reports paths with the name of a checkpoint file, GET /models the
     others."""
     root = tmp_path / "root"
     good(root / "m/model.safetensors")

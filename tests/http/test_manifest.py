@@ -47,7 +47,7 @@ def test_models_entries(srv, tree):
 
 
 def visible_files(m, tree):
-    """Return what `files` must list by docs/formats.md: all files below the directory except dot-files, *.incomplete,
+    """Return what `files` must list by docs/models.md: all files below the directory except dot-files, *.incomplete,
     *.tmp."""
     if m.dir == tree.root:
         return {m.id: (tree.root / m.id).stat().st_size}

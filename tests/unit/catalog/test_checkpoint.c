@@ -1,4 +1,4 @@
-/* Which files make which checkpoint: docs/formats.md, "Sharded checkpoints" and "Checkpoint ids". */
+/* Which files make which checkpoint: docs/models.md, "Sharded checkpoints" and "Checkpoint ids". */
 #include "catalog/checkpoints/checkpoint.h"
 
 #include "catalog/model/dcp_checkpoint.h"

@@ -57,7 +57,7 @@ static void open_named_place(struct place *place, const char *name)
     scanner_open(&place->scanner, &served);
 }
 
-/* docs/formats.md, "Models": an index directly in the served directory makes its files one model. */
+/* docs/models.md, "Models": an index directly in the served directory makes its files one model. */
 static void a_root_with_an_index_is_a_model(void **state)
 {
     (void)state;
