@@ -42,7 +42,7 @@ ASSUMPTIONS = [
     ("nodes-per-rack", 4, "", "nodes of a rack", "assumed: the power of a rack allows about four such nodes"),
     ("node-gbit", 100, "Gbit/s", "of a node's card for storage, in each direction", "assumed"),
     ("rank-gbit", 20, "Gbit/s", "that one rank takes at most: a copy to memory by one or two processors",
-     "docs/performance.md: 2 GB/s by the Python client into new memory, 7 into memory that exists"),
+     "docs/client-performance.md: 2 GB/s by the Python client into new memory, 7 into memory that exists"),
     ("oversubscription", 3, "", "bandwidth of a rack's nodes by that of its uplink",
      "assumed: common in leaf and spine"),
     ("mtu", 1500, "bytes", "of every link: a packet has 52 bytes of IP and TCP and 14 of Ethernet beside its payload",

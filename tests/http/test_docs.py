@@ -273,7 +273,7 @@ def test_contents_name_every_section(path):
 
 
 # Pages that are longer than others: each is read in parts, by its contents or its tables.
-LONG = {"contributing.md", "performance.md", "security.md"}
+LONG = {"contributing.md", "security.md"}
 
 
 @pytest.mark.parametrize("path", sorted((REPO / "docs").glob("*.md")), ids=lambda p: p.name)

@@ -1,9 +1,9 @@
 """One HTTP/1.1 connection to a server: requests, answers, and bodies that are received straight into memory.
 
-The reader of http.client takes 1.2 to 2.2 times as much processor time (docs/performance.md): it parses each header by
-the package email, and `HTTPResponse.readinto` makes a system call for each part of a body that has arrived. Here a
-blocking socket receives with MSG_WAITALL and without a poll: one system call, in which other Python threads run, fills
-up to 4 MiB. This module also bounds headers, lines and chunks of hostile servers.
+The reader of http.client takes 1.2 to 2.2 times as much processor time (docs/client-performance.md): it parses each
+header by the package email, and `HTTPResponse.readinto` makes a system call for each part of a body that has arrived.
+Here a blocking socket receives with MSG_WAITALL and without a poll: one system call, in which other Python threads run,
+fills up to 4 MiB. This module also bounds headers, lines and chunks of hostile servers.
 """
 from __future__ import annotations
 
