@@ -1,6 +1,7 @@
 #include "catalog/sandbox/parse_message.h"
 #include "catalog/sandbox/parse_worker.h"
 #include "http/build_commit.h"
+#include "server/cmd/command_line.h"
 #include "server/cmd/commands.h"
 #include "server/config/config.h"
 #include "server/config/suggest.h"

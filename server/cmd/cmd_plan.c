@@ -6,14 +6,12 @@
 #include "catalog/names/repo.h"
 #include "core/digest.h"
 #include "core/digits.h"
+#include "core/json/json_build.h"
 #include "core/json/json_canonical.h"
 #include "rank/config_text.h"
 #include "rank/tensor_source.h"
-#include "server/cmd/local_path.h"
+#include "server/cmd/command_line.h"
 #include "server/cmd/local_scan.h"
-#include "server/cmd/plan_report.h"
-#include "server/cmd/take_option.h"
-#include "server/config/suggest.h"
 #include "server/host/terminal.h"
 #include "slicing/engine/engine.h"
 #include "slicing/plan_spec.h"
@@ -21,6 +19,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +33,16 @@ struct arguments {
     bool json, no_sandbox;
 };
 
-/* The inputs of a plan. */
+/* Counts of a rank's file. A run is a contiguous range of one tensor's bytes. */
+struct tally {
+    uint64_t nbytes;         /* length of the file */
+    uint64_t header_bytes;   /* length of its header */
+    uint64_t padding_bytes;  /* zeros that are in no tensor of the checkpoint */
+    uint64_t constant_bytes; /* constants of the engine or the rules, also in no tensor of the checkpoint */
+    uint64_t runs, smallest_run, largest_run; /* their number; the shortest and longest in bytes, 0 without runs */
+};
+
+/* A plan: its inputs, and what the report needs of its ranks. */
 struct job {
     const struct arguments *arguments;
     struct td_plan_spec spec;
@@ -44,6 +52,9 @@ struct job {
     const struct td_checkpoint *checkpoint;
     char *config; /* config.json, or NULL */
     size_t config_len;
+    struct td_plan_basis basis;
+    struct td_plan plan; /* of the latest rank: all ranks drop the same tensors */
+    struct tally *ranks; /* spec.tp_size tallies */
 };
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
@@ -152,58 +163,273 @@ static bool find_checkpoint(struct job *job, struct td_error *err)
     return job->checkpoint != NULL || no_checkpoint(job, err);
 }
 
+/* ---- counting ------------------------------------------------------------------------------------------ */
+
+/* Counts the bytes and runs of a rank's file. */
+static void tally_file(const struct td_rank_file *file, struct tally *out)
+{
+    *out = (struct tally){.nbytes = file->nbytes, .header_bytes = file->header_bytes};
+    for (size_t i = 0; i < file->layout->block_count; i++) {
+        const struct td_block *block = &file->layout->blocks[i];
+        for (size_t k = 0; k < block->run_count; k++) {
+            const struct td_run *run = &file->layout->runs[block->first_run + k];
+            uint64_t count = run->count * block->rounds;
+            if (run->source == TD_RUN_ZEROS)
+                out->padding_bytes += run->len * count;
+            if (run->source == TD_RANK_SOURCE_OWN)
+                out->constant_bytes += run->len * count;
+            if (run->source == TD_RUN_ZEROS || run->source == TD_RANK_SOURCE_OWN)
+                continue;
+            out->runs += count;
+            out->largest_run = run->len > out->largest_run ? run->len : out->largest_run;
+            out->smallest_run = out->smallest_run == 0 || run->len < out->smallest_run ? run->len : out->smallest_run;
+        }
+    }
+    out->constant_bytes -= out->header_bytes; /* the file's own bytes are the header and the constants */
+}
+
+static void add_tally(struct tally *all, const struct tally *one)
+{
+    all->nbytes += one->nbytes;
+    all->header_bytes += one->header_bytes;
+    all->padding_bytes += one->padding_bytes;
+    all->constant_bytes += one->constant_bytes;
+    all->runs += one->runs;
+    all->largest_run = one->largest_run > all->largest_run ? one->largest_run : all->largest_run;
+    if (one->smallest_run > 0 && (all->smallest_run == 0 || one->smallest_run < all->smallest_run))
+        all->smallest_run = one->smallest_run;
+}
+
+static struct tally tally_all(const struct job *job)
+{
+    struct tally all = {0};
+    for (uint64_t rank = 0; rank < job->spec.tp_size; rank++)
+        add_tally(&all, &job->ranks[rank]);
+    return all;
+}
+
+/* Returns whether every tensor that is not dropped is on at least one rank. */
+static bool covers_all(const struct job *job)
+{
+    return job->spec.ranks == NULL;
+}
+
+/* Returns the match of the plan's own rules; NULL without such rules. */
+static const struct td_plan_match *match_of(const struct job *job)
+{
+    return job->spec.engine == NULL && job->spec.ranks == NULL ? &job->basis.match : NULL;
+}
+
+/* Returns the bytes of tensors that the ranks have beyond one copy of each tensor. */
+static uint64_t repeated_bytes(const struct job *job, const struct tally *all)
+{
+    uint64_t once = job->checkpoint->total_bytes;
+    for (size_t i = 0; i < job->plan.dropped_count; i++) {
+        struct td_tensor_ref ref;
+        const char *name = job->plan.dropped[i];
+        if (td_checkpoint_find(job->checkpoint, td_text_of(name), &ref) && ref.tensor->reason == NULL)
+            once -= ref.tensor->nbytes;
+    }
+    return all->nbytes - all->header_bytes - all->padding_bytes - all->constant_bytes - once;
+}
+
+/* Returns the file's length as a part of the checkpoint's tensor bytes. */
+static double share_of(const struct tally *tally, const struct td_checkpoint *checkpoint)
+{
+    return checkpoint->total_bytes == 0 ? 0 : (double)tally->nbytes / (double)checkpoint->total_bytes;
+}
+
+/* ---- a table ------------------------------------------------------------------------------------------- */
+
+static void print_row(const char *name, const struct tally *tally, const struct td_checkpoint *checkpoint)
+{
+    (void)printf("  %-5s %12s %8.1f %% %12" PRIu64 " %12s %12s\n", name, td_terminal_size(tally->nbytes).text,
+                 100 * share_of(tally, checkpoint), tally->runs,
+                 tally->runs == 0 ? "-" : td_terminal_size(tally->smallest_run).text,
+                 tally->runs == 0 ? "-" : td_terminal_size(tally->largest_run).text);
+}
+
+static void print_heading(const struct job *job)
+{
+    struct td_buffer memory;
+    td_buffer_init(&memory);
+    (void)printf("%s", td_terminal_name(job->model->id, &memory));
+    size_t count = job->checkpoint->tensor_count;
+    (void)printf("  checkpoint %s, %zu tensor%s, %s; %s%s, tp %" PRIu64 "\n",
+                 td_terminal_name(job->checkpoint->id, &memory), count, td_plural(count),
+                 td_terminal_size(job->checkpoint->total_bytes).text, job->spec.engine != NULL ? "engine " : "",
+                 job->spec.engine != NULL ? job->spec.engine
+                 : covers_all(job)        ? "a plan with rules"
+                                          : "a plan with ranks",
+                 job->spec.tp_size);
+    (void)printf("  %-5s %12s %10s %12s %12s %12s\n", "RANK", "BYTES", "SHARE", "RUNS", "SMALLEST", "LARGEST");
+    td_buffer_fini(&memory);
+}
+
+/* Prints why all ranks together have more bytes than the checkpoint. */
+static void print_surplus(const struct job *job, const struct tally *all)
+{
+    (void)printf("  of all: headers %s, padding %s", td_terminal_size(all->header_bytes).text,
+                 td_terminal_size(all->padding_bytes).text);
+    if (all->constant_bytes > 0)
+        (void)printf(", constants %s", td_terminal_size(all->constant_bytes).text);
+    if (covers_all(job))
+        (void)printf(", repeated %s", td_terminal_size(repeated_bytes(job, all)).text);
+    (void)printf("\n");
+}
+
+/* Prints a rule with its number, counted from 1, and its pattern. */
+static void print_rule(const struct td_plan_match *match, size_t rule, const char *of)
+{
+    struct td_buffer memory;
+    td_buffer_init(&memory);
+    (void)printf("rule %zu%s (\"%s\")", rule + 1, of, td_terminal_name(match->rules->rules[rule].match, &memory));
+    td_buffer_fini(&memory);
+}
+
+/* Prints for each unused rule whether its pattern or its place in the list is the cause. */
+static void print_unused_rules(const struct td_plan_match *match)
+{
+    char of[32];
+    uint64_t steps = TD_PLAN_MAX_STEPS;
+    (void)snprintf(of, sizeof of, " of %zu", match->rules->count);
+    for (size_t i = 0; i < match->unused_count; i++) {
+        struct td_unused_rule why = td_plan_match_explain(match, match->unused[i], &steps);
+        (void)printf("  ");
+        print_rule(match, match->unused[i], of);
+        (void)printf(" is used for no tensor: ");
+        if (!why.known) {
+            (void)printf("it matches no tensor's name, or earlier rules take every tensor that it matches\n");
+        } else if (why.taker == NULL) {
+            (void)printf("it matches no tensor's name\n");
+        } else {
+            print_rule(match, (size_t)(why.taker - match->rules->rules), "");
+            (void)printf("%s every tensor that it matches\n", why.several ? " and others before it take" : " takes");
+        }
+    }
+}
+
+static void print_table(const struct job *job)
+{
+    struct td_buffer memory;
+    struct tally all = tally_all(job);
+    td_buffer_init(&memory);
+    print_heading(job);
+    for (uint64_t rank = 0; rank < job->spec.tp_size; rank++) {
+        char name[24];
+        (void)snprintf(name, sizeof name, "%" PRIu64, rank);
+        print_row(name, &job->ranks[rank], job->checkpoint);
+    }
+    print_row("all", &all, job->checkpoint);
+    print_surplus(job, &all);
+    for (size_t i = 0; i < job->plan.dropped_count; i++)
+        (void)printf("  dropped %s\n", td_terminal_name(job->plan.dropped[i], &memory));
+    td_buffer_fini(&memory);
+    if (match_of(job) != NULL)
+        print_unused_rules(match_of(job));
+}
+
+/* ---- JSON ---------------------------------------------------------------------------------------------- */
+
+static void write_tally(struct td_json_builder *json, const struct tally *tally, const struct td_checkpoint *checkpoint)
+{
+    char share[32];
+    (void)snprintf(share, sizeof share, "%.6f", share_of(tally, checkpoint));
+    td_json_add_u64(json, "nbytes", tally->nbytes);
+    td_json_add_raw(json, "share", td_text_of(share));
+    td_json_add_u64(json, "header_bytes", tally->header_bytes);
+    td_json_add_u64(json, "padding_bytes", tally->padding_bytes);
+    td_json_add_u64(json, "constant_bytes", tally->constant_bytes);
+    td_json_add_u64(json, "runs", tally->runs);
+    td_json_add_u64(json, "smallest_run", tally->smallest_run);
+    td_json_add_u64(json, "largest_run", tally->largest_run);
+}
+
+static void add_ranks(struct td_json_builder *json, const struct job *job)
+{
+    td_json_begin_array(json, "ranks");
+    for (uint64_t rank = 0; rank < job->spec.tp_size; rank++) {
+        td_json_begin_object(json, NULL);
+        td_json_add_u64(json, "rank", rank);
+        write_tally(json, &job->ranks[rank], job->checkpoint);
+        td_json_end(json);
+        td_json_flush(json);
+    }
+    td_json_end(json);
+}
+
+static void add_total(struct td_json_builder *json, const struct job *job)
+{
+    struct tally all = tally_all(job);
+    td_json_begin_object(json, "total");
+    write_tally(json, &all, job->checkpoint);
+    if (covers_all(job))
+        td_json_add_u64(json, "repeated_bytes", repeated_bytes(job, &all));
+    td_json_end(json);
+}
+
+static bool print_json(const struct job *job, struct td_error *err)
+{
+    struct td_buffer out;
+    struct td_json_builder json;
+    const struct td_plan_match *match = match_of(job);
+    td_buffer_init(&out);
+    td_json_builder_init(&json, &out);
+    td_json_begin_object(&json, NULL);
+    td_json_add_string(&json, "model", job->model->id);
+    td_json_add_string(&json, "checkpoint", job->checkpoint->id);
+    td_json_add_string(&json, "engine", job->plan_id[0] != '\0' ? "plan" : job->spec.engine);
+    td_json_add_u64(&json, "tp_size", job->spec.tp_size);
+    td_json_add_u64(&json, "checkpoint_bytes", job->checkpoint->total_bytes);
+    add_ranks(&json, job);
+    add_total(&json, job);
+    td_json_begin_array(&json, "dropped");
+    for (size_t i = 0; i < job->plan.dropped_count; i++) {
+        td_json_add_string(&json, NULL, job->plan.dropped[i]);
+        td_json_flush(&json);
+    }
+    td_json_end(&json);
+    td_json_begin_array(&json, "unused_rules");
+    for (size_t i = 0; match != NULL && i < match->unused_count; i++)
+        td_json_add_u64(&json, NULL, match->unused[i]);
+    td_json_end(&json);
+    td_json_end(&json);
+    td_json_builder_fini(&json);
+    return td_output_json(&out, err);
+}
+
 /* ---- planning ------------------------------------------------------------------------------------------ */
 
-/* Plans one rank's file and counts its bytes and runs. *plan is freed and receives the rank's plan. */
-static bool tally_rank(const struct job *job, const struct td_plan_basis *basis, uint64_t rank, struct td_plan *plan,
-                       struct td_plan_tally *out, struct td_error *err)
+/* Plans one rank's file and counts its bytes and runs. */
+static bool tally_rank(struct job *job, uint64_t rank, struct td_error *err)
 {
     struct td_tensor_list tensors = td_checkpoint_tensors(job->checkpoint);
     struct td_rank_file *file = NULL;
     struct td_text engine = td_text_of(job->spec.engine == NULL ? "" : job->spec.engine);
     const struct td_rank_label label = {
         .model = job->model->id, .engine = td_engine_label(engine), .plan_id = job->plan_id};
-    td_plan_fini(plan);
-    bool ok = td_plan_spec_rank(&job->spec, basis, &tensors, rank, plan, err) &&
-              td_rank_file_create_labelled(plan, &tensors, &label, NULL, &file, err);
+    td_plan_fini(&job->plan);
+    bool ok = td_plan_spec_rank(&job->spec, &job->basis, &tensors, rank, &job->plan, err) &&
+              td_rank_file_create_labelled(&job->plan, &tensors, &label, NULL, &file, err);
     if (ok)
-        td_plan_tally_file(file, out);
+        tally_file(file, &job->ranks[rank]);
     td_rank_file_unref(file);
     return ok;
 }
 
-static void print_report(const struct job *job, const struct td_plan_basis *basis, const struct td_plan_tally *ranks,
-                         const struct td_plan *plan)
-{
-    bool by_rules = job->spec.engine == NULL && job->spec.ranks == NULL;
-    const struct td_plan_report report = {.model = job->model,
-                                          .checkpoint = job->checkpoint,
-                                          .engine = job->spec.engine,
-                                          .by_plan = job->plan_id[0] != '\0',
-                                          .tp_size = job->spec.tp_size,
-                                          .ranks = ranks,
-                                          .plan = plan,
-                                          .match = by_rules ? &basis->match : NULL,
-                                          .covers = job->spec.ranks == NULL};
-    if (job->arguments->json)
-        td_plan_report_json(&report);
-    else
-        td_plan_report_table(&report);
-}
-
 /* Plans all ranks, then prints the report. */
-static bool report_ranks(const struct job *job, struct td_plan_tally *ranks, struct td_error *err)
+static bool report_ranks(struct job *job, struct td_error *err)
 {
     struct td_tensor_list tensors = td_checkpoint_tensors(job->checkpoint);
-    struct td_plan_basis basis;
-    struct td_plan plan = {0};
-    bool ok = td_plan_spec_match(&job->spec, td_text_n(job->config, job->config_len), &tensors, NULL, &basis, err);
+    bool ok = td_plan_spec_match(&job->spec, td_text_n(job->config, job->config_len), &tensors, NULL, &job->basis, err);
     for (uint64_t rank = 0; ok && rank < job->spec.tp_size; rank++)
-        ok = tally_rank(job, &basis, rank, &plan, &ranks[rank], err);
-    if (ok)
-        print_report(job, &basis, ranks, &plan);
-    td_plan_fini(&plan);
-    td_plan_basis_fini(&basis);
+        ok = tally_rank(job, rank, err);
+    if (ok && job->arguments->json)
+        ok = print_json(job, err);
+    else if (ok)
+        print_table(job);
+    td_plan_fini(&job->plan);
+    td_plan_basis_fini(&job->basis);
     return ok;
 }
 
@@ -222,10 +448,8 @@ static bool plan_and_report(struct job *job, struct td_error *err)
             arguments->plan);
     if (!ok || !find_checkpoint(job, err) || !read_config(job, err))
         return false;
-    struct td_plan_tally *ranks = calloc(job->spec.tp_size, sizeof *ranks);
-    ok = ranks != NULL ? report_ranks(job, ranks, err) : td_error_no_memory(err);
-    free(ranks);
-    return ok;
+    job->ranks = calloc(job->spec.tp_size, sizeof *job->ranks);
+    return job->ranks != NULL ? report_ranks(job, err) : td_error_no_memory(err);
 }
 
 /* ---- the command --------------------------------------------------------------------------------------- */
@@ -264,13 +488,9 @@ void td_cmd_plan_help(FILE *out)
 static int usage(const char *fault, const char *what)
 {
     static const char *const options[] = {"engine", "tp", "plan", "checkpoint", "json", "no-sandbox", "help", NULL};
-    char near[TD_SUGGEST_BYTES] = "";
-    if (what[0] == '-')
-        td_suggest(what, "--", options, near);
-    td_terminal_complain("%s%s%s; usage: tensord plan DIR MODEL (--engine NAME --tp SIZE | --plan FILE) "
-                         "[--checkpoint ID] [--json]; tensord plan --help",
-                         fault, what, near);
-    return TD_EXIT_USAGE;
+    return td_refuse_usage(fault, what, options,
+                           "tensord plan DIR MODEL (--engine NAME --tp SIZE | --plan FILE) [--checkpoint ID] [--json]; "
+                           "tensord plan --help");
 }
 
 /* Checks --engine and --tp. Returns 0, or the exit code after printing a message. */
@@ -334,10 +554,10 @@ int td_cmd_plan(int argc, char **argv)
     if (status != 0)
         return status;
     bool ok = plan_and_report(&job, &err);
-    if ((fflush(stdout) != 0 || ferror(stdout) != 0) && ok)
-        ok = td_error_set(&err, TD_IO, "cannot write to standard output");
+    ok = td_output_flush(&err) && ok;
     if (!ok)
         td_terminal_complain("%s", err.message);
+    free(job.ranks);
     free(job.config);
     td_plan_spec_fini(&job.spec);
     td_snapshot_unref(job.snapshot);

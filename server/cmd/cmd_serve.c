@@ -14,8 +14,7 @@
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/log.h"
-#include "server/cmd/local_path.h"
-#include "server/cmd/print_config.h"
+#include "server/cmd/command_line.h"
 #include "server/cmd/token_watch.h"
 #include "server/config/config.h"
 #include "server/host/notify.h"
@@ -659,7 +658,7 @@ void td_cmd_serve_help(FILE *out)
 static int print_config(const struct td_config *config)
 {
     struct td_error err = TD_ERROR_INIT;
-    if (td_print_config(config, stdout, &err))
+    if (td_config_print(config, stdout, &err))
         return TD_EXIT_OK;
     td_terminal_complain("%s", err.message);
     return TD_EXIT_FAILED;

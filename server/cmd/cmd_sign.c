@@ -1,6 +1,6 @@
 /* `tensord sign`: signs a URL with the keys of a tokens file, without a server. */
+#include "server/cmd/command_line.h"
 #include "server/cmd/commands.h"
-#include "server/cmd/take_option.h"
 
 #include "core/clock.h"
 #include "core/json/json_build.h"
@@ -8,7 +8,6 @@
 #include "http/auth/signed_url.h"
 #include "http/auth/token_file.h"
 #include "server/config/config.h"
-#include "server/config/suggest.h"
 #include "server/host/terminal.h"
 
 #include <stdbool.h>
@@ -42,16 +41,10 @@ void td_cmd_sign_help(FILE *out)
                 out);
 }
 
-/* Prints a message about wrong usage. Returns TD_EXIT_USAGE. */
 static int usage(const char *fault, const char *what)
 {
     static const char *const options[] = {"tokens", "expires", "as", "json", "help", NULL};
-    char near[TD_SUGGEST_BYTES] = "";
-    if (what[0] == '-')
-        td_suggest(what, "--", options, near);
-    td_terminal_complain("%s%.200s%s; usage: tensord sign URL --tokens FILE --expires TIME [--as NAME] [--json]", fault,
-                         what, near);
-    return TD_EXIT_USAGE;
+    return td_refuse_usage(fault, what, options, "tensord sign URL --tokens FILE --expires TIME [--as NAME] [--json]");
 }
 
 /* Reads the arguments. Returns 0, or the exit code after printing a message. */
@@ -143,6 +136,11 @@ static bool print_signed(const struct arguments *arguments, struct td_text url, 
     struct td_buffer json;
     struct td_json_builder builder;
     char expires[40];
+    if (!arguments->json) {
+        (void)fwrite(url.p, 1, url.len, stdout);
+        (void)putchar('\n');
+        return td_output_flush(err);
+    }
     (void)td_wall_rfc3339((struct td_wall){.seconds = expires_s}, expires, sizeof expires);
     td_buffer_init(&json);
     td_json_builder_init(&builder, &json);
@@ -151,12 +149,7 @@ static bool print_signed(const struct arguments *arguments, struct td_text url, 
     td_json_add_string(&builder, "expires", expires);
     td_json_end(&builder);
     td_json_builder_fini(&builder);
-    bool ok = !json.failed || td_error_no_memory(err);
-    struct td_text shown = arguments->json ? td_buffer_text(&json) : url;
-    if (ok && (fwrite(shown.p, 1, shown.len, stdout) != shown.len || fputc('\n', stdout) == EOF || fflush(stdout) != 0))
-        ok = td_error_set(err, TD_IO, "cannot write to standard output");
-    td_buffer_fini(&json);
-    return ok;
+    return td_output_json(&json, err);
 }
 
 int td_cmd_sign(int argc, char **argv)

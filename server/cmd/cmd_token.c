@@ -1,13 +1,12 @@
 /* Creates, lists and revokes tokens in the tokens file. Running servers read the changed file again. */
+#include "server/cmd/command_line.h"
 #include "server/cmd/commands.h"
-#include "server/cmd/take_option.h"
 
 #include "core/clock.h"
 #include "core/json/json_build.h"
 #include "core/quantity.h"
 #include "http/auth/token_file.h"
 #include "server/config/config.h"
-#include "server/config/suggest.h"
 #include "server/host/terminal.h"
 
 #include <openssl/crypto.h>
@@ -56,13 +55,9 @@ void td_cmd_token_help(FILE *out)
 static int usage(const char *fault, const char *what)
 {
     static const char *const options[] = {"tokens", "models", "expires", "json", "help", NULL};
-    char near[TD_SUGGEST_BYTES] = "";
-    if (what[0] == '-')
-        td_suggest(what, "--", options, near);
-    td_terminal_complain("%s%s%s; usage: tensord token (new NAME [--models GLOB]... [--expires TIME] [--json] | list "
-                         "[--json] | revoke NAME) --tokens FILE; tensord token --help",
-                         fault, what, near);
-    return TD_EXIT_USAGE;
+    return td_refuse_usage(fault, what, options,
+                           "tensord token (new NAME [--models GLOB]... [--expires TIME] [--json] | list [--json] | "
+                           "revoke NAME) --tokens FILE; tensord token --help");
 }
 
 static enum verb verb_of(const char *word)
@@ -159,19 +154,6 @@ static void add_members(struct td_json_builder *json, const struct td_token *tok
     td_token_add_members(json, token);
 }
 
-/* Prints a finished document, and erases its memory. Returns false when memory is short. */
-static bool print_json(struct td_buffer *text, struct td_error *err)
-{
-    td_buffer_putc(text, '\n');
-    bool ok = !text->failed || td_buffer_refuse(text, err);
-    if (ok)
-        (void)fwrite(text->data, 1, text->len, stdout);
-    if (text->data != NULL)
-        OPENSSL_cleanse(text->data, text->capacity);
-    td_buffer_fini(text);
-    return ok;
-}
-
 /* ---- new ------------------------------------------------------------------------------------------------- */
 
 static bool print_new_json(const struct td_token *token, const char *text, const char *secret, struct td_error *err)
@@ -187,7 +169,7 @@ static bool print_new_json(const struct td_token *token, const char *text, const
     td_json_add_string(&json, "s3_secret_key", secret);
     td_json_end(&json);
     td_json_builder_fini(&json);
-    return print_json(&out, err);
+    return td_output_json(&out, err);
 }
 
 static void print_new(const struct td_token *token, const char *text, const char *secret)
@@ -262,7 +244,7 @@ static bool print_list_json(const struct td_token_set *set, int64_t now_s, struc
     td_json_end(&json);
     td_json_end(&json);
     td_json_builder_fini(&json);
-    return print_json(&out, err);
+    return td_output_json(&out, err);
 }
 
 /* Returns the width of the column of names. */
@@ -344,8 +326,7 @@ int td_cmd_token(int argc, char **argv)
                      "30d, from 1s to 100 years, not ",
                      arguments.expires);
     bool ok = run_verb(&arguments, lifetime_s == 0 ? 0 : td_wall_now().seconds + (int64_t)lifetime_s, &err);
-    if ((fflush(stdout) != 0 || ferror(stdout) != 0) && ok)
-        ok = td_error_set(&err, TD_IO, "cannot write to standard output");
+    ok = td_output_flush(&err) && ok;
     if (!ok)
         td_terminal_complain("%s", err.message);
     return ok ? TD_EXIT_OK : err.code == TD_INVALID_ARGUMENT ? TD_EXIT_USAGE : TD_EXIT_FAILED;

@@ -2,8 +2,8 @@
  * the digest log of --state-dir and with the names of blobs in a Hugging Face cache. Files are sorted by identity, so
  * that hard links, and the links of several revisions to one blob, are next to each other. Problems are printed as soon
  * as they are known; JSON is one object, with the list of problems as its first member. */
+#include "server/cmd/command_line.h"
 #include "server/cmd/commands.h"
-#include "server/cmd/local_path.h"
 
 #include "catalog/digests/digest_log.h"
 #include "catalog/model/content_hash.h"
@@ -14,7 +14,6 @@
 #include "core/json/json_build.h"
 #include "server/cmd/progress.h"
 #include "server/config/config.h"
-#include "server/config/suggest.h"
 #include "server/host/terminal.h"
 
 #include <inttypes.h>
@@ -216,13 +215,11 @@ static void print_summary(struct verification *v)
     }
     print_not_compared(v);
     const struct tally *tally = &v->tally;
-    char size[TD_TERMINAL_BYTES];
-    uint64_t bytes = atomic_load(&v->hashed_bytes);
-    td_terminal_bytes(bytes, size, sizeof size);
     (void)printf("%" PRIu64 " file%s, %s: %" PRIu64 " compared with recorded digests, %" PRIu64
                  " with names of blobs, %" PRIu64 " not compared; %" PRIu64 " mismatch%s, %" PRIu64 " unreadable\n",
-                 tally->files, td_plural(tally->files), size, tally->recorded, tally->blob_names, tally->not_compared,
-                 tally->mismatches, tally->mismatches == 1 ? "" : "es", tally->unreadable);
+                 tally->files, td_plural(tally->files), td_terminal_size(atomic_load(&v->hashed_bytes)).text,
+                 tally->recorded, tally->blob_names, tally->not_compared, tally->mismatches,
+                 tally->mismatches == 1 ? "" : "es", tally->unreadable);
 }
 
 /* Returns whether --state-dir was given and has no digest of any of the files. A wrong directory must not look like a
@@ -383,11 +380,8 @@ static bool sort_files(struct verification *v, struct td_error *err)
 static void describe(const void *context, char *text, size_t capacity)
 {
     const struct verification *v = context;
-    char done[TD_TERMINAL_BYTES];
-    char all[TD_TERMINAL_BYTES];
-    td_terminal_bytes(atomic_load(&v->hashed_bytes), done, sizeof done);
-    td_terminal_bytes(atomic_load(&v->total_bytes), all, sizeof all);
-    (void)snprintf(text, capacity, "verifying, %s of %s hashed", done, all);
+    (void)snprintf(text, capacity, "verifying, %s of %s hashed", td_terminal_size(atomic_load(&v->hashed_bytes)).text,
+                   td_terminal_size(atomic_load(&v->total_bytes)).text);
 }
 
 static void verify_files(struct verification *v, const char *directory)
@@ -436,8 +430,8 @@ static bool verify_directory(const struct arguments *arguments, struct verificat
     print_summary(v);
     if (v->json_failed)
         return td_error_no_memory(err);
-    if (fflush(stdout) != 0 || ferror(stdout) != 0)
-        return td_error_set(err, TD_IO, "cannot write to standard output");
+    if (!td_output_flush(err))
+        return false;
     print_advice(v, arguments);
     return true;
 }
@@ -467,42 +461,32 @@ void td_cmd_verify_help(FILE *out)
 static int usage(const char *fault, const char *what)
 {
     static const char *const options[] = {"state-dir", "json", "help", NULL};
-    char near[TD_SUGGEST_BYTES] = "";
-    if (what[0] == '-')
-        td_suggest(what, "--", options, near);
-    td_terminal_complain("%s%s%s; usage: tensord verify DIR [--state-dir DIR] [--json]", fault, what, near);
-    return TD_EXIT_USAGE;
+    return td_refuse_usage(fault, what, options, "tensord verify DIR [--state-dir DIR] [--json]");
 }
 
 /* Reads the arguments. Returns 0, or the exit code after printing a message. */
 static int read_arguments(int argc, char **argv, struct arguments *arguments)
 {
-    static const char state_dir[] = "--state-dir";
-    const size_t len = sizeof state_dir - 1;
-    const char *given = NULL;
+    const char *given = td_config_environment("state-dir");
     *arguments = (struct arguments){0};
     for (int i = 0; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0)
             arguments->json = true;
-        else if (strcmp(argv[i], state_dir) == 0 && i + 1 < argc)
-            given = argv[++i];
-        else if (strncmp(argv[i], state_dir, len) == 0 && argv[i][len] == '=')
-            given = argv[i] + len + 1;
-        else if (strcmp(argv[i], state_dir) == 0)
-            return usage("--state-dir needs a directory", "");
+        else if (td_take_option(argc, argv, &i, "--state-dir", &given))
+            arguments->state_dir_given = true;
         else if (argv[i][0] == '-')
             return usage("unknown option ", argv[i]);
         else if (arguments->directory != NULL)
             return usage("only one directory is allowed, but there is also ", argv[i]);
         else
             arguments->directory = argv[i];
+        if (arguments->state_dir_given && given == NULL)
+            return usage("--state-dir needs a directory", "");
     }
     if (arguments->directory == NULL)
         return usage("give a directory", "");
-    arguments->state_dir_given = given != NULL;
-    arguments->state_dir = given == NULL ? td_config_environment("state-dir") : given;
-    if (arguments->state_dir != NULL && arguments->state_dir[0] == '\0') /* an empty value means none, as with serve */
-        arguments->state_dir = NULL;
+    if (given != NULL && given[0] != '\0') /* an empty value means none, as with serve */
+        arguments->state_dir = given;
     return 0;
 }
 

@@ -1,16 +1,9 @@
 /* The commands of the program. td_cmd_NAME takes the arguments after the command's name, runs the command, and returns
- * the exit code of the process. td_cmd_NAME_help writes the command's help to `out`. */
+ * the exit code of the process (server/cmd/command_line.h). td_cmd_NAME_help writes the command's help to `out`. */
 #ifndef TD_SERVER_CMD_COMMANDS_H
 #define TD_SERVER_CMD_COMMANDS_H
 
 #include <stdio.h>
-
-enum {
-    TD_EXIT_OK = 0,
-    TD_EXIT_FAILED = 1,  /* could not start, refused a file or a plan, found a difference, or is not healthy */
-    TD_EXIT_USAGE = 2,   /* wrong usage */
-    TD_EXIT_NOTHING = 3, /* verify had nothing to compare */
-};
 
 int td_cmd_serve(int argc, char **argv);
 void td_cmd_serve_help(FILE *out);

@@ -3,8 +3,7 @@
 #include "catalog/remote/remote_model.h"
 #include "core/digits.h"
 #include "core/quantity.h"
-#include "server/cmd/take_option.h"
-#include "server/config/suggest.h"
+#include "server/cmd/command_line.h"
 #include "server/host/terminal.h"
 #include "slicing/engine/engine.h"
 #include "storage/fetch/fetch_url.h"
@@ -65,11 +64,7 @@ struct values {
 /* Prints a message about wrong usage. Returns false. */
 static bool usage(const char *fault, const char *what)
 {
-    char near[TD_SUGGEST_BYTES] = "";
-    if (what[0] == '-')
-        td_suggest(what, "--", names, near);
-    td_terminal_complain("%s%.200s%s; usage: tensord pull URL[,URL...] MODEL [-o DIR] [options]; see pull --help",
-                         fault, what, near);
+    (void)td_refuse_usage(fault, what, names, "tensord pull URL[,URL...] MODEL [-o DIR] [options]; see pull --help");
     return false;
 }
 

@@ -2,6 +2,7 @@
 
 #include "core/digits.h"
 #include "core/json/json_build.h"
+#include "server/cmd/command_line.h"
 #include "server/host/terminal.h"
 
 #include <stdio.h>
@@ -11,11 +12,6 @@ struct sums {
     size_t done, there, unverified;
     const char *first_unverified; /* its name; NULL: none */
 };
-
-const char *td_pull_file_name(const struct td_pull_file *file)
-{
-    return file->name != NULL ? file->name : file->path;
-}
 
 static struct sums add_up(const struct td_pull_report *report)
 {
@@ -87,41 +83,25 @@ bool td_pull_report_json(const struct td_pull_report *report, struct td_error *e
     td_json_builder_init(&json, &text);
     add_all(&json, report);
     td_json_builder_fini(&json);
-    td_buffer_putc(&text, '\n');
-    bool ok = !text.failed || td_buffer_refuse(&text, err);
-    if (ok && (fwrite(text.data, 1, text.len, stdout) != text.len || fflush(stdout) != 0))
-        ok = td_error_set(err, TD_IO, "cannot write to standard output");
-    td_buffer_fini(&text);
-    return ok;
-}
-
-/* Writes " BYTES are of an earlier run,". */
-static void write_resumed(uint64_t bytes, char *out, size_t capacity)
-{
-    char text[TD_TERMINAL_BYTES];
-    td_terminal_bytes(bytes, text, sizeof text);
-    (void)snprintf(out, capacity, " %s are of an earlier run,", text);
+    return td_output_json(&text, err);
 }
 
 void td_pull_report_line(const struct td_pull_report *report)
 {
     const struct sums sums = add_up(report);
-    char bytes[TD_TERMINAL_BYTES];
-    char fetched[TD_TERMINAL_BYTES];
-    char rate[TD_TERMINAL_BYTES];
-    char resumed[TD_TERMINAL_BYTES + 32] = "";
+    double rate = report->seconds > 0 ? (double)sums.fetched_bytes / report->seconds : 0;
+    char resumed[64] = "";
     char note[256] = "";
-    td_terminal_bytes(sums.bytes, bytes, sizeof bytes);
-    td_terminal_bytes(sums.fetched_bytes, fetched, sizeof fetched);
-    td_terminal_bytes(report->seconds > 0 ? (uint64_t)((double)sums.fetched_bytes / report->seconds) : 0, rate,
-                      sizeof rate);
     if (sums.resumed_bytes > 0)
-        write_resumed(sums.resumed_bytes, resumed, sizeof resumed);
+        (void)snprintf(resumed, sizeof resumed, " %s are of an earlier run,",
+                       td_terminal_size(sums.resumed_bytes).text);
     if (sums.unverified > 0)
         (void)snprintf(note, sizeof note, "; %zu file%s (%.100s%s) %s checked by length and entity tag alone",
                        sums.unverified, td_plural(sums.unverified), sums.first_unverified,
                        sums.unverified > 1 ? ", ..." : "", sums.unverified > 1 ? "were" : "was");
     td_terminal_line(stdout, "%s: %zu file%s, %s, in %s; %zu %s there already;%s fetched %s in %.1f s (%s/s)%s",
-                     report->model, sums.done, td_plural(sums.done), bytes, report->directory, sums.there,
-                     sums.there == 1 ? "was" : "were", resumed, fetched, report->seconds, rate, note);
+                     report->model, sums.done, td_plural(sums.done), td_terminal_size(sums.bytes).text,
+                     report->directory, sums.there, sums.there == 1 ? "was" : "were", resumed,
+                     td_terminal_size(sums.fetched_bytes).text, report->seconds, td_terminal_size((uint64_t)rate).text,
+                     note);
 }

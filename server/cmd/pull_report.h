@@ -2,23 +2,11 @@
 #ifndef TD_SERVER_CMD_PULL_REPORT_H
 #define TD_SERVER_CMD_PULL_REPORT_H
 
-#include "catalog/remote/remote_model.h"
 #include "core/error.h"
-#include "storage/fetch/fetch_file.h"
+#include "server/cmd/pull_files.h"
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
-
-/* One file of the pull. */
-struct td_pull_file {
-    const char *path; /* in the model, by which the server is asked; borrowed from the listing */
-    char *name;       /* in the directory; owned; NULL: as path */
-    const struct td_fetch_expected *expected; /* borrowed from the listing */
-    bool is_done;
-    struct td_fetch_outcome outcome;
-    uint64_t older_bytes; /* fetched of older versions, before the list was read again */
-};
 
 struct td_pull_report {
     const char *model, *revision, *directory;
@@ -28,9 +16,6 @@ struct td_pull_report {
     double seconds;
     const struct td_error *failure; /* code TD_OK: none */
 };
-
-/* Returns the name of the file in the directory. */
-const char *td_pull_file_name(const struct td_pull_file *file);
 
 /* Prints one JSON object to standard output, also after a failure. Errors: TD_IO, TD_RESOURCE_EXHAUSTED. */
 bool td_pull_report_json(const struct td_pull_report *report, struct td_error *err);

@@ -57,4 +57,9 @@ enum td_variable td_config_judge_variable(const char *variable, char near[TD_VAR
 /* Writes the options to `out`, one on a line, each with its meaning and default, for --help. */
 void td_config_help(FILE *out);
 
+/* Writes the configuration to `out` in the form that config->print asks for: a JSON object that --config accepts, one
+ * key on a line, or a table of key, value and source. Errors: TD_FAILED_PRECONDITION when a value is not UTF-8, TD_IO
+ * when `out` cannot be written to, TD_RESOURCE_EXHAUSTED. */
+bool td_config_print(const struct td_config *config, FILE *out, struct td_error *err);
+
 #endif

@@ -82,8 +82,9 @@ int td_terminal_width(const char *text)
     return width;
 }
 
-void td_terminal_bytes(uint64_t bytes, char *out, size_t capacity)
+struct td_terminal_size td_terminal_size(uint64_t bytes)
 {
+    struct td_terminal_size size;
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
     double value = (double)bytes;
     size_t unit = 0;
@@ -91,5 +92,6 @@ void td_terminal_bytes(uint64_t bytes, char *out, size_t capacity)
         value /= 1024;
         unit++;
     }
-    (void)snprintf(out, capacity, unit == 0 ? "%.0f %s" : "%.2f %s", value, units[unit]);
+    (void)snprintf(size.text, sizeof size.text, unit == 0 ? "%.0f %s" : "%.2f %s", value, units[unit]);
+    return size;
 }

@@ -8,7 +8,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { TD_TERMINAL_BYTES = 32 }; /* capacity that suffices for td_terminal_bytes */
+/* A size for people. */
+struct td_terminal_size {
+    char text[32];
+};
 
 /* Write the formatted text as one line, escaped by td_utf8_escape, so that no path, name or message from outside can
  * control the terminal or forge a line. Commands print all texts by these functions or through td_terminal_name.
@@ -26,7 +29,7 @@ const char *td_terminal_name(const char *text, struct td_buffer *memory);
 /* Returns the number of characters of UTF-8 text: its columns on a terminal, unless it has wide characters. */
 int td_terminal_width(const char *text);
 
-/* Writes a size for people, such as "1.19 GiB". */
-void td_terminal_bytes(uint64_t bytes, char *out, size_t capacity);
+/* Returns a size for people, such as "1.19 GiB". */
+struct td_terminal_size td_terminal_size(uint64_t bytes);
 
 #endif

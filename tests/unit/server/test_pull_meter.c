@@ -1,4 +1,4 @@
-#include "server/cmd/pull_meter.h"
+#include "server/cmd/progress.h"
 
 #include "tests/unit/unit.h"
 
