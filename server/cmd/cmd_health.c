@@ -7,9 +7,9 @@
 #include "server/cmd/command_line.h"
 #include "server/config/config.h"
 #include "server/config/listen_address.h"
+#include "server/host/option_file.h"
 #include "server/host/terminal.h"
-#include "server/host/whole_file.h"
-#include "server/mhd/tls_credentials.h"
+#include "server/mhd/tls.h"
 #include "storage/fetch/fetch_url.h"
 
 #include <arpa/inet.h>

@@ -60,12 +60,6 @@ void td_token_watch_begin(struct td_token_watch *watch, struct td_api *api)
     watch->first = NULL;
 }
 
-/* Returns whether the file may be readable soon without another change: descriptors or memory were short. */
-static bool may_pass(const struct td_error *err)
-{
-    return err->code == TD_IO || err->code == TD_RESOURCE_EXHAUSTED;
-}
-
 void td_token_watch_look(struct td_token_watch *watch, struct td_api *api, bool always)
 {
     struct td_token_set *tokens = NULL;
@@ -74,16 +68,13 @@ void td_token_watch_look(struct td_token_watch *watch, struct td_api *api, bool 
         return;
     if (always)
         td_file_change_note(&watch->change);
-    if (!td_token_file_read(watch->path, &tokens, &err)) {
+    bool is_read = td_token_file_read(watch->path, &tokens, &err);
+    if (td_file_change_end(&watch->change, &err))
+        td_log(TD_LOG_ERROR, "the tokens stay as they were: %s", err.message);
+    if (!is_read) {
         atomic_store(&api->metrics.tokens_failed, true);
-        if (!watch->is_waiting || !may_pass(&err))
-            td_log(TD_LOG_ERROR, "the tokens stay as they were: %s", err.message);
-        watch->is_waiting = may_pass(&err);
-        if (watch->is_waiting)
-            td_file_change_forget(&watch->change);
         return;
     }
-    watch->is_waiting = false;
     log_tokens(watch, "read the tokens file", " again", tokens);
     pass_tokens(api, tokens);
 }

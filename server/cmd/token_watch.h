@@ -5,12 +5,11 @@
 
 #include "api/call/state.h"
 #include "core/error.h"
-#include "server/host/file_change.h"
+#include "server/host/option_file.h"
 
 struct td_token_watch {
     const char *path; /* borrowed; empty: the server has no tokens */
     struct td_file_change change;
-    bool is_waiting;            /* the file could not be read, which was logged; reading is retried until it succeeds */
     struct td_token_set *first; /* the tokens read at the start, until td_token_watch_begin passes them on */
 };
 
@@ -20,7 +19,7 @@ bool td_token_watch_init(struct td_token_watch *watch, const char *path, struct 
 /* Passes the tokens that were read to the API. Call once. */
 void td_token_watch_begin(struct td_token_watch *watch, struct td_api *api);
 
-/* Reads the file again if it has changed (server/host/file_change.h), or in any case with `always`. Passes the new
+/* Reads the file again if it has changed (server/host/option_file.h), or in any case with `always`. Passes the new
  * tokens to the API, or logs why the old ones stay. */
 void td_token_watch_look(struct td_token_watch *watch, struct td_api *api, bool always);
 

@@ -4,7 +4,7 @@
 
 #include "core/json/json.h"
 #include "server/config/suggest.h"
-#include "server/host/whole_file.h"
+#include "server/host/option_file.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 
 #include "core/clock.h"
 #include "core/waiting.h"
-#include "server/net/socket_facts.h"
+#include "server/net/tcp_socket.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -1,10 +1,70 @@
 #include "server/mhd/kept_response.h"
 
-#include "server/mhd/answer_header.h"
+#include "core/digits.h"
+#include "http/http_date.h"
 #include "server/mhd/sender.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- headers ------------------------------------------------------------------------------------------- */
+
+enum { DATE_BYTES = 30, MOST_FIELDS = TD_RESPONSE_HEADERS + 6 };
+
+struct field {
+    const char *name, *value;
+};
+
+/* Lists the fields of the response in the order in which they are sent, and returns their number. They borrow from the
+ * response and from `date`. */
+static size_t list_fields(const struct td_response *response, char date[DATE_BYTES], struct field fields[MOST_FIELDS])
+{
+    size_t count = 0;
+    if (response->content_type != NULL)
+        fields[count++] = (struct field){"Content-Type", response->content_type};
+    if (response->etag[0] != '\0')
+        fields[count++] = (struct field){"ETag", response->etag};
+    if (response->accept_ranges)
+        fields[count++] = (struct field){"Accept-Ranges", "bytes"};
+    if (response->cache_control != NULL)
+        fields[count++] = (struct field){"Cache-Control", response->cache_control};
+    if (response->last_modified_s >= 0) {
+        td_http_date_format(response->last_modified_s, date);
+        fields[count++] = (struct field){"Last-Modified", date};
+    }
+    for (size_t i = 0; i < response->header_count; i++)
+        fields[count++] = (struct field){response->headers[i].name, response->headers[i].value};
+    if (response->close)
+        fields[count++] = (struct field){"Connection", "close"};
+    return count;
+}
+
+bool td_answer_header_add(struct MHD_Response *mhd_response, const struct td_response *response)
+{
+    char date[DATE_BYTES];
+    struct field fields[MOST_FIELDS];
+    size_t count = list_fields(response, date, fields);
+    for (size_t i = 0; i < count; i++)
+        if (MHD_add_response_header(mhd_response, fields[i].name, fields[i].value) != MHD_YES)
+            return false;
+    return true;
+}
+
+uint64_t td_answer_header_bytes(const struct td_response *response, uint64_t content_bytes)
+{
+    char date[DATE_BYTES];
+    char length[TD_NUMBER_BYTES];
+    struct field fields[MOST_FIELDS];
+    size_t count = list_fields(response, date, fields);
+    uint64_t bytes = strlen("HTTP/1.1 200 ") + strlen(MHD_get_reason_phrase_for((unsigned int)response->status)) + 2;
+    bytes += strlen("Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n");
+    bytes += strlen("Content-Length: \r\n") + td_number_write(content_bytes, length);
+    for (size_t i = 0; i < count; i++)
+        bytes += strlen(fields[i].name) + strlen(fields[i].value) + strlen(": \r\n");
+    return bytes + 2;
+}
+
+/* ---- responses that are used again --------------------------------------------------------------------- */
 
 bool td_kept_response_suits(const struct td_response *response)
 {

@@ -1,12 +1,20 @@
-/* A response of libmicrohttpd that a connection uses again for answers that differ only in their bytes and in the
- * values of some fields, such as ranges of one file. Making a response costs about thirty small allocations. One thread
- * at a time. */
+/* The header of an answer in libmicrohttpd's response, and a response that a connection uses again for answers that
+ * differ only in their bytes and in the values of some fields, such as ranges of one file. Making a response costs
+ * about thirty small allocations. One thread at a time. */
 #ifndef TD_SERVER_MHD_KEPT_RESPONSE_H
 #define TD_SERVER_MHD_KEPT_RESPONSE_H
 
 #include "http/response.h"
 
 #include <microhttpd.h>
+
+/* Adds all fields of the response, with "Connection: close" when response->close is set. Returns false when out of
+ * memory. */
+bool td_answer_header_add(struct MHD_Response *mhd_response, const struct td_response *response);
+
+/* Returns the length of the header that libmicrohttpd will send: the status line, Date, Content-Length, the response's
+ * own fields, and the empty line. By it the server computes how much of the body a client has received. */
+uint64_t td_answer_header_bytes(const struct td_response *response, uint64_t content_bytes);
 
 enum {
     TD_KEPT_BYTES = 8 * 1024, /* longest copied body; each connection has a buffer of the last one's size */

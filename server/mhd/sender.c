@@ -6,7 +6,7 @@
 #include "server/mhd/sender.h"
 
 #include "core/socket_send.h"
-#include "server/net/sent_sockets.h"
+#include "server/net/sent_body.h"
 
 #include <errno.h>
 #include <pthread.h>

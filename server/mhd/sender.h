@@ -3,7 +3,7 @@
  *
  * sender.c defines send, sendmsg and shutdown in place of the C library's. libmicrohttpd gets td_sender_memory as the
  * body, which cannot be read. When it sends bytes from there, these functions send from the body that is registered for
- * the socket (server/net/sent_sockets) instead; they pass all other calls to the kernel unchanged. */
+ * the socket (server/net/sent_body) instead; they pass all other calls to the kernel unchanged. */
 #ifndef TD_SERVER_MHD_SENDER_H
 #define TD_SERVER_MHD_SENDER_H
 

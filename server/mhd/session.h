@@ -105,8 +105,10 @@ void td_session_end(const struct td_serving *serving, struct td_session *session
  * in libmicrohttpd's copy of the target. Returns false when memory is short, or the connection is not registered. */
 bool td_session_begin_request(struct td_session *session, const char *target);
 
-/* Releases the exchange and all that it still holds. */
-void td_session_end_request(struct td_session *session);
+/* Reports the answer, if the exchange has one: counts it and the bytes that were really sent, and writes its line of
+ * the access log; asks for a scan when a file had changed. Then releases the exchange. code: libmicrohttpd's reason for
+ * the end. */
+void td_session_end_request(struct td_session *session, enum MHD_RequestTerminationCode code);
 
 /* Returns the request; it borrows from the session. */
 struct td_request td_session_request(const struct td_session *session);

@@ -20,10 +20,10 @@
 #include "server/mhd/transfer.h"
 
 #include "core/waiting.h"
-#include "server/mhd/answer_header.h"
 #include "server/mhd/jobs.h"
 #include "server/mhd/kept_response.h"
 #include "server/mhd/sender.h"
+#include "server/net/tcp_socket.h"
 #include "storage/composed.h"
 #include "storage/incoming.h"
 
@@ -56,7 +56,7 @@ struct transfer {
 static void transfer_free(void *cls)
 {
     struct transfer *transfer = cls;
-    td_pins_clear(&transfer->link->connection->pins);
+    td_connection_unpin(transfer->link->connection);
     td_body_fini(&transfer->body);
     free(transfer->window);
     free(transfer);
@@ -219,7 +219,7 @@ static struct td_blob *reference_of(const struct td_response *response, struct t
     for (size_t i = 0; i < body->extent_count && !response->close; i++) {
         struct td_blob *blob = body->extents[i].blob;
         if (body->extents[i].len > TD_REFERENCE_BYTES && blob->class->descriptor != NULL)
-            return td_read_proof_may_refer(&connection->proof, blob) ? blob : NULL;
+            return td_read_proof_may_refer(&connection->proof, connection->fd, blob) ? blob : NULL;
     }
     return NULL;
 }
@@ -237,7 +237,7 @@ static struct MHD_Response *create_file(const struct td_body *body, struct td_co
     if (mhd_response == NULL)
         (void)close(fd);
     else
-        td_read_proof_begin(&connection->proof, extent->blob, true);
+        td_read_proof_begin(&connection->proof, connection->fd, extent->blob, true);
     return mhd_response;
 }
 
@@ -280,7 +280,7 @@ static struct MHD_Response *create_by_sender(struct td_response *response, struc
     /* The kernel reads ahead for pread, and less for a mapping. */
     how.is_copied = !pinned && link->jobs == NULL && !td_body_is_cached(&response->body);
     if (how.reference == NULL && total >= TD_NEAR_ANSWER_BYTES)
-        td_send_queue_shorten(&connection->queue, connection->fd);
+        td_send_queue_shorten(connection->fd, &connection->has_short_queue);
     if ((kept == NULL && mhd_response == NULL) || !td_connection_send(connection, &response->body, &how)) {
         if (mhd_response != NULL)
             MHD_destroy_response(mhd_response);
@@ -294,12 +294,12 @@ static struct MHD_Response *create_by_sender(struct td_response *response, struc
 /* Returns whether the body can be sent in place; if so, the connection is registered as sending from its files. */
 static bool pin_body(const struct td_body *body, struct td_connection *connection)
 {
-    if (body->total_bytes <= TD_COPY_BYTES || !td_body_is_pinned(body) || !td_pins_add(&connection->pins, body))
+    if (body->total_bytes <= TD_COPY_BYTES || !td_body_is_pinned(body) || !td_connection_pin(connection, body))
         return false;
     /* A lease may have broken before the registration, so check again. */
     if (td_body_is_pinned(body))
         return true;
-    td_pins_clear(&connection->pins);
+    td_connection_unpin(connection);
     return false;
 }
 
@@ -378,7 +378,7 @@ static struct MHD_Response *create_by_library(struct td_response *response, stru
             return mhd_response;
     }
     if (total >= TD_NEAR_ANSWER_BYTES)
-        td_send_queue_shorten(&connection->queue, connection->fd);
+        td_send_queue_shorten(connection->fd, &connection->has_short_queue);
     /* In a shared thread a window costs a job. */
     if (!pinned && total <= (link->jobs != NULL ? TD_TURN_BYTES : TD_FLAT_BYTES) &&
         !td_incoming_is_awaited(&response->body)) {
@@ -389,7 +389,7 @@ static struct MHD_Response *create_by_library(struct td_response *response, stru
      * is too long to be touched first goes through windows. On a shared thread all of it is in memory (is_ready). */
     bool is_too_long = link->jobs == NULL && total > TD_LOOK_BYTES;
     if (pinned && (runs > TD_IOVEC_RUNS || is_too_long)) {
-        td_pins_clear(&connection->pins);
+        td_connection_unpin(connection);
         pinned = false;
     }
     transfer->way = pinned ? TD_WAY_MEMORY : TD_WAY_CHECKED;
@@ -413,7 +413,7 @@ static struct MHD_Response *create_with_body(struct td_response *response, struc
         !connection->is_tls && (for_sender || td_body_run_count(body) <= TD_IOVEC_RUNS) && pin_body(body, connection);
     bool ready = (pinned || link->jobs == NULL) && is_ready(body, link);
     if (pinned && !ready) {
-        td_pins_clear(&connection->pins);
+        td_connection_unpin(connection);
         pinned = false;
     }
     if (td_waiting_was_refused())
@@ -444,7 +444,7 @@ struct MHD_Response *td_transfer_create(struct td_response *response, struct td_
         if (mhd_response == NULL)
             mhd_response = create_with_body(response, link, transfer);
         if (transfer->way != TD_WAY_FILE)
-            td_read_proof_hold(&connection->proof);
+            td_read_proof_hold(&connection->proof, connection->fd);
         if (transfer->way == TD_WAY_COPY)
             announced_bytes = response->body.total_bytes; /* a copy may have become an error */
         transfer->body_bytes = announced_bytes;

@@ -18,7 +18,7 @@
 #include "core/socket_send.h"
 #include "http/facade.h"
 #include "server/config/listen_address.h"
-#include "server/net/congestion.h"
+#include "server/net/tcp_socket.h"
 
 #include <errno.h>
 #include <fcntl.h>

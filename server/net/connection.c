@@ -10,7 +10,7 @@
 #include "core/array.h"
 #include "core/clock.h"
 #include "core/log.h"
-#include "server/net/socket_facts.h"
+#include "server/net/tcp_socket.h"
 
 #include <malloc.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static void cut_connection(struct td_connection *connection, enum td_cut why)
      * does not read, and the client cannot mistake the end for a complete answer. An idle connection is not reset,
      * because the end of its last answer may still be on the way; neither is a silent one. */
     if (why != TD_CUT_IDLE && !td_deadline_is_idle(&connection->deadline))
-        td_read_proof_reset(&connection->proof);
+        td_read_proof_reset(&connection->proof, connection->fd);
     (void)atomic_compare_exchange_strong(&connection->cut, &none, (int)why);
     (void)td_sent_shut_down(connection->fd, SHUT_RDWR); /* never close: the descriptor is libmicrohttpd's */
 }
@@ -41,6 +41,43 @@ size_t td_registry_count_unread(struct td_registry *registry)
     pthread_mutex_unlock(&registry->lock);
     td_departed_free(taken);
     return count;
+}
+
+bool td_connection_pin(struct td_connection *connection, const struct td_body *body)
+{
+    _Atomic(const struct td_blob *) *pins = connection->pins;
+    size_t count = 0;
+    for (size_t i = 0; i < body->extent_count; i++) {
+        const struct td_blob *blob = body->extents[i].blob;
+        size_t k = 0;
+        if (blob->class->pinned == NULL) /* memory of the program: nobody writes to it */
+            continue;
+        while (k < count && atomic_load_explicit(&pins[k], memory_order_relaxed) != blob)
+            k++;
+        if (k == TD_PINNED_BLOBS) {
+            td_connection_unpin(connection);
+            return false;
+        }
+        if (k == count)
+            atomic_store(&pins[count++], blob);
+    }
+    return true;
+}
+
+void td_connection_unpin(struct td_connection *connection)
+{
+    for (size_t i = 0; i < TD_PINNED_BLOBS; i++)
+        if (atomic_load_explicit(&connection->pins[i], memory_order_relaxed) != NULL)
+            atomic_store(&connection->pins[i], NULL);
+}
+
+/* Returns whether the blob is recorded. Any thread. */
+static bool has_pinned(const struct td_connection *connection, const struct td_blob *blob)
+{
+    bool have = false;
+    for (size_t i = 0; i < TD_PINNED_BLOBS; i++)
+        have = have || atomic_load(&connection->pins[i]) == blob;
+    return have;
 }
 
 /* Logs damage, at most once a second, since clients may ask for the same damaged file again and again. */
@@ -72,7 +109,7 @@ void td_connection_break_off(struct td_connection *connection, const struct td_e
 static void look_before_end(void *context)
 {
     struct td_connection *connection = context;
-    td_read_proof_look(&connection->proof);
+    td_read_proof_look(&connection->proof, connection->fd);
 }
 
 /* A function of td_sending's kind. */
@@ -91,7 +128,7 @@ bool td_connection_send(struct td_connection *connection, struct td_body *body, 
     called.context = connection;
     td_sent_body_init(&connection->sent_body, body, &called);
     if (how->reference != NULL)
-        td_read_proof_begin(&connection->proof, how->reference, false);
+        td_read_proof_begin(&connection->proof, connection->fd, how->reference, false);
     return true;
 }
 
@@ -100,11 +137,11 @@ void td_connection_end_answer(struct td_connection *connection, bool is_complete
     struct td_blob *dropped = NULL;
     bool is_sent = connection->sent_body.sent.len > 0;
     is_complete = is_complete || td_sent_body_is_over(&connection->sent_body);
-    if (!td_read_proof_end(&connection->proof, is_complete, &dropped) && !is_sent)
+    if (!td_read_proof_end(&connection->proof, connection->fd, is_complete, &dropped) && !is_sent)
         return;
     if (is_sent)
         td_sent_end(connection->fd);
-    td_pins_clear(&connection->pins); /* not before: td_registry_uses_blob or td_registry_settle has to find the blob */
+    td_connection_unpin(connection); /* not before: td_registry_uses_blob or td_registry_settle has to find the blob */
     td_blob_unref(dropped);
     td_sent_body_fini(&connection->sent_body);
 }
@@ -118,7 +155,7 @@ size_t td_registry_settle(struct td_registry *registry, const struct td_blob *bl
     for (struct td_connection *c = registry->first; c != NULL; c = c->next) {
         if (!td_read_proof_has_unread(&c->proof, held))
             continue;
-        bool is_settled = td_read_proof_settle(&c->proof, held);
+        bool is_settled = td_read_proof_settle(&c->proof, c->fd, held);
         settled += is_settled ? 1 : 0;
         left += is_settled ? 0 : 1;
     }
@@ -137,7 +174,7 @@ void td_registry_cut_unacknowledged(struct td_registry *registry, const struct t
     for (struct td_connection *c = registry->first; c != NULL; c = c->next) {
         if (!td_read_proof_has_unread(&c->proof, blob) || td_socket_unacknowledged_bytes(c->fd) == 0)
             continue;
-        td_read_proof_reset(&c->proof);
+        td_read_proof_reset(&c->proof, c->fd);
         cut_connection(c, TD_CUT_CHANGED);
     }
     struct td_departed *taken = td_read_proofs_take_unacknowledged(&registry->proofs, blob);
@@ -173,7 +210,7 @@ static void *reaper_main(void *argument)
         round.limits = registry->limits.deadlines;
         round.is_draining = atomic_load(&registry->draining);
         for (struct td_connection *c = registry->first; c != NULL; c = c->next) {
-            enum td_cut why = td_deadline_judge(&c->deadline, &round, c->is_shared);
+            enum td_cut why = td_deadline_judge(&c->deadline, c->fd, &round, c->is_shared);
             if (why != TD_CUT_NONE)
                 cut_connection(c, why);
         }
@@ -366,8 +403,8 @@ struct td_connection *td_connection_open(struct td_registry *registry, int fd, c
     connection->ends_wait = (struct td_cancel){.is_asked = has_ended, .context = connection};
     connection->address = *address;
     connection->client = client_of(registry->addresses.key, address);
-    td_deadline_init(&connection->deadline, fd);
-    td_read_proof_init(&connection->proof, &registry->proofs, fd);
+    td_deadline_init(&connection->deadline);
+    td_read_proof_init(&connection->proof, &registry->proofs);
     pthread_mutex_lock(&registry->lock);
     bool is_enlisted = enlist(registry, connection);
     pthread_mutex_unlock(&registry->lock);
@@ -383,9 +420,9 @@ void td_connection_close(struct td_connection *connection)
 {
     struct td_registry *registry = connection->registry;
     td_connection_end_answer(connection, false);
-    td_read_proof_close(&connection->proof);
+    td_read_proof_close(&connection->proof, connection->fd);
     pthread_mutex_lock(&registry->lock);
-    struct td_blob *dropped = td_read_proof_depart(&connection->proof);
+    struct td_blob *dropped = td_read_proof_depart(&connection->proof, connection->fd);
     delist(registry, connection);
     pthread_mutex_unlock(&registry->lock);
     td_blob_unref(dropped);
@@ -409,7 +446,7 @@ bool td_registry_uses_blob(struct td_registry *registry, const struct td_blob *b
     bool used = false;
     pthread_mutex_lock(&registry->lock);
     for (struct td_connection *c = registry->first; c != NULL && !used; c = c->next)
-        used = td_pins_have(&c->pins, blob);
+        used = has_pinned(c, blob);
     pthread_mutex_unlock(&registry->lock);
     return used;
 }
@@ -426,7 +463,7 @@ void td_registry_cut_blob(struct td_registry *registry, const struct td_blob *bl
 {
     pthread_mutex_lock(&registry->lock);
     for (struct td_connection *c = registry->first; c != NULL; c = c->next)
-        if (td_pins_have(&c->pins, blob))
+        if (has_pinned(c, blob))
             cut_connection(c, TD_CUT_CHANGED);
     pthread_mutex_unlock(&registry->lock);
 }

@@ -12,9 +12,7 @@
 #include "http/metrics.h"
 #include "http/request.h"
 #include "server/net/address_counts.h"
-#include "server/net/congestion.h"
 #include "server/net/deadline.h"
-#include "server/net/pins.h"
 #include "server/net/read_proof.h"
 #include "server/net/sent_body.h"
 #include "storage/body.h"
@@ -29,6 +27,9 @@
  * and continues to read (half-closed, as by nc -N). Both count as gone once they have acknowledged nothing for this
  * long, and at once when they reset the connection, as a closed socket does when bytes reach it. */
 #define TD_HALF_CLOSED_NS UINT64_C(10000000000)
+
+/* Most different blobs from which one answer is sent in place. */
+enum { TD_PINNED_BLOBS = 4 };
 
 /* The limit that a connection exceeds: none, the total number, or the number from one address. */
 enum td_over { TD_OVER_NONE, TD_OVER_TOTAL, TD_OVER_ADDRESS };
@@ -46,10 +47,12 @@ struct td_connection {
     bool is_shared;                 /* its thread serves other connections too */
     /* each has its own functions */
     struct td_deadline deadline;
-    struct td_send_queue queue;
+    bool has_short_queue;          /* for td_send_queue_shorten */
     struct td_sent_body sent_body; /* of the answer that is being sent; empty: it is sent in another way */
     struct td_read_proof proof;
-    struct td_pins pins;
+    /* the blobs that it sends from in place or by reference, so that other threads find it by them; compared, never
+     * read */
+    _Atomic(const struct td_blob *) pins[TD_PINNED_BLOBS];
     struct td_cancel cancel;    /* asks for an end of work for an answer: see TD_HALF_CLOSED_NS */
     struct td_cancel ends_wait; /* asks for an end of waits for a change, also once the client has ended its side */
     _Atomic uint64_t ended_ns; /* for `cancel`: when the client, which has ended its side, was seen to have acknowledged
@@ -130,8 +133,16 @@ void td_connection_close(struct td_connection *connection);
 /* Returns why the connection was cut; TD_CUT_NONE while it is good. Any thread. */
 enum td_cut td_connection_cut_reason(const struct td_connection *connection);
 
+/* Records that the body will be sent in place from its pinned mappings. Returns false, with nothing recorded, when the
+ * body has bytes of more than TD_PINNED_BLOBS mappings. Called by the connection's thread, as is td_connection_unpin.
+ */
+bool td_connection_pin(struct td_connection *connection, const struct td_body *body);
+
+/* Removes what td_connection_pin recorded. */
+void td_connection_unpin(struct td_connection *connection);
+
 /* Begins an answer whose body server/mhd/sender sends, as *how says; its callbacks are set here. Takes *body over, and
- * a reference on how->reference. A body that is pinned goes through td_pins_add first. Returns false, with
+ * a reference on how->reference. A body that is pinned goes through td_connection_pin first. Returns false, with
  * nothing begun, when that is not possible for this connection. */
 bool td_connection_send(struct td_connection *connection, struct td_body *body, const struct td_sending *how);
 

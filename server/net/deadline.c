@@ -8,15 +8,14 @@
 #include "server/net/deadline.h"
 
 #include "core/clock.h"
-#include "server/net/socket_facts.h"
+#include "server/net/tcp_socket.h"
 
 static const uint64_t rate_window_ns = UINT64_C(30000000000);  /* over which min_rate is measured */
 static const uint64_t drain_silence_ns = UINT64_C(1000000000); /* when draining, for a connection that sends nothing */
 
-void td_deadline_init(struct td_deadline *deadline, int fd)
+void td_deadline_init(struct td_deadline *deadline)
 {
-    *deadline = (struct td_deadline){.fd = fd};
-    atomic_init(&deadline->phase, TD_PHASE_FIRST);
+    *deadline = (struct td_deadline){.phase = TD_PHASE_FIRST};
     atomic_init(&deadline->phase_since_ns, td_clock_ns());
 }
 
@@ -39,11 +38,11 @@ uint64_t td_deadline_handling_ns(const struct td_deadline *deadline)
 }
 
 /* Judges an answer that is being sent: whether the client acknowledges bytes, and enough of them. */
-static enum td_cut judge_sending(struct td_deadline *deadline, const struct td_deadline_limits *limits,
+static enum td_cut judge_sending(struct td_deadline *deadline, int fd, const struct td_deadline_limits *limits,
                                  uint64_t since_ns, uint64_t now_ns)
 {
-    uint64_t bytes = td_socket_acknowledged_bytes(deadline->fd); /* counts as progress */
-    if (deadline->watched_since_ns < since_ns) {                 /* a new answer */
+    uint64_t bytes = td_socket_facts_of(fd).acknowledged_bytes; /* counts as progress */
+    if (deadline->watched_since_ns < since_ns) {                /* a new answer */
         deadline->watched_since_ns = now_ns;
         deadline->watched_bytes = bytes;
         deadline->progress_ns = now_ns;
@@ -67,7 +66,8 @@ static enum td_cut judge_sending(struct td_deadline *deadline, const struct td_d
 
 /* Judges a connection before its first request line is complete. It may take as long as a header and, while it has
  * sent nothing, no longer than an idle connection may be silent. When draining, it is cut after 1 s. */
-static enum td_cut judge_first(struct td_deadline *deadline, const struct td_deadline_round *round, uint64_t age_ns)
+static enum td_cut judge_first(struct td_deadline *deadline, int fd, const struct td_deadline_round *round,
+                               uint64_t age_ns)
 {
     const struct td_deadline_limits *limits = &round->limits;
     if (round->is_draining && age_ns >= drain_silence_ns)
@@ -76,7 +76,7 @@ static enum td_cut judge_first(struct td_deadline *deadline, const struct td_dea
         return TD_CUT_DEADLINE;
     if (age_ns < limits->idle_timeout_ns || deadline->idle_bytes > 0)
         return TD_CUT_NONE;
-    deadline->idle_bytes = td_socket_facts_of(deadline->fd).received_bytes;
+    deadline->idle_bytes = td_socket_facts_of(fd).received_bytes;
     return deadline->idle_bytes == 0 ? TD_CUT_IDLE : TD_CUT_NONE;
 }
 
@@ -88,18 +88,18 @@ static enum td_cut judge_first(struct td_deadline *deadline, const struct td_dea
  * one, so that the rounds are equally long), and before it cuts a connection as silent. The client's end, and the first
  * byte of a request line, are thus noticed up to 1 s late, and a line that never ends is cut up to 1 s late; silence is
  * cut in time. */
-static enum td_cut judge_idle(struct td_deadline *deadline, const struct td_deadline_round *round, uint64_t since_ns,
-                              bool is_shared)
+static enum td_cut judge_idle(struct td_deadline *deadline, int fd, const struct td_deadline_round *round,
+                              uint64_t since_ns, bool is_shared)
 {
     uint64_t now_ns = round->now_ns;
     bool is_over = now_ns > since_ns && now_ns - since_ns >= round->limits.idle_timeout_ns;
     if (deadline->idle_since_ns != since_ns) {
         deadline->idle_since_ns = since_ns;
-        deadline->idle_bytes = td_socket_facts_of(deadline->fd).received_bytes;
+        deadline->idle_bytes = td_socket_facts_of(fd).received_bytes;
         deadline->dribble_ns = 0;
-    } else if (deadline->dribble_ns == 0 && (is_over || (unsigned)deadline->fd % TD_IDLE_ROUNDS == round->number)) {
-        struct td_socket_facts facts = td_socket_facts_of(deadline->fd);
-        if (is_shared && facts.client_has_ended && td_socket_unread_bytes(deadline->fd) == 0)
+    } else if (deadline->dribble_ns == 0 && (is_over || (unsigned)fd % TD_IDLE_ROUNDS == round->number)) {
+        struct td_socket_facts facts = td_socket_facts_of(fd);
+        if (is_shared && facts.client_has_ended && td_socket_unread_bytes(fd) == 0)
             return TD_CUT_IDLE;
         if (facts.received_bytes != deadline->idle_bytes)
             deadline->dribble_ns = now_ns;
@@ -109,22 +109,23 @@ static enum td_cut judge_idle(struct td_deadline *deadline, const struct td_dead
     return is_over ? TD_CUT_IDLE : TD_CUT_NONE;
 }
 
-enum td_cut td_deadline_judge(struct td_deadline *deadline, const struct td_deadline_round *round, bool is_shared)
+enum td_cut td_deadline_judge(struct td_deadline *deadline, int fd, const struct td_deadline_round *round,
+                              bool is_shared)
 {
     const struct td_deadline_limits *limits = &round->limits;
     uint64_t since_ns = atomic_load(&deadline->phase_since_ns);
     uint64_t age_ns = round->now_ns > since_ns ? round->now_ns - since_ns : 0;
     switch ((enum td_phase)atomic_load(&deadline->phase)) {
     case TD_PHASE_FIRST:
-        return judge_first(deadline, round, age_ns);
+        return judge_first(deadline, fd, round, age_ns);
     case TD_PHASE_HEADER:
         return age_ns >= limits->header_timeout_ns ? TD_CUT_DEADLINE : TD_CUT_NONE;
     case TD_PHASE_BODY:
         return age_ns >= limits->body_timeout_ns ? TD_CUT_DEADLINE : TD_CUT_NONE;
     case TD_PHASE_IDLE:
-        return round->is_draining ? TD_CUT_SHUTDOWN : judge_idle(deadline, round, since_ns, is_shared);
+        return round->is_draining ? TD_CUT_SHUTDOWN : judge_idle(deadline, fd, round, since_ns, is_shared);
     case TD_PHASE_SENDING:
-        return judge_sending(deadline, limits, since_ns, round->now_ns);
+        return judge_sending(deadline, fd, limits, since_ns, round->now_ns);
     case TD_PHASE_HANDLING:
         return TD_CUT_NONE;
     }

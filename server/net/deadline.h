@@ -36,7 +36,6 @@ struct td_deadline_round {
 };
 
 struct td_deadline {
-    int fd;
     _Atomic int phase; /* enum td_phase */
     _Atomic uint64_t phase_since_ns;
     /* The rest is for td_deadline_judge. Progress of an answer: */
@@ -45,8 +44,8 @@ struct td_deadline {
     uint64_t idle_since_ns, idle_bytes, dribble_ns;
 };
 
-/* Begins with TD_PHASE_FIRST. `fd` is the connection's socket. */
-void td_deadline_init(struct td_deadline *deadline, int fd);
+/* Begins with TD_PHASE_FIRST. */
+void td_deadline_init(struct td_deadline *deadline);
 
 /* Enters a phase, whose deadline runs from now. Called by the connection's thread. */
 void td_deadline_enter(struct td_deadline *deadline, enum td_phase phase);
@@ -58,8 +57,9 @@ bool td_deadline_is_idle(const struct td_deadline *deadline);
  * connection's thread. */
 uint64_t td_deadline_handling_ns(const struct td_deadline *deadline);
 
-/* Returns why the connection is to be cut; TD_CUT_NONE while it is good. is_shared: its thread serves others too. One
- * thread at a time. */
-enum td_cut td_deadline_judge(struct td_deadline *deadline, const struct td_deadline_round *round, bool is_shared);
+/* Returns why the connection with this socket is to be cut; TD_CUT_NONE while it is good. is_shared: its thread serves
+ * others too. One thread at a time. */
+enum td_cut td_deadline_judge(struct td_deadline *deadline, int fd, const struct td_deadline_round *round,
+                              bool is_shared);
 
 #endif

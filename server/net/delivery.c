@@ -11,7 +11,7 @@
 
 #include "core/clock.h"
 #include "core/socket_send.h"
-#include "server/net/socket_facts.h"
+#include "server/net/tcp_socket.h"
 
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>

@@ -1,5 +1,5 @@
 /* Which congestion control a connection has: sockets of this host, and a round trip as the test says it. */
-#include "server/net/congestion.h"
+#include "server/net/tcp_socket.h"
 
 #include "server/net/connection.h"
 #include "tests/unit/unit.h"

@@ -2,7 +2,7 @@
 #include "server/net/connection.h"
 
 #include "core/clock.h"
-#include "server/net/socket_facts.h"
+#include "server/net/tcp_socket.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
 #include "tests/unit/work.h"
@@ -592,22 +592,22 @@ static void only_who_sends_a_blob_is_cut(void **state)
         assert_true(td_body_append(&body, &ours, 0, 1, &err));
         assert_true(td_body_append(&body, &blobs[i % TD_PINNED_BLOBS], 0, 1, &err));
     }
-    assert_true(td_pins_add(&connections[0]->pins, &body));
+    assert_true(td_connection_pin(connections[0], &body));
     for (size_t i = 0; i < TD_PINNED_BLOBS; i++)
         assert_true(td_registry_uses_blob(&place.registry, &blobs[i]));
     assert_false(td_registry_uses_blob(&place.registry, &ours));
     assert_true(td_body_append(&body, &blobs[BLOBS - 1], 0, 1, &err)); /* one too many */
-    assert_false(td_pins_add(&connections[1]->pins, &body));
+    assert_false(td_connection_pin(connections[1], &body));
     assert_false(td_registry_uses_blob(&place.registry, &blobs[BLOBS - 1]));
     td_body_fini(&body);
     assert_true(td_body_append(&body, &blobs[BLOBS - 1], 0, 1, &err));
-    assert_true(td_pins_add(&connections[1]->pins, &body));
+    assert_true(td_connection_pin(connections[1], &body));
     td_registry_cut_blob(&place.registry, &blobs[TD_PINNED_BLOBS - 1]);
     assert_true(ends_within(&pairs[0], 10000));
     assert_int_equal(atomic_load(&connections[0]->cut), TD_CUT_CHANGED);
     assert_false(ends_within(&pairs[1], 200));
     assert_false(ends_within(&pairs[2], 0));
-    td_pins_clear(&connections[1]->pins);
+    td_connection_unpin(connections[1]);
     td_registry_cut_blob(&place.registry, &blobs[BLOBS - 1]);
     assert_false(ends_within(&pairs[1], 200));
     td_body_fini(&body);
@@ -631,12 +631,13 @@ static void acknowledged_bytes_are_counted(void **state)
             assert_true(n > 0);
             got += (size_t)n;
         }
-        while (td_socket_acknowledged_bytes(pair.server) < (uint64_t)i * sizeof bytes && td_clock_ns() < until_ns)
+        while (td_socket_facts_of(pair.server).acknowledged_bytes < (uint64_t)i * sizeof bytes &&
+               td_clock_ns() < until_ns)
             (void)poll(NULL, 0, 1);
-        assert_true(td_socket_acknowledged_bytes(pair.server) == (uint64_t)i * sizeof bytes);
+        assert_true(td_socket_facts_of(pair.server).acknowledged_bytes == (uint64_t)i * sizeof bytes);
     }
     close_pair(&pair);
-    assert_true(td_socket_acknowledged_bytes(-1) == 0);
+    assert_true(td_socket_facts_of(-1).acknowledged_bytes == 0);
 }
 
 static int send_queue_bytes(int fd)
@@ -653,15 +654,15 @@ static void long_answers_over_short_paths_queue_little(void **state)
     (void)state;
     char byte = 'x';
     struct pair pair = connect_pair();
-    struct td_send_queue queue = {.is_short = false};
+    bool is_short = false;
     int before = send_queue_bytes(pair.server);
     assert_true(before > 0);
-    for (int i = 0; i < 10000 && !queue.is_short; i++) {
+    for (int i = 0; i < 10000 && !is_short; i++) {
         assert_int_equal(send(pair.server, &byte, 1, MSG_NOSIGNAL), 1);
         assert_int_equal(recv(pair.client, &byte, 1, 0), 1);
-        td_send_queue_shorten(&queue, pair.server);
+        td_send_queue_shorten(pair.server, &is_short);
     }
-    assert_true(queue.is_short);
+    assert_true(is_short);
     int bounded = send_queue_bytes(pair.server);
     assert_true(bounded > 64 * 1024 && bounded <= 2 * TD_NEAR_QUEUE_BYTES);
     close_pair(&pair);

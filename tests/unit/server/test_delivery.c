@@ -276,8 +276,8 @@ static struct sent answer_by_reference(void)
     assert_int_equal(send(sent.pair.client, request, sizeof request, 0), sizeof request);
     assert_int_equal(recv(sent.pair.server, got, sizeof got, MSG_WAITALL), sizeof got);
     sent.connection->proof.received_bytes = sizeof request;
-    assert_true(td_read_proof_may_refer(&sent.connection->proof, sent.blob));
-    td_read_proof_begin(&sent.connection->proof, sent.blob, true);
+    assert_true(td_read_proof_may_refer(&sent.connection->proof, sent.connection->fd, sent.blob));
+    td_read_proof_begin(&sent.connection->proof, sent.connection->fd, sent.blob, true);
     assert_true(td_blob_is_shared(sent.blob));
     send_some(&sent.pair);
     return sent;
@@ -345,24 +345,24 @@ static void a_later_request_may_be_the_proof(void **state)
         struct td_blob *other = make_blob();
         struct sent sent = answer_by_reference();
         assert_int_equal(send(sent.pair.client, "G", 1, 0), 1);
-        assert_true(td_read_proof_may_refer(&sent.connection->proof, other));
+        assert_true(td_read_proof_may_refer(&sent.connection->proof, sent.connection->fd, other));
         td_connection_end_answer(sent.connection, true);
         td_read_proof_confirm(&sent.connection->proof);
         assert_true(sent.connection->proof.proves_nothing);
-        assert_false(td_read_proof_may_refer(&sent.connection->proof, other));
-        assert_true(td_read_proof_may_refer(&sent.connection->proof, sent.blob));
+        assert_false(td_read_proof_may_refer(&sent.connection->proof, sent.connection->fd, other));
+        assert_true(td_read_proof_may_refer(&sent.connection->proof, sent.connection->fd, sent.blob));
         sent.connection->proof.received_bytes++;
         if (how == 0)
-            td_read_proof_begin(&sent.connection->proof, sent.blob, true);
+            td_read_proof_begin(&sent.connection->proof, sent.connection->fd, sent.blob, true);
         else
-            td_read_proof_hold(&sent.connection->proof);
+            td_read_proof_hold(&sent.connection->proof, sent.connection->fd);
         td_connection_end_answer(sent.connection, true);
         assert_false(sent.connection->proof.proves_nothing);
         assert_true(td_blob_is_shared(sent.blob));
         td_read_proof_confirm(&sent.connection->proof);
         assert_false(td_blob_is_shared(sent.blob));
-        assert_true(td_read_proof_may_refer(&sent.connection->proof, other));
-        td_read_proof_hold(&sent.connection->proof);
+        assert_true(td_read_proof_may_refer(&sent.connection->proof, sent.connection->fd, other));
+        td_read_proof_hold(&sent.connection->proof, sent.connection->fd);
         assert_false(sent.connection->proof.is_held);
         end_sent(&sent);
         td_blob_unref(other);
@@ -494,10 +494,10 @@ static void a_client_that_has_ended_its_side_gets_copies(void **state)
     struct pollfd end = {.fd = sent.pair.server, .events = POLLRDHUP};
     td_connection_end_answer(sent.connection, true);
     td_read_proof_confirm(&sent.connection->proof);
-    assert_true(td_read_proof_may_refer(&sent.connection->proof, sent.blob));
+    assert_true(td_read_proof_may_refer(&sent.connection->proof, sent.connection->fd, sent.blob));
     assert_int_equal(shutdown(sent.pair.client, SHUT_WR), 0);
     assert_int_equal(poll(&end, 1, 10000), 1);
-    assert_false(td_read_proof_may_refer(&sent.connection->proof, sent.blob));
+    assert_false(td_read_proof_may_refer(&sent.connection->proof, sent.connection->fd, sent.blob));
     end_sent(&sent);
     td_registry_fini(&registry);
 }
@@ -512,16 +512,18 @@ static void whom_sendfile_is_for(void **state)
         td_connection_end_answer(sent.connection, true);
         td_read_proof_confirm(&sent.connection->proof);
         registry.proofs.referring = referring;
-        assert_int_equal(td_read_proof_may_refer(&sent.connection->proof, sent.blob), referring == TD_REFERRING_ALL);
+        assert_int_equal(td_read_proof_may_refer(&sent.connection->proof, sent.connection->fd, sent.blob),
+                         referring == TD_REFERRING_ALL);
         sent.connection->proof.departed->ends.is_local = false;
-        assert_int_equal(td_read_proof_may_refer(&sent.connection->proof, sent.blob), referring != TD_REFERRING_NONE);
+        assert_int_equal(td_read_proof_may_refer(&sent.connection->proof, sent.connection->fd, sent.blob),
+                         referring != TD_REFERRING_NONE);
         sent.connection->proof.departed->ends.is_local = true;
         sent.connection->proof.departed->ends.is_found =
             false; /* bound to an interface, or behind a rule of this host */
-        assert_false(td_read_proof_may_refer(&sent.connection->proof, sent.blob));
+        assert_false(td_read_proof_may_refer(&sent.connection->proof, sent.connection->fd, sent.blob));
         sent.connection->proof.departed->ends.is_found = true;
         registry.proofs.delivery.can_look = false; /* the kernel gives no information */
-        assert_false(td_read_proof_may_refer(&sent.connection->proof, sent.blob));
+        assert_false(td_read_proof_may_refer(&sent.connection->proof, sent.connection->fd, sent.blob));
         end_sent(&sent);
         td_registry_fini(&registry);
     }
@@ -534,11 +536,11 @@ static void departed_answers_are_bounded(void **state)
     (void)state;
     open_registry();
     struct sent sent = answer_by_reference();
-    atomic_store(&registry.proofs.departed.count, TD_DEPARTED - 1);
-    assert_true(td_read_proof_may_refer(&sent.connection->proof, sent.blob));
-    atomic_store(&registry.proofs.departed.count, TD_DEPARTED);
-    assert_false(td_read_proof_may_refer(&sent.connection->proof, sent.blob));
-    atomic_store(&registry.proofs.departed.count, 0);
+    atomic_store(&registry.proofs.departed_count, TD_DEPARTED - 1);
+    assert_true(td_read_proof_may_refer(&sent.connection->proof, sent.connection->fd, sent.blob));
+    atomic_store(&registry.proofs.departed_count, TD_DEPARTED);
+    assert_false(td_read_proof_may_refer(&sent.connection->proof, sent.connection->fd, sent.blob));
+    atomic_store(&registry.proofs.departed_count, 0);
     end_sent(&sent);
     td_registry_fini(&registry);
 }

@@ -1,4 +1,4 @@
-#include "server/host/file_change.h"
+#include "server/host/option_file.h"
 
 #include "tests/unit/unit.h"
 
@@ -103,15 +103,30 @@ static void a_second_look_comes_later(void **state)
 }
 
 /* shows: security.md token-descriptors */
-static void what_was_forgotten_is_told_of_again(void **state)
+static void a_reading_that_failed_is_tried_again_if_it_may_succeed(void **state)
 {
     (void)state;
     write_file(path, "one");
     struct td_file_change change = {.paths = {path}};
     td_file_change_note(&change);
-    td_file_change_forget(&change);
-    assert_true(look(&change));
-    assert_false(look(&change));
+    static const struct {
+        enum td_code code;
+        bool is_logged, is_tried_again;
+    } steps[] = {
+        {TD_FAILED_PRECONDITION, true, false},
+        {TD_IO, true, true},
+        {TD_RESOURCE_EXHAUSTED, false, true},
+        {TD_FAILED_PRECONDITION, true, false},
+        {TD_IO, true, true},
+        {TD_OK, false, false},
+        {TD_IO, true, true},
+    };
+    for (size_t i = 0; i < COUNT_OF(steps); i++) {
+        const struct td_error err = {.code = steps[i].code};
+        CHECK(td_file_change_end(&change, &err) == steps[i].is_logged, "step %zu", i);
+        CHECK(look(&change) == steps[i].is_tried_again, "step %zu", i);
+        CHECK(!look(&change), "step %zu", i);
+    }
 }
 
 int main(void)
@@ -121,7 +136,7 @@ int main(void)
         cmocka_unit_test(another_target_of_a_link_is_a_change),
         cmocka_unit_test(what_was_noted_is_known),
         cmocka_unit_test(a_second_look_comes_later),
-        cmocka_unit_test(what_was_forgotten_is_told_of_again),
+        cmocka_unit_test(a_reading_that_failed_is_tried_again_if_it_may_succeed),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

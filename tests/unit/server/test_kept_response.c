@@ -2,7 +2,6 @@
  */
 #include "server/mhd/kept_response.h"
 
-#include "server/mhd/answer_header.h"
 #include "server/mhd/sender.h"
 #include "tests/unit/unit.h"
 

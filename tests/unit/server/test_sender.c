@@ -1,7 +1,7 @@
 /* Bodies that libmicrohttpd sends from td_sender_memory: its calls reach server/mhd/sender, each byte is the body's,
  * and a full socket or a body that cannot be read is handled. */
 #include "server/mhd/sender.h"
-#include "server/net/sent_sockets.h"
+#include "server/net/sent_body.h"
 
 #include "tests/unit/unit.h"
 

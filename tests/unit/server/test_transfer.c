@@ -4,6 +4,7 @@
 
 #include "api/native/native.h"
 #include "core/clock.h"
+#include "server/net/tcp_socket.h"
 #include "tests/unit/unit.h"
 
 #include <arpa/inet.h>
@@ -447,7 +448,7 @@ static void runs_of_files_go_by_reference(void **state)
         struct td_response response;
         struct td_transfer transfer;
         connection.fd = rows[i].has_large_number ? 1 << 20 : pair[0];
-        td_read_proof_init(&connection.proof, &scene.registry.proofs, connection.fd);
+        td_read_proof_init(&connection.proof, &scene.registry.proofs);
         connection.proof.departed = rows[i].has_large_number ? NULL : &departed;
         td_response_init(&response);
         response.facade = &td_native_facade;
@@ -464,7 +465,7 @@ static void runs_of_files_go_by_reference(void **state)
         struct MHD_Response *mhd_response = td_transfer_create(&response, &link, false, &transfer);
         assert_non_null(mhd_response);
         CHECK(transfer.way == rows[i].way, "row %zu: %d", i, (int)transfer.way);
-        CHECK(!rows[i].is_tls || atomic_load(&connection.pins.blobs[0]) == NULL, "row %zu", i);
+        CHECK(!rows[i].is_tls || atomic_load(&connection.pins[0]) == NULL, "row %zu", i);
         assert_true(transfer.body_bytes == rows[i].len * rows[i].runs);
         assert_ptr_equal(connection.proof.referenced, rows[i].way == TD_WAY_FILE ? &actor.blob : NULL);
         td_transfer_release(mhd_response, &transfer);
@@ -477,7 +478,7 @@ static void runs_of_files_go_by_reference(void **state)
         td_connection_end_answer(&connection, false);
         assert_false(connection.proof.is_held);
         assert_int_equal(actor.blob.refs, 1);
-        assert_null(atomic_load(&connection.pins.blobs[0]));
+        assert_null(atomic_load(&connection.pins[0]));
     }
     assert_int_equal(close(actor.descriptor), 0); /* the duplicates are closed by libmicrohttpd */
     assert_int_equal(close(pair[0]) + close(pair[1]), 0);

@@ -1,4 +1,4 @@
-#include "server/host/whole_file.h"
+#include "server/host/option_file.h"
 
 #include "tests/unit/unit.h"
 

@@ -1,7 +1,10 @@
-#include "server/host/whole_file.h"
+#include "server/host/option_file.h"
+
+#include "core/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <unistd.h>
 
 /* Most bytes of a path that a message shows. */
@@ -46,4 +49,57 @@ bool td_whole_file_read(const char *path, const char *what, size_t limit, struct
     if (ok && st != NULL)
         *st = found;
     return ok;
+}
+
+/* ---- changes ------------------------------------------------------------------------------------------- */
+
+static struct td_file_states look_at(const struct td_file_change *change)
+{
+    struct td_file_states states;
+    memset(&states, 0, sizeof states);
+    for (size_t i = 0; i < TD_FILE_CHANGE_MAX; i++) {
+        struct stat st;
+        const char *path = change->paths[i];
+        if (path != NULL && path[0] != '\0' && stat(path, &st) == 0)
+            states.ids[i] = td_file_id_of(&st);
+    }
+    return states;
+}
+
+static bool is_same(const struct td_file_states *a, const struct td_file_states *b)
+{
+    bool same = true;
+    for (size_t i = 0; i < TD_FILE_CHANGE_MAX; i++)
+        same = same && td_file_id_equal(&a->ids[i], &b->ids[i]);
+    return same;
+}
+
+void td_file_change_note(struct td_file_change *change)
+{
+    change->known = change->last = look_at(change);
+    change->looked_ns = td_clock_ns();
+}
+
+bool td_file_change_end(struct td_file_change *change, const struct td_error *err)
+{
+    bool was_waiting = change->is_waiting;
+    change->is_waiting = err->code == TD_IO || err->code == TD_RESOURCE_EXHAUSTED;
+    if (change->is_waiting)
+        memset(&change->known, 0xFF, sizeof change->known); /* no file has this identity */
+    return err->code != TD_OK && !(was_waiting && change->is_waiting);
+}
+
+bool td_file_change_look(struct td_file_change *change)
+{
+    uint64_t now_ns = td_clock_ns();
+    if (now_ns - change->looked_ns < TD_FILE_CHANGE_LOOK_NS)
+        return false;
+    change->looked_ns = now_ns;
+    struct td_file_states states = look_at(change);
+    bool is_at_rest = is_same(&states, &change->last);
+    change->last = states;
+    if (!is_at_rest || is_same(&states, &change->known))
+        return false;
+    change->known = states;
+    return true;
 }
