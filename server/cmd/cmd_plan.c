@@ -510,22 +510,23 @@ static int check_engine(struct arguments *arguments)
 /* Reads the arguments. Returns 0, or the exit code after printing a message. */
 static int read_arguments(int argc, char **argv, struct arguments *arguments)
 {
+    const struct td_value_option options[] = {{"--engine", &arguments->engine},
+                                              {"--tp", &arguments->tp},
+                                              {"--plan", &arguments->plan},
+                                              {"--checkpoint", &arguments->checkpoint},
+                                              {NULL, NULL}};
     memset(arguments, 0, sizeof *arguments);
     for (int i = 0; i < argc; i++) {
         const char *option = argv[i];
-        const char *value = "";
+        const struct td_value_option *taken = td_take_value(argc, argv, &i, options);
+        if (taken != NULL && *taken->value == NULL)
+            return usage("a value is missing after ", option);
+        if (taken != NULL)
+            continue;
         if (strcmp(option, "--json") == 0)
             arguments->json = true;
         else if (strcmp(option, "--no-sandbox") == 0)
             arguments->no_sandbox = true;
-        else if (td_take_option(argc, argv, &i, "--engine", &value))
-            arguments->engine = value;
-        else if (td_take_option(argc, argv, &i, "--tp", &value))
-            arguments->tp = value;
-        else if (td_take_option(argc, argv, &i, "--plan", &value))
-            arguments->plan = value;
-        else if (td_take_option(argc, argv, &i, "--checkpoint", &value))
-            arguments->checkpoint = value;
         else if (option[0] == '-' && option[1] != '\0')
             return usage("unknown option ", option);
         else if (arguments->directory == NULL)
@@ -534,8 +535,6 @@ static int read_arguments(int argc, char **argv, struct arguments *arguments)
             arguments->model = option;
         else
             return usage("only a directory and a model are allowed, but there is also ", option);
-        if (value == NULL)
-            return usage("a value is missing after ", option);
     }
     if (arguments->model == NULL)
         return usage("give a directory and a model", "");

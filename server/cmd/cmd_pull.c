@@ -46,8 +46,7 @@ struct pull {
     struct td_fetch_session *session;
     struct td_remote_model model;
     struct td_pull_directory directory;
-    struct td_pull_file *files;
-    size_t count;
+    struct td_pull_files list;
     struct td_cancel cancel;
     struct td_fetch_notes notes;
     struct td_progress progress;
@@ -180,19 +179,12 @@ static void write_rank_name(const struct td_pull_arguments *arguments, char out[
         (void)snprintf(out, RANK_NAME_BYTES, "rank-%" PRIu64 ".safetensors", arguments->rank);
 }
 
-/* Returns the length of the path's directories, with the '/' after them. */
-static size_t directories_len(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash == NULL ? 0 : (size_t)(slash - path) + 1;
-}
-
 /* Renames a rank's weights that the server lists as model.safetensors, so that the files of several ranks can be in one
  * directory. */
 static bool rename_rank(struct pull *pull, struct td_pull_file *file, struct td_error *err)
 {
     char name[RANK_NAME_BYTES];
-    size_t above = directories_len(file->path);
+    size_t above = td_path_directories_len(file->path);
     if (!pull->arguments->has_rank || strcmp(file->path + above, rank_weights) != 0)
         return true;
     write_rank_name(pull->arguments, name);
@@ -215,25 +207,25 @@ static bool choose_files(struct pull *pull, struct td_error *err)
 {
     const struct td_remote_listing *listing = &pull->model.listing;
     uint64_t total = 0;
-    pull->files = calloc(listing->count + 1, sizeof *pull->files);
-    if (pull->files == NULL)
+    pull->list.files = calloc(listing->count + 1, sizeof *pull->list.files);
+    if (pull->list.files == NULL)
         return td_error_no_memory(err);
     for (size_t i = 0; i < listing->count; i++) {
         const struct td_remote_file *listed = &listing->files[i];
-        struct td_pull_file *file = &pull->files[pull->count];
+        struct td_pull_file *file = &pull->list.files[pull->list.count];
         if (!check_not_cancelled(pull, err))
             return false;
         if (!is_wanted(pull->arguments, listed->path))
             continue;
         file->path = listed->path;
         file->expected = &listed->expected;
-        pull->count++;
+        pull->list.count++;
         total += listed->expected.size_bytes;
         if (!rename_rank(pull, file, err))
             return false;
     }
     atomic_store(&pull->total_bytes, total);
-    if (pull->count == 0)
+    if (pull->list.count == 0)
         return td_error_set(err, TD_NOT_FOUND, "%s has no files%s", pull->arguments->model,
                             listing->count > 0 ? " that --include and --exclude let through" : "");
     return true;
@@ -242,9 +234,9 @@ static bool choose_files(struct pull *pull, struct td_error *err)
 /* Checks before the first byte is fetched that no file's name is taken in a directory that existed before. */
 static bool check_places(const struct pull *pull, struct td_error *err)
 {
-    for (size_t i = 0; i < pull->count; i++)
+    for (size_t i = 0; i < pull->list.count; i++)
         if (!check_not_cancelled(pull, err) ||
-            !td_fetch_target_check(pull->directory.root, td_pull_file_name(&pull->files[i]), err))
+            !td_fetch_target_check(pull->directory.root, td_pull_file_name(&pull->list.files[i]), err))
             return false;
     return true;
 }
@@ -277,10 +269,10 @@ static void *fetch_files(void *argument)
     struct worker *worker = argument;
     struct pull *pull = worker->pull;
     size_t i;
-    while (!atomic_load(&pull->has_failed) && (i = atomic_fetch_add(&pull->next, 1)) < pull->count) {
-        bool is_small = pull->files[i].expected->size_bytes < SMALL_BYTES;
-        if (!pull->files[i].is_done && is_small == worker->takes_small &&
-            !fetch_one(worker, &pull->files[i], &worker->err))
+    while (!atomic_load(&pull->has_failed) && (i = atomic_fetch_add(&pull->next, 1)) < pull->list.count) {
+        bool is_small = pull->list.files[i].expected->size_bytes < SMALL_BYTES;
+        if (!pull->list.files[i].is_done && is_small == worker->takes_small &&
+            !fetch_one(worker, &pull->list.files[i], &worker->err))
             atomic_store(&pull->has_failed, true);
     }
     return NULL;
@@ -290,8 +282,8 @@ static void *fetch_files(void *argument)
 static size_t count_small(const struct pull *pull)
 {
     size_t count = 0;
-    for (size_t i = 0; i < pull->count; i++)
-        count += pull->files[i].expected->size_bytes < SMALL_BYTES ? 1 : 0;
+    for (size_t i = 0; i < pull->list.count; i++)
+        count += pull->list.files[i].expected->size_bytes < SMALL_BYTES ? 1 : 0;
     return count;
 }
 
@@ -412,7 +404,7 @@ static bool list_files(struct pull *pull, struct td_error *err)
 static bool fetches_beside(const struct pull *pull, const char *path, const char *name)
 {
     char beside[PATH_MAX];
-    (void)snprintf(beside, sizeof beside, "%.*s%s", (int)directories_len(path), path, name);
+    (void)snprintf(beside, sizeof beside, "%.*s%s", (int)td_path_directories_len(path), path, name);
     return td_remote_listing_find(&pull->model.listing, beside) != NULL && is_wanted(pull->arguments, beside);
 }
 
@@ -420,7 +412,7 @@ static bool fetches_beside(const struct pull *pull, const char *path, const char
 static bool is_of_a_rank(const struct pull *pull, const char *path)
 {
     const struct td_pull_arguments *arguments = pull->arguments;
-    struct td_text base = td_text_of(path + directories_len(path));
+    struct td_text base = td_text_of(path + td_path_directories_len(path));
     char mine[RANK_NAME_BYTES];
     uint64_t rank;
     bool as_json = false;
@@ -456,8 +448,7 @@ static bool open_directory(struct pull *pull, struct td_error *err)
     const struct td_pull_belonging belonging = {.belongs = belongs_to_pull, .context = pull};
     if (!td_pull_directory_open(arguments->directory, content, &belonging, &pull->directory, err))
         return false;
-    td_pull_others_describe(&pull->directory, &belonging, (struct td_pull_files){pull->files, pull->count}, content,
-                            others, sizeof others);
+    td_pull_others_describe(&pull->directory, &belonging, pull->list, content, others, sizeof others);
     if (others[0] != '\0')
         print_note(pull, others);
     return true;
@@ -477,7 +468,7 @@ static void free_files(struct td_pull_files list)
 static bool may_have_changed(const struct pull *pull, const struct td_error *why)
 {
     if (why->code == TD_OK || why->code == TD_UNAVAILABLE)
-        return td_pull_change_is_seen((struct td_pull_files){pull->files, pull->count});
+        return td_pull_change_is_seen(pull->list);
     return why->code == TD_FAILED_PRECONDITION || why->code == TD_NOT_FOUND;
 }
 
@@ -487,13 +478,12 @@ static bool may_have_changed(const struct pull *pull, const struct td_error *why
 static bool choose_again(struct pull *pull, struct td_error *unread)
 {
     struct td_remote_model other = pull->model; /* first the old one; at the end the one to free */
-    struct td_pull_files before = {pull->files, pull->count};
+    struct td_pull_files before = pull->list;
     td_remote_model_init(&pull->model);
-    pull->files = NULL;
-    pull->count = 0;
+    pull->list = (struct td_pull_files){0};
     atomic_store(&pull->has_failed, false);
     bool is_read = list_files(pull, unread) && choose_files(pull, unread);
-    struct td_pull_files after = {pull->files, pull->count};
+    struct td_pull_files after = pull->list;
     bool has_changed =
         is_read && (strcmp(pull->model.commit, other.commit) != 0 || td_pull_change_is_any(before, after));
     if (has_changed) {
@@ -507,8 +497,7 @@ static bool choose_again(struct pull *pull, struct td_error *unread)
         struct td_remote_model read = pull->model;
         free_files(after);
         pull->model = other;
-        pull->files = before.files;
-        pull->count = before.count;
+        pull->list = before;
         other = read;
     }
     td_remote_model_fini(&other);
@@ -535,7 +524,7 @@ static bool fetch_newest(struct pull *pull, struct td_error *err)
         bool ok = fetch_all(pull, &why);
         if (!may_have_changed(pull, &why))
             return ok || td_error_copy(err, &why);
-        if (td_pull_change_is_seen((struct td_pull_files){pull->files, pull->count}))
+        if (td_pull_change_is_seen(pull->list))
             print_note(pull, "files are not as they are listed: the list is read again");
         bool is_new = choose_again(pull, &unread);
         if (!check_not_cancelled(pull, err))
@@ -583,8 +572,7 @@ static int report_result(const struct pull *pull, uint64_t begin_ns, struct td_e
         .commit = pull->model.commit,
         .directory = err->code != TD_OK && pull->directory.root != NULL ? td_pull_directory_kept(&pull->directory)
                                                                         : pull->arguments->directory,
-        .files = pull->files,
-        .count = pull->count,
+        .list = pull->list,
         .seconds = (double)(td_clock_ns() - begin_ns) / 1e9,
         .failure = err,
     };
@@ -668,7 +656,7 @@ int td_cmd_pull(int argc, char **argv)
         set_signals();
         (void)pull_model(&pull, &err);
         status = report_result(&pull, begin_ns, &err);
-        free_files((struct td_pull_files){pull.files, pull.count});
+        free_files(pull.list);
         td_pull_directory_close(&pull.directory);
         td_fetch_session_destroy(pull.session);
         td_fetch_client_destroy(pull.client);

@@ -181,10 +181,7 @@ static void keep_tls(struct service *service, bool always)
 {
     if (service->tls == NULL)
         return;
-    if (always)
-        td_tls_reload(service->tls);
-    else
-        td_tls_watch(service->tls);
+    td_tls_look(service->tls, always);
     atomic_store(&service->api.metrics.certificate_expiry_s, td_tls_expiry_s(service->tls));
 }
 
@@ -674,12 +671,13 @@ static int run_service(struct service *service)
     bound_free_memory();
     bool ok = start_parts(service, &err);
     if (ok) {
+        const struct td_port *ports = service->ports.all;
         td_log(TD_LOG_INFO, "tensord %s serves \"%s\", listening on %s", TD_VERSION, service->used.directory,
-               service->ports.url);
-        if (service->ports.s3 != NULL)
-            td_log(TD_LOG_INFO, "listening for S3 clients on %s", service->ports.s3_url);
-        if (service->ports.plain != NULL)
-            td_log(TD_LOG_INFO, "listening without TLS on %s", service->ports.plain_url);
+               ports[TD_PORT_MAIN].url);
+        if (ports[TD_PORT_S3].acceptor != NULL)
+            td_log(TD_LOG_INFO, "listening for S3 clients on %s", ports[TD_PORT_S3].url);
+        if (ports[TD_PORT_PLAIN].acceptor != NULL)
+            td_log(TD_LOG_INFO, "listening without TLS on %s", ports[TD_PORT_PLAIN].url);
         if (service->parsers != NULL)
             log_layers(service);
         serve(service);

@@ -1,5 +1,4 @@
 /* `tensord sign`: signs a URL with the keys of a tokens file, without a server. */
-#include "server/cmd/command_line.h"
 #include "server/cmd/commands.h"
 
 #include "core/clock.h"
@@ -7,6 +6,7 @@
 #include "core/quantity.h"
 #include "http/auth/signed_url.h"
 #include "http/auth/token_file.h"
+#include "server/cmd/command_line.h"
 #include "server/config/config.h"
 #include "server/host/terminal.h"
 
@@ -50,18 +50,14 @@ static int usage(const char *fault, const char *what)
 /* Reads the arguments. Returns 0, or the exit code after printing a message. */
 static int read_arguments(int argc, char **argv, struct arguments *out)
 {
-    const struct {
-        const char *option;
-        const char **value;
-    } options[] = {{"--tokens", &out->tokens}, {"--expires", &out->expires}, {"--as", &out->name}};
+    const struct td_value_option options[] = {
+        {"--tokens", &out->tokens}, {"--expires", &out->expires}, {"--as", &out->name}, {NULL, NULL}};
     *out = (struct arguments){.tokens = td_config_environment("tokens")};
     for (int i = 0; i < argc; i++) {
-        size_t k = 0;
-        while (k < 3 && !td_take_option(argc, argv, &i, options[k].option, options[k].value))
-            k++;
-        if (k < 3 && (*options[k].value == NULL || (*options[k].value)[0] == '\0'))
-            return usage("a value is missing after ", options[k].option);
-        if (k < 3)
+        const struct td_value_option *taken = td_take_value(argc, argv, &i, options);
+        if (taken != NULL && (*taken->value == NULL || (*taken->value)[0] == '\0'))
+            return usage("a value is missing after ", taken->name);
+        if (taken != NULL)
             continue;
         if (strcmp(argv[i], "--json") == 0)
             out->json = true;

@@ -1,11 +1,11 @@
 /* Creates, lists and revokes tokens in the tokens file. Running servers read the changed file again. */
-#include "server/cmd/command_line.h"
 #include "server/cmd/commands.h"
 
 #include "core/clock.h"
 #include "core/json/json_build.h"
 #include "core/quantity.h"
 #include "http/auth/token_file.h"
+#include "server/cmd/command_line.h"
 #include "server/config/config.h"
 #include "server/host/terminal.h"
 

@@ -2,7 +2,6 @@
  * the digest log of --state-dir and with the names of blobs in a Hugging Face cache. Files are sorted by identity, so
  * that hard links, and the links of several revisions to one blob, are next to each other. Problems are printed as soon
  * as they are known; JSON is one object, with the list of problems as its first member. */
-#include "server/cmd/command_line.h"
 #include "server/cmd/commands.h"
 
 #include "catalog/digests/digest_log.h"
@@ -12,6 +11,7 @@
 #include "catalog/scan/walk.h"
 #include "core/digits.h"
 #include "core/json/json_build.h"
+#include "server/cmd/command_line.h"
 #include "server/cmd/progress.h"
 #include "server/config/config.h"
 #include "server/host/terminal.h"

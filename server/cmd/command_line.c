@@ -24,6 +24,13 @@ bool td_take_option(int argc, char **argv, int *i, const char *name, const char 
     return true;
 }
 
+const struct td_value_option *td_take_value(int argc, char **argv, int *i, const struct td_value_option *options)
+{
+    while (options->name != NULL && !td_take_option(argc, argv, i, options->name, options->value))
+        options++;
+    return options->name != NULL ? options : NULL;
+}
+
 int td_refuse_usage(const char *fault, const char *what, const char *const *options, const char *usage)
 {
     char near[TD_SUGGEST_BYTES] = "";

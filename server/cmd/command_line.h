@@ -19,6 +19,15 @@ enum {
  * argv. */
 bool td_take_option(int argc, char **argv, int *i, const char *name, const char **value);
 
+/* An option with a value: its name, and where the value goes. */
+struct td_value_option {
+    const char *name;
+    const char **value;
+};
+
+/* Returns the option of a list that argv[*i] is, after what td_take_option does, or NULL. A NULL name ends the list. */
+const struct td_value_option *td_take_value(int argc, char **argv, int *i, const struct td_value_option *options);
+
 /* Prints a message about wrong usage: `fault` and `what` (an argument, or ""), the option that was probably meant, and
  * the right usage. `options` are the names without dashes; NULL ends them. Returns TD_EXIT_USAGE. */
 int td_refuse_usage(const char *fault, const char *what, const char *const *options, const char *usage);

@@ -15,55 +15,17 @@
 
 enum { MAX_RANKS = 1000000, MAX_SECONDS = 30 * 86400 };
 
-/* The options that have a value. */
-enum option {
-    ENGINE,
-    TP,
-    RANK,
-    OUTPUT,
-    REVISION,
-    CONNECTIONS,
-    RETRY_FOR,
-    STALL,
-    INCLUDE,
-    EXCLUDE,
-    TOKEN_FILE,
-    CACERT,
-    CERT,
-    KEY,
-    OPTION_COUNT
-};
-
-/* The names of all options, without the dashes: those that have a value, then the others. */
-static const char *const names[] = {
-    [ENGINE] = "engine",
-    [TP] = "tp",
-    [RANK] = "rank",
-    [OUTPUT] = "output",
-    [REVISION] = "revision",
-    [CONNECTIONS] = "connections",
-    [RETRY_FOR] = "retry-for",
-    [STALL] = "stall",
-    [INCLUDE] = "include",
-    [EXCLUDE] = "exclude",
-    [TOKEN_FILE] = "token-file",
-    [CACERT] = "cacert",
-    [CERT] = "cert",
-    [KEY] = "key",
-    "json",
-    "quiet",
-    "help",
-    NULL,
-};
-
-/* The values of the options; NULL: the option was not given. */
-struct values {
-    const char *of[OPTION_COUNT];
+/* The options as they were given; NULL: not given. td_pull_arguments has the others. */
+struct given {
+    const char *engine, *tp, *rank, *revision, *connections, *retry_for, *stall, *include, *exclude;
 };
 
 /* Prints a message about wrong usage. Returns false. */
 static bool usage(const char *fault, const char *what)
 {
+    static const char *const names[] = {"engine",    "tp",    "rank",    "output",  "revision",   "connections",
+                                        "retry-for", "stall", "include", "exclude", "token-file", "cacert",
+                                        "cert",      "key",   "json",    "quiet",   "help",       NULL};
     (void)td_refuse_usage(fault, what, names, "tensord pull URL[,URL...] MODEL [-o DIR] [options]; see pull --help");
     return false;
 }
@@ -76,55 +38,22 @@ static bool add_pattern(const char **patterns, size_t *count, const char *patter
     return true;
 }
 
-/* Reads argv[*i] if it is this option, also by its short name. */
-static bool take_option(int argc, char **argv, int *i, enum option option, const char **value)
-{
-    char name[32];
-    (void)snprintf(name, sizeof name, "--%s", names[option]);
-    return td_take_option(argc, argv, i, name, value) ||
-           (option == OUTPUT && td_take_option(argc, argv, i, "-o", value));
-}
-
-/* Reads argv[*i] if it is an option with a value, and sets *has_value to whether it is. Returns false after printing a
- * message. */
-static bool take_value(int argc, char **argv, int *i, struct td_pull_arguments *out, struct values *values,
-                       bool *has_value)
-{
-    const char *given = argv[*i];
-    enum option option = 0;
-    while (option < OPTION_COUNT && !take_option(argc, argv, i, option, &values->of[option]))
-        option++;
-    *has_value = option < OPTION_COUNT;
-    if (!*has_value)
-        return true;
-    const char *value = values->of[option];
-    if (value == NULL || value[0] == '\0')
-        return usage("a value is missing after ", given);
-    if (option == INCLUDE)
-        return add_pattern(out->include, &out->include_count, value);
-    if (option == EXCLUDE)
-        return add_pattern(out->exclude, &out->exclude_count, value);
-    return true;
-}
-
-static bool read_numbers(const struct values *values, struct td_pull_arguments *out)
+static bool read_numbers(const struct given *given, struct td_pull_arguments *out)
 {
     char fault[64];
     (void)snprintf(fault, sizeof fault, "--connections takes a number from 1 to %d, not ", TD_FETCH_MAX_CONNECTIONS);
     out->connections = TD_PULL_CONNECTIONS;
     out->retry_s = TD_PULL_RETRY_S;
     out->stall_s = TD_FETCH_STALL_S;
-    if (values->of[CONNECTIONS] != NULL &&
-        (!td_number_read_strict(td_text_of(values->of[CONNECTIONS]), TD_FETCH_MAX_CONNECTIONS, &out->connections) ||
+    if (given->connections != NULL &&
+        (!td_number_read_strict(td_text_of(given->connections), TD_FETCH_MAX_CONNECTIONS, &out->connections) ||
          out->connections == 0))
-        return usage(fault, values->of[CONNECTIONS]);
-    if (values->of[RETRY_FOR] != NULL &&
-        !td_duration_read_s(td_text_of(values->of[RETRY_FOR]), 0, MAX_SECONDS, &out->retry_s))
+        return usage(fault, given->connections);
+    if (given->retry_for != NULL && !td_duration_read_s(td_text_of(given->retry_for), 0, MAX_SECONDS, &out->retry_s))
         return usage("--retry-for takes whole seconds, or a time such as 60s or 5m, from 0s to 30d, not ",
-                     values->of[RETRY_FOR]);
-    if (values->of[STALL] != NULL && !td_duration_read_s(td_text_of(values->of[STALL]), 1, MAX_SECONDS, &out->stall_s))
-        return usage("--stall takes whole seconds, or a time such as 30s or 5m, from 1s to 30d, not ",
-                     values->of[STALL]);
+                     given->retry_for);
+    if (given->stall != NULL && !td_duration_read_s(td_text_of(given->stall), 1, MAX_SECONDS, &out->stall_s))
+        return usage("--stall takes whole seconds, or a time such as 30s or 5m, from 1s to 30d, not ", given->stall);
     return true;
 }
 
@@ -150,28 +79,27 @@ static bool read_engine(const char *name, struct td_pull_arguments *out)
 }
 
 /* Writes the revision of a rank's files, by its name on the Hub: tp8-rank0-vllm. */
-static bool read_rank(const struct values *values, struct td_pull_arguments *out)
+static bool read_rank(const struct given *given, struct td_pull_arguments *out)
 {
     uint64_t tp;
-    bool has_some = values->of[ENGINE] != NULL || values->of[TP] != NULL || values->of[RANK] != NULL;
+    bool has_some = given->engine != NULL || given->tp != NULL || given->rank != NULL;
     if (!has_some) {
-        (void)snprintf(out->revision, sizeof out->revision, "%s",
-                       values->of[REVISION] == NULL ? "main" : values->of[REVISION]);
-        return values->of[REVISION] != NULL && strlen(values->of[REVISION]) >= sizeof out->revision
-                   ? usage("--revision is too long: ", values->of[REVISION])
+        (void)snprintf(out->revision, sizeof out->revision, "%s", given->revision == NULL ? "main" : given->revision);
+        return given->revision != NULL && strlen(given->revision) >= sizeof out->revision
+                   ? usage("--revision is too long: ", given->revision)
                    : true;
     }
-    if (values->of[ENGINE] == NULL || values->of[TP] == NULL || values->of[RANK] == NULL)
+    if (given->engine == NULL || given->tp == NULL || given->rank == NULL)
         return usage("--engine, --tp and --rank are given together, or none of them", "");
-    if (values->of[REVISION] != NULL)
+    if (given->revision != NULL)
         return usage("--revision cannot be given beside --engine, --tp and --rank, which make one", "");
-    if (!td_number_read_strict(td_text_of(values->of[TP]), MAX_RANKS, &tp) || tp == 0)
-        return usage("--tp takes the number of ranks, from 1, not ", values->of[TP]);
-    if (!td_number_read_strict(td_text_of(values->of[RANK]), MAX_RANKS, &out->rank) || out->rank >= tp)
-        return usage("--rank takes a number from 0 to one less than --tp, not ", values->of[RANK]);
+    if (!td_number_read_strict(td_text_of(given->tp), MAX_RANKS, &tp) || tp == 0)
+        return usage("--tp takes the number of ranks, from 1, not ", given->tp);
+    if (!td_number_read_strict(td_text_of(given->rank), MAX_RANKS, &out->rank) || out->rank >= tp)
+        return usage("--rank takes a number from 0 to one less than --tp, not ", given->rank);
     out->has_rank = true;
     (void)snprintf(out->revision, sizeof out->revision, "tp%" PRIu64 "-rank%" PRIu64 "-", tp, out->rank);
-    return read_engine(values->of[ENGINE], out);
+    return read_engine(given->engine, out);
 }
 
 /* Splits URL[,URL...] and checks each one. */
@@ -213,7 +141,7 @@ static bool is_dataset(const char *model)
 }
 
 /* Checks the arguments, and sets the defaults of those that were not given. */
-static bool check_arguments(const char *list, const struct values *values, struct td_pull_arguments *out)
+static bool check_arguments(const char *list, const struct given *given, struct td_pull_arguments *out)
 {
     struct td_error err = TD_ERROR_INIT;
     if (list == NULL || out->model == NULL)
@@ -231,15 +159,12 @@ static bool check_arguments(const char *list, const struct values *values, struc
                                             : "");
         return false;
     }
-    out->token_file = values->of[TOKEN_FILE];
-    out->ca = values->of[CACERT];
-    out->cert = values->of[CERT];
-    out->key = values->of[KEY];
     if ((out->cert == NULL) != (out->key == NULL))
         return usage("--cert and --key are given together, or none of them", "");
     const char *slash = strrchr(out->model, '/');
-    out->directory = values->of[OUTPUT] != NULL ? values->of[OUTPUT] : slash == NULL ? out->model : slash + 1;
-    return read_numbers(values, out) && read_rank(values, out) && read_urls(list, out);
+    if (out->directory == NULL)
+        out->directory = slash == NULL ? out->model : slash + 1;
+    return read_numbers(given, out) && read_rank(given, out) && read_urls(list, out);
 }
 
 /* Prints a message about one argument too many, with the likely reason. Returns false. */
@@ -253,29 +178,54 @@ static bool too_many(const char *list, const char *argument)
 
 bool td_pull_arguments_read(int argc, char **argv, struct td_pull_arguments *out)
 {
-    struct values values = {0};
+    struct given given = {0};
     const char *list = NULL;
+    const struct td_value_option options[] = {
+        {"--engine", &given.engine},
+        {"--tp", &given.tp},
+        {"--rank", &given.rank},
+        {"--output", &out->directory},
+        {"-o", &out->directory},
+        {"--revision", &given.revision},
+        {"--connections", &given.connections},
+        {"--retry-for", &given.retry_for},
+        {"--stall", &given.stall},
+        {"--include", &given.include},
+        {"--exclude", &given.exclude},
+        {"--token-file", &out->token_file},
+        {"--cacert", &out->ca},
+        {"--cert", &out->cert},
+        {"--key", &out->key},
+        {NULL, NULL},
+    };
     memset(out, 0, sizeof *out);
     for (int i = 0; i < argc; i++) {
-        bool has_value;
-        if (!take_value(argc, argv, &i, out, &values, &has_value))
+        const char *argument = argv[i];
+        const struct td_value_option *taken = td_take_value(argc, argv, &i, options);
+        if (taken != NULL && (*taken->value == NULL || (*taken->value)[0] == '\0'))
+            return usage("a value is missing after ", argument);
+        if (taken != NULL && taken->value == &given.include &&
+            !add_pattern(out->include, &out->include_count, given.include))
             return false;
-        if (has_value)
+        if (taken != NULL && taken->value == &given.exclude &&
+            !add_pattern(out->exclude, &out->exclude_count, given.exclude))
+            return false;
+        if (taken != NULL)
             continue;
-        if (strcmp(argv[i], "--json") == 0)
+        if (strcmp(argument, "--json") == 0)
             out->json = true;
-        else if (strcmp(argv[i], "--quiet") == 0)
+        else if (strcmp(argument, "--quiet") == 0)
             out->quiet = true;
-        else if (argv[i][0] == '-')
-            return usage("unknown option ", argv[i]);
+        else if (argument[0] == '-')
+            return usage("unknown option ", argument);
         else if (list == NULL)
-            list = argv[i];
+            list = argument;
         else if (out->model == NULL)
-            out->model = argv[i];
+            out->model = argument;
         else
-            return too_many(list, argv[i]);
+            return too_many(list, argument);
     }
-    return check_arguments(list, &values, out);
+    return check_arguments(list, &given, out);
 }
 
 void td_pull_arguments_fini(struct td_pull_arguments *arguments)

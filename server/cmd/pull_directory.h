@@ -7,6 +7,7 @@
 #include "storage/served_root.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
 
 /* All are owned. */
@@ -52,5 +53,8 @@ void td_pull_directory_share(const struct td_pull_directory *directory);
 const char *td_pull_directory_kept(const struct td_pull_directory *directory);
 
 void td_pull_directory_close(struct td_pull_directory *directory);
+
+/* Returns the length of the path before its last component: 0, or up to and with a '/'. */
+size_t td_path_directories_len(const char *path);
 
 #endif

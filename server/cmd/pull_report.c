@@ -16,8 +16,8 @@ struct sums {
 static struct sums add_up(const struct td_pull_report *report)
 {
     struct sums sums = {0};
-    for (size_t i = 0; i < report->count; i++) {
-        const struct td_pull_file *file = &report->files[i];
+    for (size_t i = 0; i < report->list.count; i++) {
+        const struct td_pull_file *file = &report->list.files[i];
         sums.fetched_bytes += file->older_bytes + file->outcome.fetched_bytes;
         sums.resumed_bytes += file->outcome.resumed_bytes;
         if (!file->is_done)
@@ -63,8 +63,8 @@ static void add_all(struct td_json_builder *json, const struct td_pull_report *r
     td_json_add_bool(json, "complete", !has_failed);
     td_json_add_bool(json, "verified", !has_failed && sums.unverified == 0);
     td_json_begin_array(json, "files");
-    for (size_t i = 0; i < report->count; i++)
-        add_file(json, &report->files[i]);
+    for (size_t i = 0; i < report->list.count; i++)
+        add_file(json, &report->list.files[i]);
     td_json_end(json);
     td_json_add_u64(json, "bytes", sums.bytes);
     td_json_add_u64(json, "fetched_bytes", sums.fetched_bytes);

@@ -11,8 +11,7 @@
 struct td_pull_report {
     const char *model, *revision, *directory;
     const char *commit; /* empty: not known */
-    const struct td_pull_file *files;
-    size_t count;
+    struct td_pull_files list;
     double seconds;
     const struct td_error *failure; /* code TD_OK: none */
 };

@@ -64,10 +64,8 @@ void td_token_watch_look(struct td_token_watch *watch, struct td_api *api, bool 
 {
     struct td_token_set *tokens = NULL;
     struct td_error err = TD_ERROR_INIT;
-    if (watch->path[0] == '\0' || (!always && !td_file_change_look(&watch->change)))
+    if (watch->path[0] == '\0' || !td_file_change_look(&watch->change, always))
         return;
-    if (always)
-        td_file_change_note(&watch->change);
     bool is_read = td_token_file_read(watch->path, &tokens, &err);
     if (td_file_change_end(&watch->change, &err))
         td_log(TD_LOG_ERROR, "the tokens stay as they were: %s", err.message);

@@ -43,8 +43,9 @@ struct td_file_change {
 void td_file_change_note(struct td_file_change *change);
 
 /* Polls the files, if the last poll was at least TD_FILE_CHANGE_LOOK_NS ago. Returns true, and records their state as
- * known, when it differs from the known state and is the same as at the last poll: the caller then reads the files. */
-bool td_file_change_look(struct td_file_change *change);
+ * known, when it differs from the known state and is the same as at the last poll: the caller then reads the files.
+ * always: records their state and returns true in any case. */
+bool td_file_change_look(struct td_file_change *change, bool always);
 
 /* Ends each reading of the files after the first: *err says whether it has failed. After a fault that may pass, such as
  * a lack of descriptors or memory, the next poll reports the change once more. Returns whether a fault is to be logged:

@@ -9,7 +9,6 @@
 #include "core/buffer.h"
 #include "http/request_id.h"
 #include "server/config/config.h"
-#include "server/log/access_line.h"
 #include "server/log/access_log.h"
 #include "server/mhd/jobs.h"
 #include "server/mhd/tls.h"

@@ -363,26 +363,15 @@ void td_tls_destroy(struct td_tls *tls)
     free(tls);
 }
 
-/* Reads the files again. After a fault the old credentials stay. */
-static void load_again(struct td_tls *tls)
+void td_tls_look(struct td_tls *tls, bool always)
 {
     struct td_error err = TD_ERROR_INIT;
+    if (!td_file_change_look(&tls->change, always))
+        return;
     if (load_credentials(tls, &err))
         log_certificate(tls, " again");
     if (td_file_change_end(&tls->change, &err))
         td_log(TD_LOG_ERROR, "new connections get the old certificate, since the new one has a fault: %s", err.message);
-}
-
-void td_tls_reload(struct td_tls *tls)
-{
-    td_file_change_note(&tls->change);
-    load_again(tls);
-}
-
-void td_tls_watch(struct td_tls *tls)
-{
-    if (td_file_change_look(&tls->change))
-        load_again(tls);
 }
 
 int64_t td_tls_expiry_s(const struct td_tls *tls)

@@ -48,14 +48,11 @@ bool td_tls_create(const struct td_tls_files *files, struct td_tls **out, struct
 /* Frees it. No session may begin any more. NULL is allowed. */
 void td_tls_destroy(struct td_tls *tls);
 
-/* Reads the files again, for new connections. If a file has a fault, logs it and keeps the old credentials. */
-void td_tls_reload(struct td_tls *tls);
+/* Reads the files again if they have changed (server/host/option_file.h) or `always` is set, for new connections. A
+ * file with a fault changes nothing, and is logged once for each change. For one thread. */
+void td_tls_look(struct td_tls *tls, bool always);
 
-/* Reads the files again if they have changed (server/host/option_file.h). A fault is logged once for each change. For
- * one thread, the same as of td_tls_reload. */
-void td_tls_watch(struct td_tls *tls);
-
-/* Returns when the certificate of new connections expires, in seconds since 1970. For the thread of td_tls_reload. */
+/* Returns when the certificate of new connections expires, in seconds since 1970. For the thread of td_tls_look. */
 int64_t td_tls_expiry_s(const struct td_tls *tls);
 
 /* Sets the newest credentials and the function to send by in the GnuTLS session of a new connection. The stream is

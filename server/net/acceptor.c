@@ -133,21 +133,6 @@ static void write_url(int fd, bool has_tls, char *url, size_t capacity)
 
 /* ---- accepting ----------------------------------------------------------------------------------------- */
 
-/* Returns the address of a client; an IPv4 address is IPv4-mapped. */
-static struct in6_addr address_of(const struct sockaddr_storage *from)
-{
-    struct in6_addr address;
-    memset(&address, 0, sizeof address);
-    if (from->ss_family == AF_INET6) {
-        address = ((const struct sockaddr_in6 *)(const void *)from)->sin6_addr;
-    } else {
-        address.s6_addr[10] = 0xFF;
-        address.s6_addr[11] = 0xFF;
-        memcpy(address.s6_addr + 12, &((const struct sockaddr_in *)(const void *)from)->sin_addr, 4);
-    }
-    return address;
-}
-
 /* Reads and drops at most 64 KiB of received bytes, so that a client that sends without end does not keep the
  * thread. */
 static void discard_received(int fd)
@@ -308,11 +293,12 @@ static void handle_first_bytes(struct td_acceptor *acceptor, struct silent *sile
 /* Registers the connection and waits for its first bytes, or turns it away at a limit. */
 static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_storage *from, socklen_t from_len)
 {
-    struct in6_addr address = address_of(from);
+    struct in6_addr address;
     /* For a connection that cannot be watched: libmicrohttpd then waits for its first bytes. */
     struct first_bytes first = {.is_tls = acceptor->has_tls, .lane = acceptor->has_tls ? TD_LANE_TLS : TD_LANE_OWN};
     bool admit;
     int on = 1;
+    (void)td_address_of(from, &address); /* of one of the families that bind_one binds */
     enum td_over over = td_registry_judge(acceptor->registry, &address, &admit);
     if (!admit) {
         atomic_fetch_add(
@@ -465,11 +451,10 @@ bool td_acceptor_create(const struct td_acceptor_config *config, char *url, size
 bool td_acceptor_is_loopback(const struct td_acceptor *acceptor)
 {
     struct sockaddr_storage name = {0};
+    struct in6_addr address;
     socklen_t len = sizeof name;
-    if (getsockname(acceptor->listen_fd, (struct sockaddr *)&name, &len) != 0)
-        return false;
-    struct in6_addr address = address_of(&name);
-    return td_address_is_loopback(&address);
+    return getsockname(acceptor->listen_fd, (struct sockaddr *)&name, &len) == 0 && td_address_of(&name, &address) &&
+           td_address_is_loopback(&address);
 }
 
 bool td_acceptor_start(struct td_acceptor *acceptor, struct td_taker taker, struct td_registry *registry,
@@ -513,14 +498,10 @@ void td_acceptor_destroy(struct td_acceptor *acceptor)
         wake_thread(acceptor);
         (void)pthread_join(acceptor->thread, NULL);
     }
-    if (acceptor->listen_fd >= 0)
-        (void)close(acceptor->listen_fd);
-    if (acceptor->epoll_fd >= 0)
-        (void)close(acceptor->epoll_fd);
-    if (acceptor->wake_fd >= 0)
-        (void)close(acceptor->wake_fd);
-    if (acceptor->reserve_fd >= 0)
-        (void)close(acceptor->reserve_fd);
+    const int fds[] = {acceptor->listen_fd, acceptor->epoll_fd, acceptor->wake_fd, acceptor->reserve_fd};
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        if (fds[i] >= 0)
+            (void)close(fds[i]);
     (void)sem_destroy(&acceptor->deaf);
     free(acceptor);
 }

@@ -11,6 +11,7 @@
 
 #include "core/clock.h"
 #include "core/socket_send.h"
+#include "server/config/listen_address.h"
 #include "server/net/tcp_socket.h"
 
 #include <linux/inet_diag.h>
@@ -168,23 +169,12 @@ bool td_delivery_is_proved(struct td_delivery *delivery, int fd, const struct td
 
 /* ---- ends ---------------------------------------------------------------------------------------------- */
 
-/* Sets the address and the port. Returns false for a family other than IPv4 and IPv6. */
+/* Sets the address and the port. Returns false for a family other than IPv4 and IPv6, which have the port in the same
+ * place. */
 static bool read_end(const struct sockaddr_storage *name, struct in6_addr *address, in_port_t *port)
 {
-    struct sockaddr_in6 v6;
-    struct sockaddr_in v4;
-    if (name->ss_family == AF_INET6) {
-        memcpy(&v6, name, sizeof v6);
-        *address = v6.sin6_addr;
-        *port = v6.sin6_port;
-        return true;
-    }
-    memcpy(&v4, name, sizeof v4);
-    memset(address, 0, sizeof *address);
-    memset(address->s6_addr + 10, 0xFF, 2);
-    memcpy(address->s6_addr + 12, &v4.sin_addr, 4);
-    *port = v4.sin_port;
-    return name->ss_family == AF_INET;
+    *port = ((const struct sockaddr_in *)(const void *)name)->sin_port;
+    return td_address_of(name, address);
 }
 
 /* The address is last, since an IPv4 address is shorter. */
@@ -226,8 +216,8 @@ static bool is_routed_here(struct td_delivery *delivery, const struct td_ends *e
 static bool is_own_address(struct td_delivery *delivery, const struct td_ends *ends)
 {
     const struct in6_addr *peer = &ends->peer_address;
-    return IN6_IS_ADDR_LOOPBACK(peer) || (IN6_IS_ADDR_V4MAPPED(peer) && peer->s6_addr[12] == 127) ||
-           IN6_ARE_ADDR_EQUAL(peer, &ends->own_address) || is_routed_here(delivery, ends);
+    return td_address_is_loopback(peer) || IN6_ARE_ADDR_EQUAL(peer, &ends->own_address) ||
+           is_routed_here(delivery, ends);
 }
 
 bool td_delivery_ends(struct td_delivery *delivery, int fd, struct td_ends *ends)

@@ -8,9 +8,13 @@
 
 #include <stdbool.h>
 
+enum { TD_PORT_MAIN, TD_PORT_S3, TD_PORT_PLAIN, TD_PORTS };
+
 struct td_ports {
-    struct td_acceptor *main, *s3, *plain; /* NULL: the port is not used */
-    char url[128], s3_url[128], plain_url[128];
+    struct td_port {
+        struct td_acceptor *acceptor; /* NULL: the port is not used */
+        char url[128];
+    } all[TD_PORTS];
 };
 
 /* Binds the ports. `ports` is zeros, and is closed also after a failure. Errors as td_acceptor_create;

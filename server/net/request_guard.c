@@ -4,7 +4,6 @@
 #include "http/uri.h"
 
 #include <string.h>
-#include <strings.h>
 
 /* Classes of bytes, as bits of a table that is looked up once for each byte. */
 enum { IN_TOKEN = 1, IN_TARGET = 2, IN_NAME = 4 };
@@ -52,12 +51,6 @@ static bool is_field_value(struct td_text text)
             return false;
     }
     return true;
-}
-
-static bool begins_ignoring_case(struct td_text text, const char *prefix)
-{
-    size_t n = strlen(prefix);
-    return text.len >= n && strncasecmp(text.p, prefix, n) == 0;
 }
 
 /* Returns whether the text is host [":" port], where host is a reg-name, IPv4 or [IPv6] (RFC 9112 section 3.2). */
@@ -114,11 +107,11 @@ struct framing {
  * (RFC 9112 section 5.2) to the name. */
 static void note_framing(const struct td_header *header, struct framing *framing)
 {
-    if (begins_ignoring_case(header->name, "Transfer-Encoding")) {
+    if (td_text_begins_ignore_case(header->name, "Transfer-Encoding")) {
         framing->encodings++;
         framing->is_chunked = td_text_equals_ignore_case(header->name, "Transfer-Encoding") &&
                               td_text_equals_ignore_case(header->value, "chunked");
-    } else if (begins_ignoring_case(header->name, "Content-Length")) {
+    } else if (td_text_begins_ignore_case(header->name, "Content-Length")) {
         framing->lengths++;
         framing->is_number = td_text_equals_ignore_case(header->name, "Content-Length") &&
                              td_number_read(header->value, UINT64_MAX, &framing->length);

@@ -1,4 +1,4 @@
-#include "server/log/access_line.h"
+#include "server/log/access_log.h"
 
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"

@@ -1,4 +1,4 @@
-#include "server/config/exposure.h"
+#include "server/config/listen_address.h"
 
 #include "tests/unit/unit.h"
 

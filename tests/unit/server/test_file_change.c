@@ -38,7 +38,7 @@ static void write_file(const char *to, const char *text)
 static bool look(struct td_file_change *change)
 {
     change->looked_ns = 0;
-    return td_file_change_look(change);
+    return td_file_change_look(change, false);
 }
 
 static void a_change_is_told_of_once_when_the_file_is_at_rest(void **state)
@@ -98,7 +98,7 @@ static void a_second_look_comes_later(void **state)
     td_file_change_note(&change);
     write_file(path, "two and more");
     assert_false(look(&change));
-    assert_false(td_file_change_look(&change)); /* too soon after the last one */
+    assert_false(td_file_change_look(&change, false)); /* too soon after the last one */
     assert_true(look(&change));
 }
 

@@ -100,7 +100,7 @@ static void reloads_and_new_sessions_do_not_meet(void **state)
     assert_int_equal(pthread_create(&thread, NULL, begin_sessions, tls), 0);
     for (int i = 1; i <= RELOADS; i++) {
         write_pair(files, FIRST_EXPIRY + i);
-        td_tls_reload(tls);
+        td_tls_look(tls, true);
         assert_int_equal(td_tls_expiry_s(tls), FIRST_EXPIRY + i);
     }
     assert_int_equal(pthread_join(thread, NULL), 0);
@@ -118,7 +118,7 @@ static void a_fault_keeps_the_old_credentials(void **state)
     write_pair(files, EXPIRY);
     assert_true(td_tls_create(&paths, &tls, &err));
     write_file(files->cert, &nothing);
-    td_tls_reload(tls);
+    td_tls_look(tls, true);
     assert_int_equal(td_tls_expiry_s(tls), EXPIRY);
     td_tls_destroy(tls);
     assert_false(td_tls_create(&paths, &tls, &err));
