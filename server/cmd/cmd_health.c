@@ -22,7 +22,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -77,12 +76,10 @@ static bool split_authority(struct td_text start, struct target *out)
 /* Returns the URL without its scheme, and sets *has_tls to whether that is https. Returns NULL for other schemes. */
 static const char *skip_scheme(const char *url, bool *has_tls)
 {
-    static const char plain[] = "http://";
-    static const char tls[] = "https://";
-    *has_tls = strncasecmp(url, tls, sizeof tls - 1) == 0;
-    if (*has_tls)
-        return url + sizeof tls - 1;
-    return strncasecmp(url, plain, sizeof plain - 1) == 0 ? url + sizeof plain - 1 : NULL;
+    *has_tls = td_text_begins_ignore_case(td_text_of(url), "https://");
+    return *has_tls                                                 ? url + strlen("https://")
+           : td_text_begins_ignore_case(td_text_of(url), "http://") ? url + strlen("http://")
+                                                                    : NULL;
 }
 
 /* Splits http[s]://host[:port][/path], which must be printable ASCII like any URL (RFC 3986 section 2). Returns false

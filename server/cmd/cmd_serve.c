@@ -188,12 +188,9 @@ static void keep_tls(struct service *service, bool always)
 /* Returns the value of --rescan-from. The table of options has checked the word. */
 static enum td_rescan_from rescan_from_of(const char *word)
 {
-    static const char *const words[] = {
-        [TD_RESCAN_FROM_LOCAL] = "local", [TD_RESCAN_FROM_ANY] = "any", [TD_RESCAN_FROM_NONE] = "none"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strcmp(word, words[i]) == 0)
-            return (enum td_rescan_from)i;
-    return TD_RESCAN_FROM_NONE;
+    return strcmp(word, "local") == 0 ? TD_RESCAN_FROM_LOCAL
+           : strcmp(word, "any") == 0 ? TD_RESCAN_FROM_ANY
+                                      : TD_RESCAN_FROM_NONE;
 }
 
 /* Returns the value of --sendfile. The table of options has checked the word. */

@@ -218,14 +218,8 @@ static int no_credentials(gnutls_session_t session, const gnutls_datum_t *author
                           const gnutls_pk_algorithm_t *algorithms, int algorithm_count, gnutls_pcert_st **chain,
                           unsigned int *chain_length, gnutls_privkey_t *key)
 {
-    (void)session;
-    (void)authorities;
-    (void)authority_count;
-    (void)algorithms;
-    (void)algorithm_count;
-    (void)chain;
-    (void)chain_length;
-    (void)key;
+    (void)session, (void)authorities, (void)authority_count, (void)algorithms, (void)algorithm_count, (void)chain,
+        (void)chain_length, (void)key;
     return -1;
 }
 

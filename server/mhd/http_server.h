@@ -1,6 +1,6 @@
 /* The HTTP server: passes requests from libmicrohttpd to the api, and answers back. A connection has a thread of its
  * own that waits with poll, or shares one that waits with epoll and never waits for anything else: see
- * server/net/lane.h. docs/sending.md lists libmicrohttpd's traps and where each is handled. */
+ * server/net/acceptor.h. docs/sending.md lists libmicrohttpd's traps and where each is handled. */
 #ifndef TD_SERVER_MHD_HTTP_SERVER_H
 #define TD_SERVER_MHD_HTTP_SERVER_H
 

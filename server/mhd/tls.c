@@ -202,25 +202,25 @@ static bool read_files(struct td_tls_credentials *credentials, const struct td_t
     return read_authorities(credentials, files->client_ca, err);
 }
 
-/* Reads and checks the files. The caller gets one reference in *out. */
-static bool load_files(const struct td_tls_files *files, struct td_tls_credentials **out, struct td_error *err)
+/* Reads and checks the files. Returns one reference, or NULL after an error. */
+static struct td_tls_credentials *load_files(const struct td_tls_files *files, struct td_error *err)
 {
     struct chain chain = {.certs = NULL};
     gnutls_x509_privkey_t key = NULL;
     struct td_tls_credentials *credentials = calloc(1, sizeof *credentials);
-    if (credentials == NULL)
-        return td_error_no_memory(err);
+    if (credentials == NULL) {
+        (void)td_error_no_memory(err);
+        return NULL;
+    }
     atomic_init(&credentials->refs, 1);
     bool ok = read_files(credentials, files, &chain, &key, err);
     free_chain(&chain);
     if (key != NULL)
         gnutls_x509_privkey_deinit(key);
-    if (!ok) {
-        td_tls_credentials_unref(credentials);
-        return false;
-    }
-    *out = credentials;
-    return true;
+    if (ok)
+        return credentials;
+    td_tls_credentials_unref(credentials);
+    return NULL;
 }
 
 /* ---- clients' certificates ----------------------------------------------------------------------------- */
@@ -324,8 +324,8 @@ static void log_certificate(const struct td_tls *tls, const char *after)
 /* Reads the files. On success new connections get their content. */
 static bool load_credentials(struct td_tls *tls, struct td_error *err)
 {
-    struct td_tls_credentials *fresh = NULL;
-    if (!load_files(&tls->files, &fresh, err))
+    struct td_tls_credentials *fresh = load_files(&tls->files, err);
+    if (fresh == NULL)
         return false;
     warn_of_expiry(tls, fresh->expiry_s);
     pthread_mutex_lock(&tls->lock);

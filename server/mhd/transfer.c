@@ -147,10 +147,7 @@ static bool add_window(struct transfer *transfer)
 
 static ssize_t read_nothing(void *cls, uint64_t pos, char *out, size_t max)
 {
-    (void)cls;
-    (void)pos;
-    (void)out;
-    (void)max;
+    (void)cls, (void)pos, (void)out, (void)max;
     return MHD_CONTENT_READER_END_WITH_ERROR;
 }
 

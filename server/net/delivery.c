@@ -173,7 +173,9 @@ bool td_delivery_is_proved(struct td_delivery *delivery, int fd, const struct td
  * place. */
 static bool read_end(const struct sockaddr_storage *name, struct in6_addr *address, in_port_t *port)
 {
-    *port = ((const struct sockaddr_in *)(const void *)name)->sin_port;
+    struct sockaddr_in v4;
+    memcpy(&v4, name, sizeof v4);
+    *port = v4.sin_port;
     return td_address_of(name, address);
 }
 

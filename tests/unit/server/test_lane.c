@@ -1,5 +1,5 @@
 /* The lane that the first bytes of a connection choose. */
-#include "server/net/lane.h"
+#include "server/net/acceptor.h"
 
 #include "api/api.h"
 #include "tests/unit/unit.h"
