@@ -2,8 +2,7 @@
 #include "catalog/checkpoints/checkpoint.h"
 
 #include "catalog/model/dcp_checkpoint.h"
-#include "tests/kit/scanner.h"
-#include "tests/unit/tree_fixture.h"
+#include "tests/unit/catalog/scan_place.h"
 
 static void copy_data(const struct tree *tree, const char *name, const char *data)
 {
@@ -103,14 +102,12 @@ struct row {
 
 static void check_row(const struct row *row)
 {
-    struct tree tree;
-    struct scanner scanner;
+    struct place place;
     char got[2048];
-    tree_open(&tree);
-    make_files(&tree, row->files);
-    scanner_open(&scanner, &tree);
-    (void)scanner_scan(&scanner);
-    const struct td_model *model = scanner_model(&scanner, "m");
+    open_place(&place);
+    make_files(&place.tree, row->files);
+    (void)scanner_scan(&place.scanner);
+    const struct td_model *model = scanner_model(&place.scanner, "m");
     CHECK(model != NULL, "%s: no model", row->name);
     describe(model, got, sizeof got);
     CHECK(strcmp(got, row->checkpoints) == 0, "%s: %s, wanted %s", row->name, got, row->checkpoints);
@@ -122,12 +119,11 @@ static void check_row(const struct row *row)
     if (row->problem_path == NULL) {
         CHECK(model->problems.count == 0, "%s: %s", row->name, model->problems.items[0].message);
     } else {
-        const char *message = scanner_problem(&scanner, model, row->problem_path);
+        const char *message = scanner_problem(&place.scanner, model, row->problem_path);
         CHECK(message != NULL, "%s: no problem at %s", row->name, row->problem_path);
         CHECK(strstr(message, row->problem_text) != NULL, "%s: %s", row->name, message);
     }
-    scanner_close(&scanner);
-    tree_close(&tree);
+    close_place(&place);
 }
 
 #define S1 "model-00001-of-00002.safetensors"
@@ -386,27 +382,24 @@ static void index_names(void **state)
 /* A shard in a folder is no checkpoint of that folder, unless all shards are there. */
 static void shards_in_folders(void **state)
 {
-    struct tree *tree = *state;
-    struct scanner scanner;
+    struct place *place = *state;
     char got[1024];
-    make_files(tree, "st x/p.safetensors a\nst x/z.safetensors a\nst q.safetensors b\nindex " IX
-                     " a x/p.safetensors b q.safetensors");
-    tree_simple(tree, "n/x/p.safetensors", "a");
-    tree_simple(tree, "n/x/q.safetensors", "b");
-    tree_index(tree, "n/" IX, "a x/p.safetensors b x/q.safetensors");
-    scanner_open(&scanner, tree);
-    (void)scanner_scan(&scanner);
-    describe(scanner_model(&scanner, "m"), got, sizeof got);
+    make_files(&place->tree, "st x/p.safetensors a\nst x/z.safetensors a\nst q.safetensors b\nindex " IX
+                             " a x/p.safetensors b q.safetensors");
+    tree_simple(&place->tree, "n/x/p.safetensors", "a");
+    tree_simple(&place->tree, "n/x/q.safetensors", "b");
+    tree_index(&place->tree, "n/" IX, "a x/p.safetensors b x/q.safetensors");
+    (void)scanner_scan(&place->scanner);
+    describe(scanner_model(&place->scanner, "m"), got, sizeof got);
     assert_string_equal(got, "safetensors{q.safetensors x/p.safetensors}(a b)");
-    describe(scanner_model(&scanner, "m/x"), got, sizeof got);
+    describe(scanner_model(&place->scanner, "m/x"), got, sizeof got);
     assert_string_equal(got, "safetensors{z.safetensors}(a)");
-    const char *message = scanner_problem(&scanner, scanner_model(&scanner, "m/x"), "p.safetensors");
+    const char *message = scanner_problem(&place->scanner, scanner_model(&place->scanner, "m/x"), "p.safetensors");
     assert_string_equal(message, "a shard of \"m/" IX "\", and no checkpoint by itself");
-    describe(scanner_model(&scanner, "n"), got, sizeof got);
+    describe(scanner_model(&place->scanner, "n"), got, sizeof got);
     assert_string_equal(got, "safetensors{x/p.safetensors x/q.safetensors}(a b)");
-    describe(scanner_model(&scanner, "n/x"), got, sizeof got);
+    describe(scanner_model(&place->scanner, "n/x"), got, sizeof got);
     assert_string_equal(got, "safetensors{p.safetensors q.safetensors}(a b)");
-    scanner_close(&scanner);
 }
 
 /* Files with boxes of tensors are one set. A file beside them is another checkpoint, although they share no tensor. */
@@ -415,19 +408,17 @@ static void file_beside_boxes(void **state)
     static const char *const infos[] = {"{\"DCP_SHARDING_INFO\":\"{\\\"w\\\":{\\\"saved_offsets\\\":[0]}}\"}",
                                         "{\"DCP_SHARDING_INFO\":\"{\\\"w\\\":{\\\"saved_offsets\\\":[1]}}\"}",
                                         "{\"DCP_SHARDING_INFO\":\"{\\\"w\\\":{\\\"saved_offsets\\\":[2]}}\"}"};
-    struct tree *tree = *state;
-    struct scanner scanner;
+    struct place *place = *state;
     struct tree_tensor box = {"w", "U8", "[1]", 1};
     char got[2048];
     char name[32];
     for (size_t i = 0; i < 3; i++) {
         (void)snprintf(name, sizeof name, "m/box-%zu.safetensors", i);
-        (void)tree_tensors(tree, name, &box, 1, infos[i], 0);
+        (void)tree_tensors(&place->tree, name, &box, 1, infos[i], 0);
     }
-    make_files(tree, "st other.safetensors z");
-    scanner_open(&scanner, tree);
-    (void)scanner_scan(&scanner);
-    const struct td_model *model = scanner_model(&scanner, "m");
+    make_files(&place->tree, "st other.safetensors z");
+    (void)scanner_scan(&place->scanner);
+    const struct td_model *model = scanner_model(&place->scanner, "m");
     describe(model, got, sizeof got);
     assert_string_equal(got, "box-0.safetensors{box-0.safetensors box-1.safetensors box-2.safetensors}(w) "
                              "other.safetensors{other.safetensors}(z)");
@@ -435,67 +426,57 @@ static void file_beside_boxes(void **state)
     assert_int_equal(tensor->piece_count, 3);
     for (uint32_t i = 0; i < tensor->piece_count; i++)
         assert_true(tensor->pieces[i].part < model->checkpoints[0].part_count);
-    scanner_close(&scanner);
 }
 
 /* When several files have a metadata key, the first file's value is taken. */
 static void metadata_of_all_parts(void **state)
 {
-    struct tree *tree = *state;
-    struct scanner scanner;
+    struct place *place = *state;
     struct tree_tensor a = {"a", "U8", "[1]", 1};
     struct tree_tensor b = {"b", "U8", "[1]", 1};
-    (void)tree_tensors(tree, "m/" S1, &a, 1, "{\"format\":\"pt\",\"one\":\"1\"}", 0);
-    (void)tree_tensors(tree, "m/" S2, &b, 1, "{\"two\":\"2\",\"format\":\"np\"}", 0);
-    scanner_open(&scanner, tree);
-    (void)scanner_scan(&scanner);
-    const struct td_checkpoint *c = &scanner_model(&scanner, "m")->checkpoints[0];
+    (void)tree_tensors(&place->tree, "m/" S1, &a, 1, "{\"format\":\"pt\",\"one\":\"1\"}", 0);
+    (void)tree_tensors(&place->tree, "m/" S2, &b, 1, "{\"two\":\"2\",\"format\":\"np\"}", 0);
+    (void)scanner_scan(&place->scanner);
+    const struct td_checkpoint *c = &scanner_model(&place->scanner, "m")->checkpoints[0];
     assert_int_equal(c->metadata_count, 3);
     static const char *const wanted[][2] = {{"format", "\"pt\""}, {"one", "\"1\""}, {"two", "\"2\""}};
     for (size_t i = 0; i < 3; i++) {
         assert_string_equal(c->metadata[i].key, wanted[i][0]);
         assert_string_equal(c->metadata[i].value, wanted[i][1]);
     }
-    scanner_close(&scanner);
 }
 
 /* total_bytes counts the tensors that can be served: mixed.npz holds three arrays of 48 bytes, one of them deflated. */
 static void total_of_what_can_be_served(void **state)
 {
-    struct tree *tree = *state;
-    struct scanner scanner;
-    copy_data(tree, "m/x.npz", "npz/mixed.npz");
-    scanner_open(&scanner, tree);
-    (void)scanner_scan(&scanner);
-    const struct td_model *model = scanner_model(&scanner, "m");
+    struct place *place = *state;
+    copy_data(&place->tree, "m/x.npz", "npz/mixed.npz");
+    (void)scanner_scan(&place->scanner);
+    const struct td_model *model = scanner_model(&place->scanner, "m");
     assert_int_equal(model->checkpoints[0].tensor_count, 3);
     assert_true(model->checkpoints[0].total_bytes == 144 && model->total_bytes == 144);
-    scanner_close(&scanner);
 }
 
 /* The tag changes with each file of the checkpoint and with no other file. */
 static void tag_covers_the_parts(void **state)
 {
-    struct tree *tree = *state;
-    struct scanner scanner;
+    struct place *place = *state;
     char tag[TD_TAG_BYTES];
-    make_files(tree, "st " S1 " a\nst " S2 " b\nindex " IX " a " S1 " b " S2 "\ntext config.json {}");
-    scanner_open(&scanner, tree);
-    (void)scanner_scan(&scanner);
-    memcpy(tag, scanner_model(&scanner, "m")->checkpoints[0].tag, sizeof tag);
-    tree_text(tree, "m/config.json", "{\"a\":1}");
-    tree_simple(tree, "other/x.safetensors", "a");
-    (void)scanner_scan(&scanner);
-    assert_string_equal(tag, scanner_model(&scanner, "m")->checkpoints[0].tag);
+    make_files(&place->tree, "st " S1 " a\nst " S2 " b\nindex " IX " a " S1 " b " S2 "\ntext config.json {}");
+    (void)scanner_scan(&place->scanner);
+    memcpy(tag, scanner_model(&place->scanner, "m")->checkpoints[0].tag, sizeof tag);
+    tree_text(&place->tree, "m/config.json", "{\"a\":1}");
+    tree_simple(&place->tree, "other/x.safetensors", "a");
+    (void)scanner_scan(&place->scanner);
+    assert_string_equal(tag, scanner_model(&place->scanner, "m")->checkpoints[0].tag);
     static const char *const changes[] = {"st " S1 " a z", "st " S2 " b z", "index " IX " b " S2 " a " S1};
     for (size_t i = 0; i < COUNT_OF(changes); i++) {
-        make_files(tree, changes[i]);
-        (void)scanner_scan(&scanner);
-        const char *now = scanner_model(&scanner, "m")->checkpoints[0].tag;
+        make_files(&place->tree, changes[i]);
+        (void)scanner_scan(&place->scanner);
+        const char *now = scanner_model(&place->scanner, "m")->checkpoints[0].tag;
         CHECK(strcmp(tag, now) != 0, "%s", changes[i]);
         memcpy(tag, now, sizeof tag);
     }
-    scanner_close(&scanner);
 }
 
 static const struct td_checkpoint *only_checkpoint(const struct scanner *scanner)
@@ -510,52 +491,47 @@ static const struct td_checkpoint *only_checkpoint(const struct scanner *scanner
 static void unchanged_files_are_joined_once(void **state)
 {
     static const char *const files[] = {"data .metadata dcp/.metadata", "data __0_0.distcp dcp/__0_0.distcp"};
-    struct tree *tree = *state;
-    struct scanner scanner;
-    make_files(tree, files[0]);
-    make_files(tree, files[1]);
-    scanner_open(&scanner, tree);
-    (void)scanner_scan(&scanner);
-    struct td_joined_tensors *join = only_checkpoint(&scanner)->join;
+    struct place *place = *state;
+    make_files(&place->tree, files[0]);
+    make_files(&place->tree, files[1]);
+    (void)scanner_scan(&place->scanner);
+    struct td_joined_tensors *join = only_checkpoint(&place->scanner)->join;
     assert_non_null(join);
-    tree_simple(tree, "other/x.safetensors", "a");
-    (void)scanner_scan(&scanner); /* this frees the snapshot before */
-    const struct td_checkpoint *c = only_checkpoint(&scanner);
+    tree_simple(&place->tree, "other/x.safetensors", "a");
+    (void)scanner_scan(&place->scanner); /* this frees the snapshot before */
+    const struct td_checkpoint *c = only_checkpoint(&place->scanner);
     assert_ptr_equal(c->join, join);
     assert_ptr_equal(c->refs, join->tensors);
     assert_int_equal(c->tensor_count, join->tensor_count);
     struct td_tensor_ref ref;
     assert_true(td_checkpoint_find(c, TD_TEXT("bytes"), &ref));
     assert_true(ref.tensor->reason == NULL && ref.tensor->nbytes == 5);
-    const struct td_dcp *dcp = &scanner_entry(&scanner, "m/.metadata")->file->dcp;
+    const struct td_dcp *dcp = &scanner_entry(&place->scanner, "m/.metadata")->file->dcp;
     assert_true(join->arena.used_bytes + sizeof *join <= td_dcp_join_bytes(dcp));
     for (size_t i = 0; i < COUNT_OF(files); i++) {
-        join = td_joined_tensors_ref(only_checkpoint(&scanner)->join); /* so that its address is not used again */
-        make_files(tree, files[i]);
-        (void)scanner_scan(&scanner);
-        CHECK(only_checkpoint(&scanner)->join != join, "%s", files[i]);
+        join =
+            td_joined_tensors_ref(only_checkpoint(&place->scanner)->join); /* so that its address is not used again */
+        make_files(&place->tree, files[i]);
+        (void)scanner_scan(&place->scanner);
+        CHECK(only_checkpoint(&place->scanner)->join != join, "%s", files[i]);
         td_joined_tensors_unref(join);
     }
-    make_files(tree, "text __0_0.distcp rubbish");
-    (void)scanner_scan(&scanner);
-    assert_int_equal(scanner_model(&scanner, "m")->checkpoint_count, 0);
-    scanner_close(&scanner);
+    make_files(&place->tree, "text __0_0.distcp rubbish");
+    (void)scanner_scan(&place->scanner);
+    assert_int_equal(scanner_model(&place->scanner, "m")->checkpoint_count, 0);
 }
 
 /* Two models of the same bytes have different tags, because the hrefs in their manifests differ. */
 static void tag_covers_the_model(void **state)
 {
-    struct tree *tree = *state;
-    struct scanner scanner;
-    tree_simple(tree, "m/x.safetensors", "a");
-    tree_symlink(tree, "n", "m");
-    scanner_open(&scanner, tree);
-    (void)scanner_scan(&scanner);
-    const struct td_model *m = scanner_model(&scanner, "m");
-    const struct td_model *n = scanner_model(&scanner, "n");
+    struct place *place = *state;
+    tree_simple(&place->tree, "m/x.safetensors", "a");
+    tree_symlink(&place->tree, "n", "m");
+    (void)scanner_scan(&place->scanner);
+    const struct td_model *m = scanner_model(&place->scanner, "m");
+    const struct td_model *n = scanner_model(&place->scanner, "n");
     assert_non_null(n);
     assert_string_not_equal(m->checkpoints[0].tag, n->checkpoints[0].tag);
-    scanner_close(&scanner);
 }
 
 /* Returns the CPU time to group n unreadable files, named by `format` from their numbers. */
@@ -618,10 +594,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sets_become_checkpoints), cmocka_unit_test(index_names),
-        TEST_IN(tree, shards_in_folders),          TEST_IN(tree, metadata_of_all_parts),
-        TEST_IN(tree, tag_covers_the_parts),       TEST_IN(tree, unchanged_files_are_joined_once),
-        TEST_IN(tree, tag_covers_the_model),       TEST_IN(tree, total_of_what_can_be_served),
-        cmocka_unit_test(grouping_is_linear),      TEST_IN(tree, file_beside_boxes),
+        TEST_IN(place, shards_in_folders),         TEST_IN(place, metadata_of_all_parts),
+        TEST_IN(place, tag_covers_the_parts),      TEST_IN(place, unchanged_files_are_joined_once),
+        TEST_IN(place, tag_covers_the_model),      TEST_IN(place, total_of_what_can_be_served),
+        cmocka_unit_test(grouping_is_linear),      TEST_IN(place, file_beside_boxes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,6 +71,8 @@ static void place_close(struct place *place)
     free(place->rows.items);
 }
 
+FIXTURE(place, struct place, place_open, place_close)
+
 static struct td_split_view answer_of(struct place *place)
 {
     struct td_error err = TD_ERROR_INIT;
@@ -252,10 +254,8 @@ static void edges_of_files(void **state)
  */
 static void many_rows(void **state)
 {
-    (void)state;
-    static struct place place;
+    struct place *place = *state;
     uint64_t random = 4;
-    place_open(&place);
     for (int file = 0; file < 3; file++) {
         struct oracle_bytes out = {0};
         for (int i = 0; i < 300; i++) {
@@ -264,12 +264,12 @@ static void many_rows(void **state)
                 oracle_put(&out, &"0123456789abcdef"[(k + (size_t)i) % 16], 1);
             oracle_put(&out, "\r\n", 2);
         }
-        add_file(&place, out.p, out.len);
+        add_file(place, out.p, out.len);
     }
-    start(&place);
+    start(place);
     size_t count = SANITIZED ? 15000 : TD_ROWS_MOST;
-    check_random(&place, count, &random);
-    check_random(&place, 600, &random);
+    check_random(place, count, &random);
+    check_random(place, 600, &random);
     uint64_t *numbers = calloc(4000, sizeof *numbers);
     assert_non_null(numbers);
     for (size_t i = 0; i < 4000; i++)
@@ -277,32 +277,28 @@ static void many_rows(void **state)
     static const size_t counts[] = {1, 511, 512, 513, 514, 1100};
     for (size_t i = 0; i < COUNT_OF(counts); i++) {
         const struct td_row_list list = {.count = counts[i], .numbers = numbers};
-        check_list(&place, &list);
+        check_list(place, &list);
     }
     free(numbers);
-    place_close(&place);
 }
 
 /* Many files of a row or two each, more than the catalog maps at once. */
 static void many_files(void **state)
 {
-    (void)state;
-    static struct place place;
+    struct place *place = *state;
     uint64_t random = 5;
-    place_open(&place);
     for (int i = 0; i < 1000; i++) {
         char text[64];
         text[0] = '\0';
         if (i % 3 != 1)
             (void)snprintf(text, sizeof text, "%d%s", i, i % 3 == 0 ? "" : "\nx\n");
-        add_text(&place, text);
+        add_text(place, text);
     }
-    start(&place);
-    assert_true(td_rows_are_runs(answer_of(&place).split, TD_ROWS_RAW));
-    check_run(&place, 0, place.rows.count);
-    check_run(&place, 333, 400);
-    check_random(&place, 2000, &random);
-    place_close(&place);
+    start(place);
+    assert_true(td_rows_are_runs(answer_of(place).split, TD_ROWS_RAW));
+    check_run(place, 0, place->rows.count);
+    check_run(place, 333, 400);
+    check_random(place, 2000, &random);
 }
 
 /* Returns the budget that the frame of `count` times row `number` takes. */
@@ -327,22 +323,19 @@ static size_t taken(struct place *place, uint64_t number, size_t count)
 /* Rows of fewer than TD_ROW_REFERENCE_BYTES are copied, while the copies are no more than TD_ROWS_COPY_BYTES. */
 static void what_is_copied(void **state)
 {
-    (void)state;
-    static struct place place;
-    place_open(&place);
+    struct place *place = *state;
     for (size_t len = 16383; len <= 16384; len++) {
         char *bytes = malloc(len + 1);
         assert_non_null(bytes);
         memset(bytes, 'a', len);
         bytes[len] = '\n';
-        add_file(&place, bytes, len + 1);
+        add_file(place, bytes, len + 1);
     }
-    start(&place);
-    assert_in_range(taken(&place, 0, 1), 16383, 17000);
-    assert_in_range(taken(&place, 1, 1), 16, 200);
-    assert_in_range(taken(&place, 0, 255), (size_t)255 * 16383, (size_t)255 * 17000);
-    assert_in_range(taken(&place, 0, 257), (size_t)257 * 8, 1 << 20); /* more than 4 MiB together */
-    place_close(&place);
+    start(place);
+    assert_in_range(taken(place, 0, 1), 16383, 17000);
+    assert_in_range(taken(place, 1, 1), 16, 200);
+    assert_in_range(taken(place, 0, 255), (size_t)255 * 16383, (size_t)255 * 17000);
+    assert_in_range(taken(place, 0, 257), (size_t)257 * 8, 1 << 20); /* more than 4 MiB together */
 }
 
 /* ---- errors ---- */
@@ -351,17 +344,15 @@ static void what_is_copied(void **state)
 /* shows: security.md rows-slow-readers */
 static void budgets(void **state)
 {
-    (void)state;
-    static struct place place;
+    struct place *place = *state;
     uint64_t random = 6, numbers[700];
-    place_open(&place);
     size_t size;
     char *bytes = random_file(&random, 700, false, &size);
-    add_file(&place, bytes, size);
-    start(&place);
-    const struct td_split_view answer = answer_of(&place);
+    add_file(place, bytes, size);
+    start(place);
+    const struct td_split_view answer = answer_of(place);
     for (size_t i = 0; i < COUNT_OF(numbers); i++)
-        numbers[i] = place.rows.count - 1 - i;
+        numbers[i] = place->rows.count - 1 - i;
     const struct td_row_list lists[] = {{.count = 700}, {.count = 700, .numbers = numbers}, {.first = 3, .count = 1}};
     for (size_t l = 0; l < COUNT_OF(lists); l++)
         for (int form = TD_ROWS_FRAME; form <= TD_ROWS_TAR; form++) {
@@ -369,28 +360,25 @@ static void budgets(void **state)
             for (size_t max = 0; !ok; max += 1 + max / 3) {
                 struct td_body body;
                 struct td_error err = TD_ERROR_INIT;
-                place.budget.max_bytes = max;
+                place->budget.max_bytes = max;
                 td_body_init(&body);
                 ok = td_row_answer_append(&answer, &lists[l], (enum td_rows_form)form, &body, &err);
                 assert_true(ok || err.code == TD_FAILED_PRECONDITION || err.code == TD_RESOURCE_EXHAUSTED);
-                assert_true(ok || (body.total_bytes == 0 && td_budget_used(&place.budget) == 0));
-                assert_true(td_budget_used(&place.budget) <= max);
+                assert_true(ok || (body.total_bytes == 0 && td_budget_used(&place->budget) == 0));
+                assert_true(td_budget_used(&place->budget) <= max);
                 td_body_fini(&body);
-                assert_int_equal(td_budget_used(&place.budget), 0);
+                assert_int_equal(td_budget_used(&place->budget), 0);
             }
         }
-    place_close(&place);
 }
 
 /* A worker may not wait: up to 64 rows of files that are mapped are found at once, more are left to another thread. */
 static void what_a_worker_may_answer(void **state)
 {
-    (void)state;
-    static struct place place;
-    place_open(&place);
-    add_text(&place, "a\nb\nc\n");
-    start(&place);
-    const struct td_split_view answer = answer_of(&place);
+    struct place *place = *state;
+    add_text(place, "a\nb\nc\n");
+    start(place);
+    const struct td_split_view answer = answer_of(place);
     uint64_t numbers[65] = {0};
     struct td_body body;
     td_body_init(&body);
@@ -409,26 +397,23 @@ static void what_a_worker_may_answer(void **state)
                 td_body_fini(&body);
             }
         }
-    place_close(&place);
 }
 
 /* Rows of a file that changed since the scan are not answered; the next scan brings the new ones. */
 static void a_file_that_changed(void **state)
 {
-    (void)state;
-    static struct place place;
-    place_open(&place);
-    add_text(&place, "aaa\nbbb\nccc\n");
-    add_text(&place, "ddd\neee\n");
-    start(&place);
-    const struct td_split_view answer = answer_of(&place);
+    struct place *place = *state;
+    add_text(place, "aaa\nbbb\nccc\n");
+    add_text(place, "ddd\neee\n");
+    start(place);
+    const struct td_split_view answer = answer_of(place);
     for (int pass = 0; pass < 3; pass++) {
         const uint64_t numbers[] = {4, 0};
         const struct td_row_list lists[] = {{.count = 5}, {.count = 2, .numbers = numbers}};
         if (pass == 1)
-            tree_poke(&place.tree, "d/00001.jsonl", 0, "x\nyy", 4);
+            tree_poke(&place->tree, "d/00001.jsonl", 0, "x\nyy", 4);
         if (pass == 2)
-            tree_truncate(&place.tree, "d/00001.jsonl", 2);
+            tree_truncate(&place->tree, "d/00001.jsonl", 2);
         for (size_t l = 0; l < COUNT_OF(lists); l++)
             for (int form = TD_ROWS_FRAME; form <= TD_ROWS_TAR; form++) {
                 struct td_body body;
@@ -437,10 +422,9 @@ static void a_file_that_changed(void **state)
                 bool ok = td_row_answer_append(&answer, &lists[l], (enum td_rows_form)form, &body, &err);
                 CHECK(ok == (pass == 0) && (ok || err.code == TD_UNAVAILABLE), "pass %d: %s", pass, err.message);
                 td_body_fini(&body);
-                assert_int_equal(td_budget_used(&place.budget), 0);
+                assert_int_equal(td_budget_used(&place->budget), 0);
             }
     }
-    place_close(&place);
 }
 
 static const struct tree *changing; /* whose file changes when its rows have been found; NULL: none */
@@ -551,8 +535,7 @@ static bool append_asking(struct place *place, const struct td_row_list *list, s
  * ends soon. */
 static void cancelled_requests(void **state)
 {
-    (void)state;
-    static struct place place;
+    struct place *place = *state;
     enum { COUNT = 2000, LONG_BYTES = 8 << 20 };
     uint64_t numbers[COUNT];
     struct oracle_bytes out = {0};
@@ -560,25 +543,23 @@ static void cancelled_requests(void **state)
     oracle_put(&out, "a\nb\n", 4);
     for (int i = 0; i < LONG_BYTES; i++)
         oracle_put(&out, "x", 1);
-    place_open(&place);
-    add_file(&place, out.p, out.len);
-    start(&place);
+    add_file(place, out.p, out.len);
+    start(place);
     for (size_t i = 0; i < COUNT; i++)
         numbers[i] = i % 2; /* none is repeated at once */
     const struct td_row_list many = {.count = COUNT, .numbers = numbers}, one = {.first = 2, .count = 1};
     struct asking asking = {.stop_at = SIZE_MAX};
-    assert_true(append_asking(&place, &many, &asking, &err));
+    assert_true(append_asking(place, &many, &asking, &err));
     CHECK(asking.count > 20 && asking.count <= 40, "asked %zu times for %d rows", asking.count, COUNT);
     asking = (struct asking){.stop_at = 20};
-    assert_false(append_asking(&place, &many, &asking, &err));
+    assert_false(append_asking(place, &many, &asking, &err));
     assert_int_equal(err.code, TD_UNAVAILABLE);
     asking = (struct asking){.stop_at = SIZE_MAX};
-    assert_true(append_asking(&place, &one, &asking, &err));
+    assert_true(append_asking(place, &one, &asking, &err));
     CHECK(asking.count > 4 && asking.count <= 20, "asked %zu times for a row of 8 MiB", asking.count);
     asking = (struct asking){.stop_at = 5};
-    assert_false(append_asking(&place, &one, &asking, &err));
+    assert_false(append_asking(place, &one, &asking, &err));
     assert_int_equal(asking.count, 5);
-    place_close(&place);
 }
 
 int main(void)
@@ -586,13 +567,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_datasets),
         cmocka_unit_test(edges_of_files),
-        cmocka_unit_test(many_rows),
-        cmocka_unit_test(many_files),
-        cmocka_unit_test(what_is_copied),
-        cmocka_unit_test(budgets),
-        cmocka_unit_test(what_a_worker_may_answer),
-        cmocka_unit_test(cancelled_requests),
-        cmocka_unit_test(a_file_that_changed),
+        TEST_IN(place, many_rows),
+        TEST_IN(place, many_files),
+        TEST_IN(place, what_is_copied),
+        TEST_IN(place, budgets),
+        TEST_IN(place, what_a_worker_may_answer),
+        TEST_IN(place, cancelled_requests),
+        TEST_IN(place, a_file_that_changed),
         cmocka_unit_test(a_file_that_changes_meanwhile),
         cmocka_unit_test(a_file_that_changes_later),
     };

@@ -61,6 +61,8 @@ static void library_free(struct library *library)
     }
 }
 
+FIXTURE(library, struct library, library_make, library_free)
+
 struct naive {
     uint8_t bytes[MOST_BYTES];
     size_t len;
@@ -403,16 +405,14 @@ static void simple_blocks_become_extents(void **state)
 
 static void many_zeros_take_little_memory(void **state)
 {
-    (void)state;
     enum { ZEROS = 200000 };
     static char out[ZEROS];
-    struct library library;
+    struct library *library = *state;
     struct td_blob *blob;
     struct td_body body;
     struct td_body_cursor cursor = {0};
-    struct td_source_opener opener = opener_of(&library);
+    struct td_source_opener opener = opener_of(library);
     struct td_layout *layout = td_layout_create(NULL, NULL);
-    library_make(&library);
     assert_non_null(layout);
     append_piece(layout, TD_RUN_ZEROS, 0, ZEROS);
     assert_true(td_blob_composed(layout, &opener, &blob, NULL));
@@ -427,23 +427,20 @@ static void many_zeros_take_little_memory(void **state)
     td_body_fini(&body);
     td_blob_unref(blob);
     td_layout_unref(layout);
-    library_free(&library);
 }
 
 /* Two sources are parts of one blob, one after the other. */
 static void extents_that_touch_are_joined(void **state)
 {
-    (void)state;
-    struct library library;
+    struct library *library = *state;
     struct td_blob *blob;
     struct td_body body;
-    struct td_source_opener opener = opener_of(&library);
+    struct td_source_opener opener = opener_of(library);
     struct td_layout *layout = td_layout_create(NULL, NULL);
-    library_make(&library);
-    td_blob_unref(library.blobs[1]);
-    library.blobs[1] = td_blob_ref(library.blobs[0]);
-    library.bases[0] = 5;
-    library.bases[1] = 25;
+    td_blob_unref(library->blobs[1]);
+    library->blobs[1] = td_blob_ref(library->blobs[0]);
+    library->bases[0] = 5;
+    library->bases[1] = 25;
     assert_non_null(layout);
     append_piece(layout, 0, 0, 20);
     append_piece(layout, 1, 0, 30);
@@ -459,9 +456,8 @@ static void extents_that_touch_are_joined(void **state)
     td_body_fini(&body);
     td_blob_unref(blob);
     td_layout_unref(layout);
-    td_blob_unref(library.blobs[1]);
-    assert_true(td_blob_from_heap(NULL, 0, &library.blobs[1], NULL));
-    library_free(&library);
+    td_blob_unref(library->blobs[1]);
+    assert_true(td_blob_from_heap(NULL, 0, &library->blobs[1], NULL));
 }
 
 static void only_what_is_needed_is_opened(void **state)
@@ -514,21 +510,19 @@ static void other_bodies_are_left_alone(void **state)
  * a plan. */
 static void very_many_blocks_stay(void **state)
 {
-    (void)state;
-    struct library library;
+    struct library *library = *state;
     struct td_blob *blob;
     struct td_body body;
     uint64_t seed = 5;
     static struct naive naive;
-    struct td_source_opener opener = opener_of(&library);
+    struct td_source_opener opener = opener_of(library);
     struct td_layout *layout = td_layout_create(NULL, NULL);
-    library_make(&library);
     naive.len = 0;
     assert_non_null(layout);
     for (uint32_t i = 0; i < TD_RESOLVE_BLOCKS + 2; i++) {
         const struct td_run run = {.source = i % SOURCES, .off = i % 500, .len = 2, .count = 1};
         append_piece(layout, run.source, run.off, run.len);
-        naive_append(&naive, &library, 1, &run, 1);
+        naive_append(&naive, library, 1, &run, 1);
     }
     assert_true(td_blob_composed(layout, &opener, &blob, NULL));
     td_layout_unref(layout);
@@ -543,21 +537,18 @@ static void very_many_blocks_stay(void **state)
     check_body(&body, naive.bytes + 1, 2 * TD_RESOLVE_BLOCKS - 1, &seed);
     td_body_fini(&body);
     td_blob_unref(blob);
-    library_free(&library);
 }
 
 /* The layout, its blob and the window of a reader take memory from one budget. Resolving to the sources gives the
  * blob's memory back. */
 static void budgets_are_held_by_what_takes_memory(void **state)
 {
-    (void)state;
-    struct library library;
+    struct library *library = *state;
     struct td_blob *blob = NULL;
     struct td_body body;
     struct td_budget budget;
     struct td_error err = TD_ERROR_INIT;
-    struct td_source_opener opener = opener_of(&library);
-    library_make(&library);
+    struct td_source_opener opener = opener_of(library);
     td_budget_init(&budget, 100000, "files");
     struct td_layout *layout = td_layout_create(&budget, NULL);
     assert_non_null(layout);
@@ -578,7 +569,6 @@ static void budgets_are_held_by_what_takes_memory(void **state)
     assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
     td_layout_unref(layout);
     assert_int_equal(td_budget_used(&budget), 0);
-    library_free(&library);
 }
 
 static void what_cannot_be_opened_is_an_error(void **state)
@@ -809,18 +799,16 @@ static void want_of_memory_is_an_error(void **state)
 
 static void want_of_memory_while_resolving(void **state)
 {
-    (void)state;
-    struct library library;
+    struct library *library = *state;
     struct td_blob *blob = NULL;
     struct td_body body;
     struct td_error err = TD_ERROR_INIT;
     struct td_layout *layout = mixed_layout();
-    struct td_source_opener opener = opener_of(&library);
-    library_make(&library);
+    struct td_source_opener opener = opener_of(library);
     alloc_fail_at(1);
     assert_false(td_blob_composed(layout, &opener, &blob, &err));
     alloc_fail_at(0);
-    assert_true(err.code == TD_RESOURCE_EXHAUSTED && library.closed == 1);
+    assert_true(err.code == TD_RESOURCE_EXHAUSTED && library->closed == 1);
     assert_int_equal(atomic_load(&layout->refs), 1);
     assert_true(td_blob_composed(layout, &opener, &blob, NULL));
     body_over(&body, blob, 0, 70050);
@@ -838,9 +826,8 @@ static void want_of_memory_while_resolving(void **state)
     assert_true(k > 4);
     td_body_fini(&body);
     td_blob_unref(blob);
-    assert_int_equal(library.closed, 2);
+    assert_int_equal(library->closed, 2);
     td_layout_unref(layout);
-    library_free(&library);
 }
 
 struct reader {
@@ -888,13 +875,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(composed_equals_the_naive_one),     cmocka_unit_test(blocks_take_their_simplest_form),
         cmocka_unit_test(what_goes_on_is_one_block),         cmocka_unit_test(numbers_past_64_bits_are_refused),
-        cmocka_unit_test(simple_blocks_become_extents),      cmocka_unit_test(many_zeros_take_little_memory),
-        cmocka_unit_test(extents_that_touch_are_joined),     cmocka_unit_test(only_what_is_needed_is_opened),
-        cmocka_unit_test(other_bodies_are_left_alone),       cmocka_unit_test(very_many_blocks_stay),
-        cmocka_unit_test(what_cannot_be_opened_is_an_error), cmocka_unit_test(budgets_are_held_by_what_takes_memory),
+        cmocka_unit_test(simple_blocks_become_extents),      TEST_IN(library, many_zeros_take_little_memory),
+        TEST_IN(library, extents_that_touch_are_joined),     cmocka_unit_test(only_what_is_needed_is_opened),
+        cmocka_unit_test(other_bodies_are_left_alone),       TEST_IN(library, very_many_blocks_stay),
+        cmocka_unit_test(what_cannot_be_opened_is_an_error), TEST_IN(library, budgets_are_held_by_what_takes_memory),
         cmocka_unit_test(runs_stay_within_their_sources),    cmocka_unit_test(changes_of_opened_sources_count),
         cmocka_unit_test(damage_is_met_before_reading),      cmocka_unit_test(want_of_memory_is_an_error),
-        cmocka_unit_test(want_of_memory_while_resolving),    cmocka_unit_test(threads_share_a_blob),
+        TEST_IN(library, want_of_memory_while_resolving),    cmocka_unit_test(threads_share_a_blob),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,7 @@ struct place {
     bool is_open;  /* under the lock: jobs that run wait until the gate is open or they are to stop */
     int begun[64]; /* under the lock: the numbers of jobs in the order in which they began */
     size_t begun_count;
-    _Atomic int freed; /* jobs */
+    _Atomic int created, freed; /* jobs */
     /* under the lock of the queue */
     int held;       /* the number of a job that may not begin; 0: none */
     int more_count; /* jobs that `more` is to add */
@@ -100,13 +100,16 @@ static void place_open(struct place *place)
     assert_true(td_work_queue_create(&config, &place->queue, NULL));
 }
 
-static void place_close(struct place *place, int jobs)
+/* Checks that every job was freed. */
+static void place_close(struct place *place)
 {
     td_work_queue_destroy(place->queue);
-    assert_int_equal(atomic_load(&place->freed), jobs);
+    assert_int_equal(atomic_load(&place->freed), atomic_load(&place->created));
     (void)pthread_mutex_destroy(&place->lock);
     (void)pthread_cond_destroy(&place->changed);
 }
+
+FIXTURE(place, struct place, place_open, place_close)
 
 static void start_threads(struct place *place, size_t threads, unsigned first, unsigned second_level, size_t levels,
                           bool (*more)(void *context))
@@ -123,6 +126,7 @@ static struct job *create_job(struct place *place, int number, uint64_t owner, i
 {
     struct job *job = calloc(1, sizeof *job);
     assert_non_null(job);
+    place->created++;
     job->place = place;
     job->number = number;
     job->failures = failures;
@@ -191,216 +195,192 @@ static enum td_work_state state_of(struct place *place, const struct job *job)
 
 static void owners_take_turns(void **state)
 {
-    (void)state;
     static const int order[] = {10, 20, 30, 11, 21, 12, 13}, late[] = {40, 14};
-    struct place place;
-    place_open(&place);
+    struct place *place = *state;
     for (int i = 10; i < 14; i++)
-        (void)add_job(&place, i, 1, SMALL);
-    (void)add_job(&place, 20, 2, SMALL);
-    (void)add_job(&place, 21, 2, SMALL);
-    (void)add_job(&place, 30, 3, SMALL);
-    check_level(&place, SMALL, order, COUNT_OF(order));
-    start_threads(&place, 1, SMALL, 0, 1, NULL);
-    set_gate(&place, true);
-    check_begun(&place, order, COUNT_OF(order));
-    set_gate(&place, false);
-    struct job *running = add_job(&place, 13, 1, SMALL);
-    WAIT_FOR(state_of(&place, running) == TD_WORK_RUNNING);
-    (void)add_job(&place, 14, 1, SMALL); /* the second of its owner, whose first runs */
-    (void)add_job(&place, 40, 4, SMALL);
-    check_level(&place, SMALL, late, COUNT_OF(late));
-    place_close(&place, 10);
+        (void)add_job(place, i, 1, SMALL);
+    (void)add_job(place, 20, 2, SMALL);
+    (void)add_job(place, 21, 2, SMALL);
+    (void)add_job(place, 30, 3, SMALL);
+    check_level(place, SMALL, order, COUNT_OF(order));
+    start_threads(place, 1, SMALL, 0, 1, NULL);
+    set_gate(place, true);
+    check_begun(place, order, COUNT_OF(order));
+    set_gate(place, false);
+    struct job *running = add_job(place, 13, 1, SMALL);
+    WAIT_FOR(state_of(place, running) == TD_WORK_RUNNING);
+    (void)add_job(place, 14, 1, SMALL); /* the second of its owner, whose first runs */
+    (void)add_job(place, 40, 4, SMALL);
+    check_level(place, SMALL, late, COUNT_OF(late));
 }
 
 /* Turns in one level do not count in another. */
 static void each_level_has_its_own_turns(void **state)
 {
-    (void)state;
     static const int order[] = {10, 20, 11};
-    struct place place;
-    place_open(&place);
+    struct place *place = *state;
     for (int i = 0; i < 20; i++)
-        (void)add_job(&place, i, 1, SMALL);
-    (void)add_job(&place, 10, 1, LARGE);
-    (void)add_job(&place, 11, 1, LARGE);
-    (void)add_job(&place, 20, 2, LARGE);
-    check_level(&place, LARGE, order, COUNT_OF(order));
-    td_work_queue_lock(place.queue);
-    const struct td_work_job *small = td_work_queue_first(place.queue, SMALL);
-    const struct td_work_job *large = td_work_queue_first(place.queue, LARGE); /* of the same turn, but added later */
+        (void)add_job(place, i, 1, SMALL);
+    (void)add_job(place, 10, 1, LARGE);
+    (void)add_job(place, 11, 1, LARGE);
+    (void)add_job(place, 20, 2, LARGE);
+    check_level(place, LARGE, order, COUNT_OF(order));
+    td_work_queue_lock(place->queue);
+    const struct td_work_job *small = td_work_queue_first(place->queue, SMALL);
+    const struct td_work_job *large = td_work_queue_first(place->queue, LARGE); /* of the same turn, but added later */
     assert_true(td_work_job_compare(small, large) < 0 && td_work_job_compare(large, small) > 0);
     assert_true(td_work_job_compare(small->next, large) > 0 && td_work_job_compare(small, small) == 0);
-    td_work_queue_unlock(place.queue);
-    place_close(&place, 23);
+    td_work_queue_unlock(place->queue);
 }
 
 /* A thread prefers its first level; another one is always there for the second. */
 static void levels_are_classes(void **state)
 {
-    (void)state;
     static const int order[] = {1, 4, 5, 2, 3};
-    struct place place;
-    place_open(&place);
-    start_threads(&place, 1, LARGE, SMALL, 2, NULL);
-    (void)add_job(&place, 1, 1, LARGE);
-    WAIT_FOR(begun_count(&place) == 1);
-    (void)add_job(&place, 2, 2, SMALL);
-    (void)add_job(&place, 3, 1, SMALL);
-    (void)add_job(&place, 4, 1, LARGE);
-    (void)add_job(&place, 5, 1, LARGE);
-    set_gate(&place, true);
-    check_begun(&place, order, COUNT_OF(order));
-    set_gate(&place, false);
-    (void)add_job(&place, 6, 1, LARGE);
-    WAIT_FOR(begun_count(&place) == 6);
-    struct job *waits = add_job(&place, 7, 1, SMALL);
+    struct place *place = *state;
+    start_threads(place, 1, LARGE, SMALL, 2, NULL);
+    (void)add_job(place, 1, 1, LARGE);
+    WAIT_FOR(begun_count(place) == 1);
+    (void)add_job(place, 2, 2, SMALL);
+    (void)add_job(place, 3, 1, SMALL);
+    (void)add_job(place, 4, 1, LARGE);
+    (void)add_job(place, 5, 1, LARGE);
+    set_gate(place, true);
+    check_begun(place, order, COUNT_OF(order));
+    set_gate(place, false);
+    (void)add_job(place, 6, 1, LARGE);
+    WAIT_FOR(begun_count(place) == 6);
+    struct job *waits = add_job(place, 7, 1, SMALL);
     nap();
-    assert_int_equal(state_of(&place, waits), TD_WORK_WAITING);
-    start_threads(&place, 1, SMALL, 0, 1, NULL);
-    WAIT_FOR(begun_count(&place) == 7);
-    place_close(&place, 7);
+    assert_int_equal(state_of(place, waits), TD_WORK_WAITING);
+    start_threads(place, 1, SMALL, 0, 1, NULL);
+    WAIT_FOR(begun_count(place) == 7);
 }
 
 /* The time to add jobs of one owner to a level grows only in proportion to their number. */
 static void many_jobs_of_one_owner(void **state)
 {
-    (void)state;
     enum { MANY = 100000 };
-    struct place place;
-    place_open(&place);
+    struct place *place = *state;
     double before = cpu_seconds();
     for (int i = 0; i < MANY; i++)
-        (void)add_job(&place, i, 0, SMALL);
+        (void)add_job(place, i, 0, SMALL);
     assert_true(cpu_seconds() - before < 20); /* 5 * 10^9 steps would take longer */
-    td_work_queue_lock(place.queue);
-    struct td_work_job *list = td_work_queue_clear(place.queue, SMALL);
-    assert_int_equal(td_work_queue_count(place.queue, SMALL), 0);
-    td_work_queue_unlock(place.queue);
+    td_work_queue_lock(place->queue);
+    struct td_work_job *list = td_work_queue_clear(place->queue, SMALL);
+    assert_int_equal(td_work_queue_count(place->queue, SMALL), 0);
+    td_work_queue_unlock(place->queue);
     for (int i = 0; i < MANY; i++) {
         struct td_work_job *next = list->next;
         assert_int_equal(job_of(list)->number, i);
-        td_work_job_unref(place.queue, list);
+        td_work_job_unref(place->queue, list);
         list = next;
     }
     assert_null(list);
-    place_close(&place, MANY);
 }
 
 /* ---- jobs that wait for a time or for others ------------------------------------------------------------ */
 
 static void a_job_is_tried_again(void **state)
 {
-    (void)state;
     static const int order[] = {1, 2, 1, 1};
-    struct place place;
-    place_open(&place);
-    set_gate(&place, true);
-    struct job *job = create_job(&place, 1, 0, 2);
+    struct place *place = *state;
+    set_gate(place, true);
+    struct job *job = create_job(place, 1, 0, 2);
     (void)td_work_job_ref(&job->work);
     uint64_t began_ns = td_clock_ns();
-    td_work_queue_lock(place.queue);
-    td_work_queue_add(place.queue, &job->work, SMALL);
-    td_work_queue_unlock(place.queue);
-    (void)add_job(&place, 2, 0, SMALL);
-    start_threads(&place, 1, SMALL, LARGE, 3, NULL);
-    check_begun(&place, order, COUNT_OF(order));
+    td_work_queue_lock(place->queue);
+    td_work_queue_add(place->queue, &job->work, SMALL);
+    td_work_queue_unlock(place->queue);
+    (void)add_job(place, 2, 0, SMALL);
+    start_threads(place, 1, SMALL, LARGE, 3, NULL);
+    check_begun(place, order, COUNT_OF(order));
     assert_true(td_clock_ns() - began_ns >= second / 10); /* twice the time between two tries */
-    WAIT_FOR(state_of(&place, job) == TD_WORK_DONE);
-    td_work_queue_lock(place.queue);
+    WAIT_FOR(state_of(place, job) == TD_WORK_DONE);
+    td_work_queue_lock(place->queue);
     assert_int_equal(job->work.level, RETRY);
-    assert_int_equal(td_work_queue_done_bytes(place.queue), 4 * 100); /* each try has done all */
-    td_work_queue_unlock(place.queue);
-    td_work_job_unref(place.queue, &job->work);
-    place_close(&place, 2);
+    assert_int_equal(td_work_queue_done_bytes(place->queue), 4 * 100); /* each try has done all */
+    td_work_queue_unlock(place->queue);
+    td_work_job_unref(place->queue, &job->work);
 }
 
 static void a_job_that_may_not_begin_is_passed_over(void **state)
 {
-    (void)state;
     static const int order[] = {2, 3, 1};
-    struct place place;
-    place_open(&place);
-    place.held = 1;
-    (void)add_job(&place, 1, 0, SMALL);
-    (void)add_job(&place, 2, 0, SMALL);
-    start_threads(&place, 2, SMALL, 0, 1, NULL);
-    WAIT_FOR(begun_count(&place) == 1);
-    (void)add_job(&place, 3, 0, SMALL);
-    WAIT_FOR(begun_count(&place) == 2);
-    td_work_queue_lock(place.queue);
-    place.held = 0; /* which nobody reports: the queue looks again by itself */
-    td_work_queue_unlock(place.queue);
-    set_gate(&place, true);
-    check_begun(&place, order, COUNT_OF(order));
-    place_close(&place, 3);
+    struct place *place = *state;
+    place->held = 1;
+    (void)add_job(place, 1, 0, SMALL);
+    (void)add_job(place, 2, 0, SMALL);
+    start_threads(place, 2, SMALL, 0, 1, NULL);
+    WAIT_FOR(begun_count(place) == 1);
+    (void)add_job(place, 3, 0, SMALL);
+    WAIT_FOR(begun_count(place) == 2);
+    td_work_queue_lock(place->queue);
+    place->held = 0; /* which nobody reports: the queue looks again by itself */
+    td_work_queue_unlock(place->queue);
+    set_gate(place, true);
+    check_begun(place, order, COUNT_OF(order));
 }
 
 /* ---- withdrawing ---------------------------------------------------------------------------------------- */
 
 static void jobs_are_withdrawn_and_moved(void **state)
 {
-    (void)state;
     static const int order[] = {3}, moved[] = {2, 1};
-    struct place place;
-    place_open(&place);
+    struct place *place = *state;
     struct job *jobs[4];
     for (int i = 0; i < 4; i++)
-        jobs[i] = add_job(&place, i, 0, SMALL);
-    td_work_queue_lock(place.queue);
-    td_work_queue_withdraw(place.queue, &jobs[0]->work);
+        jobs[i] = add_job(place, i, 0, SMALL);
+    td_work_queue_lock(place->queue);
+    td_work_queue_withdraw(place->queue, &jobs[0]->work);
     assert_int_equal(jobs[0]->work.state, TD_WORK_DONE);
-    td_work_queue_move(place.queue, &jobs[2]->work, LARGE);
-    td_work_queue_move(place.queue, &jobs[1]->work, LARGE);
-    td_work_queue_unlock(place.queue);
-    check_level(&place, SMALL, order, COUNT_OF(order));
-    check_level(&place, LARGE, moved, COUNT_OF(moved));
-    assert_int_equal(atomic_load(&place.freed), 0);
-    td_work_job_unref(place.queue, &jobs[0]->work);
-    assert_int_equal(atomic_load(&place.freed), 1);
-    td_work_job_unref(place.queue, NULL);
-    set_gate(&place, false);
-    start_threads(&place, 1, SMALL, 0, 1, NULL);
-    WAIT_FOR(begun_count(&place) == 1); /* job 3 */
-    (void)add_job(&place, 4, 0, RETRY);
+    td_work_queue_move(place->queue, &jobs[2]->work, LARGE);
+    td_work_queue_move(place->queue, &jobs[1]->work, LARGE);
+    td_work_queue_unlock(place->queue);
+    check_level(place, SMALL, order, COUNT_OF(order));
+    check_level(place, LARGE, moved, COUNT_OF(moved));
+    assert_int_equal(atomic_load(&place->freed), 0);
+    td_work_job_unref(place->queue, &jobs[0]->work);
+    assert_int_equal(atomic_load(&place->freed), 1);
+    td_work_job_unref(place->queue, NULL);
+    set_gate(place, false);
+    start_threads(place, 1, SMALL, 0, 1, NULL);
+    WAIT_FOR(begun_count(place) == 1); /* job 3 */
+    (void)add_job(place, 4, 0, RETRY);
     static const int all[] = {3, 2, 1, 4};
     const struct td_work_job *job = NULL;
-    td_work_queue_lock(place.queue);
+    td_work_queue_lock(place->queue);
     for (size_t i = 0; i < COUNT_OF(all); i++) {
-        job = td_work_queue_next(place.queue, job);
+        job = td_work_queue_next(place->queue, job);
         assert_int_equal(job_of(job)->number, all[i]);
     }
-    assert_null(td_work_queue_next(place.queue, job));
-    td_work_queue_unlock(place.queue);
-    place_close(&place, 5);
+    assert_null(td_work_queue_next(place->queue, job));
+    td_work_queue_unlock(place->queue);
 }
 
 /* A job that runs while its level is cleared continues to its end, and is not tried again. */
 static void a_running_job_survives_its_level(void **state)
 {
-    (void)state;
-    struct place place;
-    place_open(&place);
-    struct job *job = create_job(&place, 1, 0, 5);
+    struct place *place = *state;
+    struct job *job = create_job(place, 1, 0, 5);
     (void)td_work_job_ref(&job->work);
-    td_work_queue_lock(place.queue);
-    td_work_queue_add(place.queue, &job->work, SMALL);
-    td_work_queue_unlock(place.queue);
-    start_threads(&place, 1, SMALL, LARGE, 3, NULL);
-    WAIT_FOR(begun_count(&place) == 1);
-    (void)add_job(&place, 2, 0, SMALL);
-    td_work_queue_lock(place.queue);
-    struct td_work_job *list = td_work_queue_clear(place.queue, SMALL);
-    assert_ptr_equal(td_work_queue_running(place.queue), job);
-    td_work_queue_unlock(place.queue);
-    td_work_jobs_drop(place.queue, list);
-    assert_int_equal(atomic_load(&place.freed), 1);
+    td_work_queue_lock(place->queue);
+    td_work_queue_add(place->queue, &job->work, SMALL);
+    td_work_queue_unlock(place->queue);
+    start_threads(place, 1, SMALL, LARGE, 3, NULL);
+    WAIT_FOR(begun_count(place) == 1);
+    (void)add_job(place, 2, 0, SMALL);
+    td_work_queue_lock(place->queue);
+    struct td_work_job *list = td_work_queue_clear(place->queue, SMALL);
+    assert_ptr_equal(td_work_queue_running(place->queue), job);
+    td_work_queue_unlock(place->queue);
+    td_work_jobs_drop(place->queue, list);
+    assert_int_equal(atomic_load(&place->freed), 1);
     assert_false(atomic_load(&job->work.stop));
-    set_gate(&place, true);
-    WAIT_FOR(state_of(&place, job) == TD_WORK_DONE);
-    td_work_job_unref(place.queue, &job->work);
-    assert_int_equal(begun_count(&place), 1);
-    place_close(&place, 2);
+    set_gate(place, true);
+    WAIT_FOR(state_of(place, job) == TD_WORK_DONE);
+    td_work_job_unref(place->queue, &job->work);
+    assert_int_equal(begun_count(place), 1);
 }
 
 /* ---- more ------------------------------------------------------------------------------------------------ */
@@ -421,26 +401,23 @@ static bool more(void *context)
 
 static void a_thread_without_a_job_asks_for_more(void **state)
 {
-    (void)state;
     static const int order[] = {1, 97, 98, 99};
-    struct place place;
-    place_open(&place);
-    set_gate(&place, true);
-    (void)add_job(&place, 1, 0, SMALL);
-    place.more_count = 3;
-    start_threads(&place, 1, SMALL, 0, 1, more);
-    check_begun(&place, order, COUNT_OF(order));
-    td_work_queue_lock(place.queue);
-    assert_true(place.more_calls >= 3);
-    place.more_count = 1;
-    td_work_queue_unlock(place.queue);
+    struct place *place = *state;
+    set_gate(place, true);
+    (void)add_job(place, 1, 0, SMALL);
+    place->more_count = 3;
+    start_threads(place, 1, SMALL, 0, 1, more);
+    check_begun(place, order, COUNT_OF(order));
+    td_work_queue_lock(place->queue);
+    assert_true(place->more_calls >= 3);
+    place->more_count = 1;
+    td_work_queue_unlock(place->queue);
     nap();
-    assert_int_equal(begun_count(&place), 4); /* nobody is awake */
-    td_work_queue_lock(place.queue);
-    td_work_queue_wake(place.queue);
-    td_work_queue_unlock(place.queue);
-    WAIT_FOR(begun_count(&place) == 5);
-    place_close(&place, 5);
+    assert_int_equal(begun_count(place), 4); /* nobody is awake */
+    td_work_queue_lock(place->queue);
+    td_work_queue_wake(place->queue);
+    td_work_queue_unlock(place->queue);
+    WAIT_FOR(begun_count(place) == 5);
 }
 
 /* ---- waiters and progress -------------------------------------------------------------------------------- */
@@ -452,47 +429,42 @@ static bool is_asked(void *context)
 
 static void whoever_waits_learns_of_the_end(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     _Atomic bool asked = false;
     const struct td_cancel cancel = {.is_asked = is_asked, .context = &asked};
-    place_open(&place);
-    struct job *job = add_job(&place, 1, 0, SMALL);
+    struct job *job = add_job(place, 1, 0, SMALL);
     (void)td_work_job_ref(&job->work);
-    start_threads(&place, 1, SMALL, 0, 1, NULL);
-    td_work_queue_lock(place.queue);
-    assert_false(td_work_queue_wait(place.queue, 0, NULL));
-    assert_false(td_work_queue_wait(place.queue, td_clock_ns(), NULL));
+    start_threads(place, 1, SMALL, 0, 1, NULL);
+    td_work_queue_lock(place->queue);
+    assert_false(td_work_queue_wait(place->queue, 0, NULL));
+    assert_false(td_work_queue_wait(place->queue, td_clock_ns(), NULL));
     uint64_t until_ns = td_clock_ns() + second / 50;
-    while (td_work_queue_wait(place.queue, until_ns, &cancel))
+    while (td_work_queue_wait(place->queue, until_ns, &cancel))
         assert_int_not_equal(job->work.state, TD_WORK_DONE);
     assert_true(td_clock_ns() >= until_ns);
     atomic_store(&asked, true);
-    assert_false(td_work_queue_wait(place.queue, td_clock_ns() + 60 * second, &cancel));
-    td_work_queue_unlock(place.queue);
-    set_gate(&place, true);
-    td_work_queue_lock(place.queue);
+    assert_false(td_work_queue_wait(place->queue, td_clock_ns() + 60 * second, &cancel));
+    td_work_queue_unlock(place->queue);
+    set_gate(place, true);
+    td_work_queue_lock(place->queue);
     while (job->work.state != TD_WORK_DONE)
-        assert_true(td_work_queue_wait(place.queue, td_clock_ns() + 60 * second, NULL));
-    assert_null(td_work_queue_running(place.queue));
-    td_work_queue_unlock(place.queue);
-    td_work_job_unref(place.queue, &job->work);
-    place_close(&place, 1);
+        assert_true(td_work_queue_wait(place->queue, td_clock_ns() + 60 * second, NULL));
+    assert_null(td_work_queue_running(place->queue));
+    td_work_queue_unlock(place->queue);
+    td_work_job_unref(place->queue, &job->work);
 }
 
 static void progress_tells_the_rest(void **state)
 {
-    (void)state;
-    struct place place;
-    place_open(&place);
-    struct job *job = add_job(&place, 1, 0, SMALL);
-    start_threads(&place, 1, SMALL, 0, 1, NULL);
-    WAIT_FOR(begun_count(&place) == 1);
-    td_work_queue_lock(place.queue);
+    struct place *place = *state;
+    struct job *job = add_job(place, 1, 0, SMALL);
+    start_threads(place, 1, SMALL, 0, 1, NULL);
+    WAIT_FOR(begun_count(place) == 1);
+    td_work_queue_lock(place->queue);
     uint64_t began_ns = td_clock_ns(); /* at least when the job began */
     assert_int_equal(td_work_job_left_us(&job->work, began_ns), UINT64_MAX);
     atomic_store(&job->work.done_bytes, 25);
-    assert_int_equal(td_work_queue_done_bytes(place.queue), 25);
+    assert_int_equal(td_work_queue_done_bytes(place->queue), 25);
     uint64_t left_us = td_work_job_left_us(&job->work, began_ns + second);
     assert_true(left_us >= 3000000 && left_us < 3 * 60000000); /* three times as long as until then */
     atomic_store(&job->work.size_bytes, 20);                   /* an estimate that was too small */
@@ -500,8 +472,7 @@ static void progress_tells_the_rest(void **state)
     atomic_store(&job->work.size_bytes, UINT64_MAX);
     atomic_store(&job->work.done_bytes, 1);
     assert_int_equal(td_work_job_left_us(&job->work, began_ns + 60 * second), UINT64_MAX);
-    td_work_queue_unlock(place.queue);
-    place_close(&place, 1);
+    td_work_queue_unlock(place->queue);
 }
 
 /* ---- threads --------------------------------------------------------------------------------------------- */
@@ -570,7 +541,7 @@ static void it_ends_in_the_middle_of_a_job(void **state)
         (void)add_job(&place, i + 1, (uint64_t)i, i % 2 == 0 ? SMALL : RETRY);
     WAIT_FOR(begun_count(&place) == 2);
     assert_false(td_work_queue_is_stopping(place.queue));
-    place_close(&place, 10); /* the gate is closed */
+    place_close(&place);
     td_work_queue_destroy(NULL);
 }
 
@@ -637,41 +608,38 @@ static void *crowd_main(void *argument)
 
 static void many_threads_at_once(void **state)
 {
-    (void)state;
-    struct place place;
+    struct place *place = *state;
     struct member members[CROWD];
-    place_open(&place);
-    set_gate(&place, true);
-    start_threads(&place, 2, LARGE, SMALL, 3, NULL);
-    start_threads(&place, 1, SMALL, 0, 1, more);
+    set_gate(place, true);
+    start_threads(place, 2, LARGE, SMALL, 3, NULL);
+    start_threads(place, 1, SMALL, 0, 1, more);
     for (size_t i = 0; i < CROWD; i++) {
-        members[i] = (struct member){.place = &place, .seed = i + 1};
+        members[i] = (struct member){.place = place, .seed = i + 1};
         assert_int_equal(pthread_create(&members[i].thread, NULL, crowd_main, &members[i]), 0);
     }
     for (size_t i = 0; i < CROWD; i++)
         assert_int_equal(pthread_join(members[i].thread, NULL), 0);
-    WAIT_FOR(atomic_load(&place.freed) == CROWD * EACH);
-    place_close(&place, CROWD * EACH);
+    WAIT_FOR(atomic_load(&place->freed) == CROWD * EACH);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(owners_take_turns),
-        cmocka_unit_test(each_level_has_its_own_turns),
-        cmocka_unit_test(levels_are_classes),
-        cmocka_unit_test(many_jobs_of_one_owner),
-        cmocka_unit_test(a_job_is_tried_again),
-        cmocka_unit_test(a_job_that_may_not_begin_is_passed_over),
-        cmocka_unit_test(jobs_are_withdrawn_and_moved),
-        cmocka_unit_test(a_running_job_survives_its_level),
-        cmocka_unit_test(a_thread_without_a_job_asks_for_more),
-        cmocka_unit_test(whoever_waits_learns_of_the_end),
-        cmocka_unit_test(progress_tells_the_rest),
+        TEST_IN(place, owners_take_turns),
+        TEST_IN(place, each_level_has_its_own_turns),
+        TEST_IN(place, levels_are_classes),
+        TEST_IN(place, many_jobs_of_one_owner),
+        TEST_IN(place, a_job_is_tried_again),
+        TEST_IN(place, a_job_that_may_not_begin_is_passed_over),
+        TEST_IN(place, jobs_are_withdrawn_and_moved),
+        TEST_IN(place, a_running_job_survives_its_level),
+        TEST_IN(place, a_thread_without_a_job_asks_for_more),
+        TEST_IN(place, whoever_waits_learns_of_the_end),
+        TEST_IN(place, progress_tells_the_rest),
         cmocka_unit_test(pools_have_priorities),
         cmocka_unit_test(it_ends_in_the_middle_of_a_job),
         cmocka_unit_test(memory_is_short),
-        cmocka_unit_test(many_threads_at_once),
+        TEST_IN(place, many_threads_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
