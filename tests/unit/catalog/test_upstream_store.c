@@ -39,6 +39,29 @@ int __wrap_renameat2(int from_dir, const char *from, int to_dir, const char *to,
     return __real_renameat2(from_dir, from, to_dir, to, flags);
 }
 
+/* Begins a model, with no file yet. Returns how many others it evicted. */
+static uint64_t begin_empty(struct td_upstream_store *store, const char *id, uint64_t bytes)
+{
+    struct td_root *folder = NULL;
+    int64_t began_s;
+    uint64_t evicted = 0;
+    CHECK(td_upstream_store_begin(store, id, bytes, &folder, &began_s, &evicted, NULL), "%s", id);
+    td_root_unref(folder);
+    return evicted;
+}
+
+/* Checks that a model is refused with this code. Returns the error. Adds to *evicted how many others were evicted. */
+static struct td_error begin_refused(struct td_upstream_store *store, const char *id, uint64_t bytes, enum td_code code,
+                                     uint64_t *evicted)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct td_root *folder = NULL;
+    int64_t began_s;
+    CHECK(!td_upstream_store_begin(store, id, bytes, &folder, &began_s, evicted, &err), "%s", id);
+    CHECK(err.code == code, "%s: code %d, %s", id, (int)err.code, err.message);
+    return err;
+}
+
 /* shows: security.md upstream-many-models */
 static void ids_are_those_of_models_and_lead_nowhere_else(void **state)
 {
@@ -94,16 +117,12 @@ static void a_model_appears_by_one_rename_without_what_does_not_belong_to_it(voi
 static void what_the_operator_has_is_left_alone(void **state)
 {
     struct tree *tree = *state;
-    struct td_error err = TD_ERROR_INIT;
-    struct td_root *folder = NULL;
-    int64_t began_s;
     uint64_t evicted = 0;
     tree_text(tree, "org/mine/config.json", "mine");
     tree_text(tree, "later/x", "x");
     tree_remove(tree, "later");
     struct td_upstream_store *store = open_store(tree, 100);
-    assert_false(td_upstream_store_begin(store, "org/mine", 2, &folder, &began_s, &evicted, &err));
-    assert_int_equal(err.code, TD_CONFLICT);
+    struct td_error err = begin_refused(store, "org/mine", 2, TD_CONFLICT, &evicted);
     begin(store, "later", 2);
     tree_text(tree, "later/config.json", "the operator was faster");
     td_error_init(&err);
@@ -119,9 +138,7 @@ static void what_the_operator_has_is_left_alone(void **state)
     keep_deep(store, "org/written", 10);
     tree_poke(tree, "org/written/d/config.json", 0, "[]", 2);
     keep_deep(store, "untouched", 10);
-    assert_true(td_upstream_store_begin(store, "new", 95, &folder, &began_s, &evicted, NULL)); /* makes room */
-    td_root_unref(folder);
-    assert_int_equal(evicted, 1); /* of others the record goes, and the operator's directory stays */
+    assert_int_equal(begin_empty(store, "new", 95), 1); /* of others the record goes, and the directory stays */
     assert_false(exists(tree, "untouched"));
     assert_true(exists(tree, "org/deep/d/precious.bin") && exists(tree, "org/deep/config.json"));
     assert_true(exists(tree, "org/written/d/config.json") && exists(tree, "org/written/config.json"));
@@ -177,9 +194,6 @@ static void the_least_recently_read_model_leaves_first(void **state)
 {
     struct tree *tree = *state;
     struct td_kept_model kept;
-    struct td_root *folder = NULL;
-    int64_t began_s;
-    uint64_t evicted = 0;
     size_t count;
     struct td_upstream_store *store = open_store(tree, 100);
     keep(store, "a", 30);
@@ -195,9 +209,7 @@ static void the_least_recently_read_model_leaves_first(void **state)
     assert_true(td_upstream_store_find(store, TD_TEXT("b"), &kept));
     assert_int_equal(kept.read_ns, 1000 * 1000000000L);
     td_upstream_store_note_read(store, TD_TEXT("b"));
-    assert_true(td_upstream_store_begin(store, "org/d", 50, &folder, &began_s, &evicted, NULL)); /* c, then a */
-    td_root_unref(folder);
-    assert_int_equal(evicted, 2);
+    assert_int_equal(begin_empty(store, "org/d", 50), 2); /* c, then a */
     assert_false(exists(tree, "c") || exists(tree, "a"));
     assert_true(exists(tree, "b/config.json"));
     assert_int_equal(td_upstream_store_bytes(store, &count), 80);
@@ -211,35 +223,23 @@ static void the_least_recently_read_model_leaves_first(void **state)
 static void a_model_without_room_is_refused_and_changes_nothing(void **state)
 {
     struct tree *tree = *state;
-    struct td_error err = TD_ERROR_INIT;
-    struct td_root *folder = NULL;
-    int64_t began_s;
     uint64_t evicted = 0;
     struct td_upstream_store *store = open_store(tree, 100);
     keep(store, "kept", 40);
-    assert_false(td_upstream_store_begin(store, "huge", 101, &folder, &began_s, &evicted, &err));
-    assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
+    struct td_error err = begin_refused(store, "huge", 101, TD_RESOURCE_EXHAUSTED, &evicted);
     check_says(&err, "it has 101 bytes, more than --cache-max-bytes 100", "too large");
     assert_true(exists(tree, "kept/config.json"));
     begin(store, "running", 60);
-    td_error_init(&err);
-    assert_false(td_upstream_store_begin(store, "other", 50, &folder, &began_s, &evicted, &err));
-    assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
+    err = begin_refused(store, "other", 50, TD_RESOURCE_EXHAUSTED, &evicted);
     check_says(&err, "being fetched", "others are fetched");
-    td_error_init(&err);
-    assert_false(td_upstream_store_begin(store, "running", 60, &folder, &began_s, &evicted, &err));
-    assert_int_equal(err.code, TD_CONFLICT);
+    err = begin_refused(store, "running", 60, TD_CONFLICT, &evicted);
     td_upstream_store_close(store);
     store = open_store(tree, 0);
-    td_error_init(&err);
-    assert_false(td_upstream_store_begin(store, "sky", UINT64_MAX / 2, &folder, &began_s, &evicted, &err));
-    assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
+    err = begin_refused(store, "sky", UINT64_MAX / 2, TD_RESOURCE_EXHAUSTED, &evicted);
     check_says(&err, "the disk has", "larger than the disk");
     begin(store, "grown", 2);
     td_upstream_store_pause(store, "grown"); /* what was left over is asked for its missing bytes, too */
-    td_error_init(&err);
-    assert_false(td_upstream_store_begin(store, "grown", UINT64_MAX / 2, &folder, &began_s, &evicted, &err));
-    assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
+    err = begin_refused(store, "grown", UINT64_MAX / 2, TD_RESOURCE_EXHAUSTED, &evicted);
     check_says(&err, "the disk has", "grown larger than the disk");
     td_upstream_store_close(store);
 }
@@ -248,22 +248,17 @@ static void no_model_leaves_for_one_that_the_disk_cannot_take(void **state)
 {
     const uint64_t max_bytes = UINT64_MAX / 2; /* far more than the disk has */
     struct tree *tree = *state;
-    struct td_error err = TD_ERROR_INIT;
-    struct td_root *folder = NULL;
-    int64_t began_s;
     uint64_t evicted = 0;
     size_t count;
     struct td_upstream_store *store = open_store(tree, max_bytes);
     keep(store, "a", 40);
     keep(store, "b", 50);
-    assert_false(td_upstream_store_begin(store, "sky", max_bytes - 10, &folder, &began_s, &evicted, &err));
-    assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
+    struct td_error err = begin_refused(store, "sky", max_bytes - 10, TD_RESOURCE_EXHAUSTED, &evicted);
     check_says(&err, "and 90 of models that could be evicted", "what both would free"); /* 80 are too many; so both */
     assert_int_equal(evicted, 0);
     assert_true(exists(tree, "a/config.json") && exists(tree, "b/config.json"));
     assert_int_equal(td_upstream_store_bytes(store, &count), 90);
-    td_error_init(&err);
-    assert_false(td_upstream_store_begin(store, "sky", max_bytes - 51, &folder, &began_s, &evicted, &err));
+    err = begin_refused(store, "sky", max_bytes - 51, TD_RESOURCE_EXHAUSTED, &evicted);
     check_says(&err, "and 40 of models that could be evicted", "what the first would free");
     td_upstream_store_close(store);
 }
@@ -295,9 +290,7 @@ static void what_was_fetched_before_a_kill_goes_on(void **state)
     td_upstream_store_pause(store, "a");
     name_in_store("incoming/%s", "a", name);
     assert_true(exists(tree, name));
-    assert_true(td_upstream_store_begin(store, "b", 80, &folder, &second_s, &evicted, NULL));
-    td_root_unref(folder);
-    assert_int_equal(evicted, 0); /* what was left over leaves before anything that was published */
+    assert_int_equal(begin_empty(store, "b", 80), 0); /* what was left over leaves before anything that was published */
     assert_false(exists(tree, name));
     assert_true(exists(tree, "A/config.json"));
     assert_int_equal(td_upstream_store_bytes(store, &count), 100);
@@ -327,11 +320,8 @@ static void a_kill_between_record_and_rename_publishes_nothing(void **state)
 {
     struct tree *tree = *state;
     struct td_kept_model kept;
-    struct td_root *folder = NULL;
     char record[128];
     char incoming[128];
-    int64_t began_s;
-    uint64_t evicted = 0;
     publish_and_die(tree, "a");
     name_in_store("records/%s", "a", record);
     name_in_store("incoming/%s/files/config.json", "a", incoming);
@@ -340,8 +330,7 @@ static void a_kill_between_record_and_rename_publishes_nothing(void **state)
     assert_false(td_upstream_store_find(store, TD_TEXT("a"), &kept));
     assert_false(exists(tree, record));
     assert_true(exists(tree, incoming)); /* and can be resumed */
-    assert_true(td_upstream_store_begin(store, "a", 50, &folder, &began_s, &evicted, NULL));
-    td_root_unref(folder);
+    (void)begin_empty(store, "a", 50);
     publish(store, "a");
     assert_true(exists(tree, "a/config.json"));
     td_upstream_store_close(store);
@@ -511,12 +500,8 @@ static void a_second_process_is_kept_out(void **state)
 /* Begins a model, and checks that the store says that it is not the one at its path any more. */
 static void check_gone(struct td_upstream_store *store, const char *id)
 {
-    struct td_error err = TD_ERROR_INIT;
-    struct td_root *folder = NULL;
-    int64_t began_s;
     uint64_t evicted = 0;
-    assert_false(td_upstream_store_begin(store, id, 2, &folder, &began_s, &evicted, &err));
-    assert_int_equal(err.code, TD_FAILED_PRECONDITION);
+    struct td_error err = begin_refused(store, id, 2, TD_FAILED_PRECONDITION, &evicted);
     check_says(&err, "was removed or replaced while the server runs; restart the server", id);
 }
 
@@ -694,10 +679,7 @@ static void check_conflict(const struct tree *tree, const struct td_error *err, 
 static void a_place_that_is_in_the_way_is_found_before_anything_is_fetched(void **state)
 {
     struct tree *tree = *state;
-    struct td_error err = TD_ERROR_INIT;
-    struct td_root *folder = NULL;
     char incoming[128];
-    int64_t began_s;
     uint64_t evicted = 0;
     size_t count;
     tree_directory(tree, "elsewhere");
@@ -706,13 +688,11 @@ static void a_place_that_is_in_the_way_is_found_before_anything_is_fetched(void 
     tree_text(tree, "x/model/notes", "the operator's");
     struct td_upstream_store *store = open_store(tree, 10);
     keep(store, "kept", 10);
-    assert_false(td_upstream_store_begin(store, "org/name", 2, &folder, &began_s, &evicted, &err));
+    struct td_error err = begin_refused(store, "org/name", 2, TD_CONFLICT, &evicted);
     check_conflict(tree, &err, "org", "is a symbolic link");
-    td_error_init(&err);
-    assert_false(td_upstream_store_begin(store, "file/name", 2, &folder, &began_s, &evicted, &err));
+    err = begin_refused(store, "file/name", 2, TD_CONFLICT, &evicted);
     check_conflict(tree, &err, "file", "is not a directory");
-    td_error_init(&err);
-    assert_false(td_upstream_store_begin(store, "x/model", 2, &folder, &began_s, &evicted, &err));
+    err = begin_refused(store, "x/model", 2, TD_CONFLICT, &evicted);
     check_conflict(tree, &err, "x/model", "is in the way: it is not a model that was fetched");
     assert_int_equal(evicted, 0); /* nothing made room for what cannot be kept */
     assert_true(exists(tree, "kept/config.json"));
@@ -741,17 +721,12 @@ static void a_model_that_cannot_be_removed_goes_back_to_its_place(void **state)
 {
     struct tree *tree = *state;
     struct td_kept_model kept;
-    struct td_root *folder = NULL;
     char check[128];
-    int64_t began_s;
-    uint64_t evicted = 0;
     struct td_upstream_store *store = open_store(tree, 100);
     keep(store, "a", 60);
     tree_remove(tree, ".tensord-upstream/trash");
     tree_text(tree, ".tensord-upstream/trash", "in the way"); /* nothing can be moved there */
-    assert_true(td_upstream_store_begin(store, "b", 60, &folder, &began_s, &evicted, NULL));
-    td_root_unref(folder);
-    assert_int_equal(evicted, 0);
+    assert_int_equal(begin_empty(store, "b", 60), 0);
     assert_true(exists(tree, "a/config.json"));
     name_in_store("check/%s", "a", check);
     assert_false(exists(tree, check));
