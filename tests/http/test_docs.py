@@ -213,7 +213,10 @@ def test_quoted_messages_are_those_of_the_program(first, end):
 NOT_OURS = {"MHD_quiesce_daemon", "TCP_DEFER_ACCEPT", "td_module_verb", "td_x"}
 
 
-@pytest.mark.parametrize("name", ["architecture.md", "contributing.md", "reading.md", "sending.md"])
+FOR_DEVELOPERS = ["architecture.md", "contributing.md", "extending.md", "reading.md", "sending.md"]
+
+
+@pytest.mark.parametrize("name", FOR_DEVELOPERS)
 def test_identifiers_exist(name):
     """Every word in backquotes with an underscore stands in the program, the tests or the build."""
     folders = "core parser storage slicing work catalog http rank api server clients tests scripts bench docker".split()
@@ -233,7 +236,7 @@ FOLDERS = ("core parser storage slicing catalog work http rank api server "
            "clients tests scripts bench docker docs").split()
 
 
-@pytest.mark.parametrize("name", ["architecture.md", "contributing.md", "reading.md", "sending.md", "slicing.md"])
+@pytest.mark.parametrize("name", [*FOR_DEVELOPERS, "slicing.md"])
 def test_modules_are_where_the_pages_say(name):
     """Every path in backquotes that begins with a folder of the project is a file, a module or a folder."""
     text = FENCE.sub("", (REPO / "docs" / name).read_text())
@@ -273,7 +276,7 @@ def test_contents_name_every_section(path):
 
 
 # Pages that are longer than others: each is read in parts, by its contents or its tables.
-LONG = {"contributing.md", "security.md"}
+LONG = {"security.md"}
 
 
 @pytest.mark.parametrize("path", sorted((REPO / "docs").glob("*.md")), ids=lambda p: p.name)
@@ -299,10 +302,10 @@ def test_version_and_commit(srv):
 
 
 def test_every_fuzz_target_is_in_the_table():
-    """docs/security.md says of each target what it reads and what it compares with."""
+    """docs/contributing.md says of each target what it reads and what it compares with."""
     targets = {path.stem for path in (REPO / "tests" / "fuzz").glob("fuzz_*.c")}
-    documented = rows((REPO / "docs" / "security.md").read_text(), r"fuzz_\w+")
-    both = rows((REPO / "docs" / "security.md").read_text(), r"fuzz_\w+`, `fuzz_\w+")
+    documented = rows((REPO / "docs" / "contributing.md").read_text(), r"fuzz_\w+")
+    both = rows((REPO / "docs" / "contributing.md").read_text(), r"fuzz_\w+`, `fuzz_\w+")
     assert targets == {name for row in documented + both for name in re.findall(r"fuzz_\w+", row[0])}
 
 

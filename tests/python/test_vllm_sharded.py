@@ -45,7 +45,7 @@ def test_every_architecture_of_the_table_is_tried():
 
 
 def test_the_newest_table_is_of_the_pinned_vllm():
-    """A newer vLLM in the requirements needs a new table, or a new name of the newest one (docs/contributing.md)."""
+    """A newer vLLM in the requirements needs a new table, or a new name of the newest one (docs/extending.md)."""
     pinned = re.search(r"^vllm==(\d+)\.(\d+)\.", (REPO / "tests" / "requirements-engines.txt").read_text(), re.M)
     names = re.findall(r'\.name = "vllm@(\d+)\.(\d+)"', "".join(path.read_text() for path in TABLES))
     newest = max((int(major), int(minor)) for major, minor in names)
