@@ -275,14 +275,9 @@ def test_contents_name_every_section(path):
         assert [name for name in listed if name in names] == names
 
 
-# Pages that are longer than others: each is read in parts, by its contents or its tables.
-LONG = {"security.md"}
-
-
 @pytest.mark.parametrize("path", sorted((REPO / "docs").glob("*.md")), ids=lambda p: p.name)
 def test_pages_are_short(path):
-    lines = len(path.read_text().splitlines())
-    assert lines <= 400 or path.name in LONG and lines <= 680
+    assert len(path.read_text().splitlines()) <= 400
 
 
 def test_version_and_commit(srv):
