@@ -1,7 +1,8 @@
 /* Plan: a level is a list of waiting jobs, sorted by turns; running jobs form a list of their own. A job's turn is one
  * more than the turn of the job that its owner added before it to this level, and at least the turn of the job that was
  * last taken from the level. So no job waits forever. The search for the owner's last job begins at the end of the
- * list, so that adding a job takes constant time in a level with one owner.
+ * list, so that adding a job takes constant time in a level with one owner. Jobs that wait for another try have one
+ * turn, so they are in the order of their times, and a search ends at the first job whose time has not come.
  *
  * Hard: when a job ends, waiting threads are woken only if a thread has passed over a job that could not begin yet;
  * else all idle threads would wake for each of many short jobs. */
@@ -10,8 +11,12 @@
 #include "core/clock.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 struct list {
     struct td_work_job *first, *last;
@@ -21,6 +26,14 @@ struct list {
 struct level {
     struct list jobs;
     uint64_t turn; /* of the job that was taken last */
+};
+
+/* Two semaphores pass tasks and results between the owner and this thread. */
+struct td_idle_thread {
+    pthread_t thread;
+    sem_t go, done;
+    void (*run)(void *context); /* NULL ends the thread */
+    void *context;
 };
 
 /* A thread of a pool. */
@@ -129,21 +142,28 @@ static const struct td_work_job *last_of_owner(const struct list *list, unsigned
     return job;
 }
 
-/* Puts the job into a level by its turn. */
-static void enter_level(struct td_work_queue *queue, struct td_work_job *job, unsigned number)
+/* Returns the turn of the next job that the owner adds to the level. */
+static uint64_t next_turn(const struct td_work_queue *queue, unsigned number, uint64_t owner)
 {
-    struct level *level = &queue->levels[number];
-    const struct td_work_job *waiting = last_of_owner(&level->jobs, number, job->owner);
-    const struct td_work_job *running = last_of_owner(&queue->running, number, job->owner);
+    const struct level *level = &queue->levels[number];
+    const struct td_work_job *waiting = last_of_owner(&level->jobs, number, owner);
+    const struct td_work_job *running = last_of_owner(&queue->running, number, owner);
     const struct td_work_job *before = waiting != NULL ? waiting : running;
-    job->turn = before != NULL && before->turn >= level->turn ? before->turn + 1 : level->turn;
+    return before != NULL && before->turn >= level->turn ? before->turn + 1 : level->turn;
+}
+
+/* Puts the job into a level by its turn, behind jobs of the same turn. */
+static void enter_level(struct td_work_queue *queue, struct td_work_job *job, unsigned number, uint64_t turn)
+{
+    struct list *jobs = &queue->levels[number].jobs;
+    job->turn = turn;
     job->level = number;
     job->number = ++queue->last_number;
     job->state = TD_WORK_WAITING;
-    struct td_work_job *after = level->jobs.last;
-    while (after != NULL && after->turn > job->turn)
+    struct td_work_job *after = jobs->last;
+    while (after != NULL && after->turn > turn)
         after = after->previous;
-    list_insert(&level->jobs, after, job);
+    list_insert(jobs, after, job);
 }
 
 static void leave_level(struct td_work_queue *queue, struct td_work_job *job)
@@ -153,7 +173,8 @@ static void leave_level(struct td_work_queue *queue, struct td_work_job *job)
 
 void td_work_queue_add(struct td_work_queue *queue, struct td_work_job *job, unsigned level)
 {
-    enter_level(queue, job, level);
+    job->due_ns = 0;
+    enter_level(queue, job, level, next_turn(queue, level, job->owner));
     td_work_queue_wake(queue);
 }
 
@@ -246,6 +267,69 @@ bool td_work_queue_wait(struct td_work_queue *queue, uint64_t until_ns, const st
     return true;
 }
 
+/* ---- idle threads -------------------------------------------------------------------------------------- */
+
+/* Makes this thread run only when nothing else wants the processor or the disk. Ignores what the host does not allow.
+ */
+static void lower_priority(void)
+{
+    enum { IOPRIO_WHO_PROCESS = 1, IOPRIO_IDLE = 3 << 13 };
+    const struct sched_param none = {0};
+    (void)sched_setscheduler(0, SCHED_IDLE, &none);
+    (void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_IDLE);
+}
+
+static void wait_for(sem_t *semaphore)
+{
+    while (sem_wait(semaphore) != 0)
+        continue; /* a signal */
+}
+
+static void *idle_main(void *argument)
+{
+    struct td_idle_thread *idle = argument;
+    lower_priority();
+    for (;;) {
+        wait_for(&idle->go);
+        if (idle->run == NULL)
+            return NULL;
+        idle->run(idle->context);
+        (void)sem_post(&idle->done);
+    }
+}
+
+/* Starts the thread. Returns false, with nothing to stop, when the system refuses. */
+static bool idle_thread_start(struct td_idle_thread *idle)
+{
+    if (sem_init(&idle->go, 0, 0) != 0)
+        return false;
+    if (sem_init(&idle->done, 0, 0) == 0) {
+        if (pthread_create(&idle->thread, NULL, idle_main, idle) == 0)
+            return true;
+        (void)sem_destroy(&idle->done);
+    }
+    (void)sem_destroy(&idle->go);
+    return false;
+}
+
+void td_idle_thread_run(struct td_idle_thread *idle, void (*run)(void *context), void *context)
+{
+    idle->run = run;
+    idle->context = context;
+    (void)sem_post(&idle->go);
+    wait_for(&idle->done);
+}
+
+/* Ends the thread, which runs no task, and waits for its end. */
+static void idle_thread_stop(struct td_idle_thread *idle)
+{
+    idle->run = NULL;
+    (void)sem_post(&idle->go);
+    (void)pthread_join(idle->thread, NULL);
+    (void)sem_destroy(&idle->go);
+    (void)sem_destroy(&idle->done);
+}
+
 /* ---- the threads --------------------------------------------------------------------------------------- */
 
 /* Returns the first job that the worker may begin, or NULL. Sets *again_ns to the time of the next search; UINT64_MAX:
@@ -256,15 +340,17 @@ static struct td_work_job *find_job(struct worker *worker, uint64_t *again_ns)
     const struct td_work_config *config = &queue->config;
     uint64_t now_ns = td_clock_ns();
     *again_ns = UINT64_MAX;
-    for (size_t i = 0; i < worker->pool.level_count; i++)
-        for (struct td_work_job *job = queue->levels[worker->pool.levels[i]].jobs.first; job != NULL; job = job->next) {
-            bool is_due = job->due_ns <= now_ns;
-            if (is_due && (config->may_begin == NULL || config->may_begin(config->context, job)))
+    for (size_t i = 0; i < worker->pool.level_count; i++) {
+        struct td_work_job *job = queue->levels[worker->pool.levels[i]].jobs.first;
+        for (; job != NULL && job->due_ns <= now_ns; job = job->next) {
+            if (config->may_begin == NULL || config->may_begin(config->context, job))
                 return job;
-            uint64_t job_ns = is_due ? td_clock_part_ns(UINT64_MAX) : job->due_ns;
-            *again_ns = job_ns < *again_ns ? job_ns : *again_ns;
-            queue->end_is_awaited = queue->end_is_awaited || is_due;
+            *again_ns = td_clock_part_ns(*again_ns);
+            queue->end_is_awaited = true;
         }
+        if (job != NULL && job->due_ns < *again_ns) /* the time of the jobs after it comes later */
+            *again_ns = job->due_ns;
+    }
     return NULL;
 }
 
@@ -289,7 +375,7 @@ static bool end_job(struct td_work_queue *queue, struct td_work_job *job, bool i
         job->state = TD_WORK_DONE;
     } else {
         job->due_ns = td_clock_ns() + queue->config.retry_ns;
-        enter_level(queue, job, queue->config.retry_level);
+        enter_level(queue, job, queue->config.retry_level, 0);
     }
     (void)pthread_cond_broadcast(&queue->ended);
     if (!is_over || queue->end_is_awaited)
@@ -371,7 +457,7 @@ static bool start_worker(struct td_work_queue *queue, const struct td_work_pool 
     worker->pool = *pool;
     worker->thread =
         (struct td_work_thread){.number = queue->worker_count, .idle = pool->is_idle ? &worker->idle : NULL};
-    if (!pool->is_idle || td_idle_thread_start(&worker->idle)) {
+    if (!pool->is_idle || idle_thread_start(&worker->idle)) {
         if (pthread_create(&worker->id, NULL, worker_main, worker) == 0) {
             worker->next = queue->workers;
             queue->workers = worker;
@@ -379,7 +465,7 @@ static bool start_worker(struct td_work_queue *queue, const struct td_work_pool 
             return true;
         }
         if (pool->is_idle)
-            td_idle_thread_stop(&worker->idle);
+            idle_thread_stop(&worker->idle);
     }
     free(worker);
     return false;
@@ -414,7 +500,7 @@ void td_work_queue_destroy(struct td_work_queue *queue)
         next = worker->next;
         (void)pthread_join(worker->id, NULL);
         if (worker->pool.is_idle)
-            td_idle_thread_stop(&worker->idle);
+            idle_thread_stop(&worker->idle);
         free(worker);
     }
     for (unsigned level = 0; level < TD_WORK_LEVELS; level++)

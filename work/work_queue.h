@@ -17,7 +17,6 @@
 
 #include "core/cancel.h"
 #include "core/error.h"
-#include "work/idle_thread.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -54,11 +53,18 @@ struct td_work_job {
     _Atomic int refs;
 };
 
+/* A thread that runs tasks only when nothing else wants the processor or the disk (SCHED_IDLE, idle class of ioprio),
+ * as far as the host allows. While other work keeps it from running, threads that want a lock that it holds would wait.
+ * So a task takes no lock that other threads take. */
+struct td_idle_thread;
+
+/* Calls run(context) on the idle thread, and waits for its end. One caller at a time. */
+void td_idle_thread_run(struct td_idle_thread *idle, void (*run)(void *context), void *context);
+
 /* The thread that a callback runs on. */
 struct td_work_thread {
-    size_t number; /* of the thread in its queue, from 0, in the order in which they were started */
-    struct td_idle_thread *
-        idle; /* for work that only runs when the processor and the disk are idle; NULL: the pool has no idle threads */
+    size_t number;               /* of the thread in its queue, from 0, in the order in which they were started */
+    struct td_idle_thread *idle; /* of this thread; NULL: its pool has no idle threads */
 };
 
 struct td_work_config {
@@ -75,7 +81,7 @@ struct td_work_config {
 
     void *context; /* for all callbacks; borrowed */
     uint64_t retry_ns;
-    unsigned retry_level;
+    unsigned retry_level; /* for these jobs alone: they run in the order of their times, without turns */
 };
 
 /* Threads of one kind. */
@@ -85,7 +91,7 @@ struct td_work_pool {
     unsigned levels[TD_WORK_LEVELS]; /* from which the threads take jobs, the first ones first */
     size_t level_count;
     int nice;     /* the nice value of the threads; 0: that of the thread that starts them */
-    bool is_idle; /* each thread has an idle thread besides (work/idle_thread.h) */
+    bool is_idle; /* each thread has a td_idle_thread besides */
 
     /* Called under the lock when a thread finds no job that may begin: adds jobs, or does the work that comes after the
      * last job, for which it may release the lock and take it again. Returns whether it has done anything; the thread

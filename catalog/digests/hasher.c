@@ -5,7 +5,7 @@
  * (hash_waiters).
  *
  * Hard: (1) background reading runs at SCHED_IDLE. A thread that the scheduler starves must not hold a lock, so each
- * background thread has another one that only reads and hashes (work/idle_thread). (2) One content under several names,
+ * background thread has another one that only reads and hashes (td_idle_thread). (2) One content under several names,
  * or one that a caller waits for: a background job whose identity another thread is hashing may not begin before that
  * thread is done; it then finds the digest in the log. */
 #include "catalog/digests/hasher.h"

@@ -4,7 +4,9 @@
 #include "core/clock.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
+#include "tests/unit/work.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <sys/resource.h>
 
@@ -23,6 +25,7 @@ struct place {
     int held;       /* the number of a job that may not begin; 0: none */
     int more_count; /* jobs that `more` is to add */
     int more_calls;
+    uint64_t more_work; /* the thread's work_now() at the last call */
 };
 
 struct job {
@@ -86,7 +89,7 @@ static bool may_begin(void *context, const struct td_work_job *work)
 
 /* ---- places -------------------------------------------------------------------------------------------- */
 
-static void place_open(struct place *place)
+static void place_open_for(struct place *place, uint64_t retry_ns)
 {
     memset(place, 0, sizeof *place);
     assert_int_equal(pthread_mutex_init(&place->lock, NULL), 0);
@@ -95,9 +98,14 @@ static void place_open(struct place *place)
                                           .free = free_job,
                                           .may_begin = may_begin,
                                           .context = place,
-                                          .retry_ns = second / 20,
+                                          .retry_ns = retry_ns,
                                           .retry_level = RETRY};
     assert_true(td_work_queue_create(&config, &place->queue, NULL));
+}
+
+static void place_open(struct place *place)
+{
+    place_open_for(place, second / 20);
 }
 
 /* Checks that every job was freed. */
@@ -134,14 +142,19 @@ static struct job *create_job(struct place *place, int number, uint64_t owner, i
     return job;
 }
 
-/* Adds a job, and returns it without a reference. */
-static struct job *add_job(struct place *place, int number, uint64_t owner, unsigned level)
+/* Adds a job that fails so often, and returns it without a reference. */
+static struct job *add_failing_job(struct place *place, int number, uint64_t owner, int failures, unsigned level)
 {
-    struct job *job = create_job(place, number, owner, 0);
+    struct job *job = create_job(place, number, owner, failures);
     td_work_queue_lock(place->queue);
     td_work_queue_add(place->queue, &job->work, level);
     td_work_queue_unlock(place->queue);
     return job;
+}
+
+static struct job *add_job(struct place *place, int number, uint64_t owner, unsigned level)
+{
+    return add_failing_job(place, number, owner, 0, level);
 }
 
 static void set_gate(struct place *place, bool is_open)
@@ -302,6 +315,78 @@ static void a_job_is_tried_again(void **state)
     assert_int_equal(td_work_queue_done_bytes(place->queue), 4 * 100); /* each try has done all */
     td_work_queue_unlock(place->queue);
     td_work_job_unref(place->queue, &job->work);
+}
+
+/* Jobs that are tried again run in the order of their times, of all owners. */
+static void retries_keep_their_order(void **state)
+{
+    static const int order[] = {1, 3, 2, 1, 3, 2};
+    struct place *place = *state;
+    set_gate(place, true);
+    for (int i = 1; i <= 3; i++)
+        (void)add_failing_job(place, i, i == 3 ? 2 : 1, 1, SMALL);
+    start_threads(place, 1, SMALL, LARGE, 3, NULL);
+    check_begun(place, order, COUNT_OF(order));
+}
+
+static bool note_work(void *context)
+{
+    struct place *place = context;
+    place->more_calls++;
+    place->more_work = work_now();
+    return false;
+}
+
+static size_t retry_count(struct place *place)
+{
+    td_work_queue_lock(place->queue);
+    size_t count = td_work_queue_count(place->queue, RETRY);
+    td_work_queue_unlock(place->queue);
+    return count;
+}
+
+/* Has the thread search once more. Returns the number of its work after that. */
+static uint64_t search_again(struct place *place)
+{
+    td_work_queue_lock(place->queue);
+    int calls = place->more_calls;
+    uint64_t work = 0;
+    td_work_queue_wake(place->queue);
+    for (int now = calls; now == calls;) {
+        td_work_queue_unlock(place->queue);
+        nap();
+        td_work_queue_lock(place->queue);
+        now = place->more_calls;
+        work = place->more_work;
+    }
+    td_work_queue_unlock(place->queue);
+    return work;
+}
+
+/* Returns the work of a search that finds no job, while this many jobs wait for another try. */
+static uint64_t search_beside_retries(size_t count)
+{
+    struct place place;
+    place_open_for(&place, 3600 * second);
+    set_gate(&place, true);
+    start_threads(&place, 1, SMALL, LARGE, 3, note_work);
+    for (size_t i = 0; i < count; i++)
+        (void)add_failing_job(&place, (int)i + 1, i, 1, SMALL);
+    WAIT_FOR(retry_count(&place) == count);
+    (void)search_again(&place); /* after which no search before this one is left */
+    uint64_t before = search_again(&place);
+    uint64_t work = search_again(&place) - before;
+    place_close(&place);
+    return work;
+}
+
+/* Searches pass none of the jobs whose time has not come. */
+static void waiting_retries_cost_no_work(void **state)
+{
+    (void)state;
+    uint64_t few = search_beside_retries(2);
+    uint64_t many = search_beside_retries(2000);
+    CHECK(few > 0 && many <= 3 * few, "%" PRIu64 " blocks beside 2 retries, %" PRIu64 " beside 2000", few, many);
 }
 
 static void a_job_that_may_not_begin_is_passed_over(void **state)
@@ -630,6 +715,8 @@ int main(void)
         TEST_IN(place, levels_are_classes),
         TEST_IN(place, many_jobs_of_one_owner),
         TEST_IN(place, a_job_is_tried_again),
+        TEST_IN(place, retries_keep_their_order),
+        cmocka_unit_test(waiting_retries_cost_no_work),
         TEST_IN(place, a_job_that_may_not_begin_is_passed_over),
         TEST_IN(place, jobs_are_withdrawn_and_moved),
         TEST_IN(place, a_running_job_survives_its_level),
