@@ -1,11 +1,11 @@
 /* The hasher: computes the SHA-256 of every file of the current snapshot in the background, small files first. Its
  * background threads read only when nothing else wants the processor or the disk. Files that callers wait for have
- * threads of ordinary priority (catalog/digests/hash_waiters.h). Thread-safe. */
+ * threads of ordinary priority. Thread-safe. */
 #ifndef TD_CATALOG_DIGESTS_HASHER_H
 #define TD_CATALOG_DIGESTS_HASHER_H
 
-#include "catalog/digests/hash_waiters.h"
 #include "catalog/model/snapshot.h"
+#include "core/cancel.h"
 
 enum { TD_HASHER_MAX_THREADS = 64 };
 
@@ -30,6 +30,13 @@ struct td_hasher_status {
     uint64_t mismatch_count; /* blobs of a cache whose content does not have the hash in their name, since the start */
 };
 
+/* How long a caller waits for a digest. */
+struct td_digest_wait {
+    uint64_t until_ns;              /* monotonic */
+    const struct td_cancel *cancel; /* ends the wait within 0.2 s; NULL: nothing does */
+    bool takes_any;                 /* also hash a file that cannot be hashed in time; the caller asks for it again */
+};
+
 struct td_hasher;
 
 /* Opens the log of digests and starts the threads. Errors as td_digest_log_open; TD_RESOURCE_EXHAUSTED. */
@@ -50,8 +57,10 @@ void td_hasher_note(struct td_hasher *hasher, const struct td_file_id *id, const
  * nothing. */
 void td_hasher_set_snapshot(struct td_hasher *hasher, struct td_snapshot *snapshot);
 
-/* Waits for the digest of a file of this root, as td_hash_waiters_wait. Returns whether the SHA-256 is known. Returns
- * false at once also when hasher is NULL or has no threads, and when this thread must not wait. */
+/* Has a file of this root hashed before all files that nobody waits for, and waits for the digest. Returns whether the
+ * SHA-256 is known. When hashing cannot end in time, returns false at once, unless how->takes_any is set: hashing then
+ * continues after the wait has ended. Returns false at once when too many files wait, memory is short, hasher is NULL
+ * or has no threads, and when this thread must not wait. */
 bool td_hasher_wait(struct td_hasher *hasher, struct td_root *root, struct td_file *file,
                     const struct td_digest_wait *how);
 

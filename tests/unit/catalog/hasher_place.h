@@ -4,6 +4,7 @@
 #ifndef TD_TESTS_UNIT_CATALOG_HASHER_PLACE_H
 #define TD_TESTS_UNIT_CATALOG_HASHER_PLACE_H
 
+#include "catalog/digests/digest_log.h"
 #include "catalog/digests/hasher.h"
 #include "core/clock.h"
 #include "tests/kit/scanner.h"
