@@ -65,8 +65,10 @@ struct td_record_log {
     bool is_stale; /* the table has lost records, so the log must be rewritten. The owner sets this */
 
     pthread_mutex_t file_lock;
-    struct td_record_file *file; /* NULL until it is opened */
-    uint8_t *writing;            /* room for a batch */
+    int dir_fd, fd, lock_fd;     /* -1: none; fd is -1 also once the log was given up */
+    uint8_t *writing;            /* room for a batch of payloads that are being written */
+    uint8_t *frames;             /* room for a batch of records */
+    _Atomic bool stored;         /* whether fd is open; read without a lock */
     _Atomic uint64_t flushed_ns; /* when td_record_log_flush_if_due last flushed */
 };
 
