@@ -2,7 +2,6 @@
  * a log on disk (record_log), whose lock guards the table, too. Compacting writes the whole table to a new log. */
 #include "catalog/digests/digest_log.h"
 
-#include "catalog/digests/record_log.h"
 #include "catalog/digests/record_table.h"
 
 #include <assert.h>
@@ -18,7 +17,6 @@ struct record {
 };
 
 static_assert(sizeof(struct record) == 72, "a record has no padding");
-static_assert((int)TD_DIGEST_LOG_BATCH == (int)TD_RECORD_LOG_BATCH, "both headers give the same size of a batch");
 
 static const struct td_record_log_kind kind = {.name = "digests",
                                                .lock_name = "lock",
@@ -81,12 +79,11 @@ static size_t next_records(void *context, uint64_t *at, void *payloads, size_t m
     return count;
 }
 
-bool td_digest_log_open(const char *state_dir, const char *root, enum td_digest_log_mode mode,
+bool td_digest_log_open(const char *state_dir, const char *root, enum td_record_log_mode mode,
                         struct td_digest_log **out, struct td_error *err)
 {
     struct td_digest_log *log = calloc(1, sizeof *log);
     const struct td_record_log_owner owner = {.kind = &kind, .take = take_record, .next = next_records, .context = log};
-    enum td_record_log_mode how = mode == TD_DIGEST_LOG_WRITE ? TD_RECORD_LOG_WRITE : TD_RECORD_LOG_READ;
     if (log == NULL)
         return td_error_no_memory(err);
     log->table = (struct td_record_table){
@@ -96,7 +93,7 @@ bool td_digest_log_open(const char *state_dir, const char *root, enum td_digest_
         free(log);
         return td_error_no_memory(err);
     }
-    if (!td_record_log_open(&log->log, state_dir, root, how, err)) {
+    if (!td_record_log_open(&log->log, state_dir, root, mode, err)) {
         td_digest_log_close(log);
         return false;
     }

@@ -8,35 +8,21 @@
 #ifndef TD_CATALOG_DIGESTS_DIGEST_LOG_H
 #define TD_CATALOG_DIGESTS_DIGEST_LOG_H
 
+#include "catalog/digests/record_log.h"
 #include "core/digest.h"
-#include "core/error.h"
 #include "storage/served_root.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum {
-    TD_DIGEST_LOG_BATCH = 256,           /* most records that wait to be written and synchronised together */
-    TD_DIGEST_LOG_MAX_RECORDS = 4000000, /* more are not kept; these take 310 MiB of memory */
-};
+enum { TD_DIGEST_LOG_MAX_RECORDS = 4000000 /* more are not kept; these take 310 MiB of memory */ };
 
 struct td_digest_log;
 
-enum td_digest_log_mode {
-    TD_DIGEST_LOG_WRITE, /* locks the log; when another process has the lock, reads the log and does not
-                            write */
-    /* never writes or creates anything */
-    TD_DIGEST_LOG_READ,
-};
-
-/* Opens the log in state_dir. state_dir NULL: keeps the table in memory only. Creates a missing directory (not in mode
- * TD_DIGEST_LOG_READ), and uses a sub-directory when others can write to it (catalog/model/state_dir.h). The log must
- * belong to the user of this process and be writable by nobody else, because a user who can write there decides which
- * digests this process reports. It must not be in `root` (NULL: not checked). Errors: TD_PERMISSION_DENIED,
- * TD_FAILED_PRECONDITION, TD_IO, TD_RESOURCE_EXHAUSTED. Damaged content and a disk that cannot be written are no
- * errors; they are logged. */
-bool td_digest_log_open(const char *state_dir, const char *root, enum td_digest_log_mode mode,
+/* Opens the log in state_dir, as td_record_log_open. state_dir NULL: keeps the table in memory only. The log must be
+ * writable by nobody else, because a user who can write there decides which digests this process reports. */
+bool td_digest_log_open(const char *state_dir, const char *root, enum td_record_log_mode mode,
                         struct td_digest_log **out, struct td_error *err);
 
 /* Writes the records that still wait, and frees the log. NULL: does nothing. */

@@ -370,7 +370,7 @@ static void compact(struct td_hasher *hasher, const struct td_snapshot *snapshot
     enum { SLACK = 10000 };
     struct td_digest_log *set;
     if (td_digest_log_count(hasher->log) < 2 * snapshot->entry_count + SLACK ||
-        !td_digest_log_open(NULL, NULL, TD_DIGEST_LOG_READ, &set, NULL))
+        !td_digest_log_open(NULL, NULL, TD_RECORD_LOG_READ, &set, NULL))
         return;
     if (fill_set(set, snapshot))
         td_digest_log_compact(hasher->log, is_in_set, set);
@@ -599,7 +599,7 @@ bool td_hasher_create(const struct td_hasher_config *config, struct td_hasher **
     hasher->config = *config;
     hasher->rate = first_rate;
     if (!td_work_queue_create(&queue, &hasher->queue, err) ||
-        !td_digest_log_open(config->state_dir, config->root, TD_DIGEST_LOG_WRITE, &hasher->log, err) ||
+        !td_digest_log_open(config->state_dir, config->root, TD_RECORD_LOG_WRITE, &hasher->log, err) ||
         !start_threads(hasher, err)) {
         td_hasher_destroy(hasher);
         return false;

@@ -416,7 +416,7 @@ static bool find_files(struct verification *v, const char *directory, struct td_
 static bool verify_directory(const struct arguments *arguments, struct verification *v, struct td_error *err)
 {
     if (!td_local_path_check(arguments->directory, "verify", err) ||
-        !td_digest_log_open(arguments->state_dir, NULL, TD_DIGEST_LOG_READ, &v->log, err) ||
+        !td_digest_log_open(arguments->state_dir, NULL, TD_RECORD_LOG_READ, &v->log, err) ||
         !find_files(v, arguments->directory, err))
         return false;
     if (v->as_json) {

@@ -101,7 +101,7 @@ static void check(struct td_digest_log *log, const uint8_t *bytes, size_t good, 
     FUZZ_CHECK(td_digest_log_count(log) == count + others);
 }
 
-static struct td_digest_log *open_log(enum td_digest_log_mode mode)
+static struct td_digest_log *open_log(enum td_record_log_mode mode)
 {
     struct td_digest_log *log = NULL;
     struct td_error err = TD_ERROR_INIT;
@@ -129,15 +129,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     repair(bytes, len, data[0]);
     write_file(bytes, len);
     size_t good = good_bytes(bytes, len);
-    struct td_digest_log *log = open_log(TD_DIGEST_LOG_READ);
+    struct td_digest_log *log = open_log(TD_RECORD_LOG_READ);
     check(log, bytes, good, 0);
     td_digest_log_close(log);
-    log = open_log(TD_DIGEST_LOG_WRITE);
+    log = open_log(TD_RECORD_LOG_WRITE);
     FUZZ_CHECK(td_digest_log_is_stored(log));
     check(log, bytes, good, 0);
     td_digest_log_add(log, &added, sum);
     td_digest_log_close(log);
-    log = open_log(TD_DIGEST_LOG_READ);
+    log = open_log(TD_RECORD_LOG_READ);
     check(log, bytes, good, 1);
     memset(sum, 0, sizeof sum);
     FUZZ_CHECK(td_digest_log_find(log, &added, sum) && sum[0] == 1 && sum[2] == 3 && sum[3] == 0);

@@ -32,7 +32,7 @@ static inline void place_close(struct place *place)
 
 FIXTURE(place, struct place, place_open, place_close)
 
-static inline struct td_digest_log *open_log(const struct place *place, enum td_digest_log_mode mode)
+static inline struct td_digest_log *open_log(const struct place *place, enum td_record_log_mode mode)
 {
     struct td_digest_log *log = NULL;
     struct td_error err = TD_ERROR_INIT;
@@ -91,7 +91,7 @@ static inline void knows_the_first(struct td_digest_log *log, size_t known, size
 
 static inline void fill(const struct place *place, size_t count)
 {
-    struct td_digest_log *log = open_log(place, TD_DIGEST_LOG_WRITE);
+    struct td_digest_log *log = open_log(place, TD_RECORD_LOG_WRITE);
     for (size_t i = 0; i < count; i++)
         add(log, i);
     td_digest_log_close(log);
@@ -118,16 +118,16 @@ static inline size_t read_file(const char *path, uint8_t *bytes, size_t capacity
  * them and no damage. */
 static inline void check_recovery(const struct place *place, size_t known, size_t count)
 {
-    struct td_digest_log *log = open_log(place, TD_DIGEST_LOG_READ);
+    struct td_digest_log *log = open_log(place, TD_RECORD_LOG_READ);
     knows_the_first(log, known, count);
     td_digest_log_close(log);
-    log = open_log(place, TD_DIGEST_LOG_WRITE);
+    log = open_log(place, TD_RECORD_LOG_WRITE);
     assert_true(td_digest_log_is_stored(log));
     knows_the_first(log, known, count);
     add(log, known);
     td_digest_log_close(log);
     assert_int_equal(file_bytes(place->file), HEADER_BYTES + (known + 1) * RECORD_BYTES);
-    log = open_log(place, TD_DIGEST_LOG_WRITE);
+    log = open_log(place, TD_RECORD_LOG_WRITE);
     knows_the_first(log, known + 1, count);
     td_digest_log_close(log);
 }

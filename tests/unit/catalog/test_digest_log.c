@@ -11,7 +11,7 @@ static void a_table_needs_no_directory(void **state)
     (void)state;
     struct td_digest_log *log;
     disarm();
-    assert_true(td_digest_log_open(NULL, "/", TD_DIGEST_LOG_WRITE, &log, NULL));
+    assert_true(td_digest_log_open(NULL, "/", TD_RECORD_LOG_WRITE, &log, NULL));
     assert_false(td_digest_log_is_stored(log));
     assert_false(has(log, 0));
     for (size_t i = 0; i < 3000; i++)
@@ -30,12 +30,12 @@ static void a_log_that_is_only_read(void **state)
     fill(place, 100);
     assert_int_equal(stat(place->state, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0700);
-    struct td_digest_log *log = open_log(place, TD_DIGEST_LOG_READ);
+    struct td_digest_log *log = open_log(place, TD_RECORD_LOG_READ);
     assert_false(td_digest_log_is_stored(log));
     add(log, 100); /* kept in memory, not written */
     knows_the_first(log, 101, 110);
     td_digest_log_close(log);
-    log = open_log(place, TD_DIGEST_LOG_READ);
+    log = open_log(place, TD_RECORD_LOG_READ);
     knows_the_first(log, 100, 110);
     td_digest_log_close(log);
 }
@@ -46,10 +46,10 @@ static void the_last_digest_of_an_identity_counts(void **state)
     uint8_t sum[TD_SHA256_BYTES] = {1};
     struct td_file_id id = id_of(1);
     fill(place, 3);
-    struct td_digest_log *log = open_log(place, TD_DIGEST_LOG_WRITE);
+    struct td_digest_log *log = open_log(place, TD_RECORD_LOG_WRITE);
     td_digest_log_add(log, &id, sum);
     td_digest_log_close(log);
-    log = open_log(place, TD_DIGEST_LOG_WRITE);
+    log = open_log(place, TD_RECORD_LOG_WRITE);
     uint8_t found[TD_SHA256_BYTES];
     assert_true(td_digest_log_find(log, &id, found));
     assert_memory_equal(found, sum, sizeof sum);
@@ -62,7 +62,7 @@ static void the_last_digest_of_an_identity_counts(void **state)
 static void *log_open(const char *state_dir, struct td_error *err)
 {
     struct td_digest_log *log = NULL;
-    return td_digest_log_open(state_dir, NULL, TD_DIGEST_LOG_WRITE, &log, err) ? log : NULL;
+    return td_digest_log_open(state_dir, NULL, TD_RECORD_LOG_WRITE, &log, err) ? log : NULL;
 }
 
 static void log_close(void *log)
@@ -115,7 +115,7 @@ static bool exercise(const struct place *place, size_t *known)
     struct td_digest_log *log;
     struct td_error err = TD_ERROR_INIT;
     struct keeper keeper = {.below = 20};
-    if (!td_digest_log_open(place->state, NULL, TD_DIGEST_LOG_WRITE, &log, &err)) {
+    if (!td_digest_log_open(place->state, NULL, TD_RECORD_LOG_WRITE, &log, &err)) {
         assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
         return false;
     }
@@ -160,7 +160,7 @@ static void the_table_is_bounded(void **state)
     struct td_digest_log *log;
     uint8_t sum[TD_SHA256_BYTES] = {1};
     disarm();
-    assert_true(td_digest_log_open(NULL, NULL, TD_DIGEST_LOG_READ, &log, NULL));
+    assert_true(td_digest_log_open(NULL, NULL, TD_RECORD_LOG_READ, &log, NULL));
     alloc_count_start();
     for (uint64_t i = 0; i < TD_DIGEST_LOG_MAX_RECORDS + 10; i++) {
         const struct td_file_id id = {.inode = i};

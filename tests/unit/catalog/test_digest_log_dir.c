@@ -11,7 +11,7 @@ static void refused(const char *state, const char *root, enum td_code code, cons
 {
     struct td_digest_log *log = NULL;
     struct td_error err = TD_ERROR_INIT;
-    CHECK(!td_digest_log_open(state, root, TD_DIGEST_LOG_WRITE, &log, &err), "%s is accepted", state);
+    CHECK(!td_digest_log_open(state, root, TD_RECORD_LOG_WRITE, &log, &err), "%s is accepted", state);
     CHECK(err.code == code, "%d: %s", err.code, err.message);
     check_says(&err, says, state);
     check_says(&err, "--state-dir", state);
@@ -53,10 +53,10 @@ static void a_directory_that_others_can_write_to_gets_a_sub_directory(void **sta
         assert_int_equal(mode_of(own) & 0777, 0700);
         assert_int_equal(file_bytes(file), HEADER_BYTES + 2 * RECORD_BYTES);
         assert_int_equal(access(place.file, F_OK), -1); /* the shared directory has no log */
-        for (int mode = TD_DIGEST_LOG_WRITE; mode <= TD_DIGEST_LOG_READ; mode++) {
-            struct td_digest_log *log = open_log(&place, (enum td_digest_log_mode)mode);
+        for (int mode = TD_RECORD_LOG_WRITE; mode <= TD_RECORD_LOG_READ; mode++) {
+            struct td_digest_log *log = open_log(&place, (enum td_record_log_mode)mode);
             knows_the_first(log, 2, 3);
-            assert_true(td_digest_log_is_stored(log) == (mode == TD_DIGEST_LOG_WRITE));
+            assert_true(td_digest_log_is_stored(log) == (mode == TD_RECORD_LOG_WRITE));
             td_digest_log_close(log);
         }
         tree_close(&place.tree);
@@ -74,7 +74,7 @@ static void a_directory_of_ones_own_is_used_itself(void **state)
     fill(place, 2);
     for (size_t i = 0; i < COUNT_OF(good); i++) {
         assert_int_equal(chmod(place->state, good[i]), 0);
-        struct td_digest_log *log = open_log(place, TD_DIGEST_LOG_WRITE);
+        struct td_digest_log *log = open_log(place, TD_RECORD_LOG_WRITE);
         knows_the_first(log, 2, 3);
         td_digest_log_close(log);
         assert_int_equal(access(own, F_OK), -1);
@@ -100,7 +100,7 @@ static void what_others_put_there_is_refused(void **state)
     tree_directory(&place->tree, "state");
     tree_directory(&place->tree, "ours"); /* a link to it must not be followed, though the directory is the server's */
     assert_int_equal(chmod(place->state, 01777), 0);
-    assert_false(td_digest_log_open(place->state, NULL, TD_DIGEST_LOG_READ, &log, &err));
+    assert_false(td_digest_log_open(place->state, NULL, TD_RECORD_LOG_READ, &log, &err));
     check_says(&err, "there is no sub-directory", "reading alone makes nothing");
     assert_int_equal(access(own, F_OK), -1);
     tree_symlink(&place->tree, name, "../ours");
@@ -139,7 +139,7 @@ static void a_sub_directory_that_is_exchanged(void **state)
     tree_at(&place->tree, "state/aside", aside);
     tree_directory(&place->tree, "state");
     assert_int_equal(chmod(place->state, 0777), 0);
-    struct td_digest_log *log = open_log(place, TD_DIGEST_LOG_WRITE);
+    struct td_digest_log *log = open_log(place, TD_RECORD_LOG_WRITE);
     add(log, 0);
     td_digest_log_flush(log);
     assert_int_equal(rename(own, aside), 0);
@@ -176,7 +176,7 @@ static void many_make_it_at_once(void **state)
         if (pids[i] == 0) {
             struct td_digest_log *log = NULL;
             struct td_error err = TD_ERROR_INIT;
-            bool ok = td_digest_log_open(place->state, NULL, TD_DIGEST_LOG_WRITE, &log, &err);
+            bool ok = td_digest_log_open(place->state, NULL, TD_RECORD_LOG_WRITE, &log, &err);
             td_digest_log_close(log);
             _exit(ok ? 0 : 1);
         }
@@ -214,9 +214,9 @@ static void a_log_that_others_can_write_to_is_refused(void **state)
     fill(place, 2);
     assert_int_equal(chmod(place->file, 0620), 0);
     refused(place->state, NULL, TD_PERMISSION_DENIED, "nobody else can write; remove it");
-    assert_false(td_digest_log_open(place->state, NULL, TD_DIGEST_LOG_READ, &log, &err));
+    assert_false(td_digest_log_open(place->state, NULL, TD_RECORD_LOG_READ, &log, &err));
     assert_int_equal(chmod(place->file, 0644), 0);
-    td_digest_log_close(open_log(place, TD_DIGEST_LOG_READ));
+    td_digest_log_close(open_log(place, TD_RECORD_LOG_READ));
     if (geteuid() == 0) {
         assert_int_equal(chown(place->file, 1, 0), 0);
         refused(place->state, NULL, TD_PERMISSION_DENIED, "must be a file that belongs to the user");
@@ -262,7 +262,7 @@ static void a_lock_that_cannot_be_had(void **state)
     fill(place, 2);
     tree_remove(&place->tree, "state/lock");
     tree_directory(&place->tree, "state/lock");
-    struct td_digest_log *log = open_log(place, TD_DIGEST_LOG_WRITE);
+    struct td_digest_log *log = open_log(place, TD_RECORD_LOG_WRITE);
     assert_false(td_digest_log_is_stored(log));
     knows_the_first(log, 2, 3);
     td_digest_log_close(log);
@@ -294,7 +294,7 @@ static void a_directory_in_the_root_is_refused(void **state)
             struct td_digest_log *log;
             struct td_error err = TD_ERROR_INIT;
             tree_at(&place->tree, outside[i], path);
-            CHECK(td_digest_log_open(path, root, TD_DIGEST_LOG_WRITE, &log, &err), "%s", err.message);
+            CHECK(td_digest_log_open(path, root, TD_RECORD_LOG_WRITE, &log, &err), "%s", err.message);
             td_digest_log_close(log);
         }
     }
@@ -308,8 +308,8 @@ static void a_second_one_only_reads(void **state)
 {
     struct place *place = *state;
     fill(place, 3);
-    struct td_digest_log *first = open_log(place, TD_DIGEST_LOG_WRITE);
-    struct td_digest_log *second = open_log(place, TD_DIGEST_LOG_WRITE);
+    struct td_digest_log *first = open_log(place, TD_RECORD_LOG_WRITE);
+    struct td_digest_log *second = open_log(place, TD_RECORD_LOG_WRITE);
     assert_true(td_digest_log_is_stored(first));
     assert_false(td_digest_log_is_stored(second));
     knows_the_first(second, 3, 5);
@@ -317,12 +317,12 @@ static void a_second_one_only_reads(void **state)
     td_digest_log_flush(second);
     add(first, 3);
     td_digest_log_flush(first);
-    struct td_digest_log *reader = open_log(place, TD_DIGEST_LOG_READ); /* reads while both are open */
+    struct td_digest_log *reader = open_log(place, TD_RECORD_LOG_READ); /* reads while both are open */
     knows_the_first(reader, 4, 5);
     td_digest_log_close(reader);
     td_digest_log_close(second);
     td_digest_log_close(first);
-    first = open_log(place, TD_DIGEST_LOG_WRITE);
+    first = open_log(place, TD_RECORD_LOG_WRITE);
     assert_true(td_digest_log_is_stored(first));
     knows_the_first(first, 4, 5);
     td_digest_log_close(first);
@@ -333,10 +333,10 @@ static void reading_makes_nothing(void **state)
     struct place *place = *state;
     struct td_digest_log *log;
     struct td_error err = TD_ERROR_INIT;
-    assert_false(td_digest_log_open(place->state, NULL, TD_DIGEST_LOG_READ, &log, &err));
+    assert_false(td_digest_log_open(place->state, NULL, TD_RECORD_LOG_READ, &log, &err));
     assert_int_equal(access(place->state, F_OK), -1);
     tree_directory(&place->tree, "state");
-    log = open_log(place, TD_DIGEST_LOG_READ);
+    log = open_log(place, TD_RECORD_LOG_READ);
     assert_int_equal(td_digest_log_count(log), 0);
     td_digest_log_close(log);
     assert_int_equal(access(place->file, F_OK), -1);

@@ -9,7 +9,7 @@ static void a_disk_that_is_full_from_the_start(void **state)
 {
     struct place *place = *state;
     arm(&write_fault, 1, ENOSPC); /* the write of the header fails */
-    struct td_digest_log *log = open_log(place, TD_DIGEST_LOG_WRITE);
+    struct td_digest_log *log = open_log(place, TD_RECORD_LOG_WRITE);
     assert_false(td_digest_log_is_stored(log));
     add(log, 0);
     knows_the_first(log, 1, 2);
@@ -17,7 +17,7 @@ static void a_disk_that_is_full_from_the_start(void **state)
     for (int i = 1; i <= 2; i++) { /* first the lock cannot be opened, then the log */
         disarm();
         arm(&read_only, i, ENOSPC);
-        log = open_log(place, TD_DIGEST_LOG_WRITE);
+        log = open_log(place, TD_RECORD_LOG_WRITE);
         assert_false(td_digest_log_is_stored(log));
         td_digest_log_close(log);
     }
@@ -30,7 +30,7 @@ static void a_read_only_disk_is_read(void **state)
     struct place *place = *state;
     fill(place, 3);
     arm(&read_only, 1, EROFS);
-    struct td_digest_log *log = open_log(place, TD_DIGEST_LOG_WRITE);
+    struct td_digest_log *log = open_log(place, TD_RECORD_LOG_WRITE);
     assert_false(td_digest_log_is_stored(log));
     knows_the_first(log, 3, 4);
     td_digest_log_close(log);
@@ -44,7 +44,7 @@ static void compacting_drops_what_is_not_kept(void **state)
     struct place *place = *state;
     struct keeper keeper = {.below = 300};
     fill(place, 1000);
-    struct td_digest_log *log = open_log(place, TD_DIGEST_LOG_WRITE);
+    struct td_digest_log *log = open_log(place, TD_RECORD_LOG_WRITE);
     add(log, 1000); /* waits in memory, and is not kept */
     td_digest_log_compact(log, is_below, &keeper);
     assert_true(td_digest_log_is_stored(log));
@@ -56,7 +56,7 @@ static void compacting_drops_what_is_not_kept(void **state)
     add(log, 300); /* goes to the new file */
     td_digest_log_close(log);
     assert_int_equal(file_bytes(place->file), HEADER_BYTES + 301 * RECORD_BYTES);
-    log = open_log(place, TD_DIGEST_LOG_WRITE);
+    log = open_log(place, TD_RECORD_LOG_WRITE);
     knows_the_first(log, 301, 1010);
     keeper.below = 0;
     td_digest_log_compact(log, is_below, &keeper);
@@ -70,7 +70,7 @@ static void compacting_a_table_alone(void **state)
     struct td_digest_log *log;
     struct keeper keeper = {.below = 10};
     disarm();
-    assert_true(td_digest_log_open(NULL, NULL, TD_DIGEST_LOG_READ, &log, NULL));
+    assert_true(td_digest_log_open(NULL, NULL, TD_RECORD_LOG_READ, &log, NULL));
     for (size_t i = 0; i < 40; i++)
         add(log, i);
     td_digest_log_compact(log, is_below, &keeper);
@@ -93,7 +93,7 @@ static void compacting_may_fail_anywhere(void **state)
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         place_open(&place);
         fill(&place, 9);
-        struct td_digest_log *log = open_log(&place, TD_DIGEST_LOG_WRITE);
+        struct td_digest_log *log = open_log(&place, TD_RECORD_LOG_WRITE);
         arm(cases[i].fault, cases[i].countdown, EIO);
         td_digest_log_compact(log, is_below, &keeper);
         disarm();
@@ -115,7 +115,7 @@ static void a_half_written_new_log_is_ignored(void **state)
     struct keeper keeper = {.below = 2};
     fill(place, 4);
     tree_text(&place->tree, "state/digests.new", "tdige");
-    struct td_digest_log *log = open_log(place, TD_DIGEST_LOG_WRITE);
+    struct td_digest_log *log = open_log(place, TD_RECORD_LOG_WRITE);
     knows_the_first(log, 4, 5);
     td_digest_log_compact(log, is_below, &keeper);
     assert_true(td_digest_log_is_stored(log));

@@ -76,7 +76,7 @@ static void what_was_not_read_is_not_measured(void **state)
     sparse(place, "m/a", UINT64_C(1) << 30);
     sparse(place, "m/huge", UINT64_C(1) << 42);
     (void)scanner_scan(&place->scanner);
-    assert_true(td_digest_log_open(place->state, NULL, TD_DIGEST_LOG_WRITE, &log, NULL));
+    assert_true(td_digest_log_open(place->state, NULL, TD_RECORD_LOG_WRITE, &log, NULL));
     td_digest_log_add(log, &file_of(place, "m/a")->source.id, sum);
     td_digest_log_close(log);
     place->config.state_dir = place->state;

@@ -224,7 +224,7 @@ static void the_log_is_compacted(void **state)
     static const uint8_t sum[TD_SHA256_BYTES] = {7};
     struct place *place = *state;
     struct td_digest_log *log;
-    assert_true(td_digest_log_open(place->state, NULL, TD_DIGEST_LOG_WRITE, &log, NULL));
+    assert_true(td_digest_log_open(place->state, NULL, TD_RECORD_LOG_WRITE, &log, NULL));
     for (uint64_t i = 0; i < 10100; i++) {
         const struct td_file_id gone = {.device = 1, .inode = i};
         td_digest_log_add(log, &gone, sum);
@@ -238,7 +238,7 @@ static void the_log_is_compacted(void **state)
     WAIT_FOR(place->known_calls == 1);
     assert_true(status_of(place).stored);
     stop(place);
-    assert_true(td_digest_log_open(place->state, NULL, TD_DIGEST_LOG_READ, &log, NULL));
+    assert_true(td_digest_log_open(place->state, NULL, TD_RECORD_LOG_READ, &log, NULL));
     assert_int_equal(td_digest_log_count(log), 2);
     uint8_t found[TD_SHA256_BYTES];
     assert_true(td_digest_log_find(log, &file_of(place, "m/a")->source.id, found) && found[0] == 0xba);
@@ -263,7 +263,7 @@ static void the_log_stays_when_memory_is_short(void **state)
     static const uint8_t sum[TD_SHA256_BYTES] = {7};
     struct place *place = *state;
     struct td_digest_log *log;
-    assert_true(td_digest_log_open(place->state, NULL, TD_DIGEST_LOG_WRITE, &log, NULL));
+    assert_true(td_digest_log_open(place->state, NULL, TD_RECORD_LOG_WRITE, &log, NULL));
     for (uint64_t i = 0; i < GONE_FILES; i++) {
         const struct td_file_id gone = {.device = 1, .inode = i};
         td_digest_log_add(log, &gone, sum);
@@ -281,7 +281,7 @@ static void the_log_stays_when_memory_is_short(void **state)
     WAIT_FOR(place->known_calls > 0 && status_of(place).known_count == MANY_FILES);
     stop(place);
     atomic_store(&second_table_fails, false);
-    assert_true(td_digest_log_open(place->state, NULL, TD_DIGEST_LOG_READ, &log, NULL));
+    assert_true(td_digest_log_open(place->state, NULL, TD_RECORD_LOG_READ, &log, NULL));
     assert_int_equal(td_digest_log_count(log), GONE_FILES + MANY_FILES);
     td_digest_log_close(log);
 }
