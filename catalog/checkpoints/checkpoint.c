@@ -1,8 +1,8 @@
 /* Plan: a unit is a set of files that may become a checkpoint. The collect_* functions turn the candidates of one
  * directory into units (checkpoint_unit.h), in this order: indexes, a distributed checkpoint, boxes and ranks' parts
- * (collect_parts.c), groups by name, single files. Each claims its files, so that no later step takes them. A unit that
- * lacks files becomes an "aside". publish_units() chooses the one unit of each family that gets the family's id and
- * makes checkpoints of all units; add_partials() makes incomplete checkpoints of the asides.
+ * (checkpoint_unit.h), groups by name, single files. Each claims its files, so that no later step takes them. A unit
+ * that lacks files becomes an "aside". publish_units() chooses the one unit of each family that gets the family's id
+ * and makes checkpoints of all units; add_partials() makes incomplete checkpoints of the asides.
  *
  * Hard: (1) ids: a group wants an id that no file, family or other group has, see request_id() and grant_ids(). (2) An
  * index that cannot be read hides which files are its shards, so the whole family beside it is held back. (3) Memory: a
@@ -10,8 +10,7 @@
  * before, because making them takes long. */
 #include "catalog/checkpoints/checkpoint.h"
 
-#include "catalog/checkpoints/collect_parts.h"
-#include "catalog/checkpoints/gguf_role.h"
+#include "catalog/checkpoints/checkpoint_unit.h"
 #include "catalog/checkpoints/partial_checkpoint.h"
 #include "catalog/checkpoints/weights_name.h"
 #include "catalog/model/box_checkpoint.h"

@@ -1,4 +1,4 @@
-/* Units, from which checkpoint.c and collect_parts.c make the checkpoints of a directory. A unit is a set of files that
+/* Units, from which checkpoint.c makes the checkpoints of a directory. A unit is a set of files that
  * may become a checkpoint. All functions are for the one thread that builds the snapshot. */
 #ifndef TD_CATALOG_CHECKPOINTS_CHECKPOINT_UNIT_H
 #define TD_CATALOG_CHECKPOINTS_CHECKPOINT_UNIT_H
@@ -67,5 +67,24 @@ const struct td_model *td_units_previous_model(const struct td_unit_builder *b);
 
 /* Returns the joined tensors that the snapshot before made of the same files, or NULL. */
 struct td_joined_tensors *td_units_previous_join(const struct td_unit_builder *b, const struct td_unit *unit);
+
+/* ---- files that hold parts of tensors ------------------------------------------------------------------ */
+
+/* Boxes may make a whole checkpoint; ranks' parts are set aside. Call the functions in their order here. Each claims
+ * its files, so that no later step takes them. Errors: TD_RESOURCE_EXHAUSTED. */
+
+/* Collects the files that hold boxes of tensors. When the boxes do not fill all tensors, sets the files aside as rank
+ * parts. */
+bool td_collect_boxes(struct td_unit_builder *b);
+
+/* Sets aside the files that hold one rank's part of the tensors. */
+bool td_collect_rank_parts(struct td_unit_builder *b);
+
+/* Sets aside the files beside rank parts that hold no tensors or a trainer's state, so that clients do not take them
+ * for the model. */
+bool td_collect_beside_parts(struct td_unit_builder *b);
+
+/* Adds a problem when the model has rank parts and no checkpoint with tensors. Call when the checkpoints are made. */
+void td_report_parts(struct td_unit_builder *b);
 
 #endif

@@ -1,10 +1,12 @@
 /* Names of files with weights, as libraries of Hugging Face write them: STEM.EXTENSION, and STEM.VARIANT.EXTENSION for
- * the same weights in another type or state (model.fp16.safetensors, diffusion_pytorch_model.non_ema.bin). Pure. */
+ * the same weights in another type or state (model.fp16.safetensors, diffusion_pytorch_model.non_ema.bin); and which
+ * GGUF files are models. Pure. */
 #ifndef TD_CATALOG_CHECKPOINTS_WEIGHTS_NAME_H
 #define TD_CATALOG_CHECKPOINTS_WEIGHTS_NAME_H
 
 #include "core/error.h"
 #include "core/text.h"
+#include "parser/format/manifest.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,5 +20,11 @@ bool td_weights_find_variants(const char *const *names, size_t count, bool *is_v
 
 /* Returns whether trainers give this name to their state: optimizer, scheduler, random number generators. */
 bool td_weights_is_trainer_state(const char *file_name);
+
+/* Returns whether a GGUF file of this name and manifest is a model by itself, and not one that belongs to a model (a
+ * projector of a vision model, an importance matrix, an adapter, a draft for speculative decoding). It is not if its
+ * general.type or general.architecture, a key that only other files have, or a word in its name for which llama.cpp
+ * skips a file says otherwise. Source: gguf.md (general.type), and common/download.cpp in ggml-org/llama.cpp. */
+bool td_gguf_is_model(const struct td_manifest *manifest, const char *file_name);
 
 #endif

@@ -1,6 +1,6 @@
 #include "catalog/dataset/data_file.h"
 
-#include "catalog/model/image_file.h"
+#include "catalog/model/file_kind.h"
 #include "core/text.h"
 #include "parser/lfs_pointer.h"
 #include "parser/rows/row_formats.h"

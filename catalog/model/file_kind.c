@@ -5,6 +5,7 @@
 #include "parser/torch/torch_dcp.h"
 #include "parser/torch/torch_distcp.h"
 
+#include <stddef.h>
 #include <string.h>
 
 const char *td_base_name(const char *path)
@@ -42,4 +43,15 @@ enum td_file_kind td_file_kind_of(const char *path)
     if (td_format_may_have_name(name))
         return TD_FILE_MAYBE_TENSORS;
     return is_shard_index(name) || td_is_keras_map(name) ? TD_FILE_SHARD_INDEX : TD_FILE_PLAIN;
+}
+
+/* ---- images -------------------------------------------------------------------------------------------- */
+
+bool td_is_image_file(const char *name)
+{
+    static const char *const extensions[] = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"};
+    for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++)
+        if (td_has_extension_any_case(name, extensions[i]))
+            return true;
+    return false;
 }

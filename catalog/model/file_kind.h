@@ -27,4 +27,8 @@ bool td_is_checkpoint_kind(enum td_file_kind kind);
 /* Returns the last component of the path, which is part of it. */
 const char *td_base_name(const char *path);
 
+/* Returns whether the name has the extension of an image, in upper or lower case: .jpg, .jpeg, .png, .webp, .gif, .bmp,
+ * .tif, .tiff. */
+bool td_is_image_file(const char *name);
+
 #endif

@@ -9,7 +9,7 @@
  * asked for as a model and as a dataset, see td_repo_is_dataset() and find_own(). */
 #include "catalog/names/repo.h"
 
-#include "catalog/model/image_file.h"
+#include "catalog/model/file_kind.h"
 #include "catalog/model/split_name.h"
 #include "core/array.h"
 #include "core/checked.h"
