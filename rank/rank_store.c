@@ -13,7 +13,6 @@
 #include "core/waiting.h"
 #include "rank/config_text.h"
 #include "rank/tensor_source.h"
-#include "slicing/box_file.h"
 #include "slicing/rank_file.h"
 
 #include <errno.h>

@@ -66,7 +66,7 @@ bool td_plan_spec_match(const struct td_plan_spec *spec, struct td_text config, 
 void td_plan_basis_fini(struct td_plan_basis *basis);
 
 /* Plans the file of rank tp_rank, which must be below tp_size, of a specification without boxes (those are for
- * box_file.h). Errors as td_plan_from_match and td_plan_from_items. */
+ * rank_file.h). Errors as td_plan_from_match and td_plan_from_items. */
 bool td_plan_spec_rank(const struct td_plan_spec *spec, const struct td_plan_basis *basis,
                        const struct td_tensor_list *tensors, uint64_t tp_rank, struct td_plan *out,
                        struct td_error *err);

@@ -6,6 +6,7 @@
 #define TD_SLICING_RANK_FILE_H
 
 #include "slicing/plan/plan.h"
+#include "slicing/plan/plan_items.h"
 #include "storage/composed.h"
 
 /* Source numbers of the layout: 0 is the file's own bytes, 1 + i is tensor i of the list, with its bytes in logical
@@ -55,12 +56,6 @@ bool td_rank_file_create_labelled(const struct td_plan *plan, const struct td_te
                                   const struct td_rank_label *label, struct td_budget *budget,
                                   struct td_rank_file **out, struct td_error *err);
 
-/* Makes a raw file of a layout over the sources above, and takes over the caller's reference to the layout, also after
- * a failure. The budget as above. Errors: TD_FAILED_PRECONDITION for more than 2^63-1 bytes; TD_RESOURCE_EXHAUSTED; as
- * td_budget_refuse. */
-bool td_rank_file_from_layout(struct td_layout *layout, struct td_budget *budget, struct td_rank_file **out,
-                              struct td_error *err);
-
 /* Takes a further reference, and returns the file. Any thread. */
 struct td_rank_file *td_rank_file_ref(struct td_rank_file *file);
 
@@ -74,5 +69,16 @@ bool td_rank_file_is_shared(const struct td_rank_file *file);
 /* Returns the memory that the file takes, in bytes. As much of the budget is in use until the last references to its
  * own bytes and layout are dropped. */
 size_t td_rank_file_memory_bytes(const struct td_rank_file *file);
+
+/* Makes the raw file of a list of boxes, which are parts of tensors: their bytes back to back in the order of the list.
+ * Boxes are items without `as`, whose names may recur. An item without a slice is the whole tensor. Tensors have their
+ * bytes in logical order, in any type. Items and tensors are borrowed for the call. Beside the file's memory, which
+ * comes from the budget (as in td_rank_file_create), none grows with the number of boxes. The caller owns the one
+ * reference. Errors name the box by its number, which counts from 0, and its name: TD_NOT_FOUND for an unknown name;
+ * TD_INVALID_ARGUMENT for a bad slice, or one that begins or ends within a block of the type; TD_FAILED_PRECONDITION
+ * for a tensor without bytes, a slice of too many separate places, more than TD_LAYOUT_MAX_MEMORY_BYTES, or more than
+ * 2^63-1 bytes; TD_RESOURCE_EXHAUSTED. */
+bool td_box_file_create(const struct td_plan_item *boxes, size_t count, const struct td_tensor_list *tensors,
+                        struct td_budget *budget, struct td_rank_file **out, struct td_error *err);
 
 #endif

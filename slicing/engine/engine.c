@@ -12,6 +12,17 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Two engines have the same rules for every model. */
+static const struct td_table_rule whole[] = {{"**", NULL, TD_TABLE_WHOLE, 0}, {0}};
+
+const struct td_table_engine td_engine_none = {.name = "none", .number = 2, .any = whole};
+
+/* torch.distributed.fsdp.fully_shard and DTensor's Shard(0): pieces of torch.chunk
+ * (https://github.com/pytorch/pytorch, torch/distributed/tensor/placement_types.py). */
+static const struct td_table_rule chunk[] = {{"**", NULL, TD_TABLE_CHUNK, 0}, {0}};
+
+const struct td_table_engine td_engine_fsdp = {.name = "fsdp", .number = 0, .any = chunk};
+
 /* All engine names, sorted. "vllm" stands for its newest version. */
 static const struct engine_name {
     const char *name;

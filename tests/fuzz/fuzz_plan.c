@@ -4,9 +4,9 @@
  * Patterns are compared with a slow matcher. For plans with rules, all ranks together must have every element of each
  * tensor that is not dropped, and have it once unless a rule puts it on several ranks. The file of a plan with boxes
  * has the bytes of each box, and no run of it leaves its tensor. */
-#include "slicing/box_file.h"
 #include "slicing/engine/model_config.h"
 #include "slicing/plan_spec.h"
+#include "slicing/rank_file.h"
 
 #include "parser/format/names.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,4 +1,4 @@
-#include "slicing/box_file.h"
+#include "slicing/rank_file.h"
 
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/slicing/tensor_library.h"
