@@ -5,8 +5,8 @@
  *   known to use for that.
  * - A redirect to an address of this host or of a private network is followed only when the first request went to such
  *   an address, too: the operator has a private network then.
- * - A redirect to a public address of this host, or of a network that this host is in (fetch_near.h), is followed only
- *   when the first request went to a private address, to the same address, or to another address of the same network.
+ * - A redirect to a public address of this host, or of a network that this host is in is followed only when
+ *   the first request went to a private address, to the same address, or to another address of the same network.
  * - A redirect does not lead from https to http.
  * - Without a digest nothing shows whether the bytes of another host are right: a redirect to it needs https.
  *
@@ -22,6 +22,7 @@
 
 #include <netinet/in.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { TD_FETCH_HOST_BYTES = 256 /* with a NUL */ };
@@ -62,5 +63,35 @@ void td_fetch_guard_begin(struct td_fetch_guard *guard, bool has_digest);
  * `what`. Call it only after a failure of libcurl: if a host has several addresses, libcurl may have used another
  * one. */
 bool td_fetch_guard_blame(const struct td_fetch_guard *guard, const char *what, struct td_error *err);
+
+/* ---- addresses of this host, for the guard and its tests ------------------------------------------------ */
+
+/* Sets *out to the IPv4 address as an IPv6 one: ::ffff:a.b.c.d (RFC 4291 2.5.5.2). */
+void td_fetch_map_ipv4(const uint8_t ipv4[4], struct in6_addr *out);
+
+/* The address of an interface, and the network that its mask defines. IPv4 addresses are IPv4-mapped. */
+struct td_fetch_network {
+    struct in6_addr address;
+    unsigned prefix_bits; /* 0 to 128 */
+};
+
+enum td_fetch_near {
+    TD_FETCH_FAR,
+    TD_FETCH_OWN,       /* an address of this host */
+    TD_FETCH_CONNECTED, /* in a network of this host */
+};
+
+/* Returns how near the address is to a host with these networks. *first is the address of the first request, or NULL:
+ * that address itself is TD_FETCH_FAR, and networks that hold it make no address TD_FETCH_CONNECTED. A network of 0
+ * bits, which holds every address, does not count. */
+enum td_fetch_near td_fetch_near_of(const struct in6_addr *address, const struct in6_addr *first,
+                                    const struct td_fetch_network *networks, size_t count);
+
+/* Sets *out as td_fetch_near_of does, for the networks of this host: a virtual machine may have services at its public
+ * address that are meant for itself or its network only. Asks the kernel each time, since addresses change. *ipv4 is
+ * the IPv4 address, IPv4-mapped, that *address embeds (td_fetch_ipv4_within), or NULL. Returns false when the kernel
+ * does not list the networks or memory is short. */
+bool td_fetch_near_look(const struct in6_addr *address, const struct in6_addr *ipv4, const struct in6_addr *first,
+                        enum td_fetch_near *out);
 
 #endif

@@ -1,4 +1,3 @@
-#include "storage/fetch/fetch_near.h"
 
 #include "storage/fetch/fetch_guard.h"
 #include "tests/unit/unit.h"
