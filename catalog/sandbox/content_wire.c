@@ -1,13 +1,252 @@
 #include "catalog/sandbox/content_wire.h"
 
 #include "catalog/model/dcp_checkpoint.h"
-#include "catalog/sandbox/facts_wire.h"
-#include "catalog/sandbox/index_wire.h"
+#include "catalog/model/facts.h"
 #include "catalog/sandbox/manifest_wire.h"
+#include "core/json/json.h"
+#include "parser/format/manifest.h"
+#include "parser/format/names.h"
 #include "parser/formats.h"
+#include "parser/model_card.h"
+#include "parser/shard_index.h"
+#include "parser/torch/torch_dcp.h"
 #include "parser/torch/torch_distcp.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+/* The functions that read trust no value: all that the headers of the parsers promise is true of the results, which the
+ * caller ends in every case. Errors: TD_INTERNAL when the bytes are not what the function beside it writes;
+ * TD_RESOURCE_EXHAUSTED. */
+
+/* ---- what several kinds of content have ---------------------------------------------------------------- */
+
+/* The least bytes of one item on the wire. */
+enum { FILE_BYTES = 8, ENTRY_BYTES = 12, TENSOR_BYTES = 18, PIECE_BYTES = 21, TAG_BYTES = 13 };
+
+static void write_files(const char *const *files, size_t count, struct td_wire_writer *out)
+{
+    td_wire_put_u64(out, count);
+    for (size_t i = 0; i < count; i++)
+        td_wire_put_text(out, td_text_of(files[i]));
+}
+
+/* Returns room in the arena, or NULL and notes it. */
+static void *get_array(struct td_wire_reader *in, struct td_arena *arena, size_t count, size_t size)
+{
+    void *items = in->failed ? NULL : td_arena_array(arena, count, size);
+    if (items == NULL && !in->failed)
+        in->no_memory = in->failed = true;
+    return items;
+}
+
+/* Returns whether the text is one item of JSON that begins with this character. */
+static bool is_json(const char *text, char first)
+{
+    struct td_error none = TD_ERROR_INIT;
+    struct td_json json;
+    td_json_init(&json, td_text_of(text), 0, &none);
+    return text[0] == first && td_json_skip(&json) && td_json_next(&json) == TD_JSON_END;
+}
+
+/* Reads names of files below one directory, in order and each once. */
+static const char **read_files(struct td_wire_reader *in, struct td_arena *arena, size_t *count)
+{
+    *count = td_wire_get_count(in, FILE_BYTES);
+    const char **files = get_array(in, arena, *count, sizeof *files);
+    for (size_t i = 0; i < *count && !in->failed; i++) {
+        files[i] = td_wire_get_copy(in, arena);
+        (void)td_wire_check(in, files[i] != NULL && td_is_path_below(td_text_of(files[i])) &&
+                                    (i == 0 || strcmp(files[i - 1], files[i]) < 0));
+    }
+    return files;
+}
+
+/* Reads a tensor's name, which must sort after `before` (NULL for the first name). */
+static const char *read_name(struct td_wire_reader *in, struct td_arena *arena, const char *before, uint32_t *len)
+{
+    const char *name = td_wire_get_copy(in, arena);
+    size_t bytes = name == NULL ? 0 : strlen(name);
+    (void)td_wire_check(in, name != NULL && bytes <= UINT32_MAX && (before == NULL || strcmp(before, name) < 0));
+    *len = (uint32_t)bytes;
+    return name;
+}
+
+/* ---- facts --------------------------------------------------------------------------------------------- */
+
+/* Appends the facts. NULL stands for no facts. */
+static void write_facts(const struct td_facts *facts, struct td_wire_writer *out)
+{
+    td_wire_put_u8(out, facts != NULL);
+    if (facts == NULL)
+        return;
+    td_wire_put_text(out, td_text_n(facts->json, facts->json_len));
+    td_wire_put_string(out, facts->pipeline_tag);
+    td_wire_put_string(out, facts->library_name);
+    td_wire_put_string(out, facts->architecture);
+    td_wire_put_string(out, facts->model_type);
+    td_wire_put_u8(out, facts->has_chat_template);
+    td_wire_put_u64(out, facts->tag_count);
+    for (size_t i = 0; i < facts->tag_count; i++) {
+        td_wire_put_text(out, td_text_of(facts->tags[i].value));
+        td_wire_put_u32(out, facts->tags[i].key);
+        td_wire_put_u8(out, facts->tags[i].repeats);
+    }
+}
+
+static void read_tags(struct td_wire_reader *in, struct td_facts *facts)
+{
+    size_t count = td_wire_get_count(in, TAG_BYTES);
+    (void)td_wire_check(in, count <= TD_FACTS_TAGS_MAX);
+    facts->tags = get_array(in, &facts->arena, count, sizeof *facts->tags);
+    for (size_t i = 0; i < count && !in->failed; i++) {
+        struct td_fact_tag *tag = &facts->tags[i];
+        tag->value = td_wire_get_copy(in, &facts->arena);
+        tag->key = td_wire_get_u32(in);
+        tag->repeats = td_wire_get_bool(in);
+        (void)td_wire_check(in, tag->value != NULL && tag->value[0] != '\0' &&
+                                    strlen(tag->value) < TD_FACTS_WORD_BYTES && tag->key < td_fact_tag_keys());
+    }
+    facts->tag_count = in->failed ? 0 : count;
+}
+
+/* Reads what write_facts wrote. Sets *out, which the caller destroys, or NULL for none and on failure. The texts are
+ * UTF-8, the JSON is one object, and the tags have known keys. */
+static bool read_facts(struct td_wire_reader *in, struct td_facts **out, struct td_error *err)
+{
+    *out = NULL;
+    if (!td_wire_get_bool(in))
+        return !in->failed || td_wire_refuse(in, err);
+    struct td_facts *facts = calloc(1, sizeof *facts);
+    if (facts == NULL)
+        return td_error_no_memory(err);
+    td_arena_init(&facts->arena, 0); /* in proportion to the bytes */
+    facts->json = td_wire_get_copy(in, &facts->arena);
+    facts->json_len = facts->json == NULL ? 0 : strlen(facts->json);
+    facts->pipeline_tag = td_wire_get_string(in, &facts->arena);
+    facts->library_name = td_wire_get_string(in, &facts->arena);
+    facts->architecture = td_wire_get_string(in, &facts->arena);
+    facts->model_type = td_wire_get_string(in, &facts->arena);
+    facts->has_chat_template = td_wire_get_bool(in);
+    if (td_wire_check(in,
+                      facts->json != NULL && facts->json_len <= TD_CARD_MAX_JSON_BYTES && is_json(facts->json, '{')))
+        read_tags(in, facts);
+    if (!in->failed) {
+        *out = facts;
+        return true;
+    }
+    td_facts_destroy(facts);
+    return td_wire_refuse(in, err);
+}
+
+/* ---- sharded checkpoints ------------------------------------------------------------------------------- */
+
+/* Appends the index. */
+static void write_shard_index(const struct td_shard_index *index, struct td_wire_writer *out)
+{
+    td_wire_put_u8(out, index->by_group);
+    write_files(index->files, index->file_count, out);
+    td_wire_put_u64(out, index->entry_count);
+    for (size_t i = 0; i < index->entry_count; i++) {
+        td_wire_put_text(out, td_text_n(index->entries[i].tensor, index->entries[i].tensor_len));
+        td_wire_put_u32(out, index->entries[i].file);
+    }
+}
+
+/* Reads an index into *index, which is all zero. */
+static bool read_shard_index(struct td_wire_reader *in, struct td_shard_index *index, struct td_error *err)
+{
+    const char *before = NULL;
+    td_arena_init(&index->arena, 0); /* in proportion to the bytes */
+    uint8_t by_group = td_wire_get_u8(in);
+    index->by_group = by_group != 0;
+    index->files = read_files(in, &index->arena, &index->file_count);
+    size_t count = td_wire_get_count(in, ENTRY_BYTES);
+    (void)td_wire_check(in, by_group <= 1 && (by_group == 0 || count == 0));
+    index->entries = get_array(in, &index->arena, count, sizeof *index->entries);
+    for (size_t i = 0; i < count && !in->failed; i++) {
+        struct td_shard_entry *entry = &index->entries[i];
+        entry->tensor = read_name(in, &index->arena, before, &entry->tensor_len);
+        entry->file = td_wire_get_u32(in);
+        before = entry->tensor;
+        (void)td_wire_check(in, entry->file < index->file_count);
+    }
+    index->entry_count = in->failed ? 0 : count;
+    return !in->failed || td_wire_refuse(in, err);
+}
+
+/* ---- distributed checkpoints --------------------------------------------------------------------------- */
+
+static void write_piece(const struct td_dcp_piece *piece, uint32_t rank, struct td_wire_writer *out)
+{
+    td_wire_put_u32(out, piece->file);
+    td_wire_put_u64(out, piece->item_offset);
+    td_wire_put_u64(out, piece->item_bytes);
+    td_wire_put_numbers(out, piece->starts, rank);
+    td_wire_put_numbers(out, piece->sizes, rank);
+    td_wire_put_string(out, piece->reason);
+}
+
+/* Appends the boxes. */
+static void write_dcp(const struct td_dcp *dcp, struct td_wire_writer *out)
+{
+    write_files(dcp->files, dcp->file_count, out);
+    td_wire_put_u64(out, dcp->tensor_count);
+    for (size_t i = 0; i < dcp->tensor_count; i++) {
+        const struct td_dcp_tensor *tensor = &dcp->tensors[i];
+        td_wire_put_text(out, td_text_n(tensor->name, tensor->name_len));
+        td_wire_put_u8(out, (uint8_t)tensor->rank);
+        td_wire_put_u8(out, (uint8_t)td_dtype_number(tensor->dtype));
+        td_wire_put_numbers(out, tensor->shape, tensor->rank);
+        td_wire_put_u64(out, tensor->piece_count);
+        for (uint32_t k = 0; k < tensor->piece_count; k++)
+            write_piece(&tensor->pieces[k], tensor->rank, out);
+    }
+}
+
+static void read_piece(struct td_wire_reader *in, struct td_dcp *dcp, uint32_t rank, struct td_dcp_piece *piece)
+{
+    piece->file = td_wire_get_u32(in);
+    piece->item_offset = td_wire_get_u64(in);
+    piece->item_bytes = td_wire_get_u64(in);
+    piece->starts = td_wire_get_numbers(in, rank, &dcp->arena);
+    piece->sizes = td_wire_get_numbers(in, rank, &dcp->arena);
+    piece->reason = td_wire_get_string(in, &dcp->arena);
+    (void)td_wire_check(in, piece->file < dcp->file_count && (piece->reason == NULL || piece->reason[0] != '\0'));
+}
+
+static void read_dcp_tensor(struct td_wire_reader *in, struct td_dcp *dcp, const char *before,
+                            struct td_dcp_tensor *tensor)
+{
+    tensor->name = read_name(in, &dcp->arena, before, &tensor->name_len);
+    tensor->rank = td_wire_get_u8(in);
+    tensor->dtype = td_dtype_at(td_wire_get_u8(in));
+    if (!td_wire_check(in, tensor->rank <= TD_MAX_RANK && tensor->dtype != NULL && tensor->dtype->block_elems == 1 &&
+                               tensor->dtype->block_bytes > 0))
+        return;
+    tensor->shape = td_wire_get_numbers(in, tensor->rank, &dcp->arena);
+    size_t count = td_wire_get_count(in, PIECE_BYTES);
+    struct td_dcp_piece *pieces = get_array(in, &dcp->arena, count, sizeof *pieces);
+    (void)td_wire_check(in, count <= UINT32_MAX);
+    for (size_t i = 0; i < count && !in->failed; i++)
+        read_piece(in, dcp, tensor->rank, &pieces[i]);
+    tensor->pieces = pieces;
+    tensor->piece_count = in->failed ? 0 : (uint32_t)count;
+}
+
+/* Reads boxes into *dcp, which is all zero; takes at most max_memory_bytes (0: any number). */
+static bool read_dcp(struct td_wire_reader *in, size_t max_memory_bytes, struct td_dcp *dcp, struct td_error *err)
+{
+    td_arena_init(&dcp->arena, max_memory_bytes);
+    dcp->files = read_files(in, &dcp->arena, &dcp->file_count);
+    size_t count = td_wire_get_count(in, TENSOR_BYTES);
+    dcp->tensors = get_array(in, &dcp->arena, count, sizeof *dcp->tensors);
+    for (size_t i = 0; i < count && !in->failed; i++) {
+        read_dcp_tensor(in, dcp, i == 0 ? NULL : dcp->tensors[i - 1].name, &dcp->tensors[i]);
+        dcp->tensor_count = i + (in->failed ? 0 : 1);
+    }
+    return !in->failed || td_wire_refuse(in, err);
+}
 
 /* ---- errors -------------------------------------------------------------------------------------------- */
 
@@ -53,15 +292,15 @@ void td_content_write(const struct td_file *file, const struct td_error *error, 
 {
     td_error_write(error, out);
     if (file->kind == TD_FILE_PLAIN && file->facts_kind != TD_FACTS_NONE) {
-        td_facts_write(file->facts, out); /* an error may leave facts */
+        write_facts(file->facts, out); /* an error may leave facts */
         return;
     }
     if (error->code != TD_OK)
         return;
     if (file->kind == TD_FILE_SHARD_INDEX)
-        td_shard_index_write(&file->index, out);
+        write_shard_index(&file->index, out);
     else if (file->kind == TD_FILE_DCP_METADATA)
-        td_dcp_write(&file->dcp, out);
+        write_dcp(&file->dcp, out);
     else
         td_wire_put_u32(out, number_of(file->format));
     if (has_tensors(file) && file->format != NULL)
@@ -104,11 +343,11 @@ static bool read_content(struct td_wire_reader *in, struct td_file *file, const 
 {
     switch (file->kind) {
     case TD_FILE_PLAIN:
-        return td_facts_receive(in, &file->facts, err);
+        return read_facts(in, &file->facts, err);
     case TD_FILE_SHARD_INDEX:
-        return td_shard_index_read(in, &file->index, err);
+        return read_shard_index(in, &file->index, err);
     case TD_FILE_DCP_METADATA:
-        return td_dcp_read(in, limits->max_memory_bytes, &file->dcp, err) &&
+        return read_dcp(in, limits->max_memory_bytes, &file->dcp, err) &&
                td_dcp_check(&file->dcp, file->source.id.size_bytes, limits->max_memory_bytes, err);
     default:
         return read_tensors(in, file, err);
@@ -122,4 +361,66 @@ bool td_content_read(struct td_wire_reader *in, const struct td_error *of_parse,
     if (!in->failed && has_content && !read_content(in, file, limits, err))
         return false;
     return td_wire_check(in, in->p == in->end) || td_wire_refuse(in, err);
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------------- */
+
+void td_rows_write(const struct td_row_index *index, struct td_wire_writer *out)
+{
+    td_wire_put_u32(out, (uint32_t)index->layout);
+    td_wire_put_u64(out, index->row_count);
+    td_wire_put_numbers(out, index->params, TD_ROW_PARAMS);
+    td_wire_put_string(out, index->columns);
+    td_wire_put_string(out, index->reason);
+    td_wire_put_u64(out, index->word_count);
+    td_wire_put_numbers(out, index->words, index->word_count);
+}
+
+/* Returns a copy of the next string for free(), or NULL when NULL was written. */
+static char *get_string(struct td_wire_reader *in)
+{
+    if (!td_wire_get_bool(in))
+        return NULL;
+    struct td_text text = td_wire_get_text(in);
+    char *copy = in->failed ? NULL : malloc(text.len + 1);
+    in->no_memory = in->no_memory || (copy == NULL && !in->failed);
+    in->failed = in->failed || copy == NULL;
+    if (copy != NULL) {
+        memcpy(copy, text.p, text.len);
+        copy[text.len] = '\0';
+    }
+    return copy;
+}
+
+static void get_words(struct td_wire_reader *in, struct td_row_index *out)
+{
+    size_t count = td_wire_get_count(in, sizeof *out->words);
+    if (count == 0)
+        return;
+    out->words = malloc(count * sizeof *out->words);
+    in->no_memory = in->failed = out->words == NULL;
+    if (in->failed)
+        return;
+    td_wire_get(in, out->words, count * sizeof *out->words);
+    out->word_count = count;
+}
+
+bool td_rows_read(struct td_wire_reader *in, const struct td_row_format *format, uint64_t data_bytes,
+                  uint64_t table_bytes, struct td_row_index *out, struct td_error *err)
+{
+    *out = (struct td_row_index){.format = format, .data_bytes = data_bytes, .table_bytes = table_bytes};
+    uint32_t layout = td_wire_get_u32(in);
+    if (!td_wire_check(in, layout < TD_ROWS_LAYOUTS))
+        return td_wire_refuse(in, err);
+    out->layout = (enum td_row_layout)layout;
+    out->row_count = td_wire_get_u64(in);
+    td_wire_get(in, out->params, sizeof out->params);
+    out->columns = get_string(in);
+    out->reason = get_string(in);
+    get_words(in, out);
+    if (td_wire_check(in, in->p == in->end && (out->columns == NULL || is_json(out->columns, '[')) &&
+                              td_row_index_check(out)))
+        return true;
+    td_row_index_fini(out);
+    return td_wire_refuse(in, err);
 }

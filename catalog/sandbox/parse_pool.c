@@ -9,7 +9,6 @@
 
 #include "catalog/model/file_content.h"
 #include "catalog/sandbox/content_wire.h"
-#include "catalog/sandbox/rows_wire.h"
 #include "core/buffer.h"
 #include "core/clock.h"
 #include "core/log.h"

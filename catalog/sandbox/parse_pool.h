@@ -1,6 +1,6 @@
 /* Parses files in processes of their own, so that a mistake in a parser that a hostile file finds costs that file
  * alone: the process can read the file that it was given, send the outcome, and nothing else (confinement.h), and the
- * outcome is checked as if the file's author had written it (content_wire.h, rows_wire.h).
+ * outcome is checked as if the file's author had written it (content_wire.h).
  *
  * A process does one file at a time, and is replaced after TD_PARSE_FILES_PER_WORKER files, when it ends, when it takes
  * too long or too much memory, and when its answer is wrong. The pool starts processes when all others are at work, by

@@ -4,7 +4,6 @@
 #include "catalog/model/file_kind.h"
 #include "catalog/sandbox/confinement.h"
 #include "catalog/sandbox/content_wire.h"
-#include "catalog/sandbox/rows_wire.h"
 #include "core/digits.h"
 #include "parser/formats.h"
 #include "parser/rows/row_formats.h"

@@ -1,7 +1,6 @@
 /* The first byte says what kind of file it is, the next two its size; the rest is what a parser's process that was
  * taken over may send. What is accepted keeps every rule of a parse, and is written again as it was read. */
 #include "catalog/sandbox/content_wire.h"
-#include "catalog/sandbox/rows_wire.h"
 #include "core/buffer.h"
 #include "parser/format/names.h"
 #include "parser/formats.h"

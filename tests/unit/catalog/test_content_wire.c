@@ -4,7 +4,6 @@
 
 #include "catalog/sandbox/manifest_wire.h"
 #include "catalog/sandbox/parse_pool.h"
-#include "catalog/sandbox/rows_wire.h"
 #include "core/buffer.h"
 #include "parser/formats.h"
 #include "parser/rows/row_formats.h"
