@@ -1,8 +1,7 @@
 #include "rank/tensor_source.h"
 
+#include "storage/array_blob.h"
 #include "storage/decoded.h"
-#include "storage/strided.h"
-#include "storage/swapped.h"
 #include "storage/tiled.h"
 
 #include <stdlib.h>

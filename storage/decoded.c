@@ -1,8 +1,8 @@
 #include "storage/decoded.h"
 
+#include "storage/decode_cache.h"
 #include "storage/decoded_chunks.h"
 #include "storage/decoded_stream.h"
-#include "storage/decoding.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
 #ifndef TD_STORAGE_DECODED_STREAM_H
 #define TD_STORAGE_DECODED_STREAM_H
 
-#include "storage/decoding.h"
+#include "storage/decode_cache.h"
 
 /* Copies [off, off+len), which is within the coding's size_bytes, to out. Errors: TD_FAILED_PRECONDITION when the
  * stored bytes are damaged, TD_UNAVAILABLE when they are damaged because the file has changed, TD_RESOURCE_EXHAUSTED,

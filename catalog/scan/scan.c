@@ -21,7 +21,7 @@
 #include "parser/formats.h"
 #include "parser/lfs_pointer.h"
 #include "parser/torch/torch_distcp.h"
-#include "storage/at_rest.h"
+#include "storage/file_system.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -14,7 +14,7 @@ struct td_scan_config {
     size_t max_files;
     size_t max_directories;
     bool publish_complete; /* publishes a young file at once when it is known to be finished */
-    int lease_signal;      /* signal for that, see storage/at_rest.h; 0: no young file is known to be finished */
+    int lease_signal;      /* signal for that, see storage/file_system.h; 0: no young file is known to be finished */
     bool all_revisions;    /* also scans other revisions of a Hugging Face cache than main; they are not listed */
     struct td_limits limits;
     struct td_budget *memory;         /* memory of all files together; borrowed, outlives them. NULL: no limit */

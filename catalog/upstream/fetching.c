@@ -501,3 +501,21 @@ void td_fetching_file(struct td_fetching *f, struct td_intake *intake, size_t i)
     td_blob_unref(arriving.blob);
     pthread_cond_broadcast(&f->changed);
 }
+
+/* ---- wrong tags ---------------------------------------------------------------------------------------- */
+
+void td_wrong_tags_add(struct td_wrong_tags *tags, const char *tag)
+{
+    (void)snprintf(tags->tags[tags->next], sizeof tags->tags[0], "%s", tag);
+    tags->next = (tags->next + 1) % TD_WRONG_TAGS;
+}
+
+bool td_wrong_tags_has(const struct td_wrong_tags *tags, struct td_text etag)
+{
+    for (size_t i = 0; i < TD_WRONG_TAGS; i++) {
+        size_t len = strlen(tags->tags[i]);
+        if (len > 0 && etag.len > len && memcmp(etag.p + 1, tags->tags[i], len) == 0)
+            return true;
+    }
+    return false;
+}

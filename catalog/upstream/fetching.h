@@ -6,10 +6,22 @@
 
 #include "catalog/upstream/intake_queue.h"
 #include "catalog/upstream/upstream_config.h"
-#include "catalog/upstream/wrong_tags.h"
+#include "core/digest.h"
+#include "core/text.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { TD_WRONG_TAGS = 512 };
+
+/* The latest entity tags of responses with bytes that turned out to be wrong: a client must not resume such a response
+ * where it was cut off. All zeros: none. */
+struct td_wrong_tags {
+    char tags[TD_WRONG_TAGS][TD_SHA256_TEXT_BYTES];
+    size_t next;
+};
 
 struct td_fetching {
     pthread_mutex_t lock;         /* of all members after `changed`, except atomic ones and the config */
@@ -38,5 +50,11 @@ enum td_upstream_failure td_fetching_own_failure(const struct td_error *why);
 /* Cleans up an intake that has failed or whose model is absent, once no thread works for it: its files stay on disk to
  * be resumed, or are removed when the disk is full. Queues it again if another server is to be asked. */
 void td_fetching_put_away(struct td_fetching *fetching, struct td_intake *intake);
+
+/* Adds a tag without its quotes. In a full table it replaces the oldest tag. Under the lock, as td_wrong_tags_has. */
+void td_wrong_tags_add(struct td_wrong_tags *tags, const char *tag);
+
+/* Returns whether an entity tag, with its quotes, begins with one of the tags: a facade may have added a suffix. */
+bool td_wrong_tags_has(const struct td_wrong_tags *tags, struct td_text etag);
 
 #endif

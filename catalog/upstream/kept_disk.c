@@ -1,6 +1,11 @@
 /* Plan: removing a published model renames its directory into check/KEY, which makes it vanish at once. If nothing in
  * it has changed since it was published, it is moved on to trash/ and the record is removed; otherwise it is moved
- * back. At the start, models in check/ are moved back and everything in trash/ is removed. */
+ * back. At the start, models in check/ are moved back and everything in trash/ is removed.
+ *
+ * Publishing: the order of the steps keeps the store consistent if the process is killed at any point. The record is
+ * written before the rename: the next start drops a record without its directory in place, and the fetch resumes from
+ * the folder under incoming/. The rename is made when all files are at rest, so that the next scan publishes either all
+ * of them or none. */
 #include "catalog/upstream/kept_disk.h"
 
 #include "catalog/remote/remote_listing.h"
@@ -8,6 +13,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "storage/disk_tree.h"
+#include "storage/file_system.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -21,6 +27,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- published directories ----------------------------------------------------------------------------- */
@@ -49,7 +56,11 @@ static bool add_item(void *context, const FTSENT *item)
     return item->fts_info != FTS_DC && item->fts_level <= TD_REMOTE_MAX_DEPTH && st->st_dev == tagging->device;
 }
 
-bool td_published_tree_tag(const char *directory, char tag[TD_TAG_BYTES])
+/* Writes a digest over the path, kind, inode and modification time of the directory and of everything below it, and
+ * over the sizes of its files. A move of the directory does not change the tag. Follows no links. May take long: it
+ * asks for the status of each file, but reads none. Returns false and an empty tag when an item cannot be accessed, is
+ * deeper than the files of a listing can be, or is on another file system than the directory. */
+static bool tree_tag(const char *directory, char tag[TD_TAG_BYTES])
 {
     struct stat top;
     struct tagging tagging = {.digest = td_digest_create(), .top_len = strlen(directory)};
@@ -208,7 +219,9 @@ bool td_kept_disk_each(const struct td_kept_disk *disk, const char *folder,
     return ok;
 }
 
-void td_kept_disk_path(const struct td_kept_disk *disk, const char *name, char out[TD_KEPT_PATH_BYTES])
+/* Writes the path of an item in the store, based on the store's descriptor, so that it stays right when another server
+ * has replaced the store's folder. Messages show the path below the served directory instead. */
+static void item_path(const struct td_kept_disk *disk, const char *name, char out[TD_KEPT_PATH_BYTES])
 {
     (void)snprintf(out, TD_KEPT_PATH_BYTES, "/proc/self/fd/%d/%s", disk->fd, name);
 }
@@ -223,7 +236,9 @@ static const char *split_id(const char *id, char parent[TD_UPSTREAM_ID_BYTES])
     return slash == NULL ? id : slash + 1;
 }
 
-int td_kept_disk_open_parent(const struct td_kept_disk *disk, const char *id, const char **name)
+/* Opens the parent directory of a model's place, and sets *name to the model's name there, a part of the id. Returns
+ * the descriptor, or -1 with errno. */
+static int open_parent(const struct td_kept_disk *disk, const char *id, const char **name)
 {
     char parent[TD_UPSTREAM_ID_BYTES];
     *name = split_id(id, parent);
@@ -282,7 +297,7 @@ uint64_t td_kept_disk_incoming_bytes(const struct td_kept_disk *disk, const char
     char name[TD_KEPT_NAME_BYTES];
     char path[TD_KEPT_PATH_BYTES];
     td_kept_incoming_name(key, "", name);
-    td_kept_disk_path(disk, name, path);
+    item_path(disk, name, path);
     return td_disk_tree_bytes(path);
 }
 
@@ -328,7 +343,7 @@ bool td_kept_disk_is_in_place(const struct td_kept_disk *disk, const struct td_k
     const char *name;
     struct stat st;
     struct stat root;
-    int parent = td_kept_disk_open_parent(disk, note->id, &name);
+    int parent = open_parent(disk, note->id, &name);
     bool ok = parent >= 0 && fstat(disk->root_fd, &root) == 0 && fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
     if (parent >= 0)
         (void)close(parent);
@@ -340,7 +355,7 @@ bool td_kept_disk_is_in_place(const struct td_kept_disk *disk, const struct td_k
 static bool is_as_published(const struct td_kept_note *note, const char *directory)
 {
     char tree[TD_TAG_BYTES];
-    return note->tree[0] != '\0' && td_published_tree_tag(directory, tree) && strcmp(tree, note->tree) == 0;
+    return note->tree[0] != '\0' && tree_tag(directory, tree) && strcmp(tree, note->tree) == 0;
 }
 
 /* Returns whether the model's place has the directory that was published there, and nothing in it has changed. */
@@ -355,7 +370,7 @@ static bool is_untouched(const struct td_kept_disk *disk, const struct td_kept_n
 static bool move_to_check(const struct td_kept_disk *disk, const char *id, const char *check)
 {
     const char *name;
-    int parent = td_kept_disk_open_parent(disk, id, &name);
+    int parent = open_parent(disk, id, &name);
     if (parent < 0)
         return false;
     bool ok = renameat2(parent, name, disk->fd, check, RENAME_NOREPLACE) == 0;
@@ -370,7 +385,7 @@ static bool move_to_check(const struct td_kept_disk *disk, const char *id, const
 static bool move_back(const struct td_kept_disk *disk, const char *id, const char *check)
 {
     const char *name;
-    int parent = td_kept_disk_open_parent(disk, id, &name);
+    int parent = open_parent(disk, id, &name);
     bool ok = parent >= 0 && renameat2(disk->fd, check, parent, name, RENAME_NOREPLACE) == 0;
     int sys = errno;
     if (parent >= 0)
@@ -402,7 +417,7 @@ void td_kept_disk_put_back(const struct td_kept_disk *disk, const char *key)
 void td_kept_disk_remove(const struct td_kept_disk *disk, const char *name)
 {
     char path[TD_KEPT_PATH_BYTES];
-    td_kept_disk_path(disk, name, path);
+    item_path(disk, name, path);
     if (!td_disk_tree_remove(path) && errno != ENOENT)
         td_log(TD_LOG_WARN, "cannot remove \"%s/%s/%s\": %s", disk->root, TD_UPSTREAM_FOLDER, name, strerror(errno));
 }
@@ -439,7 +454,7 @@ static const char *move_published_to_trash(struct td_kept_disk *disk, const stru
     char path[TD_KEPT_PATH_BYTES];
     const char *why = changed;
     *is_in_place = true;
-    td_kept_disk_path(disk, check, path);
+    item_path(disk, check, path);
     if (!is_untouched(disk, note))
         return changed;
     if (!move_to_check(disk, note->id, check))
@@ -467,4 +482,127 @@ bool td_kept_disk_remove_published(struct td_kept_disk *disk, const struct td_ke
         td_log(TD_LOG_WARN, "upstream: \"%s\" cannot be removed: %s; --cache-max-bytes does not count it any more",
                note->id, why);
     return why == NULL;
+}
+
+/* ---- publishing ---------------------------------------------------------------------------------------- */
+
+/* The removal of files that do not belong to a model. */
+struct pruning {
+    size_t prefix_len; /* of the paths, up to the model's own */
+    const struct td_kept_files *belonging;
+    int64_t changed_ns; /* result: the latest change time of a file that stays, ns since 1970 */
+};
+
+/* Syncs a directory, so that the names in it are durable. */
+static void sync_directory(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    (void)fsync(fd);
+    (void)close(fd);
+}
+
+/* Removes one item if it does not belong to the model, or is an empty directory. */
+static bool prune_item(void *context, const FTSENT *item)
+{
+    struct pruning *pruning = context;
+    if (item->fts_info == FTS_D)
+        return true;
+    if (item->fts_info == FTS_DP) {
+        bool is_top = item->fts_pathlen <= pruning->prefix_len;
+        if (is_top || unlinkat(AT_FDCWD, item->fts_path, AT_REMOVEDIR) != 0)
+            sync_directory(item->fts_path);
+        return true;
+    }
+    if (!pruning->belonging->belongs(pruning->belonging->context, item->fts_path + pruning->prefix_len))
+        return unlinkat(AT_FDCWD, item->fts_path, 0) == 0;
+    int64_t changed_ns = td_file_id_of(item->fts_statp).ctime_ns;
+    if (changed_ns > pruning->changed_ns)
+        pruning->changed_ns = changed_ns;
+    return true;
+}
+
+/* Waits until every file that was changed at this time, or earlier, is at rest: 40 ms at most after the change. A scan
+ * skips files that are not at rest, so it would publish the model without its newest files. */
+static void wait_for_rest(int64_t changed_ns)
+{
+    uint64_t wait_ns = 0;
+    struct td_wall now = td_wall_now();
+    while (td_change_time_at_rest(changed_ns, now.seconds * TD_NS_PER_S + now.nanoseconds, &wait_ns) == TD_REST_SOON) {
+        const struct timespec pause = {.tv_nsec = (long)wait_ns};
+        (void)nanosleep(&pause, NULL);
+        now = td_wall_now();
+    }
+}
+
+/* Opens the parent directory of the model's place, and creates it if it is missing. */
+static bool make_parent(const struct td_kept_disk *disk, const char *id, int *parent, const char **name,
+                        struct td_error *err)
+{
+    char path[TD_UPSTREAM_ID_BYTES];
+    const char *slash = strchr(id, '/');
+    if (slash != NULL) {
+        (void)snprintf(path, sizeof path, "%.*s", (int)(slash - id), id);
+        if (mkdirat(disk->root_fd, path, 0755) != 0 && errno != EEXIST)
+            return td_error_sys(err, TD_IO, errno, "cannot make \"%s/%s\"", disk->root, path);
+    }
+    *parent = open_parent(disk, id, name);
+    return *parent >= 0 || td_error_sys(err, TD_IO, errno, "cannot open the directory of \"%s/%s\"", disk->root, id);
+}
+
+/* Renames the folder of the files into place, durably. */
+static bool move_in_place(const struct td_kept_disk *disk, const char *id, const char *files, struct td_error *err)
+{
+    int parent = -1;
+    const char *name = NULL;
+    if (!td_kept_disk_check_place(disk, id, err) || !make_parent(disk, id, &parent, &name, err))
+        return false;
+    bool ok = renameat2(disk->fd, files, parent, name, RENAME_NOREPLACE) == 0;
+    int sys = errno;
+    if (ok)
+        (void)(fsync(parent) + fsync(disk->root_fd));
+    (void)close(parent);
+    return ok || td_error_sys(err, sys == EEXIST ? TD_CONFLICT : TD_IO, sys, "cannot move \"%s\" into place", id);
+}
+
+/* Removes files that do not belong to the model from its folder, and writes to *note what eviction will compare. */
+static bool prune_files(const struct td_kept_disk *disk, const char *files, const struct td_kept_files *belonging,
+                        struct td_kept_note *note, int64_t *changed_ns, struct td_error *err)
+{
+    char path[TD_KEPT_PATH_BYTES];
+    item_path(disk, files, path);
+    struct pruning pruning = {.prefix_len = strlen(path) + 1, .belonging = belonging};
+    struct stat st;
+    if (!td_disk_tree_visit(path, prune_item, &pruning) || lstat(path, &st) != 0)
+        return td_error_sys(err, TD_IO, errno, "cannot list \"%s/%s/%s\"", disk->root, TD_UPSTREAM_FOLDER, files);
+    if (!tree_tag(path, note->tree))
+        return td_error_set(err, TD_IO, "cannot check all files in \"%s/%s/%s\"", disk->root, TD_UPSTREAM_FOLDER,
+                            files);
+    note->inode = st.st_ino;
+    note->mtime_ns = td_file_id_of(&st).mtime_ns;
+    *changed_ns = pruning.changed_ns;
+    return true;
+}
+
+bool td_kept_publish(const struct td_kept_disk *disk, const char *key, const struct td_kept_files *belonging,
+                     struct td_kept_note *note, struct td_error *err)
+{
+    char files[TD_KEPT_NAME_BYTES];
+    char record[TD_KEPT_NAME_BYTES];
+    char folder[TD_KEPT_NAME_BYTES];
+    int64_t changed_ns = 0;
+    td_kept_incoming_name(key, "/files", files);
+    td_kept_record_name(key, record);
+    td_kept_incoming_name(key, "", folder);
+    if (!td_kept_disk_check(disk, err) || !prune_files(disk, files, belonging, note, &changed_ns, err) ||
+        !td_kept_note_write(disk->fd, record, note, err))
+        return false;
+    wait_for_rest(changed_ns);
+    if (move_in_place(disk, note->id, files, err)) {
+        td_kept_disk_remove(disk, folder);
+        return true;
+    }
+    (void)unlinkat(disk->fd, record, 0);
+    return false;
 }

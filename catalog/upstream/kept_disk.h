@@ -1,6 +1,7 @@
 /* The store's folder on disk (upstream_store.h says what is in it), and the places of kept models in the served
- * directory: opens and checks them, and moves models between them. Has no table and no lock: the caller ensures that
- * only one thread at a time moves a model. Follows no link. Thread-safe otherwise; everything may wait for the disk. */
+ * directory: opens and checks them, and moves models between them, as to publish one. Has no table and no lock: the
+ * caller ensures that only one thread at a time moves a model. Follows no link. Thread-safe otherwise; everything may
+ * wait for the disk. */
 #ifndef TD_CATALOG_UPSTREAM_KEPT_DISK_H
 #define TD_CATALOG_UPSTREAM_KEPT_DISK_H
 
@@ -10,12 +11,6 @@
 
 #include <limits.h>
 #include <stdbool.h>
-
-/* Writes a digest over the path, kind, inode and modification time of the directory and of everything below it, and
- * over the sizes of its files. A move of the directory does not change the tag. Follows no links. May take long: it
- * asks for the status of each file, but reads none. Returns false and an empty tag when an item cannot be accessed, is
- * deeper than the files of a listing can be, or is on another file system than the directory. */
-bool td_published_tree_tag(const char *directory, char tag[TD_TAG_BYTES]);
 
 struct td_kept_disk {
     char *root;      /* path of the served directory */
@@ -49,14 +44,6 @@ bool td_kept_disk_check(const struct td_kept_disk *disk, struct td_error *err);
 bool td_kept_disk_each(const struct td_kept_disk *disk, const char *folder,
                        bool (*visit)(void *context, const char *name, struct td_error *err), void *context,
                        struct td_error *err);
-
-/* Writes the path of an item in the store, based on the store's descriptor, so that it stays right when another server
- * has replaced the store's folder. Messages show the path below the served directory instead. */
-void td_kept_disk_path(const struct td_kept_disk *disk, const char *name, char out[TD_KEPT_PATH_BYTES]);
-
-/* Opens the parent directory of a model's place, and sets *name to the model's name there, a part of the id. Returns
- * the descriptor, or -1 with errno. */
-int td_kept_disk_open_parent(const struct td_kept_disk *disk, const char *id, const char **name);
 
 /* Checks that a model can be moved to its place: nothing has its name, and its organisation's name is free or belongs
  * to a directory of the same file system. Errors: TD_CONFLICT, naming the path that is in the way. */
@@ -94,5 +81,18 @@ void td_kept_disk_put_back(const struct td_kept_disk *disk, const char *key);
 
 /* Removes an item of the store with everything below it, and logs what cannot be removed. */
 void td_kept_disk_remove(const struct td_kept_disk *disk, const char *name);
+
+/* Selects the files that belong to a model, by their paths below its directory. */
+struct td_kept_files {
+    bool (*belongs)(void *context, const char *path);
+    void *context;
+};
+
+/* Publishes a complete model: removes files that do not belong to it from its folder, writes its record, and moves the
+ * folder of its files into place by one rename. Sets in *note the members of a published model. Removes the rest of the
+ * incomplete model. After an error the model is incomplete as before. Waits for the disk, and up to 40 ms more. Errors:
+ * TD_CONFLICT when the place is taken; TD_IO; TD_FAILED_PRECONDITION. */
+bool td_kept_publish(const struct td_kept_disk *disk, const char *key, const struct td_kept_files *belonging,
+                     struct td_kept_note *note, struct td_error *err);
 
 #endif

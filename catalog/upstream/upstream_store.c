@@ -1,11 +1,10 @@
 /* Plan: the table in memory (kept_table.h) has one row for each model in the store, complete or not; it is read from
- * the disk at the start. kept_disk.h and kept_publish.h change the disk, which takes long, so they run without the
+ * the disk at the start. kept_disk.h changes the disk, which takes long, so they run without the
  * lock: until they return, the row's stage says what is under way and keeps other threads from changing the model. A
  * thread that needs such a stage to end waits for `changed`. */
 #include "catalog/upstream/upstream_store.h"
 
 #include "catalog/upstream/kept_disk.h"
-#include "catalog/upstream/kept_publish.h"
 #include "catalog/upstream/kept_table.h"
 #include "core/checked.h"
 #include "core/clock.h"

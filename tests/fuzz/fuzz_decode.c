@@ -8,10 +8,9 @@
 #include "parser/npz.h"
 #include "parser/torch/pt2.h"
 #include "parser/torch/torch.h"
-#include "storage/chunk_filter.h"
+#include "storage/array_blob.h"
 #include "storage/decoded.h"
-#include "storage/strided.h"
-#include "storage/swapped.h"
+#include "storage/decoded_chunks.h"
 
 #include "tests/fuzz/fuzz_manifest.h"
 

@@ -1,4 +1,4 @@
-#include "catalog/upstream/wrong_tags.h"
+#include "catalog/upstream/fetching.h"
 
 #include "tests/unit/unit.h"
 

@@ -1,5 +1,5 @@
 /* Files that have no writer any more: fcntl(2), "Leases". */
-#include "storage/at_rest.h"
+#include "storage/file_system.h"
 
 #include "core/clock.h"
 #include "tests/kit/tree.h"

@@ -1,4 +1,4 @@
-#include "storage/strided.h"
+#include "storage/array_blob.h"
 
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"

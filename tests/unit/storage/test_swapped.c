@@ -1,7 +1,6 @@
-#include "storage/swapped.h"
 
 #include "parser/format/dtype.h"
-#include "storage/strided.h"
+#include "storage/array_blob.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
 
