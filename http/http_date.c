@@ -29,41 +29,34 @@ void td_http_date_format(int64_t seconds, char out[30])
     out[29] = '\0';
 }
 
-/* A cursor over the text of a date; every step fails by itself once `ok` is false. */
+/* The rest of a date's text. A step that fails sets `ok` to false. */
 struct date_cursor {
-    const char *p;
-    const char *end;
+    struct td_text rest;
     bool ok;
 };
 
 static int take_digits(struct date_cursor *c, int count)
 {
     uint64_t value = 0;
-    c->ok = c->end - c->p >= count && td_number_read(td_text_n(c->p, (size_t)count), INT_MAX, &value) && c->ok;
-    c->p += c->ok ? count : 0;
+    size_t n = (size_t)count;
+    c->ok = c->rest.len >= n && td_number_read(td_text_n(c->rest.p, n), INT_MAX, &value) && c->ok;
+    c->rest = td_text_skip(c->rest, c->ok ? n : 0);
     return (int)value;
 }
 
 static void take_text(struct date_cursor *c, const char *text)
 {
-    size_t n = strlen(text);
-    if ((size_t)(c->end - c->p) < n || memcmp(c->p, text, n) != 0)
-        c->ok = false;
-    else
-        c->p += n;
+    c->ok = td_text_begins(c->rest, td_text_of(text)) && c->ok;
+    c->rest = td_text_skip(c->rest, c->ok ? strlen(text) : 0);
 }
 
 static int take_name(struct date_cursor *c, const char *const *names, int count)
 {
-    for (int i = 0; i < count; i++) {
-        size_t n = strlen(names[i]);
-        if ((size_t)(c->end - c->p) >= n && memcmp(c->p, names[i], n) == 0) {
-            c->p += n;
-            return i;
-        }
-    }
-    c->ok = false;
-    return 0;
+    int i = 0;
+    while (i + 1 < count && !td_text_begins(c->rest, td_text_of(names[i])))
+        i++;
+    take_text(c, names[i]);
+    return i;
 }
 
 static void take_time(struct date_cursor *c, struct tm *tm)
@@ -119,12 +112,7 @@ static void take_asctime(struct date_cursor *c, struct tm *tm)
     take_text(c, " ");
     tm->tm_mon = take_name(c, month_names, 12);
     take_text(c, " ");
-    if (c->p != c->end && *c->p == ' ') {
-        c->p++;
-        tm->tm_mday = take_digits(c, 1);
-    } else {
-        tm->tm_mday = take_digits(c, 2);
-    }
+    tm->tm_mday = take_digits(c, td_text_take_char(&c->rest, ' ') ? 1 : 2);
     take_text(c, " ");
     take_time(c, tm);
     take_text(c, " ");
@@ -135,10 +123,10 @@ bool td_http_date_parse(struct td_text text, int64_t *seconds)
 {
     static void (*const forms[])(struct date_cursor *, struct tm *) = {take_imf_fixdate, take_rfc850, take_asctime};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        struct date_cursor cursor = {.p = text.p, .end = text.p + text.len, .ok = true};
+        struct date_cursor cursor = {.rest = text, .ok = true};
         struct tm tm = {0};
         forms[i](&cursor, &tm);
-        if (!cursor.ok || cursor.p != cursor.end)
+        if (!cursor.ok || cursor.rest.len > 0)
             continue;
         if (tm.tm_mday < 1 || tm.tm_mday > 31 || tm.tm_hour > 23 || tm.tm_min > 59 || tm.tm_sec > 60)
             return false;

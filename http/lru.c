@@ -38,20 +38,10 @@ static void put_first(struct td_lru *lru, struct td_lru_links *links)
     lru->ring.older = links;
 }
 
-static void put_last(struct td_lru *lru, struct td_lru_links *links)
+static void drop_entry(struct td_lru *lru, struct td_lru_links *links)
 {
-    links->older = &lru->ring;
-    links->newer = lru->ring.newer;
-    links->newer->older = links;
-    lru->ring.newer = links;
-}
-
-static void drop_oldest(struct td_lru *lru)
-{
-    struct td_lru_links *links = lru->ring.newer;
     struct entry *entry = entry_of(links);
-    lru->ring.newer = links->newer;
-    links->newer->older = &lru->ring;
+    take_out(links);
     lru->count--;
     lru->bytes -= entry->bytes;
     lru->class->unref(entry->value);
@@ -61,7 +51,7 @@ static void drop_oldest(struct td_lru *lru)
 void td_lru_fini(struct td_lru *lru)
 {
     while (lru->ring.newer != &lru->ring)
-        drop_oldest(lru);
+        drop_entry(lru, lru->ring.newer);
     (void)pthread_mutex_destroy(&lru->lock);
 }
 
@@ -108,9 +98,7 @@ static bool drop_idle(struct td_lru *lru)
         links = links->newer;
     if (links == &lru->ring)
         return false;
-    take_out(links);
-    put_last(lru, links);
-    drop_oldest(lru);
+    drop_entry(lru, links);
     return true;
 }
 
@@ -129,7 +117,7 @@ static void drop_surplus(struct td_lru *lru)
     while (lru->bytes > lru->max_bytes && lru->class->idle != NULL && drop_idle(lru))
         ;
     while ((lru->bytes > lru->max_bytes && lru->class->idle == NULL) || lru->count > TD_LRU_MAX_ENTRIES)
-        drop_oldest(lru);
+        drop_entry(lru, lru->ring.newer);
 }
 
 bool td_lru_put(struct td_lru *lru, const char *key, void *value, size_t bytes)

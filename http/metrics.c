@@ -46,9 +46,9 @@ void td_metrics_head(struct td_buffer *out, const char *name, const char *type, 
     td_buffer_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-void td_metrics_number(struct td_buffer *out, const char *name, const char *type, const char *help, double value)
+void td_metrics_gauge(struct td_buffer *out, const char *name, const char *help, double value)
 {
-    td_metrics_head(out, name, type, help);
+    td_metrics_head(out, name, "gauge", help);
     td_buffer_printf(out, "%s %.17g\n", name, value);
 }
 
@@ -92,17 +92,16 @@ static void write_latency(const struct td_metrics *metrics, struct td_buffer *ou
 
 static void write_connections(const struct td_metrics *metrics, struct td_buffer *out)
 {
-    td_metrics_number(out, "tensord_http_requests_in_flight", "gauge",
-                      "Requests being answered, including this one, without those of tensord_waiters.",
-                      (double)atomic_load(&metrics->in_flight));
-    td_metrics_number(out, "tensord_http_connections", "gauge", "Open connections.",
-                      (double)atomic_load(&metrics->connections));
-    td_metrics_number(out, "tensord_http_connections_limit", "gauge", "The value of --max-connections.",
-                      (double)atomic_load(&metrics->connections_limit));
+    td_metrics_gauge(out, "tensord_http_requests_in_flight",
+                     "Requests being answered, including this one, without those of tensord_waiters.",
+                     (double)atomic_load(&metrics->in_flight));
+    td_metrics_gauge(out, "tensord_http_connections", "Open connections.", (double)atomic_load(&metrics->connections));
+    td_metrics_gauge(out, "tensord_http_connections_limit", "The value of --max-connections.",
+                     (double)atomic_load(&metrics->connections_limit));
     td_metrics_count(out, "tensord_http_connections_accepted_total", "Connections accepted.",
                      atomic_load(&metrics->accepted));
-    td_metrics_number(out, "tensord_waiters", "gauge", "Requests that wait for a change, at most --max-waiters.",
-                      (double)atomic_load(&metrics->waiters));
+    td_metrics_gauge(out, "tensord_waiters", "Requests that wait for a change, at most --max-waiters.",
+                     (double)atomic_load(&metrics->waiters));
     td_metrics_count(out, "tensord_http_jobs_total",
                      "Requests that a thread of --workers handed to another thread, which may wait.",
                      atomic_load(&metrics->jobs));
@@ -124,11 +123,11 @@ static void write_connections(const struct td_metrics *metrics, struct td_buffer
     for (int i = 1; i < TD_CUT_COUNT; i++)
         td_buffer_printf(out, "tensord_http_cut_transfers_total{reason=\"%s\"} %" PRIu64 "\n",
                          td_cut_name((enum td_cut)i), atomic_load(&metrics->cuts[i]));
-    td_metrics_number(out, "tensord_tokens", "gauge", "Tokens of the file, also expired ones; 0 without --tokens.",
-                      (double)atomic_load(&metrics->tokens));
-    td_metrics_number(out, "tensord_tokens_file_failed", "gauge",
-                      "1 while the changed tokens file cannot be read, so that the previous tokens stay.",
-                      atomic_load(&metrics->tokens_failed) ? 1 : 0);
+    td_metrics_gauge(out, "tensord_tokens", "Tokens of the file, also expired ones; 0 without --tokens.",
+                     (double)atomic_load(&metrics->tokens));
+    td_metrics_gauge(out, "tensord_tokens_file_failed",
+                     "1 while the changed tokens file cannot be read, so that the previous tokens stay.",
+                     atomic_load(&metrics->tokens_failed) ? 1 : 0);
     td_metrics_count(out, "tensord_access_log_dropped_lines_total",
                      "Lines of the access log that were dropped because its reader was too slow.",
                      atomic_load(&metrics->access_log_dropped));
@@ -138,8 +137,8 @@ static void write_certificate(const struct td_metrics *metrics, struct td_buffer
 {
     int64_t expiry_s = atomic_load(&metrics->certificate_expiry_s);
     if (expiry_s != 0)
-        td_metrics_number(out, "tensord_tls_certificate_expiry_timestamp_seconds", "gauge",
-                          "When the certificate of new connections expires, in seconds since 1970.", (double)expiry_s);
+        td_metrics_gauge(out, "tensord_tls_certificate_expiry_timestamp_seconds",
+                         "When the certificate of new connections expires, in seconds since 1970.", (double)expiry_s);
 }
 
 static void write_ways(const struct td_metrics *metrics, struct td_buffer *out)

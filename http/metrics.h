@@ -78,8 +78,8 @@ void td_metrics_write(const struct td_metrics *metrics, struct td_buffer *out);
 /* Appends the HELP and TYPE lines of a metric; type is "counter", "gauge" or "histogram". */
 void td_metrics_head(struct td_buffer *out, const char *name, const char *type, const char *help);
 
-/* Append HELP and TYPE lines and one sample: of any type of metric, and of a counter. */
-void td_metrics_number(struct td_buffer *out, const char *name, const char *type, const char *help, double value);
+/* Append HELP and TYPE lines and one sample: of a gauge, and of a counter. */
+void td_metrics_gauge(struct td_buffer *out, const char *name, const char *help, double value);
 void td_metrics_count(struct td_buffer *out, const char *name, const char *help, uint64_t value);
 
 #endif

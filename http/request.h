@@ -48,4 +48,17 @@ bool td_request_has_header(const struct td_request *request, const char *name);
  * valid field. */
 const struct td_header *td_request_single_header(const struct td_request *request, const char *name);
 
+/* The next two functions return the parts of the origin that the client addresses, "https://host:port" (RFC 6454), for
+ * absolute URLs in answers. */
+
+/* Returns the client's scheme, "http" or "https" (static): by X-Forwarded-Proto, else by whether the request came over
+ * TLS. Each proxy appends its scheme to the field, so the client's comes first. A client that forges the field breaks
+ * only its own links. */
+const char *td_request_scheme(const struct td_request *request);
+
+/* Returns the host and port of the request's target in absolute-form, else of its field Host, if they can stand in a
+ * URL without escapes; else an empty text. Borrowed. X-Forwarded-Host is not read: caches distinguish answers by Host,
+ * so a forged host would send other clients elsewhere. */
+struct td_text td_request_host(const struct td_request *request);
+
 #endif

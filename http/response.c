@@ -224,9 +224,14 @@ static void write_error(const struct td_facade *facade, struct td_failure *failu
         td_buffer_puts(out, failure->message);
 }
 
+/* Makes the response an error with the message that the format and its arguments give. */
 static void write_failure(struct td_response *response, int status, const char *code, const char *details,
-                          const char *message)
+                          const char *format, va_list args) __attribute__((format(printf, 5, 0)));
+
+static void write_failure(struct td_response *response, int status, const char *code, const char *details,
+                          const char *format, va_list args)
 {
+    char message[1024];
     char shown[2048];
     const struct td_facade *facade = response->facade;
     struct td_failure failure = {.status = status,
@@ -236,6 +241,7 @@ static void write_failure(struct td_response *response, int status, const char *
                                  .resource = response->resource,
                                  .request_id = response->request_id};
     struct td_buffer text;
+    (void)vsnprintf(message, sizeof message, format, args);
     td_utf8_escape(td_text_of(message), shown, sizeof shown); /* the message may have been cut within a character */
     td_buffer_init(&text);
     write_error(facade, &failure, &text);
@@ -258,12 +264,10 @@ static void write_failure(struct td_response *response, int status, const char *
 
 void td_response_fail(struct td_response *response, int status, const char *details, const char *format, ...)
 {
-    char message[1024];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(message, sizeof message, format, args);
+    write_failure(response, status, NULL, details, format, args);
     va_end(args);
-    write_failure(response, status, NULL, details, message);
 }
 
 void td_response_set_retry_after(struct td_response *response, unsigned seconds)
@@ -276,12 +280,10 @@ void td_response_set_retry_after(struct td_response *response, unsigned seconds)
 
 void td_response_fail_as(struct td_response *response, int status, const char *code, const char *format, ...)
 {
-    char message[1024];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(message, sizeof message, format, args);
+    write_failure(response, status, code, NULL, format, args);
     va_end(args);
-    write_failure(response, status, code, NULL, message);
 }
 
 void td_response_fail_error(struct td_response *response, const struct td_error *err)
@@ -303,8 +305,7 @@ void td_response_fail_error(struct td_response *response, const struct td_error 
     td_response_fail(response, statuses[err->code], NULL, "%s", err->message);
 }
 
-/* Makes the text the body. budget: the budget that its bytes were taken from; NULL: none. */
-static void set_json(struct td_response *response, struct td_buffer *text, struct td_budget *budget)
+void td_response_set_json_from(struct td_response *response, struct td_buffer *text, struct td_budget *budget)
 {
     struct td_error err = TD_ERROR_INIT;
     char tag[TD_TAG_BYTES];
@@ -334,10 +335,23 @@ static void set_json(struct td_response *response, struct td_buffer *text, struc
 
 void td_response_set_json(struct td_response *response, struct td_buffer *json)
 {
-    set_json(response, json, NULL);
+    td_response_set_json_from(response, json, NULL);
 }
 
-void td_response_set_json_from(struct td_response *response, struct td_buffer *json, struct td_budget *budget)
+void td_response_set_text(struct td_response *response, const char *type, const char *cache_control,
+                          struct td_buffer *text)
 {
-    set_json(response, json, budget);
+    struct td_error err = TD_ERROR_INIT;
+    size_t len;
+    char *data = td_buffer_release(text, &len);
+    if (data == NULL)
+        (void)td_error_no_memory(&err);
+    else
+        (void)td_body_append_heap(&response->body, data, len, &err);
+    if (err.code != TD_OK) {
+        td_response_fail_error(response, &err);
+        return;
+    }
+    response->content_type = type;
+    response->cache_control = cache_control;
 }

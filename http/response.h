@@ -162,8 +162,13 @@ void td_response_fail_error(struct td_response *response, const struct td_error 
  * buffer empty. Without memory the response becomes an error. */
 void td_response_set_json(struct td_response *response, struct td_buffer *json);
 
-/* Does the same for a JSON buffer whose `len` bytes are taken from the budget, by the buffer itself or by the caller.
- * The bytes are returned when the last reference to the body is dropped, and also on failure. */
+/* Does the same for a JSON buffer whose `len` bytes are taken from the budget, by the buffer itself or by the caller
+ * (NULL: from none). The bytes are returned when the last reference to the body is dropped, and also on failure. */
 void td_response_set_json_from(struct td_response *response, struct td_buffer *json, struct td_budget *budget);
+
+/* Moves the buffer into the response as the body of a 200 answer of this media type (static), without ranges and
+ * without a validator, and leaves the buffer empty. Without memory the response becomes an error. */
+void td_response_set_text(struct td_response *response, const char *type, const char *cache_control,
+                          struct td_buffer *text);
 
 #endif

@@ -36,26 +36,25 @@ struct run {
 
 enum { SCHEMA_MOST = 16777216 };
 
-/* Returns whether the schema messages of two files are the same bytes. */
+/* Returns whether the schema messages of two files are the same bytes; else sets the error. */
 static bool have_same_schema(struct making *m, const struct run *run)
 {
-    uint64_t begin = run->index->params[TD_ARROW_PARAM_SCHEMA], bytes = run->index->params[TD_ARROW_PARAM_SCHEMA_BYTES];
-    uint64_t other = m->first_index->params[TD_ARROW_PARAM_SCHEMA];
-    if (bytes != m->first_index->params[TD_ARROW_PARAM_SCHEMA_BYTES] || bytes > SCHEMA_MOST)
-        return td_error_set(m->err, TD_FAILED_PRECONDITION,
-                            "the files of split \"%.100s\" have different schemas: ask for rows of one file at a time",
-                            m->view->split->name);
-    char *both = malloc(2 * (size_t)bytes + 1);
-    if (both == NULL)
-        return td_error_no_memory(m->err);
-    bool ok = td_blob_read(run->file->data, begin, both, (size_t)bytes, m->err) &&
-              td_blob_read(m->first->data, other, both + bytes, (size_t)bytes, m->err);
-    if (ok && memcmp(both, both + bytes, (size_t)bytes) != 0)
-        ok = td_error_set(m->err, TD_FAILED_PRECONDITION,
-                          "the files of split \"%.100s\" have different schemas: ask for rows of one file at a time",
-                          m->view->split->name);
+    const uint64_t *mine = run->index->params, *first = m->first_index->params;
+    uint64_t bytes = mine[TD_ARROW_PARAM_SCHEMA_BYTES];
+    bool is_same = bytes == first[TD_ARROW_PARAM_SCHEMA_BYTES] && bytes <= SCHEMA_MOST;
+    char *both = malloc(is_same ? 2 * (size_t)bytes + 1 : 1);
+    bool ok = both != NULL || td_error_no_memory(m->err);
+    if (ok && is_same) {
+        ok = td_blob_read(run->file->data, mine[TD_ARROW_PARAM_SCHEMA], both, (size_t)bytes, m->err) &&
+             td_blob_read(m->first->data, first[TD_ARROW_PARAM_SCHEMA], both + bytes, (size_t)bytes, m->err);
+        is_same = ok && memcmp(both, both + bytes, (size_t)bytes) == 0;
+    }
     free(both);
-    return ok;
+    return ok &&
+           (is_same ||
+            td_error_set(m->err, TD_FAILED_PRECONDITION,
+                         "the files of split \"%.100s\" have different schemas: ask for rows of one file at a time",
+                         m->view->split->name));
 }
 
 /* ---- one run ---- */

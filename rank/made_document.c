@@ -7,7 +7,9 @@
 
 static void *class_ref(void *value)
 {
-    return td_made_documents_ref(value);
+    struct td_made_documents *made = value;
+    atomic_fetch_add_explicit(&made->refs, 1, memory_order_relaxed);
+    return made;
 }
 
 static void class_unref(void *value)
@@ -24,12 +26,6 @@ struct td_made_documents *td_made_documents_create(struct td_error *err)
         (void)td_error_no_memory(err);
     else
         atomic_init(&made->refs, 1);
-    return made;
-}
-
-struct td_made_documents *td_made_documents_ref(struct td_made_documents *made)
-{
-    atomic_fetch_add_explicit(&made->refs, 1, memory_order_relaxed);
     return made;
 }
 

@@ -45,9 +45,7 @@ extern const struct td_lru_class td_made_documents_class;
 /* Returns an empty set with one reference; NULL when memory is short (sets *err). */
 struct td_made_documents *td_made_documents_create(struct td_error *err);
 
-/* td_made_documents_ref takes a reference for the caller and returns `made`. td_made_documents_unref drops one; the
- * last frees the set. td_made_documents_unref(NULL) does nothing. */
-struct td_made_documents *td_made_documents_ref(struct td_made_documents *made);
+/* Drops a reference, which the store's td_lru_get gives; the last one frees the set. NULL: does nothing. */
 void td_made_documents_unref(struct td_made_documents *made);
 
 /* Adds a document of the buffer's contents, which must have no budget, and leaves the buffer empty. At most

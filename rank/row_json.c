@@ -51,6 +51,13 @@ static bool fail_row(struct making *m, uint64_t number, const char *why)
                         number, why);
 }
 
+static bool fail_long(struct making *m)
+{
+    return td_error_set(m->err, TD_FAILED_PRECONDITION,
+                        "these rows are more than %d bytes, the most of format=json: ask for fewer rows at once",
+                        TD_ROW_JSON_MOST_BYTES);
+}
+
 /* ---- rows of CSV ---- */
 
 static struct td_text name_at(const struct header *header, size_t i)
@@ -165,9 +172,7 @@ static bool load_row(struct making *m, uint64_t number)
     if (td_split_files_find(&m->files, number, 1, &place, m->err) == 0)
         return false;
     if (place.row.bytes > TD_ROW_JSON_MOST_BYTES - m->rows.len)
-        return td_error_set(m->err, TD_FAILED_PRECONDITION,
-                            "these rows are more than %d bytes, the most of format=json: ask for fewer rows at once",
-                            TD_ROW_JSON_MOST_BYTES);
+        return fail_long(m);
     size_t bytes = (size_t)place.row.bytes;
     td_buffer_clear(&m->scratch);
     if (!td_buffer_reserve(&m->scratch, bytes + 1))
@@ -188,9 +193,7 @@ static bool write_row(struct making *m, uint64_t number, bool is_first)
         return false;
     td_buffer_puts(&m->rows, ",\"truncated_cells\":[]}");
     if (m->rows.len > TD_ROW_JSON_MOST_BYTES)
-        return td_error_set(m->err, TD_FAILED_PRECONDITION,
-                            "these rows are more than %d bytes, the most of format=json: ask for fewer rows at once",
-                            TD_ROW_JSON_MOST_BYTES);
+        return fail_long(m);
     return !m->rows.failed || td_buffer_refuse(&m->rows, m->err);
 }
 

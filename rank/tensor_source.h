@@ -1,4 +1,5 @@
-/* The bytes of a checkpoint's tensors, as single blobs and as the sources of composed answers. */
+/* The bytes of a checkpoint's tensors, as single blobs and as the sources of composed answers; and the model's
+ * config.json, for its description, the engines and `tensord plan`. */
 #ifndef TD_RANK_TENSOR_SOURCE_H
 #define TD_RANK_TENSOR_SOURCE_H
 
@@ -16,6 +17,14 @@ bool td_tensor_open(struct td_catalog *catalog, const struct td_snapshot *snapsh
 
 /* Returns the checkpoint's tensors as slicing reads them. Borrows the checkpoint. */
 struct td_tensor_list td_checkpoint_tensors(const struct td_checkpoint *checkpoint);
+
+/* Reads the model's config.json. Sets *text to its bytes, without a NUL, which the caller frees with free(), and *len
+ * to their number. Without a config.json, sets NULL and 0 and returns true. `maps` is the cache through which the
+ * snapshot's files are mapped. Errors: TD_FAILED_PRECONDITION when the file has more than TD_CONFIG_MAX_BYTES or is a
+ * Git LFS pointer; TD_UNAVAILABLE when the file changed while it was read; TD_RESOURCE_EXHAUSTED; as
+ * td_file_source_map. After an error *text is NULL. */
+bool td_model_config_text(struct td_mapping_cache *maps, const struct td_snapshot *snapshot,
+                          const struct td_model *model, char **text, size_t *len, struct td_error *err);
 
 /* Appends a blob of a rank file's bytes to a body: the header, and the tensors of `checkpoint`, from which the file was
  * planned. The blob holds references on the snapshot and the file. `cancel` as in td_tensor_open. Errors as

@@ -2,7 +2,7 @@
 """Prints the tables of docs/configuration.md from the tables in the program's sources.
 
     scripts/print_tables.py options      the options of tensord serve, from server/config/config_options.c
-    scripts/print_tables.py metrics      the metrics, from the calls of td_metrics_head, _number and _count
+    scripts/print_tables.py metrics      the metrics, from the calls of td_metrics_head, _gauge and _count
     scripts/print_tables.py --write      puts both into docs/configuration.md, between the lines that mark them
 
 tests/http/test_docs.py compares the page with what this script prints, and both with a running server.
@@ -107,10 +107,10 @@ def read_metrics():
         source = re.sub(r'static const char name\[\] = ("tensord_\w+");(.*?)^\}',
                         lambda m: m[2].replace("(out, name,", f"(out, {m[1]},") + "}", source,
                         flags=re.DOTALL | re.MULTILINE)
-        calls = re.findall(r'td_metrics_(head|number|count)\(out, "(tensord_\w+)",\s*(?:"(\w+)",\s*)?'
+        calls = re.findall(r'td_metrics_(head|gauge|count)\(out, "(tensord_\w+)",\s*(?:"(\w+)",\s*)?'
                            r'((?:"(?:[^"\\]|\\.)*"\s*)+)', source)
         for call, name, kind, words in calls:
-            metrics[name] = ("counter" if call == "count" else kind, "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', words)))
+            metrics[name] = ({"count": "counter"}.get(call, kind or call), "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', words)))
     return metrics
 
 

@@ -3,7 +3,7 @@
 #include "http/rendered.h"
 #include "http/reservation.h"
 #include "rank/made_document.h"
-#include "rank/plan_store.h"
+#include "rank/rank_store.h"
 #include "rank/row_answer.h"
 
 #include <string.h>

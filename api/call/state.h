@@ -29,7 +29,7 @@ struct td_api {
     struct td_metrics metrics;
     struct td_lru manifests; /* indexes of whole manifests by checkpoint (http/rendered.h) */
     struct td_lru documents; /* struct td_made_documents (rank/made_document.h): manifests of OCI registries */
-    struct td_lru plans;     /* struct td_stored_plan by id (rank/plan_store.h) */
+    struct td_lru plans;     /* struct td_stored_plan by id (rank/rank_store.h) */
     struct td_rank_store ranks;
     struct td_virtual_hasher *virtual_hasher; /* of rank files and layers of images */
     struct td_shared_budget lists;            /* TD_LISTS_BYTES: memory of lists and descriptions that are being sent */

@@ -12,26 +12,19 @@
 #include "core/waiting.h"
 
 #include <string.h>
-#include <strings.h>
 
 bool td_html_is_accepted(const struct td_call *call)
 {
     static const char type[] = "text/html";
-    const size_t type_len = sizeof type - 1;
     size_t at = 0;
     const struct td_header *header;
     while ((header = td_request_next_header(call->request, "Accept", &at)) != NULL) {
-        const char *p = header->value.p;
-        const char *end = p + header->value.len;
-        while (p < end) {
-            const char *comma = memchr(p, ',', (size_t)(end - p));
-            const char *stop = comma == NULL ? end : comma;
-            while (p < stop && (*p == ' ' || *p == '\t'))
-                p++;
-            if ((size_t)(stop - p) >= type_len && strncasecmp(p, type, type_len) == 0 &&
-                (p + type_len == stop || p[type_len] == ';' || p[type_len] == ' '))
+        struct td_text list = header->value;
+        while (list.len > 0) {
+            struct td_text range = td_text_trim(td_text_take_until(&list, ','), " \t");
+            if (td_text_begins_ignore_case(range, type) &&
+                (range.len == strlen(type) || range.p[strlen(type)] == ';' || range.p[strlen(type)] == ' '))
                 return true;
-            p = stop + 1;
         }
     }
     return false;

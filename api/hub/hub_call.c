@@ -2,7 +2,7 @@
 
 #include "core/clock.h"
 #include "core/digits.h"
-#include "http/origin.h"
+#include "http/request.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -64,11 +64,11 @@ struct td_text td_hub_path_join(const struct td_hub_path *path, size_t first, si
 
 bool td_hub_next_link(const struct td_hub_call *hub, const struct td_buffer *target, char link[TD_HEADER_VALUE_BYTES])
 {
-    struct td_text host = td_origin_host(hub->call->request);
+    struct td_text host = td_request_host(hub->call->request);
     if (host.len == 0 || target->failed)
         return false;
     int len = snprintf(link, TD_HEADER_VALUE_BYTES, "<%s://%.*s%.*s>; rel=\"next\"",
-                       td_origin_scheme(hub->call->request), (int)host.len, host.p, (int)target->len, target->data);
+                       td_request_scheme(hub->call->request), (int)host.len, host.p, (int)target->len, target->data);
     return len > 0 && len < TD_HEADER_VALUE_BYTES;
 }
 

@@ -1,7 +1,7 @@
 /* The list of datasets and the description of a dataset. */
 #include "api/native/listing.h"
+#include "api/native/parameters.h"
 #include "api/native/routes.h"
-#include "api/native/wait_parameter.h"
 #include "catalog/dataset/dataset.h"
 #include "core/digest.h"
 #include "core/waiting.h"
@@ -61,11 +61,6 @@ void td_handle_datasets(const struct td_call *call)
                                         .digest = digest_row,
                                         .add = add_row};
     td_listing_answer(call, &list);
-}
-
-static void add_raw_or_null(struct td_json_builder *json, const char *key, const char *text)
-{
-    td_json_add_raw(json, key, text == NULL ? TD_TEXT("null") : td_text_of(text));
 }
 
 static void add_string_or_null(struct td_json_builder *json, const char *key, const char *text)
@@ -141,7 +136,7 @@ static bool add_split(struct td_description *description, const struct td_datase
     td_json_add_string(json, "row_type", split->format->row_type);
     add_u64_or_null(json, "rows", rows != NULL, rows == NULL ? 0 : rows->row_count);
     td_json_add_u64(json, "nbytes", split->file_bytes);
-    add_raw_or_null(json, "columns", columns);
+    td_json_add_raw(json, "columns", td_text_of(columns == NULL ? "null" : columns));
     add_string_or_null(json, "reason", reason);
     add_string_or_null(json, "fingerprint", rows == NULL ? NULL : rows->fingerprint);
     add_index(json, split, rows != NULL);

@@ -1,7 +1,7 @@
 #include "api/native/listing.h"
 
 #include "api/html/html_index.h"
-#include "api/native/wait_parameter.h"
+#include "api/native/parameters.h"
 #include "core/digits.h"
 #include "core/glob.h"
 #include "http/conditional.h"

@@ -4,34 +4,34 @@
 
 static void write_catalog(const struct td_catalog_status *status, struct td_buffer *out)
 {
-    td_metrics_number(out, "tensord_models", "gauge", "Models published.", (double)status->model_count);
-    td_metrics_number(out, "tensord_tensors", "gauge", "Tensors published.", (double)status->tensor_count);
-    td_metrics_number(out, "tensord_files", "gauge", "Files listed.", (double)status->file_count);
-    td_metrics_number(out, "tensord_unreadable_files", "gauge",
-                      "Refused files and sets of files, and damaged config.json and model cards.",
-                      (double)status->refused_count);
-    td_metrics_number(out, "tensord_unpublished_paths", "gauge",
-                      "Paths that belong to no model and could not be published: errors of GET /models.",
-                      (double)status->problem_count);
-    td_metrics_number(out, "tensord_unsettled_files", "gauge", "Files that changed less than --settle ago.",
-                      (double)status->unsettled_count);
-    td_metrics_number(out, "tensord_snapshot_generation", "gauge",
-                      "Number of the published state; every change increases it.", (double)status->generation);
-    td_metrics_number(out, "tensord_root_missing", "gauge",
-                      "1 while the served directory is missing or suddenly empty.", status->root_missing ? 1 : 0);
-    td_metrics_number(out, "tensord_mapped_files", "gauge", "Files mapped now.", (double)status->maps.mapped);
-    td_metrics_number(out, "tensord_leased_files", "gauge",
-                      "Mapped files held under a read lease, whose answers are sent without another check.",
-                      (double)status->maps.leased);
-    td_metrics_number(out, "tensord_watched_files", "gauge",
-                      "Mapped files without a lease that are watched for writes and were not written to.",
-                      (double)status->maps.watched);
-    td_metrics_number(out, "tensord_watched_directories", "gauge",
-                      "Directories that were watched for changes at the end of the last scan.",
-                      (double)status->watch.watched);
-    td_metrics_number(out, "tensord_unwatched_directories", "gauge",
-                      "Directories that should be watched and are not; 0 with --watch off.",
-                      (double)status->watch.unwatched);
+    td_metrics_gauge(out, "tensord_models", "Models published.", (double)status->model_count);
+    td_metrics_gauge(out, "tensord_tensors", "Tensors published.", (double)status->tensor_count);
+    td_metrics_gauge(out, "tensord_files", "Files listed.", (double)status->file_count);
+    td_metrics_gauge(out, "tensord_unreadable_files",
+                     "Refused files and sets of files, and damaged config.json and model cards.",
+                     (double)status->refused_count);
+    td_metrics_gauge(out, "tensord_unpublished_paths",
+                     "Paths that belong to no model and could not be published: errors of GET /models.",
+                     (double)status->problem_count);
+    td_metrics_gauge(out, "tensord_unsettled_files", "Files that changed less than --settle ago.",
+                     (double)status->unsettled_count);
+    td_metrics_gauge(out, "tensord_snapshot_generation", "Number of the published state; every change increases it.",
+                     (double)status->generation);
+    td_metrics_gauge(out, "tensord_root_missing", "1 while the served directory is missing or suddenly empty.",
+                     status->root_missing ? 1 : 0);
+    td_metrics_gauge(out, "tensord_mapped_files", "Files mapped now.", (double)status->maps.mapped);
+    td_metrics_gauge(out, "tensord_leased_files",
+                     "Mapped files held under a read lease, whose answers are sent without another check.",
+                     (double)status->maps.leased);
+    td_metrics_gauge(out, "tensord_watched_files",
+                     "Mapped files without a lease that are watched for writes and were not written to.",
+                     (double)status->maps.watched);
+    td_metrics_gauge(out, "tensord_watched_directories",
+                     "Directories that were watched for changes at the end of the last scan.",
+                     (double)status->watch.watched);
+    td_metrics_gauge(out, "tensord_unwatched_directories",
+                     "Directories that should be watched and are not; 0 with --watch off.",
+                     (double)status->watch.unwatched);
     td_metrics_count(out, "tensord_watch_events_total", "Changes that the kernel reported.", status->watch.events);
     td_metrics_count(out, "tensord_watch_overflows_total",
                      "Times that the kernel dropped such reports; a scan of everything followed.",
@@ -39,19 +39,19 @@ static void write_catalog(const struct td_catalog_status *status, struct td_buff
     td_metrics_count(out, "tensord_scans_total", "Scans of the served directory.", status->scan_count);
     td_metrics_count(out, "tensord_failed_scans_total", "Scans that failed; the last good state was kept.",
                      status->failed_scan_count);
-    td_metrics_number(out, "tensord_scan_failed", "gauge", "1 while the last scan failed; /readyz says why.",
-                      status->scan_failed ? 1 : 0);
-    td_metrics_number(out, "tensord_last_scan_duration_seconds", "gauge", "How long the last scan took.",
-                      (double)status->last_scan_ns / 1e9);
-    td_metrics_number(out, "tensord_last_scan_age_seconds", "gauge", "Time since the end of the last scan.",
-                      (double)status->last_scan_age_ns / 1e9);
+    td_metrics_gauge(out, "tensord_scan_failed", "1 while the last scan failed; /readyz says why.",
+                     status->scan_failed ? 1 : 0);
+    td_metrics_gauge(out, "tensord_last_scan_duration_seconds", "How long the last scan took.",
+                     (double)status->last_scan_ns / 1e9);
+    td_metrics_gauge(out, "tensord_last_scan_age_seconds", "Time since the end of the last scan.",
+                     (double)status->last_scan_age_ns / 1e9);
 }
 
 static void write_decoding(const struct td_decode_counts *counts, struct td_buffer *out)
 {
-    td_metrics_number(out, "tensord_decode_cache_bytes", "gauge",
-                      "Memory of --decode-memory in use, for parts of tensors that are or were unpacked.",
-                      (double)counts->used_bytes);
+    td_metrics_gauge(out, "tensord_decode_cache_bytes",
+                     "Memory of --decode-memory in use, for parts of tensors that are or were unpacked.",
+                     (double)counts->used_bytes);
     td_metrics_count(out, "tensord_decode_cache_hits_total",
                      "Parts of tensors that were in memory, unpacked, when needed.", counts->hits);
     td_metrics_count(out, "tensord_decode_cache_misses_total", "Parts of tensors that had to be unpacked.",
@@ -62,34 +62,32 @@ static void write_decoding(const struct td_decode_counts *counts, struct td_buff
 
 static void write_digests(const struct td_hasher_status *status, struct td_buffer *out)
 {
-    td_metrics_number(out, "tensord_hashed_files", "gauge", "Listed files whose SHA-256 is known.",
-                      (double)status->known_count);
-    td_metrics_number(out, "tensord_hashed_file_bytes", "gauge", "Bytes of the listed files whose SHA-256 is known.",
-                      (double)status->known_bytes);
-    td_metrics_number(out, "tensord_file_bytes", "gauge", "Bytes of all listed files.", (double)status->file_bytes);
+    td_metrics_gauge(out, "tensord_hashed_files", "Listed files whose SHA-256 is known.", (double)status->known_count);
+    td_metrics_gauge(out, "tensord_hashed_file_bytes", "Bytes of the listed files whose SHA-256 is known.",
+                     (double)status->known_bytes);
+    td_metrics_gauge(out, "tensord_file_bytes", "Bytes of all listed files.", (double)status->file_bytes);
     td_metrics_count(out, "tensord_hash_read_bytes_total", "Bytes read for hashing.", status->hashed_bytes);
     td_metrics_count(out, "tensord_hash_failures_total",
                      "Files that could not be read, or changed while they were hashed.", status->failed_count);
     td_metrics_count(out, "tensord_hash_mismatches_total",
                      "Blobs of a Hugging Face cache that do not hash to their names.", status->mismatch_count);
-    td_metrics_number(out, "tensord_digest_store", "gauge", "1 while digests reach --state-dir.",
-                      status->stored ? 1 : 0);
+    td_metrics_gauge(out, "tensord_digest_store", "1 while digests reach --state-dir.", status->stored ? 1 : 0);
 }
 
 static void write_rows(const struct td_row_indexer_status *status, struct td_buffer *out)
 {
-    td_metrics_number(out, "tensord_row_index_files", "gauge",
-                      "Files of datasets that have an index of their rows, or will have one.",
-                      (double)status->file_count);
-    td_metrics_number(out, "tensord_row_index_ready_files", "gauge", "Files of datasets whose index is complete.",
-                      (double)status->ready_count);
-    td_metrics_number(out, "tensord_row_index_failed_files", "gauge",
-                      "Files of datasets that cannot be indexed; GET /datasets/{id} says why.",
-                      (double)status->failed_count);
-    td_metrics_number(out, "tensord_row_index_rows", "gauge", "Rows of the files whose index is complete.",
-                      (double)status->row_count);
-    td_metrics_number(out, "tensord_row_index_bytes", "gauge",
-                      "Memory of indexes of rows, which counts for --max-memory.", (double)status->memory_bytes);
+    td_metrics_gauge(out, "tensord_row_index_files",
+                     "Files of datasets that have an index of their rows, or will have one.",
+                     (double)status->file_count);
+    td_metrics_gauge(out, "tensord_row_index_ready_files", "Files of datasets whose index is complete.",
+                     (double)status->ready_count);
+    td_metrics_gauge(out, "tensord_row_index_failed_files",
+                     "Files of datasets that cannot be indexed; GET /datasets/{id} says why.",
+                     (double)status->failed_count);
+    td_metrics_gauge(out, "tensord_row_index_rows", "Rows of the files whose index is complete.",
+                     (double)status->row_count);
+    td_metrics_gauge(out, "tensord_row_index_bytes", "Memory of indexes of rows, which counts for --max-memory.",
+                     (double)status->memory_bytes);
     td_metrics_count(out, "tensord_row_index_read_bytes_total", "Bytes of files read for indexes of rows.",
                      status->read_bytes);
 }
@@ -106,8 +104,8 @@ static void write_parsing(const struct td_parse_pool_status *status, struct td_b
     write_layer("seccomp", status->layers.seccomp, out);
     write_layer("landlock", status->layers.landlock, out);
     write_layer("rlimits", status->layers.rlimits, out);
-    td_metrics_number(out, "tensord_parse_workers", "gauge",
-                      "Processes that parse files; 0 if the server itself parses them.", (double)status->worker_count);
+    td_metrics_gauge(out, "tensord_parse_workers", "Processes that parse files; 0 if the server itself parses them.",
+                     (double)status->worker_count);
     td_metrics_count(out, "tensord_parse_worker_files_total",
                      "Files that were given to the processes that parse files.", status->file_count);
     td_metrics_head(out, "tensord_parse_workers_restarted_total", "counter",
@@ -122,19 +120,19 @@ void td_native_write_metrics(const struct td_metrics *metrics, const struct td_c
 {
     td_metrics_head(out, "tensord_build_info", "gauge", "Constant 1, labelled with the version and the commit.");
     td_buffer_printf(out, "tensord_build_info{version=\"" TD_VERSION "\",commit=\"%s\"} 1\n", td_build_commit());
-    td_metrics_number(out, "tensord_ready", "gauge", "1 when /readyz answers 200.", status->ready && !draining ? 1 : 0);
+    td_metrics_gauge(out, "tensord_ready", "1 when /readyz answers 200.", status->ready && !draining ? 1 : 0);
     td_metrics_write(metrics, out);
     write_catalog(status, out);
     write_decoding(&status->decoding, out);
     write_digests(&status->hasher, out);
     write_rows(&status->indexer, out);
     write_parsing(&status->parsing, out);
-    td_metrics_number(out, "tensord_shard_files_bytes", "gauge",
-                      "Memory of rank files, slices and their descriptions, planned, cached or being sent.",
-                      (double)rank_file_bytes);
-    td_metrics_number(out, "tensord_lists_bytes", "gauge",
-                      "Memory of lists of the Hub and of descriptions of models that are being sent.",
-                      (double)list_bytes);
+    td_metrics_gauge(out, "tensord_shard_files_bytes",
+                     "Memory of rank files, slices and their descriptions, planned, cached or being sent.",
+                     (double)rank_file_bytes);
+    td_metrics_gauge(out, "tensord_lists_bytes",
+                     "Memory of lists of the Hub and of descriptions of models that are being sent.",
+                     (double)list_bytes);
 }
 
 void td_native_write_upstream_metrics(const struct td_upstream_status *status, struct td_buffer *out)
@@ -143,10 +141,10 @@ void td_native_write_upstream_metrics(const struct td_upstream_status *status, s
                                                               [TD_UPSTREAM_FAILED_CONTENT] = "content",
                                                               [TD_UPSTREAM_FAILED_UNREACHABLE] = "unreachable",
                                                               [TD_UPSTREAM_FAILED_OTHER] = "other"};
-    td_metrics_number(out, "tensord_upstream_fetching_models", "gauge",
-                      "Models that are being fetched from --upstream.", (double)status->fetching);
-    td_metrics_number(out, "tensord_upstream_waiting_models", "gauge",
-                      "Models that wait to be fetched from --upstream.", (double)status->waiting);
+    td_metrics_gauge(out, "tensord_upstream_fetching_models", "Models that are being fetched from --upstream.",
+                     (double)status->fetching);
+    td_metrics_gauge(out, "tensord_upstream_waiting_models", "Models that wait to be fetched from --upstream.",
+                     (double)status->waiting);
     td_metrics_count(out, "tensord_upstream_begun_total", "Fetches of models that were started or resumed.",
                      status->begun);
     td_metrics_count(out, "tensord_upstream_published_total",
@@ -163,12 +161,12 @@ void td_native_write_upstream_metrics(const struct td_upstream_status *status, s
     for (int i = 0; i < TD_UPSTREAM_FAILURES; i++)
         td_buffer_printf(out, "tensord_upstream_failures_total{reason=\"%s\"} %llu\n", reasons[i],
                          (unsigned long long)status->failures[i]);
-    td_metrics_number(out, "tensord_upstream_kept_models", "gauge", "Published models that came from the upstream.",
-                      (double)status->kept_count);
-    td_metrics_number(out, "tensord_upstream_unverified_models", "gauge",
-                      "Published models for some of whose files the upstream had no digest.",
-                      (double)status->unverified);
-    td_metrics_number(out, "tensord_upstream_kept_bytes", "gauge",
-                      "Bytes of models from the upstream, also of those that are being fetched.",
-                      (double)status->kept_bytes);
+    td_metrics_gauge(out, "tensord_upstream_kept_models", "Published models that came from the upstream.",
+                     (double)status->kept_count);
+    td_metrics_gauge(out, "tensord_upstream_unverified_models",
+                     "Published models for some of whose files the upstream had no digest.",
+                     (double)status->unverified);
+    td_metrics_gauge(out, "tensord_upstream_kept_bytes",
+                     "Bytes of models from the upstream, also of those that are being fetched.",
+                     (double)status->kept_bytes);
 }

@@ -2,16 +2,16 @@
 #include "api/call/incoming_call.h"
 #include "api/html/html_index.h"
 #include "api/native/listing.h"
+#include "api/native/parameters.h"
 #include "api/native/routes.h"
-#include "api/native/wait_parameter.h"
 #include "core/clock.h"
 #include "core/digest.h"
 #include "core/json/json.h"
 #include "core/json/json_build.h"
 #include "core/waiting.h"
 #include "http/conditional.h"
-#include "rank/config_text.h"
 #include "rank/file_answer.h"
+#include "rank/tensor_source.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,8 +8,8 @@
 #include "api/html/html_dataset.h"
 #include "api/html/html_index.h"
 #include "api/native/native_error.h"
+#include "api/native/parameters.h"
 #include "api/native/routes.h"
-#include "api/native/wait_parameter.h"
 #include "catalog/dataset/dataset.h"
 #include "http/auth/signed_url.h"
 

@@ -1,5 +1,5 @@
 /* Plans that clients register: POST plans, and GET plans/{plan}. */
-#include "api/native/checkpoint_parameter.h"
+#include "api/native/parameters.h"
 #include "api/native/ranks.h"
 #include "api/native/routes.h"
 

@@ -1,7 +1,7 @@
 /* The files of tensor-parallel ranks, for an engine or for a registered plan. */
 #include "api/native/ranks.h"
 
-#include "api/native/checkpoint_parameter.h"
+#include "api/native/parameters.h"
 #include "api/native/routes.h"
 #include "core/digits.h"
 #include "core/json/json.h"

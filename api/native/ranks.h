@@ -5,7 +5,7 @@
 
 #include "api/call/call.h"
 #include "core/json/json_build.h"
-#include "rank/plan_store.h"
+#include "rank/rank_store.h"
 #include "slicing/rank_file.h"
 
 enum { TD_PLAN_KEY_BYTES = 2 * TD_TAG_BYTES };

@@ -9,31 +9,11 @@
 #include "core/json/json_document.h"
 #include "http/auth/signed_url.h"
 #include "http/build_commit.h"
-#include "http/origin.h"
+#include "http/request.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Answers with a small text of this media type (static), without ranges and without a validator, and not to be cached.
- * Empties the buffer. Answers 503 when memory is short. */
-static void answer_now(const struct td_call *call, const char *type, struct td_buffer *text)
-{
-    struct td_response *response = call->response;
-    struct td_error err = TD_ERROR_INIT;
-    size_t len;
-    char *data = td_buffer_release(text, &len);
-    if (data == NULL)
-        (void)td_error_no_memory(&err);
-    else
-        (void)td_body_append_heap(&response->body, data, len, &err);
-    if (err.code != TD_OK) {
-        td_response_fail_error(response, &err);
-        return;
-    }
-    response->content_type = type;
-    response->cache_control = "no-store";
-}
 
 /* ---- probes and numbers -------------------------------------------------------------------------------- */
 
@@ -42,11 +22,11 @@ static const char *const no_parameters[] = {NULL};
 void td_handle_healthz(const struct td_call *call)
 {
     struct td_buffer text;
-    td_buffer_init(&text);
     if (!td_call_check_parameters(call, no_parameters))
         return;
+    td_buffer_init(&text);
     td_buffer_puts(&text, "ok\n");
-    answer_now(call, "text/plain; charset=utf-8", &text);
+    td_response_set_text(call->response, "text/plain; charset=utf-8", "no-store", &text);
 }
 
 static void write_scan(struct td_json_builder *json, const struct td_catalog_status *status)
@@ -117,7 +97,7 @@ void td_handle_readyz(const struct td_call *call)
     td_json_end(&builder);
     td_json_builder_fini(&builder);
     td_buffer_putc(&json, '\n');
-    answer_now(call, "application/json", &json);
+    td_response_set_text(call->response, "application/json", "no-store", &json);
     if (!ready && call->response->status == 200) {
         call->response->status = 503;
         td_response_add_header(call->response, "Retry-After", "1");
@@ -138,7 +118,7 @@ void td_handle_metrics(const struct td_call *call)
     if (call->api->upstream != NULL)
         td_upstream_get_status(call->api->upstream, &upstream);
     td_native_write_upstream_metrics(&upstream, &text);
-    answer_now(call, "text/plain; version=0.0.4; charset=utf-8", &text);
+    td_response_set_text(call->response, "text/plain; version=0.0.4; charset=utf-8", "no-store", &text);
 }
 
 void td_handle_openapi(const struct td_call *call)
@@ -313,7 +293,7 @@ static void write_report(const struct td_call *call, const struct td_snapshot *b
     td_json_builder_fini(&builder);
     td_buffer_putc(&json, '\n');
     td_snapshot_unref(after);
-    answer_now(call, "application/json", &json);
+    td_response_set_text(call->response, "application/json", "no-store", &json);
 }
 
 void td_handle_rescan(const struct td_call *call)
@@ -401,11 +381,11 @@ static void answer_url(const struct td_call *call, struct td_text path, int64_t 
     struct td_buffer json, url;
     struct td_json_builder builder;
     char expires[40];
-    struct td_text host = td_origin_host(call->request);
+    struct td_text host = td_request_host(call->request);
     (void)td_wall_rfc3339((struct td_wall){.seconds = expires_s}, expires, sizeof expires);
     td_buffer_init(&json);
     td_buffer_init(&url);
-    td_buffer_printf(&url, "%s://%.*s", td_origin_scheme(call->request), (int)host.len, host.p);
+    td_buffer_printf(&url, "%s://%.*s", td_request_scheme(call->request), (int)host.len, host.p);
     td_buffer_append(&url, path.p, path.len);
     td_json_builder_init(&builder, &json);
     td_json_begin_object(&builder, NULL);
@@ -418,7 +398,7 @@ static void answer_url(const struct td_call *call, struct td_text path, int64_t 
     json.failed = json.failed || url.failed;
     td_buffer_putc(&json, '\n');
     td_buffer_fini(&url);
-    answer_now(call, "application/json", &json);
+    td_response_set_text(call->response, "application/json", "no-store", &json);
     td_buffer_fini(&json);
 }
 

@@ -1,13 +1,12 @@
 /* The manifest of a checkpoint; one tensor or a part of it, as bare bytes or as a file of NumPy or safetensors. */
-#include "api/native/checkpoint_parameter.h"
 #include "api/native/listing.h"
 #include "api/native/manifest_view.h"
+#include "api/native/parameters.h"
 #include "api/native/routes.h"
 #include "catalog/checkpoints/partial_checkpoint.h"
 #include "core/buffer.h"
 #include "core/digest.h"
 #include "core/digits.h"
-#include "rank/npy_header.h"
 #include "rank/tensor_source.h"
 #include "slicing/plan/plan_items.h"
 
@@ -90,21 +89,58 @@ void td_handle_manifest(const struct td_call *call)
     td_buffer_fini(&after);
 }
 
+/* ---- NumPy --------------------------------------------------------------------------------------------- */
+
+/* NumPy's words for types of elements. */
+static const struct {
+    const char *dtype, *descr;
+} npy_types[] = {
+    {"BOOL", "|b1"}, {"U8", "|u1"},  {"I8", "|i1"},  {"U16", "<u2"}, {"I16", "<i2"}, {"F16", "<f2"}, {"U32", "<u4"},
+    {"I32", "<i4"},  {"F32", "<f4"}, {"U64", "<u8"}, {"I64", "<i8"}, {"F64", "<f8"}, {"C64", "<c8"}, {"C128", "<c16"},
+};
+
+static const char *descr_of(const struct td_dtype *dtype)
+{
+    for (size_t i = 0; i < sizeof npy_types / sizeof *npy_types; i++)
+        if (strcmp(npy_types[i].dtype, dtype->name) == 0)
+            return npy_types[i].descr;
+    return NULL;
+}
+
+/* Appends the header of a little-endian, row-major array in NumPy's format, version 1.0
+ * (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html): magic, version, length and dictionary,
+ * padded to a multiple of 64 bytes. Errors: TD_INVALID_ARGUMENT for a type that NumPy does not have ("BF16");
+ * TD_RESOURCE_EXHAUSTED. */
+static bool write_npy_header(struct td_buffer *out, const struct td_dtype *dtype, uint32_t rank, const uint64_t *shape,
+                             struct td_error *err)
+{
+    enum { PREFIX_BYTES = 10, ALIGNMENT = 64 };
+    const char *descr = descr_of(dtype);
+    size_t begin = out->len;
+    if (descr == NULL)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "NumPy has no type %s: format=npy cannot express it; %s",
+                            dtype->name, td_dtype_is_safetensors(dtype) ? "raw and safetensors can" : "raw can");
+    td_buffer_append(out, "\x93NUMPY\x01\x00\x00\x00", PREFIX_BYTES);
+    td_buffer_printf(out, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
+    for (uint32_t i = 0; i < rank; i++) {
+        td_buffer_u64(out, shape[i]);
+        td_buffer_puts(out, i + 1 < rank ? ", " : rank == 1 ? "," : "");
+    }
+    td_buffer_puts(out, "), }");
+    while ((out->len - begin + 1) % ALIGNMENT != 0 && !out->failed)
+        td_buffer_putc(out, ' ');
+    td_buffer_putc(out, '\n');
+    if (out->failed)
+        return td_error_no_memory(err);
+    size_t len = out->len - begin - PREFIX_BYTES; /* 64 dimensions of 20 digits: below 2^16 */
+    out->data[begin + 8] = (char)(len & 0xFF);
+    out->data[begin + 9] = (char)(len >> 8);
+    return true;
+}
+
 /* ---- one tensor ---------------------------------------------------------------------------------------- */
 
 enum { SHAPE_HEADER_BYTES = 127 };
-
-/* Makes the bytes [off, off+len) of the blob the body, and drops the reference. Returns false after it answered an
- * error. */
-static bool set_body(const struct td_call *call, bool opened, struct td_blob *blob, uint64_t off, uint64_t len,
-                     struct td_error *err)
-{
-    bool ok = opened && td_body_append(&call->response->body, blob, off, len, err);
-    td_blob_unref(blob);
-    if (!ok)
-        td_response_fail_error(call->response, err);
-    return ok;
-}
 
 enum format { FORMAT_RAW, FORMAT_NPY, FORMAT_SAFETENSORS, FORMAT_COUNT };
 
@@ -164,8 +200,7 @@ static bool append_part(const struct td_call *call, const struct td_checkpoint *
     struct td_rank_file *file = NULL;
     struct td_buffer head;
     td_buffer_init(&head);
-    bool ok =
-        wanted->format != FORMAT_NPY || td_npy_header_write(&head, tensor->dtype, wanted->rank, wanted->shape, err);
+    bool ok = wanted->format != FORMAT_NPY || write_npy_header(&head, tensor->dtype, wanted->rank, wanted->shape, err);
     if (ok && head.len > 0) {
         size_t len;
         char *data = td_buffer_release(&head, &len);
@@ -181,22 +216,17 @@ static bool append_part(const struct td_call *call, const struct td_checkpoint *
     return ok;
 }
 
-/* Sets the body. Returns false after it answered an error. */
-static bool set_tensor_bytes(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                             const struct wanted *wanted)
+/* Appends the whole tensor as bare bytes. */
+static bool append_whole(const struct td_call *call, const struct td_checkpoint *checkpoint,
+                         const struct wanted *wanted, struct td_error *err)
 {
-    struct td_error err = TD_ERROR_INIT;
-    if (!wanted->part && wanted->format == FORMAT_RAW) {
-        struct td_blob *blob = NULL;
-        uint64_t base = 0;
-        bool opened = td_tensor_open(call->api->catalog, call->snapshot, checkpoint, wanted->ref, call->request->cancel,
-                                     &blob, &base, &err);
-        return set_body(call, opened, blob, base, wanted->nbytes, &err);
-    }
-    if (append_part(call, checkpoint, wanted, &err))
-        return true;
-    td_response_fail_error(call->response, &err);
-    return false;
+    struct td_blob *blob = NULL;
+    uint64_t base = 0;
+    bool ok = td_tensor_open(call->api->catalog, call->snapshot, checkpoint, wanted->ref, call->request->cancel, &blob,
+                             &base, err) &&
+              td_body_append(&call->response->body, blob, base, wanted->nbytes, err);
+    td_blob_unref(blob);
+    return ok;
 }
 
 /* Answers that the checkpoint does not have the tensor that the path names. */
@@ -339,11 +369,12 @@ void td_handle_tensor(const struct td_call *call)
         (format != NULL && (wanted.format = read_format(call, *format)) == FORMAT_COUNT) ||
         !find_tensor(call, checkpoint, &wanted))
         return;
-    if (!read_selection(call, &wanted, &err)) {
+    bool ok = read_selection(call, &wanted, &err) &&
+              (wanted.part || wanted.format != FORMAT_RAW ? append_part(call, checkpoint, &wanted, &err)
+                                                          : append_whole(call, checkpoint, &wanted, &err));
+    if (!ok)
         td_response_fail_error(response, &err);
-        return;
-    }
-    if (!set_tensor_bytes(call, checkpoint, &wanted) || !add_tensor_headers(call, &wanted))
+    if (!ok || !add_tensor_headers(call, &wanted))
         return;
     td_response_describe(response, "application/octet-stream");
     set_tensor_etag(response, checkpoint, &wanted);

@@ -83,7 +83,7 @@ static void list_buckets(const struct td_call *call)
     if (begin.len > 0)
         td_xml_element(&xml, "Prefix", begin);
     td_buffer_puts(&xml, "</ListAllMyBucketsResult>\n");
-    td_s3_set_xml(call, &xml);
+    td_response_set_text(call->response, TD_XML_TYPE, "no-cache", &xml);
     td_buffer_fini(&xml);
 }
 
@@ -94,7 +94,7 @@ static void answer_empty(const struct td_call *call, const char *name)
     td_buffer_init(&xml);
     td_xml_begin(&xml);
     td_buffer_printf(&xml, "<%s xmlns=\"" TD_S3_XMLNS "\"/>\n", name);
-    td_s3_set_xml(call, &xml);
+    td_response_set_text(call->response, TD_XML_TYPE, "no-cache", &xml);
     td_buffer_fini(&xml);
 }
 

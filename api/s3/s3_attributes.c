@@ -112,6 +112,6 @@ void td_s3_answer_attributes(const struct td_call *call, const struct td_file *f
     if ((wanted & HAS_SIZE) != 0)
         td_buffer_printf(&xml, "<ObjectSize>%" PRIu64 "</ObjectSize>", size);
     td_buffer_puts(&xml, "</GetObjectAttributesResponse>\n");
-    td_s3_set_xml(call, &xml);
+    td_response_set_text(call->response, TD_XML_TYPE, "no-cache", &xml);
     td_buffer_fini(&xml);
 }

@@ -278,23 +278,6 @@ static void write_page(const struct page *page, const struct td_bucket *bucket, 
     td_buffer_puts(out, "</ListBucketResult>\n");
 }
 
-void td_s3_set_xml(const struct td_call *call, struct td_buffer *xml)
-{
-    struct td_error err = TD_ERROR_INIT;
-    size_t len;
-    char *data = td_buffer_release(xml, &len);
-    if (data == NULL) {
-        (void)td_call_no_memory(call);
-        return;
-    }
-    if (!td_body_append_heap(&call->response->body, data, len, &err)) {
-        td_response_fail_error(call->response, &err);
-        return;
-    }
-    call->response->content_type = TD_XML_TYPE;
-    call->response->cache_control = "no-cache";
-}
-
 static void answer_listing(const struct td_call *call, const struct td_bucket *bucket, const struct listing *listing)
 {
     struct page page = {.call = call, .listing = listing};
@@ -310,7 +293,7 @@ static void answer_listing(const struct td_call *call, const struct td_bucket *b
     if (td_s3_keys_open(&page.keys, call->snapshot, bucket, listing->prefix, &page.arena, &page.err) &&
         fill_page(&page)) {
         write_page(&page, bucket, &xml);
-        td_s3_set_xml(call, &xml);
+        td_response_set_text(call->response, TD_XML_TYPE, "no-cache", &xml);
     } else {
         td_response_fail_error(call->response, &page.err);
     }

@@ -26,10 +26,6 @@ void td_s3_list(const struct td_call *call, const struct td_bucket *bucket);
  * Returns false after answering an error. */
 bool td_s3_count(const struct td_call *call, const char *name, size_t least, size_t most, size_t *out);
 
-/* Answers 200 with the XML in the buffer, and empties the buffer. Answers 503 instead when memory is short, or was
- * short while the buffer was written (failed). */
-void td_s3_set_xml(const struct td_call *call, struct td_buffer *xml);
-
 /* Appends a time, ns since 1970, as <name>2026-01-01T00:00:00.000Z</name>. Every time can be written;
  * sets out->failed when memory is short. */
 void td_s3_date(struct td_buffer *out, const char *name, int64_t ns);

@@ -8,7 +8,6 @@
 #include "core/digits.h"
 #include "core/json/json_build.h"
 #include "core/json/json_canonical.h"
-#include "rank/config_text.h"
 #include "rank/tensor_source.h"
 #include "server/cmd/command_line.h"
 #include "server/cmd/local_scan.h"

@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
-#include "http/trace_context.h"
+#include "http/request_id.h"
 
 #include <netinet/in.h>
 #include <stdatomic.h>

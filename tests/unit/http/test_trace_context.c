@@ -1,5 +1,5 @@
 /* The cases follow https://www.w3.org/TR/trace-context/, sections 3.2.2 and 4.3. */
-#include "http/trace_context.h"
+#include "http/request_id.h"
 
 #include "tests/unit/unit.h"
 

@@ -1,6 +1,6 @@
 /* X-Forwarded-Proto has no standard: proxies append their scheme, as MDN describes the X-Forwarded-... fields. Hosts:
  * RFC 3986 section 3.2.2. tests/unit/api/test_hub_lists.c has more of both. */
-#include "http/origin.h"
+#include "http/request.h"
 
 #include "tests/unit/unit.h"
 
@@ -21,7 +21,7 @@ static void schemes(void **state)
         const struct td_header header = {.name = TD_TEXT("x-forwarded-proto"), .value = td_text_of(value)};
         const struct td_request request = {
             .is_tls = cases[i].is_tls, .headers = &header, .header_count = cases[i].field == NULL ? 0 : 1};
-        CHECK(strcmp(td_origin_scheme(&request), cases[i].scheme) == 0, "%zu: %s", i, value);
+        CHECK(strcmp(td_request_scheme(&request), cases[i].scheme) == 0, "%zu: %s", i, value);
     }
 }
 
@@ -44,12 +44,12 @@ static void hosts(void **state)
         const struct td_header headers[] = {{.name = TD_TEXT("HOST"), .value = td_text_of(cases[i].field)},
                                             {.name = TD_TEXT("Host"), .value = TD_TEXT("b")}};
         struct td_request request = {.headers = headers, .header_count = 1};
-        CHECK(td_text_equals(td_origin_host(&request), cases[i].host), "%s", cases[i].field);
+        CHECK(td_text_equals(td_request_host(&request), cases[i].host), "%s", cases[i].field);
         request.target = TD_TEXT("http://c:1/x"); /* RFC 9112 section 3.2.2: its host replaces Host */
-        CHECK(td_text_equals(td_origin_host(&request), "c:1"), "%s", cases[i].field);
+        CHECK(td_text_equals(td_request_host(&request), "c:1"), "%s", cases[i].field);
         request.target = TD_TEXT("/x");
         request.header_count = 2; /* which of them? */
-        CHECK(td_origin_host(&request).len == 0, "%s", cases[i].field);
+        CHECK(td_request_host(&request).len == 0, "%s", cases[i].field);
     }
 }
 
