@@ -110,7 +110,8 @@ def read_metrics():
         calls = re.findall(r'td_metrics_(head|gauge|count)\(out, "(tensord_\w+)",\s*(?:"(\w+)",\s*)?'
                            r'((?:"(?:[^"\\]|\\.)*"\s*)+)', source)
         for call, name, kind, words in calls:
-            metrics[name] = ({"count": "counter"}.get(call, kind or call), "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', words)))
+            kind = {"head": kind, "gauge": "gauge", "count": "counter"}[call]
+            metrics[name] = (kind, "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', words)))
     return metrics
 
 
