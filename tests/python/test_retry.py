@@ -67,6 +67,27 @@ def test_servers_with_a_lasting_fault_are_left_out():
         attempt(servers, patience, Tries())
 
 
+UNTRUSTED, GONE = errors.SetupError("not trusted"), errors.NotFoundError("not here", 404)
+
+
+@pytest.mark.parametrize("order", [[A, B], [B, A]])
+def test_a_server_without_a_setup_is_left_out_in_any_order(order):
+    """A SetupError says nothing about the other servers: they are tried until the patience ends. It is the error of
+    the attempt only if no server answers."""
+    tries, patience = Tries(a=[Fault(UNTRUSTED)], b=[refused(), refused()]), Waits(Options())
+    assert attempt(Servers(order), patience, tries) == "b"
+    assert (tries.made.count("a"), tries.made.count("b")) == (1, 3) and patience.count >= 1
+    for faults, error in ({"a": [Fault(UNTRUSTED)], "b": [Fault(GONE, lasting=True)]}, GONE), (
+            {"a": [Fault(UNTRUSTED)], "b": [Fault(UNTRUSTED)]}, UNTRUSTED):
+        with pytest.raises(type(error)) as raised:
+            attempt(Servers(order), Waits(Options()), Tries(**faults))
+        assert raised.value is error
+    with pytest.raises(errors.ConnectError, match="^b is down; not trusted; gave up after") as raised:
+        attempt(Servers(order), Patience(Options(retry_for=0.03)),
+                Tries(a=[Fault(UNTRUSTED)], b=[refused("b is down") for _ in range(99)]))
+    assert type(raised.value) is errors.ConnectError
+
+
 def test_bytes_that_arrive_forget_earlier_faults():
     """Two servers that each send a part and break off: nobody waits while bytes arrive."""
     patience, arrived = Waits(Options()), []

@@ -31,7 +31,8 @@ class ConnectError(TensordError, ConnectionError):
 
 class SetupError(ConnectError):
     """A connection that no retry can make: the server's certificate is not trusted, the server refuses the client's
-    or wants one, or the proxy of the environment refuses or cannot be used. Raised at once."""
+    or wants one, or the proxy of the environment refuses or cannot be used. With several servers, the others are asked;
+    raised at once if none remains."""
 
 
 class ProtocolError(TensordError, ConnectionError):

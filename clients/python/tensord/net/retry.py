@@ -23,11 +23,11 @@ MAX_WRONG_ANSWERS = 6  # wrong answers in a row; waiting does not cure them
 
 class Fault(Exception):
     """A failed try. Another one may succeed: on the same server after `after` seconds, or only on another server if the
-    fault is `lasting`. `error` is raised if no other try follows."""
+    fault is `lasting`, as a SetupError always is. `error` is raised if no other try follows."""
 
     def __init__(self, error: Exception, after: float = 0.0, lasting: bool = False):
         super().__init__(str(error))
-        self.error, self.after, self.lasting = error, after, lasting
+        self.error, self.after, self.lasting = error, after, lasting or isinstance(error, errors.SetupError)
 
 
 class Servers:
@@ -44,19 +44,27 @@ class Servers:
         return len(self._usable)
 
     def endpoint(self, number: int) -> Endpoint:
-        """Returns the server for the try of that number. Raises the last refusal if all servers were left out."""
+        """Returns the server for the try of that number. Raises the last refusal if all servers were left out; a
+        SetupError only if no server answered."""
         with self._lock:
             if not self._usable:
                 raise self._refusal or errors.ConnectError("no server remains")
             return self._usable[number % len(self._usable)]
 
-    def leave_out(self, endpoint: Endpoint, reason: Exception) -> bool:
-        """Removes a server, since it has another version or cannot be connected to. Returns whether one remains."""
+    def leave_out(self, endpoint: Endpoint, reason: Exception) -> None:
+        """Removes a server, since it has another version or cannot be connected to."""
         with self._lock:
             if endpoint in self._usable:
                 self._usable.remove(endpoint)
-            self._refusal = reason
-            return bool(self._usable)
+            if self._refusal is None or not isinstance(reason, errors.SetupError):
+                self._refusal = reason
+
+    def together(self, faults: Dict[Endpoint, Exception], last: Exception) -> Exception:
+        """Returns an error that names the fault of each server if none could be reached, else the last fault."""
+        reasons = [*faults.values(), *([self._refusal] if self._refusal else [])]
+        if len(reasons) > 1 and all(isinstance(reason, errors.ConnectError) for reason in reasons):
+            return errors.ConnectError("; ".join(map(str, reasons)))
+        return last
 
 
 class Patience:
@@ -81,9 +89,7 @@ class Patience:
 
     def wait(self, error: Exception, after: float = 0.0) -> None:
         """Waits before the next try, at least for the `after` seconds that the server asked for; raises the error when
-        it is time to give up, a SetupError at once."""
-        if isinstance(error, errors.SetupError):
-            raise error
+        it is time to give up."""
         self._tries += 1
         if isinstance(error, errors.ProtocolError):
             self._wrong_answers += 1
@@ -113,8 +119,8 @@ def attempt(servers: Servers, patience: Patience, once: Callable[[Endpoint], T],
     as `patience` says. `number`: of the first try, see `Servers.endpoint`. `done`: returns how many bytes have
     arrived and need not be sent again; while it grows, the patience does not end.
 
-    Raises ConnectError, ProtocolError or AnswerError at the end of the patience; a lasting fault of the last server;
-    TensordError when the job was stopped.
+    Raises ConnectError, ProtocolError or AnswerError at the end of the patience; a lasting fault if every server
+    had one; TensordError when the job was stopped.
     """
     faults: Dict[Endpoint, Exception] = {}
     while True:
@@ -128,21 +134,13 @@ def attempt(servers: Servers, patience: Patience, once: Callable[[Endpoint], T],
                 patience.progress()
                 faults.clear()
             if fault.lasting:
-                if not servers.leave_out(endpoint, fault.error):
-                    raise fault.error from None
+                servers.leave_out(endpoint, fault.error)
                 continue
             number += 1
             faults[endpoint] = fault.error
             if len(faults) >= servers.count:
-                patience.wait(_together(faults, fault.error), fault.after)
+                patience.wait(servers.together(faults, fault.error), fault.after)
                 faults.clear()
-
-
-def _together(faults: Dict[Endpoint, Exception], last: Exception) -> Exception:
-    """Returns an error that names the fault of each server if none could be reached, else the last fault."""
-    if len(faults) > 1 and all(type(fault) is errors.ConnectError for fault in faults.values()):
-        return errors.ConnectError("; ".join(map(str, faults.values())))
-    return last
 
 
 _warned_at = -math.inf

@@ -69,7 +69,7 @@ class Source(Servers):
         """Returns the resource on a server. Raises Fault for an error that another try may cure."""
         try:
             return self.on(endpoint)
-        except (errors.ChangedError, errors.NotFoundError, errors.SetupError) as error:
+        except (errors.ChangedError, errors.NotFoundError) as error:
             raise Fault(error, lasting=True) from error
         except errors.AnswerError as error:
             if error.status not in RETRIED_STATUSES:
@@ -255,8 +255,6 @@ class _Run:
         resource = self.source.found_on(endpoint)
         try:
             connection = self.session.pool.take(endpoint)
-        except errors.SetupError as error:
-            raise Fault(error, lasting=True) from error
         except (errors.ConnectError, errors.ProtocolError) as error:
             raise Fault(error) from error
         with self._lock:
@@ -270,9 +268,7 @@ class _Run:
                 self._fill(answer, destination)
         except http.Dropped as error:
             raise Fault(errors.ConnectError(str(error))) from error
-        except errors.SetupError as error:
-            raise Fault(error, lasting=True) from error
-        except errors.ProtocolError as error:
+        except (errors.SetupError, errors.ProtocolError) as error:
             raise Fault(error) from error
         finally:
             with self._idle:
