@@ -1,12 +1,10 @@
 /* The machine that runs a pickle's opcodes: its operands, its stack and its values. Only for parser/pickle:
  *
- *   pickle            the table of opcodes, the simple opcodes, and the parser around them
- *   pickle_memo       opcodes of the memo
+ *   pickle            the table of opcodes, the simple opcodes and those of the memo, and the parser around them
  *   pickle_text       opcodes whose operand is a line of text
  *   pickle_container  opcodes of tuples, lists, sets and dicts
- *   pickle_finish     the last step: unique keys
+ *   pickle_map        the last step, unique keys; reading mappings
  *   pickle_store      the memory of all values
- *   pickle_key        keys of dicts as they are compared
  *
  * A function that returns false has set m->err, unless its comment says otherwise. */
 #ifndef TD_PARSER_PICKLE_PICKLE_MACHINE_H

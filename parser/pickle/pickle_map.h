@@ -37,4 +37,9 @@ td_pickle_ref td_pickle_get(const struct td_pickle *pickle, td_pickle_ref ref, c
  * else leaves both alone. Only for parser/pickle. */
 bool td_pickle_known_mapping(const struct td_pickle *pickle, td_pickle_ref ref, uint32_t *argument, bool *of_pairs);
 
+/* Makes the keys of every map unique, and gives large maps an order to find keys by: the last step of parsing. Takes n
+ * log n time in the pickle's length. Returns false when out of memory, or past the store's bound. Only for
+ * parser/pickle. */
+bool td_pickle_finish_maps(struct td_pickle *pickle);
+
 #endif
