@@ -4,7 +4,6 @@
 #include "parser/gguf.h"
 #include "parser/hdf5/hdf5.h"
 #include "parser/keras.h"
-#include "parser/lfs_pointer.h"
 #include "parser/npy.h"
 #include "parser/npz.h"
 #include "parser/onnx/onnx.h"
@@ -74,12 +73,7 @@ static bool needs_bytes(const char *file_name)
 static bool is_safetensors(const uint8_t *head, size_t len, uint64_t size_bytes)
 {
     enum { PREFIX_BYTES = 8 };
-    uint64_t header = 0;
-    if (len <= PREFIX_BYTES || head[PREFIX_BYTES] != '{')
-        return false;
-    for (size_t i = PREFIX_BYTES; i-- > 0;)
-        header = header << 8 | head[i];
-    return header <= size_bytes - PREFIX_BYTES;
+    return len > PREFIX_BYTES && head[PREFIX_BYTES] == '{' && td_load_le64(head) <= size_bytes - PREFIX_BYTES;
 }
 
 /* Returns the format by the bytes of a file for which needs_bytes() holds; NULL: it is no checkpoint. Any program may
@@ -118,6 +112,31 @@ static const struct td_format *choose_format(const char *file_name, const uint8_
     return by_name;
 }
 
+/* ---- Git LFS pointers ---- */
+
+#define LFS_VERSION "version https://git-lfs"
+
+/* Returns whether a file that begins with these bytes can be a pointer: a pointer begins with `version` and the URL of
+ * the specification. */
+static bool is_lfs_pointer(const uint8_t *head, size_t len)
+{
+    return td_text_begins(td_text_n((const char *)head, len), TD_TEXT(LFS_VERSION));
+}
+
+bool td_lfs_pointer_check(const struct td_input *input, bool *is, struct td_error *err)
+{
+    uint8_t head[sizeof LFS_VERSION - 1];
+    *is = false;
+    if (input->size_bytes < sizeof head || input->size_bytes >= TD_LFS_POINTER_BYTES)
+        return true;
+    if (!td_input_read(input, 0, head, sizeof head, err))
+        return false;
+    *is = is_lfs_pointer(head, sizeof head);
+    return true;
+}
+
+/* ---- parsing a file ---- */
+
 /* Names a bare tensor after the file's stem. */
 static bool name_bare_tensor(struct td_manifest *manifest, const char *file_name, struct td_error *err)
 {
@@ -143,7 +162,7 @@ bool td_format_parse(const char *file_name, const struct td_input *input, const 
         return true;
     if (!td_input_read(input, 0, head, len, err))
         return false;
-    if (td_lfs_pointer_begins(head, len))
+    if (is_lfs_pointer(head, len))
         return td_error_at(err, TD_INVALID_ARGUMENT, 0, TD_LFS_POINTER_REASON);
     *format = choose_format(file_name, head, len, input, limits);
     if (*format == NULL)

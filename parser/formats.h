@@ -27,4 +27,17 @@ const struct td_format *td_format_at(size_t i);
 bool td_format_parse(const char *file_name, const struct td_input *input, const struct td_limits *limits,
                      const struct td_format **format, struct td_manifest *manifest, struct td_error *err);
 
+/* ---- Git LFS pointers ----
+ * A few lines of text that git leaves in place of a large file that was not fetched. */
+
+/* The error of a file that is a pointer. */
+#define TD_LFS_POINTER_REASON "a Git LFS pointer, not the file itself; run git lfs pull"
+
+/* A pointer has fewer bytes than this. Source: docs/spec.md of git-lfs. */
+enum { TD_LFS_POINTER_BYTES = 1024 };
+
+/* Sets *is to whether the input is a pointer. Reads its first bytes if it has fewer than TD_LFS_POINTER_BYTES. Returns
+ * false with the input's error, and *is false, when they could not be read. */
+bool td_lfs_pointer_check(const struct td_input *input, bool *is, struct td_error *err);
+
 #endif

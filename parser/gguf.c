@@ -12,7 +12,7 @@
 #include "core/checked.h"
 #include "core/json/json.h"
 #include "core/utf8.h"
-#include "parser/format/metadata.h"
+#include "parser/format/manifest.h"
 #include "parser/format/names.h"
 
 #include <inttypes.h>
@@ -371,7 +371,7 @@ static bool read_array(struct gguf *g, const char *key)
                            "\"%.96s\": an array of %" PRIu64 " items; there may be %d at most", key, count, MAX_ITEMS);
     uint64_t shown = count < SHOWN_ITEMS ? count : SHOWN_ITEMS;
     if (count > shown) {
-        td_buffer_puts(&g->text, "{\"length\":"); /* by hand: see parser/format/metadata.h */
+        td_buffer_puts(&g->text, "{\"length\":"); /* by hand: see td_metadata_write_text */
         td_buffer_u64(&g->text, count);
         td_buffer_puts(&g->text, ",\"first\":");
     }

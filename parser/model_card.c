@@ -1,14 +1,13 @@
 /* The plan. find_front_matter finds the lines between the dashes, check_directives bounds what libyaml does with them,
  * and write_document turns libyaml's events into JSON as they come: a stack of levels, one for each open list or map,
  * takes the place of recursion. The keys of all open maps are kept as places in the output, so that a map can be
- * checked for repeated keys when it ends. The JSON of a value with an anchor is copied (card_anchors.h), and copied
+ * checked for repeated keys when it ends. The JSON of a value with an anchor is copied (card_yaml.h), and copied
  * again for each of its aliases, as long as the result stays below its limits. */
 #include "parser/model_card.h"
 
 #include "core/array.h"
 #include "core/json/json.h"
-#include "parser/card_anchors.h"
-#include "parser/card_merge.h"
+#include "parser/card_yaml.h"
 
 #include <inttypes.h>
 #include <math.h>

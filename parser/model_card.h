@@ -1,6 +1,6 @@
 /* Model cards: the YAML front matter of a README.md, as JSON. libyaml parses the YAML. The text is not trusted: its
  * length, depth, directives, anchors and the JSON that comes out are limited, so that aliases cannot expand without
- * limit. An alias within its own value is refused. The key << merges maps (card_merge.h).
+ * limit. An alias within its own value is refused. The key << merges maps (card_yaml.h).
  *
  * Scalars follow YAML 1.2's core schema, as the Hub's js-yaml does: `no` is a text, 0o17 a number. Dates stay texts. */
 #ifndef TD_PARSER_MODEL_CARD_H

@@ -12,7 +12,7 @@
 
 #include "core/checked.h"
 #include "core/json/json.h"
-#include "parser/format/metadata.h"
+#include "parser/format/manifest.h"
 #include "parser/format/names.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 #include "rank/tensor_source.h"
 
-#include "parser/lfs_pointer.h"
+#include "parser/formats.h"
 #include "slicing/engine/model_config.h"
 #include "storage/array_blob.h"
 #include "storage/decoded.h"

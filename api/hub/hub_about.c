@@ -1,7 +1,7 @@
 #include "api/hub/hub_about.h"
 
 #include "api/hub/hub_item.h"
-#include "parser/format/metadata.h"
+#include "parser/format/manifest.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "api/oci/oci_document.h"
 
 #include "core/text.h"
-#include "parser/format/metadata.h"
+#include "parser/format/manifest.h"
 
 #include <inttypes.h>
 #include <stdio.h>

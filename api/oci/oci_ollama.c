@@ -3,7 +3,7 @@
 #include "api/oci/oci_digests.h"
 #include "api/oci/oci_document.h"
 #include "core/checked.h"
-#include "parser/format/metadata.h"
+#include "parser/format/manifest.h"
 
 #include <assert.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "catalog/checkpoints/weights_name.h"
 
 #include "catalog/checkpoints/shard_group.h"
-#include "parser/format/metadata.h"
+#include "parser/format/manifest.h"
 
 #include <stdlib.h>
 #include <string.h>

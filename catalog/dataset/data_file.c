@@ -2,7 +2,7 @@
 
 #include "catalog/model/file_kind.h"
 #include "core/text.h"
-#include "parser/lfs_pointer.h"
+#include "parser/formats.h"
 #include "parser/rows/row_formats.h"
 #include "parser/rows/tokens.h"
 #include "parser/rows/webdataset.h"

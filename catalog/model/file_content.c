@@ -6,7 +6,6 @@
 #include "catalog/model/external_data.h"
 #include "core/text.h"
 #include "parser/formats.h"
-#include "parser/lfs_pointer.h"
 
 #include <inttypes.h>
 #include <stdio.h>

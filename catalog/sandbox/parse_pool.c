@@ -13,7 +13,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/socket_send.h"
-#include "parser/lfs_pointer.h"
+#include "parser/formats.h"
 #include "storage/file_source.h"
 
 #include <errno.h>

@@ -19,7 +19,6 @@
 #include "core/utf8.h"
 #include "parser/format/names.h"
 #include "parser/formats.h"
-#include "parser/lfs_pointer.h"
 #include "parser/torch/torch_distcp.h"
 #include "storage/file_system.h"
 

@@ -1,7 +1,7 @@
 #include "catalog/upstream/arriving_file.h"
 
 #include "core/array.h"
-#include "parser/lfs_pointer.h"
+#include "parser/formats.h"
 #include "storage/file_source.h"
 #include "storage/incoming.h"
 

@@ -5,10 +5,12 @@
 #define TD_PARSER_FORMAT_MANIFEST_H
 
 #include "core/arena.h"
+#include "core/buffer.h"
 #include "core/coding.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "parser/format/dtype.h"
+#include "parser/format/names.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -158,5 +160,22 @@ static inline struct td_text td_tensor_name(const struct td_tensor *tensor)
 
 /* Returns the tensor with this name, or NULL, by binary search. The manifest must be finished. */
 const struct td_tensor *td_manifest_find(const struct td_manifest *manifest, struct td_text name);
+
+/* ---- metadata ----
+ * The parsers write it by hand and not by json_build.h, because the values are small and are written item by item while
+ * the file is read. */
+
+enum { TD_METADATA_TEXT_MAX = 4096 }; /* most bytes of a text that are shown */
+
+/* Returns the keys of the metadata as a list of names, which borrows the metadata. */
+struct td_names td_metadata_keys(const struct td_metadata *metadata, size_t count);
+
+/* Returns the value of this key in a file's own metadata, as JSON, borrowed; NULL when the key is absent. */
+const char *td_metadata_find(const struct td_metadata *metadata, size_t count, const char *key);
+
+/* Appends a text as a JSON value. `len` is the length of the whole text in bytes; `shown` is the text or its beginning,
+ * at most TD_METADATA_TEXT_MAX bytes. A beginning is written as {"length":LEN,"first":"..."}. is_utf8 says whether
+ * `shown` is UTF-8; other text is escaped by td_utf8_escape. */
+void td_metadata_write_text(struct td_buffer *out, struct td_text shown, bool is_utf8, uint64_t len);
 
 #endif

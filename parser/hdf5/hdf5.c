@@ -11,7 +11,7 @@
 #include "core/buffer.h"
 #include "core/checked.h"
 #include "core/utf8.h"
-#include "parser/format/metadata.h"
+#include "parser/format/manifest.h"
 #include "parser/format/names.h"
 #include "parser/hdf5/hdf5_attribute.h"
 #include "parser/hdf5/hdf5_chunked.h"

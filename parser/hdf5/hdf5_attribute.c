@@ -7,7 +7,7 @@
 #include "core/checked.h"
 #include "core/json/json.h"
 #include "core/utf8.h"
-#include "parser/format/metadata.h"
+#include "parser/format/manifest.h"
 #include "parser/hdf5/hdf5_heap.h"
 
 #include <inttypes.h>
@@ -311,7 +311,7 @@ bool td_h5_attribute_json(struct td_h5 *h, struct td_h5_strings *strings, const 
     if (attribute->space.rank == 0)
         return write_item(h, strings, &attribute->type, &c, out);
     uint64_t shown = attribute->elems < ITEMS_MAX ? attribute->elems : ITEMS_MAX;
-    if (shown < attribute->elems) /* by hand: see parser/format/metadata.h */
+    if (shown < attribute->elems) /* by hand: see td_metadata_write_text */
         td_buffer_printf(out, "{\"length\":%" PRIu64 ",\"first\":", attribute->elems);
     td_buffer_putc(out, '[');
     for (uint64_t i = 0; i < shown; i++) {

@@ -9,7 +9,7 @@
 #include "core/buffer.h"
 #include "core/checked.h"
 #include "core/utf8.h"
-#include "parser/format/metadata.h"
+#include "parser/format/manifest.h"
 #include "parser/format/names.h"
 #include "parser/onnx/onnx_tensor.h"
 

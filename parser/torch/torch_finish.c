@@ -1,6 +1,6 @@
 #include "parser/torch/torch_finish.h"
 
-#include "parser/format/metadata.h"
+#include "parser/format/manifest.h"
 #include "parser/format/names.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 
 #include "core/json/json.h"
 #include "core/utf8.h"
-#include "parser/format/metadata.h"
+#include "parser/format/manifest.h"
 #include "parser/torch/torch_storage.h"
 
 #include <inttypes.h>
@@ -136,7 +136,7 @@ static void write_big_int(const struct td_pickle *p, td_pickle_ref ref, struct t
     const uint8_t *bytes = td_pickle_big_int(p, ref, &len);
     bool negative = (bytes[len - 1] & 0x80) != 0;
     uint64_t carry = negative ? 1 : 0;
-    if (len > sizeof words) { /* by hand: see parser/format/metadata.h */
+    if (len > sizeof words) { /* by hand: see td_metadata_write_text */
         td_buffer_printf(out, "{\"reason\":\"an integer of %zu bytes\"}", len);
         return;
     }
@@ -288,7 +288,7 @@ static bool write_array(const struct td_pickle *p, td_pickle_ref ref, struct td_
     uint32_t count = td_pickle_count(p, ref);
     if (!td_torch_is_array(p, ref) || count == 0)
         return false;
-    if (count > METADATA_ARRAY_MAX) /* by hand: see parser/format/metadata.h */
+    if (count > METADATA_ARRAY_MAX) /* by hand: see td_metadata_write_text */
         td_buffer_printf(out, "{\"length\":%" PRIu32 ",\"first\":", count);
     td_buffer_putc(out, '[');
     for (uint32_t i = 0; i < count && i < METADATA_ARRAY_MAX; i++) {

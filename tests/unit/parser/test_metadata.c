@@ -1,4 +1,4 @@
-#include "parser/format/metadata.h"
+#include "parser/format/manifest.h"
 
 #include "tests/unit/unit.h"
 

@@ -1,8 +1,7 @@
-/* The anchors of a YAML text during its conversion to JSON: `&name` stores the JSON of the value after it, and `*name`
- * stands for that value. The number of anchors and the bytes that they store are limited here. The caller limits the
- * JSON that aliases insert. */
-#ifndef TD_PARSER_CARD_ANCHORS_H
-#define TD_PARSER_CARD_ANCHORS_H
+/* What YAML has and JSON lacks, for model_card.c, which turns the YAML of a model card into JSON: anchors, and the
+ * merge key. */
+#ifndef TD_PARSER_CARD_YAML_H
+#define TD_PARSER_CARD_YAML_H
 
 #include "core/buffer.h"
 #include "core/error.h"
@@ -10,6 +9,10 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+
+/* ---- anchors ----
+ * `&name` stores the JSON of the value after it, and `*name` stands for that value. The number of anchors and the bytes
+ * that they store are limited here. The caller limits the JSON that aliases insert. */
 
 enum {
     TD_CARD_MAX_ANCHORS = 256,          /* an alias is compared with every name */
@@ -45,5 +48,14 @@ bool td_card_anchors_find(const struct td_card_anchors *anchors, struct td_text 
                           size_t *height, struct td_error *err);
 
 void td_card_anchors_fini(struct td_card_anchors *anchors);
+
+/* ---- the merge key of YAML 1.1 (https://yaml.org/type/merge.html) ----
+ * On JSON: {"a": 1, "<<": {"a": 2, "b": 3}} becomes {"a": 1, "b": 3}. */
+
+/* Appends an object to *out: the members of `object` except "<<", then the members of the value of "<<", which is an
+ * object or an array of objects. Leaves out a member whose key occurred before. `object` must be JSON without blanks,
+ * as this program writes it, with distinct keys. Takes the time of sorting the members. Errors: TD_INVALID_ARGUMENT
+ * when the value of "<<" is neither, TD_RESOURCE_EXHAUSTED. */
+bool td_card_merge(struct td_text object, struct td_buffer *out, struct td_error *err);
 
 #endif
