@@ -6,7 +6,6 @@
 #include "core/waiting.h"
 #include "parser/rows/arrow/arrow.h"
 #include "parser/rows/arrow/arrow_cut.h"
-#include "parser/rows/arrow/arrow_gather.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

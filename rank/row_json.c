@@ -4,7 +4,7 @@
 #include "core/text.h"
 #include "core/utf8.h"
 #include "core/waiting.h"
-#include "parser/rows/csv.h"
+#include "parser/rows/text_rows.h"
 #include "rank/row_features.h"
 
 #include <inttypes.h>

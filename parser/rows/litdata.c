@@ -1,7 +1,7 @@
 #include "parser/rows/litdata.h"
 
+#include "parser/rows/index/row_format.h"
 #include "parser/rows/offset_table.h"
-#include "parser/rows/row_columns.h"
 
 #include <inttypes.h>
 #include <string.h>

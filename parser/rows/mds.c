@@ -1,8 +1,8 @@
 #include "parser/rows/mds.h"
 
 #include "core/json/json_document.h"
+#include "parser/rows/index/row_format.h"
 #include "parser/rows/offset_table.h"
-#include "parser/rows/row_columns.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 #include "parser/rows/megatron.h"
 
 #include "core/checked.h"
-#include "parser/rows/row_columns.h"
+#include "parser/rows/index/row_format.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "parser/rows/npy_rows.h"
 
 #include "parser/npy.h"
-#include "parser/rows/row_columns.h"
+#include "parser/rows/index/row_format.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,13 +2,12 @@
 
 #include "core/text.h"
 #include "parser/rows/arrow/arrow.h"
-#include "parser/rows/csv.h"
-#include "parser/rows/jsonl.h"
 #include "parser/rows/litdata.h"
 #include "parser/rows/mds.h"
 #include "parser/rows/megatron.h"
 #include "parser/rows/npy_rows.h"
 #include "parser/rows/parquet.h"
+#include "parser/rows/text_rows.h"
 #include "parser/rows/tokens.h"
 #include "parser/rows/webdataset.h"
 

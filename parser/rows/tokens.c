@@ -2,7 +2,7 @@
 
 #include "core/digits.h"
 #include "core/text.h"
-#include "parser/rows/row_columns.h"
+#include "parser/rows/index/row_format.h"
 
 #include <inttypes.h>
 #include <string.h>

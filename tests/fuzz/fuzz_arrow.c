@@ -3,7 +3,6 @@
  * gathered are those that are gathered at once, and a stream of whole batches is cut into itself. */
 #include "parser/rows/arrow/arrow.h"
 #include "parser/rows/arrow/arrow_cut.h"
-#include "parser/rows/arrow/arrow_gather.h"
 #include "tests/fuzz/fuzz_blocks.h"
 
 enum { GATHERED = 4, CONTROLS = 2 + GATHERED, MOST_ROWS = 255, LONGEST = 1 << 20 };

@@ -1,6 +1,6 @@
 /* The first byte says whether tabs delimit, and in which parts the rest, a text, comes. The rows are compared with an
  * oracle that goes field by field, and with those of a text in which one byte is another one. */
-#include "parser/rows/csv.h"
+#include "parser/rows/text_rows.h"
 
 #include "parser/rows/index/line_index.h"
 #include "tests/fuzz/csv_oracle.h"

@@ -5,7 +5,6 @@
  * and N bytes, a stream or JSON, or "error CODE MESSAGE\n". The index is written and read before it is used. */
 #include "core/json/json.h"
 #include "parser/rows/arrow/arrow_cut.h"
-#include "parser/rows/arrow/arrow_gather.h"
 #include "parser/rows/index/row_format.h"
 #include "parser/rows/row_formats.h"
 #include "parser/rows/row_index_file.h"

@@ -2,7 +2,7 @@
 #include "catalog/dataset/row_store.h"
 
 #include "core/log.h"
-#include "parser/rows/jsonl.h"
+#include "parser/rows/text_rows.h"
 #include "tests/kit/tree.h"
 #include "tests/unit/unit.h"
 

@@ -4,7 +4,6 @@
 #include "parser/rows/arrow/arrow.h"
 
 #include "parser/rows/arrow/arrow_cut.h"
-#include "parser/rows/arrow/arrow_gather.h"
 #include "parser/rows/row_index_file.h"
 #include "tests/unit/parser/flat_bytes.h"
 #include "tests/unit/parser/rows_fixture.h"

@@ -1,5 +1,5 @@
 /* Rows of CSV: beside an oracle that goes field by field, beside Python's csv module, in parts of any size. */
-#include "parser/rows/csv.h"
+#include "parser/rows/text_rows.h"
 
 #include "parser/rows/index/line_index.h"
 #include "tests/fuzz/csv_oracle.h"
