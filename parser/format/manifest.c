@@ -29,6 +29,11 @@ static struct td_text tensor_name(const void *context, size_t i)
     return td_tensor_name(&tensors[i]);
 }
 
+struct td_names td_tensor_names(const struct td_tensor *tensors, size_t count)
+{
+    return (struct td_names){.count = count, .context = tensors, .get = tensor_name};
+}
+
 bool td_tensor_is_row_major(const struct td_tensor *tensor, uint64_t elems)
 {
     uint64_t step = 1;
@@ -308,7 +313,7 @@ bool td_manifest_finish(struct td_manifest *manifest, struct td_error *err)
 {
     size_t count = manifest->tensor_count;
     struct td_tensor *tensors = manifest->tensors;
-    struct td_names names = {.count = count, .context = tensors, .get = tensor_name};
+    struct td_names names = td_tensor_names(tensors, count);
     struct td_order *order;
     if (!td_names_order(&names, &order, err))
         return false;
@@ -328,7 +333,7 @@ bool td_manifest_finish(struct td_manifest *manifest, struct td_error *err)
 
 const struct td_tensor *td_manifest_find(const struct td_manifest *manifest, struct td_text name)
 {
-    struct td_names names = {.count = manifest->tensor_count, .context = manifest->tensors, .get = tensor_name};
+    struct td_names names = td_tensor_names(manifest->tensors, manifest->tensor_count);
     bool found;
     size_t at = td_names_search(&names, name, &found);
     return found ? &manifest->tensors[at] : NULL;

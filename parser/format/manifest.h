@@ -158,6 +158,9 @@ static inline struct td_text td_tensor_name(const struct td_tensor *tensor)
     return td_text_n(tensor->name, tensor->name_len);
 }
 
+/* Returns the names of the tensors as a list, which borrows the tensors. */
+struct td_names td_tensor_names(const struct td_tensor *tensors, size_t count);
+
 /* Returns the tensor with this name, or NULL, by binary search. The manifest must be finished. */
 const struct td_tensor *td_manifest_find(const struct td_manifest *manifest, struct td_text name);
 

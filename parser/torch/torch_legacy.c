@@ -7,7 +7,6 @@
 
 #include "core/checked.h"
 #include "parser/pickle/pickle.h"
-#include "parser/torch/torch_finish.h"
 #include "parser/torch/torch_ids.h"
 #include "parser/torch/torch_walk.h"
 

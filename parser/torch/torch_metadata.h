@@ -1,4 +1,5 @@
-/* Values of a pickle as JSON: the metadata beside the tensors of a checkpoint. Only for parser/torch. */
+/* Values of a pickle as JSON, the metadata beside the tensors of a checkpoint, and keys of dictionaries as parts of
+ * tensor names. Only for parser/torch. */
 #ifndef TD_PARSER_TORCH_TORCH_METADATA_H
 #define TD_PARSER_TORCH_TORCH_METADATA_H
 
@@ -6,6 +7,7 @@
 #include "parser/pickle/pickle.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Returns whether the value is a LIST, TUPLE, SET or FROZENSET; false for TD_PICKLE_NIL. */
@@ -22,5 +24,11 @@ uint64_t td_torch_metadata_bytes(const struct td_pickle *pickle, td_pickle_ref r
  * that is not UTF-8 is escaped by td_utf8_escape. Returns false for any other value; the appended text is then
  * undefined. out->failed is set when memory is short. */
 bool td_torch_write_metadata(const struct td_pickle *pickle, td_pickle_ref ref, struct td_buffer *out);
+
+/* Appends a key as Python's str() shows it: a text, an int of 64 bits, a float, True, None, or a tuple of these, in
+ * which strings are in quotes (only strings of at most 256 bytes that need no escapes there). Text that is not UTF-8,
+ * and bytes, are escaped. Returns false, and appends nothing, for any other key. Stops once `out` holds more than
+ * max_bytes; it then has a part of the key. Takes time for each byte written and for each item of a tuple. */
+bool td_torch_write_key(const struct td_pickle *pickle, td_pickle_ref key, size_t max_bytes, struct td_buffer *out);
 
 #endif

@@ -10,11 +10,11 @@
 
 #include "core/array.h"
 #include "core/buffer.h"
-#include "parser/torch/torch_key.h"
+#include "parser/format/manifest.h"
+#include "parser/format/names.h"
 #include "parser/torch/torch_metadata.h"
 #include "parser/torch/torch_rebuild.h"
 #include "parser/torch/torch_tensor.h"
-#include "parser/torch/torch_walker.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -401,4 +401,36 @@ bool td_torch_read_root(struct td_pickle *pickle, td_pickle_ref root, const stru
     bool ok = td_torch_read_tensor(&w, td_torch_unwrap_tag(pickle, root), &done);
     end_walk(&w);
     return ok;
+}
+
+/* ---- the end ------------------------------------------------------------------------------------------- */
+
+/* Numbers repeated names of tensors, or repeated keys of metadata. Two tensors can have one path: {"a": {"b": x},
+ * "a.b": y}, or {1: x, "1": y}. */
+static bool number_repeated(struct td_manifest *manifest, bool of_metadata, struct td_error *err)
+{
+    struct td_names names = of_metadata ? td_metadata_keys(manifest->metadata, manifest->metadata_count)
+                                        : td_tensor_names(manifest->tensors, manifest->tensor_count);
+    struct td_text *fresh;
+    if (!td_names_number_repeated(&names, &manifest->arena, &fresh, err))
+        return false;
+    for (size_t i = 0; fresh != NULL && i < names.count; i++) {
+        if (fresh[i].p == NULL)
+            continue;
+        if (of_metadata) {
+            manifest->metadata[i].key = fresh[i].p;
+        } else {
+            manifest->tensors[i].name = fresh[i].p;
+            manifest->tensors[i].name_len = (uint32_t)fresh[i].len;
+        }
+    }
+    free(fresh);
+    return true;
+}
+
+bool td_torch_finish(struct td_manifest *manifest, struct td_error *err)
+{
+    manifest->bare = manifest->bare && manifest->tensor_count == 1; /* without attributes that are tensors */
+    return number_repeated(manifest, true, err) && number_repeated(manifest, false, err) &&
+           td_manifest_finish(manifest, err);
 }

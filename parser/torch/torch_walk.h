@@ -19,4 +19,8 @@ bool td_torch_walk(struct td_pickle *pickle, td_pickle_ref root, const struct td
 bool td_torch_read_root(struct td_pickle *pickle, td_pickle_ref root, const struct td_torch_places *places,
                         struct td_manifest *manifest, struct td_error *err);
 
+/* Makes the names of tensors and the keys of metadata unique, by numbers after repeated ones ("a.b#2"), and finishes
+ * the manifest. */
+bool td_torch_finish(struct td_manifest *manifest, struct td_error *err);
+
 #endif

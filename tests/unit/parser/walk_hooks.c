@@ -1,7 +1,7 @@
 #include "tests/unit/parser/walk_hooks.h"
 
 #include "parser/pickle/pickle.h"
-#include "parser/torch/torch_key.h"
+#include "parser/torch/torch_metadata.h"
 #include "tests/unit/unit.h"
 
 static uint64_t looks, key_bytes;
