@@ -64,4 +64,19 @@ static inline void parsed_fini(struct parsed *p)
 
 #define PARSE(out, literal) parse(literal, sizeof(literal) - 1, out)
 
+/* Parses another pickle after one that was parsed. */
+#define PARSE_NEXT(out, literal)                  \
+    do {                                          \
+        parsed_fini(out);                         \
+        parse(literal, sizeof(literal) - 1, out); \
+    } while (0)
+
+static inline void parsed_init(struct parsed *p)
+{
+    memset(p, 0, sizeof *p);
+}
+
+/* A test that parses at least one pickle, and leaves the last one to be freed. */
+FIXTURE(parsed, struct parsed, parsed_init, parsed_fini)
+
 #endif

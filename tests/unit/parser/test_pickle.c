@@ -170,28 +170,26 @@ static void bad_inputs(void **state)
 
 static void positions_count_from_base_and_start(void **state)
 {
-    (void)state;
     static const char text[] = "N.K\1.x";
     const uint8_t *data = (const uint8_t *)text;
     struct td_pickle_options options = {.base = 1000, .allow_trailing = true};
-    struct parsed p;
-    parse_with(data, 6, 0, options, &p);
-    assert_true(p.ok && p.pickle.end == 2 && p.pickle.op_count == 2);
-    parsed_fini(&p);
-    parse_with(data, 6, 2, options, &p);
-    assert_true(p.ok && p.pickle.end == 5);
-    assert_int_equal(td_pickle_position(&p.pickle, p.pickle.root), 1002);
-    parsed_fini(&p);
-    parse_with(data, 6, 5, options, &p);
-    assert_true(!p.ok && p.err.pos == 1005);
-    parsed_fini(&p);
-    parse_with(data, 6, 7, options, &p);
-    assert_true(!p.ok && p.err.pos == 1006);
-    parsed_fini(&p);
+    struct parsed *p = *state;
+    parse_with(data, 6, 0, options, p);
+    assert_true(p->ok && p->pickle.end == 2 && p->pickle.op_count == 2);
+    parsed_fini(p);
+    parse_with(data, 6, 2, options, p);
+    assert_true(p->ok && p->pickle.end == 5);
+    assert_int_equal(td_pickle_position(&p->pickle, p->pickle.root), 1002);
+    parsed_fini(p);
+    parse_with(data, 6, 5, options, p);
+    assert_true(!p->ok && p->err.pos == 1005);
+    parsed_fini(p);
+    parse_with(data, 6, 7, options, p);
+    assert_true(!p->ok && p->err.pos == 1006);
+    parsed_fini(p);
     options.allow_trailing = false;
-    parse_with(data, 6, 2, options, &p);
-    assert_true(!p.ok && p.err.pos == 1005);
-    parsed_fini(&p);
+    parse_with(data, 6, 2, options, p);
+    assert_true(!p->ok && p->err.pos == 1005);
 }
 
 /* ---- values ---- */
@@ -254,23 +252,18 @@ static void ints(void **state)
 /* A number past 64 bits is an int, but td_pickle_int refuses it, so it cannot be a size. */
 static void big_ints(void **state)
 {
-    (void)state;
-    struct parsed p;
+    struct parsed *p = *state;
     uint8_t long1[2 + 255 + 1] = {0x8a, 255};
     memset(long1 + 2, 0x11, 255);
     long1[257] = '.';
-    parse(long1, sizeof long1, &p);
-    check_big(&p.pickle, p.pickle.root, (const char *)long1 + 2, 255);
-    parsed_fini(&p);
-    PARSE(&p, "\x8a\x0b\0\0\0\0\0\0\0\x80\0\0\0.");
-    check_big(&p.pickle, p.pickle.root, "\0\0\0\0\0\0\0\x80\0", 9);
-    parsed_fini(&p);
-    PARSE(&p, "L9223372036854775808L\n.");
-    check_big(&p.pickle, p.pickle.root, "\0\0\0\0\0\0\0\x80\0", 9);
-    parsed_fini(&p);
-    PARSE(&p, "I-9223372036854775809\n.");
-    check_big(&p.pickle, p.pickle.root, "\xff\xff\xff\xff\xff\xff\xff\x7f\xff", 9);
-    parsed_fini(&p);
+    parse(long1, sizeof long1, p);
+    check_big(&p->pickle, p->pickle.root, (const char *)long1 + 2, 255);
+    PARSE_NEXT(p, "\x8a\x0b\0\0\0\0\0\0\0\x80\0\0\0.");
+    check_big(&p->pickle, p->pickle.root, "\0\0\0\0\0\0\0\x80\0", 9);
+    PARSE_NEXT(p, "L9223372036854775808L\n.");
+    check_big(&p->pickle, p->pickle.root, "\0\0\0\0\0\0\0\x80\0", 9);
+    PARSE_NEXT(p, "I-9223372036854775809\n.");
+    check_big(&p->pickle, p->pickle.root, "\xff\xff\xff\xff\xff\xff\xff\x7f\xff", 9);
 }
 
 static void decimals_have_a_limit(void **state)
@@ -330,25 +323,19 @@ static void texts(void **state)
 
 static void plain_values(void **state)
 {
-    (void)state;
-    struct parsed p;
+    struct parsed *p = *state;
     double real = 0;
-    PARSE(&p, "G\x3f\xe0\0\0\0\0\0\0.");
-    assert_true(td_pickle_float(&p.pickle, p.pickle.root, &real) && real == 0.5);
-    parsed_fini(&p);
-    PARSE(&p, "F-1.5e3\n.");
-    assert_true(td_pickle_float(&p.pickle, p.pickle.root, &real) && real == -1500);
-    parsed_fini(&p);
-    PARSE(&p, "F-inf\n.");
-    assert_true(td_pickle_float(&p.pickle, p.pickle.root, &real) && real < -1e308);
-    parsed_fini(&p);
-    PARSE(&p, "I01\n.");
-    assert_true(td_pickle_bool(&p.pickle, p.pickle.root));
-    parsed_fini(&p);
-    PARSE(&p, "\x89.");
-    assert_int_equal(td_pickle_kind(&p.pickle, p.pickle.root), TD_PICKLE_BOOL);
-    assert_false(td_pickle_bool(&p.pickle, p.pickle.root));
-    parsed_fini(&p);
+    PARSE(p, "G\x3f\xe0\0\0\0\0\0\0.");
+    assert_true(td_pickle_float(&p->pickle, p->pickle.root, &real) && real == 0.5);
+    PARSE_NEXT(p, "F-1.5e3\n.");
+    assert_true(td_pickle_float(&p->pickle, p->pickle.root, &real) && real == -1500);
+    PARSE_NEXT(p, "F-inf\n.");
+    assert_true(td_pickle_float(&p->pickle, p->pickle.root, &real) && real < -1e308);
+    PARSE_NEXT(p, "I01\n.");
+    assert_true(td_pickle_bool(&p->pickle, p->pickle.root));
+    PARSE_NEXT(p, "\x89.");
+    assert_int_equal(td_pickle_kind(&p->pickle, p->pickle.root), TD_PICKLE_BOOL);
+    assert_false(td_pickle_bool(&p->pickle, p->pickle.root));
 }
 
 /* Every accessor has an answer for NIL, for numbers that are no value, and for a refused pickle. */
@@ -390,12 +377,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_inputs),
-        cmocka_unit_test(positions_count_from_base_and_start),
+        TEST_IN(parsed, positions_count_from_base_and_start),
         cmocka_unit_test(ints),
-        cmocka_unit_test(big_ints),
+        TEST_IN(parsed, big_ints),
         cmocka_unit_test(decimals_have_a_limit),
         cmocka_unit_test(texts),
-        cmocka_unit_test(plain_values),
+        TEST_IN(parsed, plain_values),
         cmocka_unit_test(accessors_take_anything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

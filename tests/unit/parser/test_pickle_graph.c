@@ -8,12 +8,11 @@
 
 static void calls_are_kept(void **state)
 {
-    (void)state;
-    struct parsed p;
-    PARSE(&p, "cos\nsystem\n(U\x04true"
-              "tR}U\1sK\2sbK\7aU\1kK\x08s.");
-    assert_true(p.ok);
-    const struct td_pickle *k = &p.pickle;
+    struct parsed *p = *state;
+    PARSE(p, "cos\nsystem\n(U\x04true"
+             "tR}U\1sK\2sbK\7aU\1kK\x08s.");
+    assert_true(p->ok);
+    const struct td_pickle *k = &p->pickle;
     int64_t number = 0;
     assert_int_equal(td_pickle_kind(k, k->root), TD_PICKLE_OBJECT);
     assert_int_equal(td_pickle_call(k, k->root), TD_PICKLE_REDUCE);
@@ -26,26 +25,22 @@ static void calls_are_kept(void **state)
     assert_true(td_pickle_int(k, td_pickle_item(k, k->root, 0), &number) && number == 7);
     assert_true(td_pickle_int(k, td_pickle_get(k, k->root, "k"), &number) && number == 8);
     assert_int_equal(td_pickle_kwargs(k, k->root), TD_PICKLE_NIL);
-    parsed_fini(&p);
-    PARSE(&p, "ca\nb.c\n)}\x92.");
-    assert_int_equal(td_pickle_call(&p.pickle, p.pickle.root), TD_PICKLE_NEWOBJ_EX);
-    assert_int_equal(td_pickle_kind(&p.pickle, td_pickle_kwargs(&p.pickle, p.pickle.root)), TD_PICKLE_DICT);
-    assert_true(td_pickle_is_call(&p.pickle, p.pickle.root, "a", "b.c"));
-    parsed_fini(&p);
+    PARSE_NEXT(p, "ca\nb.c\n)}\x92.");
+    assert_int_equal(td_pickle_call(&p->pickle, p->pickle.root), TD_PICKLE_NEWOBJ_EX);
+    assert_int_equal(td_pickle_kind(&p->pickle, td_pickle_kwargs(&p->pickle, p->pickle.root)), TD_PICKLE_DICT);
+    assert_true(td_pickle_is_call(&p->pickle, p->pickle.root, "a", "b.c"));
 }
 
 /* Bad input 94. */
 static void an_object_without_state(void **state)
 {
-    (void)state;
-    struct parsed p;
-    PARSE(&p, "ca\nb\n)\x81.");
+    struct parsed *p = *state;
+    PARSE(p, "ca\nb\n)\x81.");
     struct td_pickle_map map;
-    assert_int_equal(td_pickle_call(&p.pickle, p.pickle.root), TD_PICKLE_NEWOBJ);
-    assert_int_equal(td_pickle_state(&p.pickle, p.pickle.root), TD_PICKLE_NIL);
-    assert_int_equal(td_pickle_count(&p.pickle, p.pickle.root), 0);
-    assert_false(td_pickle_map(&p.pickle, p.pickle.root, &map));
-    parsed_fini(&p);
+    assert_int_equal(td_pickle_call(&p->pickle, p->pickle.root), TD_PICKLE_NEWOBJ);
+    assert_int_equal(td_pickle_state(&p->pickle, p->pickle.root), TD_PICKLE_NIL);
+    assert_int_equal(td_pickle_count(&p->pickle, p->pickle.root), 0);
+    assert_false(td_pickle_map(&p->pickle, p->pickle.root, &map));
 }
 
 static int64_t int_under(const struct td_pickle *p, td_pickle_ref ref, const char *key)
@@ -57,24 +52,19 @@ static int64_t int_under(const struct td_pickle *p, td_pickle_ref ref, const cha
 
 static void known_mappings(void **state)
 {
-    (void)state;
     struct td_pickle_map map;
-    struct parsed p;
-    PARSE(&p, "ccollections\nOrderedDict\n)R(U\1aK\1U\1bK\2u.");
-    assert_true(td_pickle_map(&p.pickle, p.pickle.root, &map) && map.count == 2);
-    assert_int_equal(int_under(&p.pickle, p.pickle.root, "b"), 2);
-    assert_true(td_pickle_string_is(&p.pickle, td_pickle_map_key(&p.pickle, &map, 1), "b"));
-    assert_int_equal(td_pickle_map_key(&p.pickle, &map, 2), TD_PICKLE_NIL);
-    parsed_fini(&p);
-    PARSE(&p, "ccollections\nOrderedDict\n)R.");
-    assert_true(td_pickle_map(&p.pickle, p.pickle.root, &map) && map.count == 0);
-    parsed_fini(&p);
-    PARSE(&p, "ccollections\nCounter\n}U\1aK\3s\x85R.");
-    assert_int_equal(int_under(&p.pickle, p.pickle.root, "a"), 3);
-    parsed_fini(&p);
-    PARSE(&p, "ccollections\ndefaultdict\nc__builtin__\nlist\n\x85RU\1aK\4s.");
-    assert_int_equal(int_under(&p.pickle, p.pickle.root, "a"), 4);
-    parsed_fini(&p);
+    struct parsed *p = *state;
+    PARSE(p, "ccollections\nOrderedDict\n)R(U\1aK\1U\1bK\2u.");
+    assert_true(td_pickle_map(&p->pickle, p->pickle.root, &map) && map.count == 2);
+    assert_int_equal(int_under(&p->pickle, p->pickle.root, "b"), 2);
+    assert_true(td_pickle_string_is(&p->pickle, td_pickle_map_key(&p->pickle, &map, 1), "b"));
+    assert_int_equal(td_pickle_map_key(&p->pickle, &map, 2), TD_PICKLE_NIL);
+    PARSE_NEXT(p, "ccollections\nOrderedDict\n)R.");
+    assert_true(td_pickle_map(&p->pickle, p->pickle.root, &map) && map.count == 0);
+    PARSE_NEXT(p, "ccollections\nCounter\n}U\1aK\3s\x85R.");
+    assert_int_equal(int_under(&p->pickle, p->pickle.root, "a"), 3);
+    PARSE_NEXT(p, "ccollections\ndefaultdict\nc__builtin__\nlist\n\x85RU\1aK\4s.");
+    assert_int_equal(int_under(&p->pickle, p->pickle.root, "a"), 4);
 }
 
 /* OrderedDict({...}) and the like copy their arguments and are independent of them afterwards. */
@@ -155,50 +145,42 @@ static void copying_is_bounded(void **state)
 /* The parser knows whether an argument or a state grew after the call that took it. */
 static void containers_grow_after_a_call(void **state)
 {
-    (void)state;
-    struct parsed p;
-    PARSE(&p, "]q\1K\1a0ca\nb\nh\1\205Rh\1K\2a\206."); /* (b(l), l), with l.append(2) after the call */
-    CHECK(p.ok, "%s", p.err.message);
-    td_pickle_ref call = td_pickle_item(&p.pickle, p.pickle.root, 0);
-    td_pickle_ref list = td_pickle_item(&p.pickle, p.pickle.root, 1);
-    assert_true(td_pickle_grew_after(&p.pickle, list, call));
-    assert_false(td_pickle_grew_after(&p.pickle, call, call));
-    assert_false(td_pickle_grew_after(&p.pickle, TD_PICKLE_NIL, call));
-    parsed_fini(&p);
-    PARSE(&p, "]q\1K\1aK\2aca\nb\nh\1\205R}q\2U\1aNsb.");
-    assert_false(td_pickle_grew_after(&p.pickle, td_pickle_item(&p.pickle, td_pickle_args(&p.pickle, p.pickle.root), 0),
-                                      p.pickle.root));
-    assert_false(td_pickle_state_grew(&p.pickle, p.pickle.root));
-    parsed_fini(&p);
-    PARSE(&p, "ca\nb\n)\201}q\2U\1aNsb(h\2U\1bNs1.");
-    assert_true(p.ok && td_pickle_state_grew(&p.pickle, p.pickle.root));
-    parsed_fini(&p);
+    struct parsed *p = *state;
+    PARSE(p, "]q\1K\1a0ca\nb\nh\1\205Rh\1K\2a\206."); /* (b(l), l), with l.append(2) after the call */
+    CHECK(p->ok, "%s", p->err.message);
+    td_pickle_ref call = td_pickle_item(&p->pickle, p->pickle.root, 0);
+    td_pickle_ref list = td_pickle_item(&p->pickle, p->pickle.root, 1);
+    assert_true(td_pickle_grew_after(&p->pickle, list, call));
+    assert_false(td_pickle_grew_after(&p->pickle, call, call));
+    assert_false(td_pickle_grew_after(&p->pickle, TD_PICKLE_NIL, call));
+    PARSE_NEXT(p, "]q\1K\1aK\2aca\nb\nh\1\205R}q\2U\1aNsb.");
+    assert_false(td_pickle_grew_after(
+        &p->pickle, td_pickle_item(&p->pickle, td_pickle_args(&p->pickle, p->pickle.root), 0), p->pickle.root));
+    assert_false(td_pickle_state_grew(&p->pickle, p->pickle.root));
+    PARSE_NEXT(p, "ca\nb\n)\201}q\2U\1aNsb(h\2U\1bNs1.");
+    assert_true(p->ok && td_pickle_state_grew(&p->pickle, p->pickle.root));
 }
 
 /* Bad input 93. */
 static void equal_keys(void **state)
 {
-    (void)state;
-    struct parsed p;
+    struct parsed *p = *state;
     struct td_pickle_map map;
     int64_t number = 0;
-    PARSE(&p, "}(U\1aK\1U\1bK\2X\1\0\0\0aK\3S'a'\nK\4u.");
-    assert_true(td_pickle_map(&p.pickle, p.pickle.root, &map) && map.count == 2);
-    assert_int_equal(p.pickle.duplicate_count, 2);
-    assert_true(td_pickle_string_is(&p.pickle, p.pickle.duplicate, "a"));
-    assert_true(td_pickle_int(&p.pickle, td_pickle_map_value(&p.pickle, &map, 0), &number) && number == 4);
-    assert_int_equal(int_under(&p.pickle, p.pickle.root, "a"), 4);
-    parsed_fini(&p);
+    PARSE(p, "}(U\1aK\1U\1bK\2X\1\0\0\0aK\3S'a'\nK\4u.");
+    assert_true(td_pickle_map(&p->pickle, p->pickle.root, &map) && map.count == 2);
+    assert_int_equal(p->pickle.duplicate_count, 2);
+    assert_true(td_pickle_string_is(&p->pickle, p->pickle.duplicate, "a"));
+    assert_true(td_pickle_int(&p->pickle, td_pickle_map_value(&p->pickle, &map, 0), &number) && number == 4);
+    assert_int_equal(int_under(&p->pickle, p->pickle.root, "a"), 4);
     /* 1 == True == 1.0 == 1L; 0.5, None, b"a", "a", NaN twice, 2^64 twice in two spellings, () twice */
-    PARSE(&p, "}(K\1NI01\nNF1.0\nNL1L\nNF0.5\nNG\x3f\xe0\0\0\0\0\0\0NNNNNC\1aNU\1aNFnan\nNFnan\nN"
-              "L18446744073709551616L\nN\x8a\x0a\0\0\0\0\0\0\0\0\1\0N)N)Nu.");
-    assert_true(p.ok && td_pickle_map(&p.pickle, p.pickle.root, &map));
+    PARSE_NEXT(p, "}(K\1NI01\nNF1.0\nNL1L\nNF0.5\nNG\x3f\xe0\0\0\0\0\0\0NNNNNC\1aNU\1aNFnan\nNFnan\nN"
+                  "L18446744073709551616L\nN\x8a\x0a\0\0\0\0\0\0\0\0\1\0N)N)Nu.");
+    assert_true(p->ok && td_pickle_map(&p->pickle, p->pickle.root, &map));
     assert_int_equal(map.count, 10);
-    assert_int_equal(p.pickle.duplicate_count, 6);
-    parsed_fini(&p);
-    PARSE(&p, "(}U\1aK\1s}U\1aK\1sl."); /* equal keys of two maps are no duplicates */
-    assert_int_equal(p.pickle.duplicate_count, 0);
-    parsed_fini(&p);
+    assert_int_equal(p->pickle.duplicate_count, 6);
+    PARSE_NEXT(p, "(}U\1aK\1s}U\1aK\1sl."); /* equal keys of two maps are no duplicates */
+    assert_int_equal(p->pickle.duplicate_count, 0);
 }
 
 /* Large maps are searched by their order, small ones item by item. Both find every key that is there, and no other. */
@@ -233,20 +215,17 @@ static void every_key_is_found(void **state)
 /* Bad input 78. */
 static void what_holds_itself(void **state)
 {
-    (void)state;
-    struct parsed p;
-    PARSE(&p, "]q\1h\1a.");
-    assert_int_equal(td_pickle_item(&p.pickle, p.pickle.root, 0), p.pickle.root);
-    assert_true(td_pickle_mark(&p.pickle, p.pickle.root));
-    assert_false(td_pickle_mark(&p.pickle, td_pickle_item(&p.pickle, p.pickle.root, 0)));
-    td_pickle_unmark(&p.pickle, p.pickle.root);
-    assert_true(td_pickle_mark(&p.pickle, p.pickle.root));
-    td_pickle_unmark_all(&p.pickle);
-    assert_true(td_pickle_mark(&p.pickle, p.pickle.root));
-    parsed_fini(&p);
-    PARSE(&p, "}q\1U\1ah\1s.");
-    assert_int_equal(td_pickle_get(&p.pickle, p.pickle.root, "a"), p.pickle.root);
-    parsed_fini(&p);
+    struct parsed *p = *state;
+    PARSE(p, "]q\1h\1a.");
+    assert_int_equal(td_pickle_item(&p->pickle, p->pickle.root, 0), p->pickle.root);
+    assert_true(td_pickle_mark(&p->pickle, p->pickle.root));
+    assert_false(td_pickle_mark(&p->pickle, td_pickle_item(&p->pickle, p->pickle.root, 0)));
+    td_pickle_unmark(&p->pickle, p->pickle.root);
+    assert_true(td_pickle_mark(&p->pickle, p->pickle.root));
+    td_pickle_unmark_all(&p->pickle);
+    assert_true(td_pickle_mark(&p->pickle, p->pickle.root));
+    PARSE_NEXT(p, "}q\1U\1ah\1s.");
+    assert_int_equal(td_pickle_get(&p->pickle, p->pickle.root, "a"), p->pickle.root);
 }
 
 /* 40 levels, each holding the one below twice, then five times. */
@@ -302,24 +281,23 @@ static void memo_indices_are_not_sizes(void **state)
 /* Memo entries written out of order and more than once: each index is one entry, and its last value counts. */
 static void memo_entries_out_of_turn(void **state)
 {
-    (void)state;
-    struct parsed p;
+    struct parsed *p = *state;
     int64_t number = 0;
     static const int64_t expected[] = {2, 3, 4, 5, 6};
-    PARSE(&p, "(K\1q\1"
-              "0K\2q\0"
-              "0K\3q\1"
-              "0K\7q\3"
-              "0K\4q\2"
-              "0K\5q\3"
-              "0K\6\x94"
-              "0h\0h\1h\2h\3h\4t.");
-    CHECK(p.ok, "%s", p.err.message);
-    assert_int_equal(p.pickle.memo_count, COUNT_OF(expected));
+    PARSE(p, "(K\1q\1"
+             "0K\2q\0"
+             "0K\3q\1"
+             "0K\7q\3"
+             "0K\4q\2"
+             "0K\5q\3"
+             "0K\6\x94"
+             "0h\0h\1h\2h\3h\4t.");
+    CHECK(p->ok, "%s", p->err.message);
+    assert_int_equal(p->pickle.memo_count, COUNT_OF(expected));
     for (uint32_t i = 0; i < COUNT_OF(expected); i++)
-        CHECK(td_pickle_int(&p.pickle, td_pickle_item(&p.pickle, p.pickle.root, i), &number) && number == expected[i],
+        CHECK(td_pickle_int(&p->pickle, td_pickle_item(&p->pickle, p->pickle.root, i), &number) &&
+                  number == expected[i],
               "entry %" PRIu32 " is %" PRId64, i, number);
-    parsed_fini(&p);
 }
 
 /* Multiples of a Fibonacci number fall close together under the memo's hash. */
@@ -486,19 +464,19 @@ static void sorting_stays_within_the_bound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_are_kept),
-        cmocka_unit_test(an_object_without_state),
-        cmocka_unit_test(known_mappings),
+        TEST_IN(parsed, calls_are_kept),
+        TEST_IN(parsed, an_object_without_state),
+        TEST_IN(parsed, known_mappings),
         cmocka_unit_test(mappings_copy_their_arguments),
         cmocka_unit_test(what_makes_no_mapping),
         cmocka_unit_test(copying_is_bounded),
-        cmocka_unit_test(containers_grow_after_a_call),
-        cmocka_unit_test(equal_keys),
+        TEST_IN(parsed, containers_grow_after_a_call),
+        TEST_IN(parsed, equal_keys),
         cmocka_unit_test(every_key_is_found),
-        cmocka_unit_test(what_holds_itself),
+        TEST_IN(parsed, what_holds_itself),
         cmocka_unit_test(laughs_stay_small),
         cmocka_unit_test(memo_indices_are_not_sizes),
-        cmocka_unit_test(memo_entries_out_of_turn),
+        TEST_IN(parsed, memo_entries_out_of_turn),
         cmocka_unit_test(memo_indices_that_collide),
         cmocka_unit_test(a_million_of),
         cmocka_unit_test(a_large_state_dict),
