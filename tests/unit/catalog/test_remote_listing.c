@@ -1,8 +1,7 @@
 #include "catalog/remote/remote_listing.h"
 
 #include "catalog/remote/remote_model.h"
-#include "tests/unit/alloc_hooks.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/alloc_trials.h"
 
 #define OID "0123456789abcdef0123456789abcdef01234567"
 #define SHA "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -227,21 +226,17 @@ static void ids(void **state)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    bool ok = false;
-    for (size_t k = 1; !ok; k++) {
+    struct alloc_trials trials = {0};
+    while (alloc_try(&trials)) {
         struct td_remote_listing listing;
         struct td_error err = TD_ERROR_INIT;
-        alloc_count_start();
-        alloc_fail_at(k);
         td_remote_listing_init(&listing);
-        ok = td_remote_listing_add_page(&listing, td_text_of(page), true, &err) &&
-             td_remote_listing_finish(&listing, &err);
-        alloc_fail_at(0);
-        CHECK(ok || err.code == TD_RESOURCE_EXHAUSTED, "%zu: %s", k, err.message);
+        bool ok = td_remote_listing_add_page(&listing, td_text_of(page), true, &err) &&
+                  td_remote_listing_finish(&listing, &err);
+        alloc_tried(&trials, ok, &err);
         td_remote_listing_fini(&listing);
-        assert_int_equal(alloc_count_get().live_bytes, 0);
-        assert_true(k < 100 && (k > 2 || !ok));
     }
+    assert_in_range(trials.k, 3, 99);
 }
 
 static void every_prefix_is_refused(void **state)

@@ -1,8 +1,7 @@
 /* Plans that clients post, as JSON. */
 #include "slicing/plan_spec.h"
 
-#include "tests/unit/alloc_hooks.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/alloc_trials.h"
 
 static bool parse(struct td_plan_spec *spec, const char *text, struct td_error *err)
 {
@@ -293,16 +292,13 @@ static void every_prefix_and_every_allocation(void **state)
         assert_false(td_plan_spec_parse(&spec, td_text_n(text, len), NULL, &err));
         td_plan_spec_fini(&spec);
     }
-    bool ok = false;
-    size_t k = 1;
-    for (; !ok; k++) {
-        alloc_fail_at(k);
-        ok = parse(&spec, text, &err);
-        alloc_fail_at(0);
-        assert_true(ok || err.code == TD_RESOURCE_EXHAUSTED);
+    struct alloc_trials trials = {0};
+    while (alloc_try(&trials)) {
+        bool ok = parse(&spec, text, &err);
+        alloc_tried(&trials, ok, &err);
         td_plan_spec_fini(&spec);
     }
-    assert_true(k > 2);
+    assert_true(trials.k > 1);
 }
 
 int main(void)
