@@ -3,7 +3,6 @@
 #include "catalog/model/dcp_checkpoint.h"
 #include "catalog/model/facts.h"
 #include "catalog/sandbox/manifest_wire.h"
-#include "core/json/json.h"
 #include "parser/format/manifest.h"
 #include "parser/format/names.h"
 #include "parser/formats.h"
@@ -22,45 +21,7 @@
 /* ---- what several kinds of content have ---------------------------------------------------------------- */
 
 /* The least bytes of one item on the wire. */
-enum { FILE_BYTES = 8, ENTRY_BYTES = 12, TENSOR_BYTES = 18, PIECE_BYTES = 21, TAG_BYTES = 13 };
-
-static void write_files(const char *const *files, size_t count, struct td_wire_writer *out)
-{
-    td_wire_put_u64(out, count);
-    for (size_t i = 0; i < count; i++)
-        td_wire_put_text(out, td_text_of(files[i]));
-}
-
-/* Returns room in the arena, or NULL and notes it. */
-static void *get_array(struct td_wire_reader *in, struct td_arena *arena, size_t count, size_t size)
-{
-    void *items = in->failed ? NULL : td_arena_array(arena, count, size);
-    if (items == NULL && !in->failed)
-        in->no_memory = in->failed = true;
-    return items;
-}
-
-/* Returns whether the text is one item of JSON that begins with this character. */
-static bool is_json(const char *text, char first)
-{
-    struct td_error none = TD_ERROR_INIT;
-    struct td_json json;
-    td_json_init(&json, td_text_of(text), 0, &none);
-    return text[0] == first && td_json_skip(&json) && td_json_next(&json) == TD_JSON_END;
-}
-
-/* Reads names of files below one directory, in order and each once. */
-static const char **read_files(struct td_wire_reader *in, struct td_arena *arena, size_t *count)
-{
-    *count = td_wire_get_count(in, FILE_BYTES);
-    const char **files = get_array(in, arena, *count, sizeof *files);
-    for (size_t i = 0; i < *count && !in->failed; i++) {
-        files[i] = td_wire_get_copy(in, arena);
-        (void)td_wire_check(in, files[i] != NULL && td_is_path_below(td_text_of(files[i])) &&
-                                    (i == 0 || strcmp(files[i - 1], files[i]) < 0));
-    }
-    return files;
-}
+enum { ENTRY_BYTES = 12, TENSOR_BYTES = 18, PIECE_BYTES = 21, TAG_BYTES = 13 };
 
 /* Reads a tensor's name, which must sort after `before` (NULL for the first name). */
 static const char *read_name(struct td_wire_reader *in, struct td_arena *arena, const char *before, uint32_t *len)
@@ -98,7 +59,7 @@ static void read_tags(struct td_wire_reader *in, struct td_facts *facts)
 {
     size_t count = td_wire_get_count(in, TAG_BYTES);
     (void)td_wire_check(in, count <= TD_FACTS_TAGS_MAX);
-    facts->tags = get_array(in, &facts->arena, count, sizeof *facts->tags);
+    facts->tags = td_wire_get_array(in, &facts->arena, count, sizeof *facts->tags);
     for (size_t i = 0; i < count && !in->failed; i++) {
         struct td_fact_tag *tag = &facts->tags[i];
         tag->value = td_wire_get_copy(in, &facts->arena);
@@ -128,9 +89,10 @@ static bool read_facts(struct td_wire_reader *in, struct td_facts **out, struct 
     facts->architecture = td_wire_get_string(in, &facts->arena);
     facts->model_type = td_wire_get_string(in, &facts->arena);
     facts->has_chat_template = td_wire_get_bool(in);
-    if (td_wire_check(in,
-                      facts->json != NULL && facts->json_len <= TD_CARD_MAX_JSON_BYTES && is_json(facts->json, '{')))
+    if (td_wire_check(in, facts->json != NULL && facts->json_len <= TD_CARD_MAX_JSON_BYTES)) {
+        td_wire_check_json(in, facts->json, '{');
         read_tags(in, facts);
+    }
     if (!in->failed) {
         *out = facts;
         return true;
@@ -145,7 +107,7 @@ static bool read_facts(struct td_wire_reader *in, struct td_facts **out, struct 
 static void write_shard_index(const struct td_shard_index *index, struct td_wire_writer *out)
 {
     td_wire_put_u8(out, index->by_group);
-    write_files(index->files, index->file_count, out);
+    td_wire_put_paths(out, index->files, index->file_count);
     td_wire_put_u64(out, index->entry_count);
     for (size_t i = 0; i < index->entry_count; i++) {
         td_wire_put_text(out, td_text_n(index->entries[i].tensor, index->entries[i].tensor_len));
@@ -160,10 +122,10 @@ static bool read_shard_index(struct td_wire_reader *in, struct td_shard_index *i
     td_arena_init(&index->arena, 0); /* in proportion to the bytes */
     uint8_t by_group = td_wire_get_u8(in);
     index->by_group = by_group != 0;
-    index->files = read_files(in, &index->arena, &index->file_count);
+    index->files = td_wire_get_paths(in, &index->arena, &index->file_count);
     size_t count = td_wire_get_count(in, ENTRY_BYTES);
     (void)td_wire_check(in, by_group <= 1 && (by_group == 0 || count == 0));
-    index->entries = get_array(in, &index->arena, count, sizeof *index->entries);
+    index->entries = td_wire_get_array(in, &index->arena, count, sizeof *index->entries);
     for (size_t i = 0; i < count && !in->failed; i++) {
         struct td_shard_entry *entry = &index->entries[i];
         entry->tensor = read_name(in, &index->arena, before, &entry->tensor_len);
@@ -190,7 +152,7 @@ static void write_piece(const struct td_dcp_piece *piece, uint32_t rank, struct 
 /* Appends the boxes. */
 static void write_dcp(const struct td_dcp *dcp, struct td_wire_writer *out)
 {
-    write_files(dcp->files, dcp->file_count, out);
+    td_wire_put_paths(out, dcp->files, dcp->file_count);
     td_wire_put_u64(out, dcp->tensor_count);
     for (size_t i = 0; i < dcp->tensor_count; i++) {
         const struct td_dcp_tensor *tensor = &dcp->tensors[i];
@@ -226,7 +188,7 @@ static void read_dcp_tensor(struct td_wire_reader *in, struct td_dcp *dcp, const
         return;
     tensor->shape = td_wire_get_numbers(in, tensor->rank, &dcp->arena);
     size_t count = td_wire_get_count(in, PIECE_BYTES);
-    struct td_dcp_piece *pieces = get_array(in, &dcp->arena, count, sizeof *pieces);
+    struct td_dcp_piece *pieces = td_wire_get_array(in, &dcp->arena, count, sizeof *pieces);
     (void)td_wire_check(in, count <= UINT32_MAX);
     for (size_t i = 0; i < count && !in->failed; i++)
         read_piece(in, dcp, tensor->rank, &pieces[i]);
@@ -238,9 +200,9 @@ static void read_dcp_tensor(struct td_wire_reader *in, struct td_dcp *dcp, const
 static bool read_dcp(struct td_wire_reader *in, size_t max_memory_bytes, struct td_dcp *dcp, struct td_error *err)
 {
     td_arena_init(&dcp->arena, max_memory_bytes);
-    dcp->files = read_files(in, &dcp->arena, &dcp->file_count);
+    dcp->files = td_wire_get_paths(in, &dcp->arena, &dcp->file_count);
     size_t count = td_wire_get_count(in, TENSOR_BYTES);
-    dcp->tensors = get_array(in, &dcp->arena, count, sizeof *dcp->tensors);
+    dcp->tensors = td_wire_get_array(in, &dcp->arena, count, sizeof *dcp->tensors);
     for (size_t i = 0; i < count && !in->failed; i++) {
         read_dcp_tensor(in, dcp, i == 0 ? NULL : dcp->tensors[i - 1].name, &dcp->tensors[i]);
         dcp->tensor_count = i + (in->failed ? 0 : 1);
@@ -382,24 +344,14 @@ static char *get_string(struct td_wire_reader *in)
     if (!td_wire_get_bool(in))
         return NULL;
     struct td_text text = td_wire_get_text(in);
-    char *copy = in->failed ? NULL : malloc(text.len + 1);
-    in->no_memory = in->no_memory || (copy == NULL && !in->failed);
-    in->failed = in->failed || copy == NULL;
-    if (copy != NULL) {
-        memcpy(copy, text.p, text.len);
-        copy[text.len] = '\0';
-    }
-    return copy;
+    return in->failed ? NULL : td_wire_need(in, strndup(text.p, text.len));
 }
 
 static void get_words(struct td_wire_reader *in, struct td_row_index *out)
 {
     size_t count = td_wire_get_count(in, sizeof *out->words);
-    if (count == 0)
-        return;
-    out->words = malloc(count * sizeof *out->words);
-    in->no_memory = in->failed = out->words == NULL;
-    if (in->failed)
+    out->words = count == 0 ? NULL : td_wire_need(in, malloc(count * sizeof *out->words));
+    if (out->words == NULL)
         return;
     td_wire_get(in, out->words, count * sizeof *out->words);
     out->word_count = count;
@@ -418,8 +370,9 @@ bool td_rows_read(struct td_wire_reader *in, const struct td_row_format *format,
     out->columns = get_string(in);
     out->reason = get_string(in);
     get_words(in, out);
-    if (td_wire_check(in, in->p == in->end && (out->columns == NULL || is_json(out->columns, '[')) &&
-                              td_row_index_check(out)))
+    if (out->columns != NULL)
+        td_wire_check_json(in, out->columns, '[');
+    if (td_wire_check(in, in->p == in->end) && td_wire_check(in, td_row_index_check(out)))
         return true;
     td_row_index_fini(out);
     return td_wire_refuse(in, err);

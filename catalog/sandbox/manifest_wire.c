@@ -4,13 +4,11 @@
 #include "catalog/sandbox/manifest_wire.h"
 
 #include "core/checked.h"
-#include "core/json/json.h"
-#include "parser/format/names.h"
 
 #include <string.h>
 
 /* The least bytes of one item on the wire. */
-enum { TENSOR_BYTES = 36, METADATA_BYTES = 16, FILE_BYTES = 8, CODING_BYTES = 49, CHUNK_BYTES = 24 };
+enum { TENSOR_BYTES = 36, METADATA_BYTES = 16, CODING_BYTES = 49, CHUNK_BYTES = 24 };
 
 /* Bits of a tensor. */
 enum { HAS_STRIDES = 1, BIG_ENDIAN = 2, ALL_FLAGS = 3 };
@@ -84,9 +82,7 @@ void td_manifest_write(const struct td_manifest *manifest, struct td_wire_writer
     td_wire_put_u64(out, manifest->coding_count);
     for (const struct td_coding *coding = manifest->codings; coding != NULL; coding = coding->next)
         write_coding(coding, out);
-    td_wire_put_u64(out, manifest->file_count);
-    for (size_t i = 0; i < manifest->file_count; i++)
-        td_wire_put_text(out, td_text_of(manifest->files[i]));
+    td_wire_put_paths(out, manifest->files, manifest->file_count);
     td_wire_put_u64(out, manifest->metadata_count);
     for (size_t i = 0; i < manifest->metadata_count; i++) {
         td_wire_put_text(out, td_text_of(manifest->metadata[i].key));
@@ -143,12 +139,8 @@ static void read_chunks(struct td_wire_reader *in, struct td_coding_grid *grid, 
     grid->chunk_count = td_wire_get_count(in, CHUNK_BYTES);
     if (!td_wire_check(in, count_chunks(grid, &most) && grid->chunk_count <= most))
         return;
-    struct td_coding_chunk *chunks = td_arena_array(arena, grid->chunk_count, sizeof *chunks);
+    struct td_coding_chunk *chunks = td_wire_get_array(in, arena, grid->chunk_count, sizeof *chunks);
     grid->chunks = chunks;
-    if (chunks == NULL) {
-        in->no_memory = in->failed = true;
-        return;
-    }
     for (size_t i = 0; i < grid->chunk_count && !in->failed; i++) {
         uint64_t begin;
         chunks[i].number = td_wire_get_u64(in);
@@ -177,8 +169,7 @@ static void read_grid(struct td_wire_reader *in, struct td_coding *coding, uint6
                                array_bytes == coding->size_bytes))
         return;
     if (td_wire_get_bool(in) && td_wire_check(in, grid->elem_bytes <= (size_t)(in->end - in->p))) {
-        void *fill = td_arena_alloc(arena, grid->elem_bytes);
-        in->no_memory = in->failed = fill == NULL;
+        void *fill = td_wire_need(in, td_arena_alloc(arena, grid->elem_bytes));
         if (fill != NULL)
             td_wire_get(in, fill, grid->elem_bytes);
         grid->fill = fill;
@@ -219,56 +210,25 @@ static void read_codings(struct td_wire_reader *in, struct td_manifest *manifest
 {
     size_t count = td_wire_get_count(in, CODING_BYTES);
     (void)td_wire_check(in, count <= UINT32_MAX);
-    *codings = in->failed ? NULL : td_arena_array(&manifest->arena, count, sizeof(**codings));
-    in->no_memory = in->no_memory || (*codings == NULL && !in->failed);
-    in->failed = in->failed || *codings == NULL;
-    for (size_t i = 0; i < count && !in->failed; i++) {
-        struct td_coding *coding = td_manifest_add_coding(manifest);
-        if (coding == NULL)
-            in->no_memory = in->failed = true;
-        else
-            (*codings)[i] = coding;
-    }
+    *codings = td_wire_get_array(in, &manifest->arena, count, sizeof(**codings));
+    for (size_t i = 0; i < count && !in->failed; i++)
+        (*codings)[i] = td_wire_need(in, td_manifest_add_coding(manifest));
     for (struct td_coding *coding = manifest->codings; coding != NULL && !in->failed; coding = coding->next)
         read_coding(in, coding, size_bytes, &manifest->arena);
 }
 
-/* ---- other files, metadata ------------------------------------------------------------------------------ */
-
-static void read_files(struct td_wire_reader *in, struct td_manifest *manifest)
-{
-    size_t count = td_wire_get_count(in, FILE_BYTES);
-    manifest->files = td_arena_array(&manifest->arena, count, sizeof *manifest->files);
-    if (manifest->files == NULL)
-        in->no_memory = in->failed = true;
-    for (size_t i = 0; i < count && !in->failed; i++) {
-        manifest->files[i] = td_wire_get_copy(in, &manifest->arena);
-        (void)td_wire_check(in, manifest->files[i] != NULL && td_is_path_below(td_text_of(manifest->files[i])) &&
-                                    (i == 0 || strcmp(manifest->files[i - 1], manifest->files[i]) < 0));
-        manifest->file_count = i + 1;
-    }
-}
-
-/* Returns whether the text is one value of JSON. */
-static bool is_json(const char *text)
-{
-    struct td_error none = TD_ERROR_INIT;
-    struct td_json json;
-    td_json_init(&json, td_text_of(text), 0, &none);
-    return td_json_skip(&json) && td_json_next(&json) == TD_JSON_END;
-}
+/* ---- metadata ------------------------------------------------------------------------------------------ */
 
 static void read_metadata(struct td_wire_reader *in, struct td_manifest *manifest)
 {
     size_t count = td_wire_get_count(in, METADATA_BYTES);
-    manifest->metadata = td_arena_array(&manifest->arena, count, sizeof *manifest->metadata);
-    if (manifest->metadata == NULL)
-        in->no_memory = in->failed = true;
+    manifest->metadata = td_wire_get_array(in, &manifest->arena, count, sizeof *manifest->metadata);
     for (size_t i = 0; i < count && !in->failed; i++) {
         struct td_metadata *pair = &manifest->metadata[i];
         pair->key = td_wire_get_copy(in, &manifest->arena);
         pair->value = td_wire_get_copy(in, &manifest->arena);
-        (void)td_wire_check(in, pair->value != NULL && is_json(pair->value));
+        if (pair->value != NULL)
+            td_wire_check_json(in, pair->value, '\0');
         manifest->metadata_count = i + 1;
     }
 }
@@ -351,9 +311,7 @@ static void read_tensors(struct td_wire_reader *in, struct td_manifest *manifest
                          uint64_t size_bytes)
 {
     size_t count = td_wire_get_count(in, TENSOR_BYTES);
-    manifest->tensors = td_arena_array(&manifest->arena, count, sizeof *manifest->tensors);
-    if (manifest->tensors == NULL)
-        in->no_memory = in->failed = true;
+    manifest->tensors = td_wire_get_array(in, &manifest->arena, count, sizeof *manifest->tensors);
     for (size_t i = 0; i < count && !in->failed; i++) {
         struct td_tensor *tensor = &manifest->tensors[i];
         read_tensor(in, manifest, codings, size_bytes, tensor);
@@ -365,9 +323,7 @@ static void read_tensors(struct td_wire_reader *in, struct td_manifest *manifest
 /* Reads the position of each tensor's box in a larger tensor. */
 static void read_starts(struct td_wire_reader *in, struct td_manifest *manifest)
 {
-    const uint64_t **starts = td_arena_array(&manifest->arena, manifest->tensor_count + 1, sizeof *starts);
-    if (starts == NULL)
-        in->no_memory = in->failed = true;
+    const uint64_t **starts = td_wire_get_array(in, &manifest->arena, manifest->tensor_count + 1, sizeof *starts);
     for (size_t i = 0; i < manifest->tensor_count && !in->failed; i++) {
         const struct td_tensor *tensor = &manifest->tensors[i];
         uint64_t end;
@@ -397,7 +353,7 @@ bool td_manifest_read(struct td_wire_reader *in, uint64_t size_bytes, struct td_
     manifest->split_count = read_split(in);
     read_codings(in, manifest, size_bytes, &codings);
     if (!in->failed)
-        read_files(in, manifest);
+        manifest->files = td_wire_get_paths(in, &manifest->arena, &manifest->file_count);
     if (!in->failed)
         read_metadata(in, manifest);
     if (!in->failed)

@@ -1,6 +1,8 @@
 #include "catalog/sandbox/wire.h"
 
+#include "core/json/json.h"
 #include "core/utf8.h"
+#include "parser/format/names.h"
 
 #include <string.h>
 
@@ -65,6 +67,13 @@ void td_wire_put_string(struct td_wire_writer *writer, const char *string)
         td_wire_put_text(writer, td_text_of(string));
 }
 
+void td_wire_put_paths(struct td_wire_writer *writer, const char *const *paths, size_t count)
+{
+    td_wire_put_u64(writer, count);
+    for (size_t i = 0; i < count; i++)
+        td_wire_put_text(writer, td_text_of(paths[i]));
+}
+
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
 struct td_wire_reader td_wire_reader_of(const void *bytes, size_t len)
@@ -123,20 +132,24 @@ size_t td_wire_get_count(struct td_wire_reader *reader, size_t item_bytes)
     return td_wire_check(reader, count <= bytes_left(reader) / item_bytes) ? (size_t)count : 0;
 }
 
-/* Notes that the arena gave no memory. */
-static void lack_memory(struct td_wire_reader *reader)
+void *td_wire_need(struct td_wire_reader *reader, void *memory)
 {
-    reader->no_memory = reader->failed = true;
+    if (memory == NULL)
+        reader->no_memory = reader->failed = true;
+    return memory;
+}
+
+void *td_wire_get_array(struct td_wire_reader *reader, struct td_arena *arena, size_t count, size_t size)
+{
+    return reader->failed ? NULL : td_wire_need(reader, td_arena_array(arena, count, size));
 }
 
 const uint64_t *td_wire_get_numbers(struct td_wire_reader *reader, size_t count, struct td_arena *arena)
 {
     if (count == 0 || !td_wire_check(reader, count <= bytes_left(reader) / sizeof(uint64_t)))
         return NULL;
-    uint64_t *numbers = td_arena_array(arena, count, sizeof *numbers);
-    if (numbers == NULL)
-        lack_memory(reader);
-    else
+    uint64_t *numbers = td_wire_get_array(reader, arena, count, sizeof *numbers);
+    if (numbers != NULL)
         td_wire_get(reader, numbers, count * sizeof *numbers);
     return numbers;
 }
@@ -155,15 +168,33 @@ struct td_text td_wire_get_text(struct td_wire_reader *reader)
 const char *td_wire_get_copy(struct td_wire_reader *reader, struct td_arena *arena)
 {
     struct td_text text = td_wire_get_text(reader);
-    const char *copy = reader->failed ? NULL : td_arena_strndup(arena, text);
-    if (copy == NULL && !reader->failed)
-        lack_memory(reader);
-    return copy;
+    return reader->failed ? NULL : td_wire_need(reader, td_arena_strndup(arena, text));
 }
 
 const char *td_wire_get_string(struct td_wire_reader *reader, struct td_arena *arena)
 {
     return td_wire_get_bool(reader) ? td_wire_get_copy(reader, arena) : NULL;
+}
+
+const char **td_wire_get_paths(struct td_wire_reader *reader, struct td_arena *arena, size_t *count)
+{
+    *count = td_wire_get_count(reader, sizeof(uint64_t));
+    const char **paths = td_wire_get_array(reader, arena, *count, sizeof *paths);
+    for (size_t i = 0; i < *count && !reader->failed; i++) {
+        paths[i] = td_wire_get_copy(reader, arena);
+        (void)td_wire_check(reader, paths[i] != NULL && td_is_path_below(td_text_of(paths[i])) &&
+                                        (i == 0 || strcmp(paths[i - 1], paths[i]) < 0));
+    }
+    return paths;
+}
+
+void td_wire_check_json(struct td_wire_reader *reader, const char *text, char first)
+{
+    struct td_error none = TD_ERROR_INIT;
+    struct td_json json;
+    td_json_init(&json, td_text_of(text), 0, &none);
+    (void)td_wire_check(reader, (first == '\0' || text[0] == first) && td_json_skip(&json) &&
+                                    td_json_next(&json) == TD_JSON_END);
 }
 
 bool td_wire_refuse(const struct td_wire_reader *in, struct td_error *err)

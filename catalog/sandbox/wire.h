@@ -72,6 +72,19 @@ const char *td_wire_get_copy(struct td_wire_reader *reader, struct td_arena *are
 /* Returns a copy of the next string in the arena, or NULL when NULL was written. */
 const char *td_wire_get_string(struct td_wire_reader *reader, struct td_arena *arena);
 
+/* Returns room for `count` items of `size` bytes in the arena; NULL when the reader has failed. */
+void *td_wire_get_array(struct td_wire_reader *reader, struct td_arena *arena, size_t count, size_t size);
+
+/* Append the paths of files, and read them: they are below one directory, in order, and each is there once. */
+void td_wire_put_paths(struct td_wire_writer *writer, const char *const *paths, size_t count);
+const char **td_wire_get_paths(struct td_wire_reader *reader, struct td_arena *arena, size_t *count);
+
+/* Returns the memory; fails the reader for want of memory when it is NULL. */
+void *td_wire_need(struct td_wire_reader *reader, void *memory);
+
+/* Fails the reader unless the text is one item of JSON that begins with `first`; '\0': any item. */
+void td_wire_check_json(struct td_wire_reader *reader, const char *text, char first);
+
 /* Returns whether the reader has not failed; fails it when `holds` is false. */
 static inline bool td_wire_check(struct td_wire_reader *reader, bool holds)
 {
