@@ -12,8 +12,7 @@
 #include "catalog/catalog.h"
 
 #include "catalog/dataset/dataset.h"
-#include "catalog/model/refusals.h"
-#include "catalog/scan/send_guard.h"
+#include "catalog/scan/scan_report.h"
 #include "catalog/scan/walk.h"
 #include "core/clock.h"
 #include "core/digits.h"
@@ -231,28 +230,6 @@ static void log_readiness(struct td_catalog *catalog)
     }
 }
 
-/* huggingface_hub refuses larger files from a server without its chunk store (constants.py, MAX_HTTP_DOWNLOAD_SIZE). */
-static const uint64_t hub_file_max_bytes = UINT64_C(50000000000);
-
-/* Logs each file that huggingface_hub will not download, once. The client fails without a request that would show why,
- * and docs/hub.md promises the line. */
-static void log_large_files(const struct td_snapshot *snapshot, const struct td_snapshot *old)
-{
-    enum { NAMED_MAX = 10 };
-    size_t count = 0;
-    for (size_t i = 0; i < snapshot->entry_count; i++) {
-        const struct td_entry *entry = &snapshot->entries[i];
-        if (entry->file->source.id.size_bytes <= hub_file_max_bytes)
-            continue;
-        const struct td_entry *before = old == NULL ? NULL : td_snapshot_find_entry(old, td_text_of(entry->path));
-        if ((before == NULL || before->file != entry->file) && count++ < NAMED_MAX)
-            td_log(TD_LOG_INFO, "%s: %" PRIu64 " bytes; huggingface_hub downloads files of up to 50,000,000,000",
-                   entry->path, entry->file->source.id.size_bytes);
-    }
-    if (count > NAMED_MAX)
-        td_log(TD_LOG_INFO, "and %zu more files of that size", count - NAMED_MAX);
-}
-
 /* Opens the root by its path again: after a remount the old descriptor shows the old, perhaps empty, directory. Returns
  * the root with a reference for the caller, or NULL. */
 static struct td_root *current_root(struct td_catalog *catalog, struct td_error *err)
@@ -382,7 +359,7 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
     if (news)
         log_missing_models(catalog, &counted);
     if (news)
-        log_large_files(snapshot, old);
+        td_large_files_log(old, snapshot);
     if (changed) { /* still valid: only this thread replaces it */
         struct td_error err = TD_ERROR_INIT;
         td_hasher_set_snapshot(catalog->hasher, snapshot);

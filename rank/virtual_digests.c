@@ -1,4 +1,4 @@
-/* Plan: each share is a table of records (catalog/digests/record_table) with an index by key, and one by SHA-256, from
+/* Plan: each share is a table of records (catalog/digests/record_log) with an index by key, and one by SHA-256, from
  * which records with an equal SHA-256 are linked, the newest first. A full share drops half of its records, and the log
  * on disk (catalog/digests/record_log) is then rewritten. The log's lock also guards the tables.
  *
@@ -7,7 +7,6 @@
 #include "rank/virtual_digests.h"
 
 #include "catalog/digests/record_log.h"
-#include "catalog/digests/record_table.h"
 
 #include <assert.h>
 #include <stddef.h>

@@ -13,7 +13,6 @@
 #ifndef TD_CATALOG_DATASET_DATASET_H
 #define TD_CATALOG_DATASET_DATASET_H
 
-#include "catalog/model/file_rows.h"
 #include "catalog/model/snapshot.h"
 #include "catalog/names/repo.h"
 

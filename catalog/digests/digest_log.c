@@ -1,8 +1,8 @@
-/* Plan: a table of records (record_table) answers every look-up. A new digest goes into the table and into the batch of
+/* Plan: a table of records answers every look-up. A new digest goes into the table and into the batch of
  * a log on disk (record_log), whose lock guards the table, too. Compacting writes the whole table to a new log. */
 #include "catalog/digests/digest_log.h"
 
-#include "catalog/digests/record_table.h"
+#include "catalog/digests/record_log.h"
 
 #include <assert.h>
 #include <stddef.h>

@@ -6,7 +6,6 @@
  * one thread wins UNKNOWN -> WRITTEN, writes the text, and publishes KNOWN with release order. */
 #include "catalog/model/snapshot.h"
 
-#include "catalog/model/file_rows.h"
 #include "core/array.h"
 #include "core/digits.h"
 #include "parser/format/names.h"
@@ -434,4 +433,34 @@ bool td_snapshot_has_all_problems(const struct td_snapshot *snapshot)
     for (size_t i = 0; i < snapshot->model_count; i++)
         all = all && !snapshot->models[i].problems.incomplete;
     return all;
+}
+
+/* ---- rows of datasets ---------------------------------------------------------------------------------- */
+
+struct td_file_rows *td_file_rows_get(struct td_file_rows **list, const struct td_row_format *format,
+                                      uint64_t table_number)
+{
+    for (struct td_file_rows *rows = *list; rows != NULL; rows = rows->next)
+        if (rows->format == format && rows->table_number == table_number)
+            return rows;
+    struct td_file_rows *rows = calloc(1, sizeof *rows);
+    if (rows == NULL)
+        return NULL;
+    rows->next = *list;
+    rows->format = format;
+    rows->table_number = table_number;
+    *list = rows;
+    return rows;
+}
+
+void td_file_rows_free(struct td_file_rows *rows)
+{
+    while (rows != NULL) {
+        struct td_file_rows *next = rows->next;
+        td_row_index_fini(&rows->index);
+        td_budget_give(rows->memory, rows->memory_bytes);
+        free(rows->error);
+        free(rows);
+        rows = next;
+    }
 }

@@ -17,9 +17,11 @@
 #include "core/arena.h"
 #include "core/budget.h"
 #include "core/digest.h"
+#include "core/error.h"
 #include "core/text.h"
 #include "parser/format/format.h"
 #include "parser/format/manifest.h"
+#include "parser/rows/index/row_format.h"
 #include "parser/rows/json_shape.h"
 #include "parser/shard_index.h"
 #include "parser/torch/torch_dcp.h"
@@ -56,7 +58,7 @@ struct td_file {
     enum td_facts_kind facts_kind; /* of PLAIN: which facts of the model beside it the file may hold */
     struct td_facts *facts;        /* the facts, or NULL */
     enum td_json_shape json_shape; /* of PLAIN: the shape of a .json file without facts, whose lines may be rows */
-    struct td_file_rows *rows;     /* of a file of a dataset (catalog/model/file_rows.h); NULL: none */
+    struct td_file_rows *rows;     /* of a file of a dataset; NULL: none */
     char *error;                   /* why it was refused or is damaged, one line; NULL: it is right, or was not read */
     char identity_tag[TD_TAG_BYTES];   /* strong validator of its bytes until their SHA-256 is known */
     char sha256[TD_SHA256_TEXT_BYTES]; /* SHA-256 of its bytes in hexadecimal; valid in the state TD_HASH_KNOWN */
@@ -316,5 +318,43 @@ void td_problems_add(struct td_problems *problems, struct td_arena *arena, const
 
 /* Returns whether memory sufficed for every problem. If not, another scan of the same files may report more. */
 bool td_snapshot_has_all_problems(const struct td_snapshot *snapshot);
+
+/* ---- rows of datasets ---------------------------------------------------------------------------------- */
+
+/* The rows of one file: its index, and the progress of building it. A file has a td_file_rows for each format that it
+ * was read as, mostly one. The indexer (row_indexer.h) makes the index once for each identity of the file, so snapshots
+ * that share the file share the index. */
+enum td_rows_state {
+    TD_ROWS_PENDING, /* the index is still to be made, or is being made */
+    TD_ROWS_READY,   /* `index` and `sample` are valid */
+    TD_ROWS_FAILED   /* there is no index, for the reason in `error` */
+};
+
+struct td_file_rows {
+    struct td_file_rows *next; /* of the same file, read as another format or beside another table */
+    const struct td_row_format *format;
+    uint64_t table_number;             /* of the td_file with the positions of the rows; 0: no such file */
+    _Atomic(enum td_rows_state) state; /* leaves TD_ROWS_PENDING once; what it names never changes afterwards */
+    _Atomic uint64_t done_bytes;       /* bytes of the file that the indexer has read */
+    struct td_row_index index;
+    char sample[TD_TAG_BYTES]; /* a hash over the size, the number of rows and up to 64 places of the file */
+    char *error;               /* one line */
+    struct td_budget *memory;  /* that memory_bytes are taken from; borrowed; NULL: none */
+    size_t memory_bytes;
+};
+
+/* Returns the rows in this format from the list of a file, which the file keeps until its end; adds them in the state
+ * TD_ROWS_PENDING when they are new. Returns NULL when memory is short. For the thread that builds snapshots. */
+struct td_file_rows *td_file_rows_get(struct td_file_rows **list, const struct td_row_format *format,
+                                      uint64_t table_number);
+
+/* Frees the list and returns its memory to the account. NULL: does nothing. */
+void td_file_rows_free(struct td_file_rows *rows);
+
+/* Returns whether the index is there; `index` and `sample` may then be read. Any thread. */
+static inline bool td_file_rows_are_ready(const struct td_file_rows *rows)
+{
+    return atomic_load_explicit(&rows->state, memory_order_acquire) == TD_ROWS_READY;
+}
 
 #endif

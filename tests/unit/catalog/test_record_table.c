@@ -1,5 +1,5 @@
 /* Tables of records: indexes over parts of them, and links between equal ones. */
-#include "catalog/digests/record_table.h"
+#include "catalog/digests/record_log.h"
 
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
