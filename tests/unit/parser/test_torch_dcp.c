@@ -1,6 +1,7 @@
 #include "parser/torch/torch_dcp.h"
 
 #include "parser/torch/torch_distcp.h"
+#include "tests/unit/alloc_trials.h"
 #include "tests/unit/parser/torch_fixture.h"
 #include "tests/unit/work.h"
 
@@ -151,20 +152,14 @@ static void every_allocation_of_metadata_may_fail(void **state)
 {
     (void)state;
     struct file f = load(".metadata");
-    size_t failed = 0;
-    bool done = false;
-    for (size_t k = 1; !done; k++) {
+    struct alloc_trials trials = {0};
+    while (alloc_try(&trials)) {
         struct dcp_parsed p;
-        alloc_fail_at(k);
         parse_dcp(f.bytes, f.len, &p);
-        alloc_fail_at(0);
-        done = p.memory.calls < k;
-        failed += !done;
-        CHECK(done == p.ok, "allocation %zu: %s", k, p.err.message);
-        CHECK(done || p.err.code == TD_RESOURCE_EXHAUSTED, "allocation %zu: %s", k, p.err.message);
+        alloc_tried(&trials, p.ok, &p.err);
         dcp_done(&p);
     }
-    assert_true(failed >= 30);
+    assert_true(trials.failed >= 30);
     __real_free(f.bytes);
 }
 
