@@ -114,7 +114,7 @@ static bool open_finished(const struct td_arriving_file *arriving, const struct 
     }
     id = td_file_id_of(&st);
     if (arriving->config->catalog != NULL)
-        td_catalog_note_digest(arriving->config->catalog, &id, outcome->sha256);
+        td_catalog_note_digest(arriving->config->catalog, &id, outcome->sums.sha256);
     return true;
 }
 

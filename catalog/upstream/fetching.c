@@ -5,7 +5,6 @@
  *     So after wrong bytes each server is asked alone, for the list and for the files. */
 #include "catalog/upstream/fetching.h"
 
-#include "catalog/model/content_hash.h"
 #include "catalog/scan/walk.h"
 #include "catalog/upstream/arriving_file.h"
 #include "core/clock.h"
@@ -236,12 +235,11 @@ static bool is_found_by_scans(const char *path)
 
 /* Asks the upstream for the list. Leaves out files that no scan would find, so that the model has the same files and
  * commit while it arrives and when it is published. The caller frees *model in any case. Without the lock. */
-static bool ask_for_list(struct td_fetching *f, struct td_intake *intake, struct td_remote_model *model,
-                         struct td_error *err)
+static bool ask_for_list(struct td_fetching *f, struct td_intake *intake, const struct td_cancel *cancel,
+                         struct td_remote_model *model, struct td_error *err)
 {
-    const struct td_cancel cancel = td_intake_cancel(intake);
     const struct td_upstream_wish wish = {
-        .id = intake->id, .via = intake->via, .alone = intake->alone, .cancel = &cancel};
+        .id = intake->id, .via = intake->via, .alone = intake->alone, .cancel = cancel};
     if (!f->config.source.list(f->config.source.context, &wish, model, err))
         return false;
     td_remote_listing_keep(&model->listing, is_found_by_scans);
@@ -286,9 +284,10 @@ static void begin_files(struct td_fetching *f, struct td_intake *intake)
 void td_fetching_list(struct td_fetching *f, struct td_intake *intake)
 {
     struct td_error err = TD_ERROR_INIT;
+    const struct td_cancel cancel = td_intake_cancel(intake);
     intake->phase = TD_INTAKE_LISTING;
     pthread_mutex_unlock(&f->lock);
-    bool is_listed = ask_for_list(f, intake, &intake->model, &err);
+    bool is_listed = ask_for_list(f, intake, &cancel, &intake->model, &err);
     pthread_mutex_lock(&f->lock);
     bool is_absent =
         is_listed ? intake->model.listing.count == 0 : err.code == TD_NOT_FOUND || err.code == TD_PERMISSION_DENIED;
@@ -322,9 +321,10 @@ static void finish_file(struct td_intake *intake, const struct td_arriving_file 
     struct td_intake_file *file = &intake->files[i];
     file->state = TD_INTAKE_FILE_IS_HERE;
     file->is_verified = outcome->is_verified;
+    file->sums = outcome->sums;
     if (!file->has_sha256) {
         file->has_sha256 = true;
-        memcpy(file->sha256, outcome->sha256, sizeof file->sha256);
+        memcpy(file->sha256, outcome->sums.sha256, sizeof file->sha256);
         if (intake->snapshot != NULL)
             (void)td_file_set_sha256(intake->snapshot->entries[i].file, file->sha256);
     }
@@ -337,28 +337,6 @@ static void finish_file(struct td_intake *intake, const struct td_arriving_file 
 }
 
 /* ---- digests that come late --------------------------------------------------------------------------------- */
-
-/* Computes those digests of a fetched file that the list has. Returns false when the file cannot be read, or the fetch
- * is cancelled. */
-static bool compute_sums(const struct td_intake *intake, size_t i, const struct td_remote_file *listed,
-                         struct td_fetch_sums *sums)
-{
-    struct td_error ignored = TD_ERROR_INIT;
-    struct td_content_sums content;
-    struct td_file_id id;
-    int fd = -1;
-    memcpy(sums->sha256, intake->files[i].sha256, sizeof sums->sha256);
-    if (!listed->expected.has_git_sha1)
-        return true;
-    if (!td_root_open_file(intake->folder, listed->path, &fd, &id, &ignored))
-        return false;
-    (void)close(fd);
-    const struct td_content_hash_options options = {.git_sha1 = true, .stop = &intake->is_cancelled};
-    if (!td_content_hash(intake->folder, listed->path, &id, &options, &content, &ignored))
-        return false;
-    memcpy(sums->git_sha1, content.git_sha1, sizeof sums->git_sha1);
-    return true;
-}
 
 /* Sets the error for a file that does not match its digest in the list. Returns false. */
 static bool refuse_file(const struct td_remote_file *listed, const struct td_fetch_sums *sums, struct td_error *err)
@@ -376,35 +354,49 @@ static bool refuse_file(const struct td_remote_file *listed, const struct td_fet
 }
 
 /* Compares a file that came without a digest with the digest in a newer list. A file stays unverified when this list
- * lacks it, or has it with another length or without a digest. Errors: TD_FAILED_PRECONDITION when the digests
- * differ. */
+ * lacks it, or has it with another length, without a digest, or only with a Git object id that was not computed while
+ * the file arrived. Errors: TD_FAILED_PRECONDITION when the digests differ. */
 static bool verify_file(struct td_intake *intake, size_t i, const struct td_remote_listing *listing,
                         struct td_error *err)
 {
     const struct td_remote_file *before = &intake->model.listing.files[i];
     const struct td_remote_file *listed = td_remote_listing_find(listing, before->path);
-    struct td_fetch_sums sums;
+    const struct td_fetch_sums *sums = &intake->files[i].sums;
     if (listed == NULL || listed->expected.size_bytes != before->expected.size_bytes ||
-        !(listed->expected.has_sha256 || listed->expected.has_git_sha1) || !compute_sums(intake, i, listed, &sums))
+        !(listed->expected.has_sha256 || (listed->expected.has_git_sha1 && sums->has_git_sha1)))
         return true;
-    intake->files[i].is_verified = td_fetch_sums_fit(&sums, &listed->expected);
+    intake->files[i].is_verified = td_fetch_sums_fit(sums, &listed->expected);
     if (intake->files[i].is_verified)
         return true;
     atomic_store(&intake->wrong_file, i);
-    return refuse_file(listed, &sums, err);
+    return refuse_file(listed, sums, err);
+}
+
+/* The last request for a list: the intake, and when the request ends (td_clock_ns). */
+struct late_list {
+    struct td_intake *intake;
+    uint64_t until_ns;
+};
+
+static bool is_late_list_over(void *context)
+{
+    const struct late_list *late = context;
+    return atomic_load(&late->intake->is_cancelled) || td_clock_ns() >= late->until_ns;
 }
 
 /* Asks the upstream once more for its list, if files came without a digest: an upstream that hashes its files itself,
- * as a tensord does, may have their digests by now. If the upstream does not answer, they stay unverified. Called
- * without the lock: no other thread changes an intake once all its files are complete. Errors: TD_FAILED_PRECONDITION
- * when a file has another digest; TD_CONFLICT when cancelled. */
+ * as a tensord does, may have their digests by now. If the upstream does not answer in time, they stay unverified.
+ * Called without the lock: no other thread changes an intake once all its files are complete. Errors:
+ * TD_FAILED_PRECONDITION when a file has another digest; TD_CONFLICT when cancelled. */
 static bool verify_late(struct td_fetching *f, struct td_intake *intake, struct td_error *err)
 {
     struct td_remote_model model;
     struct td_error ignored = TD_ERROR_INIT;
     if (td_intake_is_verified(intake))
         return true;
-    bool is_listed = ask_for_list(f, intake, &model, &ignored);
+    struct late_list late = {.intake = intake, .until_ns = td_clock_ns() + f->config.late_list_ns};
+    const struct td_cancel cancel = {.is_asked = is_late_list_over, .context = &late};
+    bool is_listed = ask_for_list(f, intake, &cancel, &model, &ignored);
     bool ok = true;
     for (size_t i = 0; is_listed && ok && i < intake->model.listing.count; i++)
         ok = intake->files[i].is_verified || verify_file(intake, i, &model.listing, err);

@@ -39,7 +39,8 @@ struct td_intake_file {
     bool is_verified; /* the upstream's digest is known, and the content matches it */
     bool has_sha256;
     uint8_t sha256[TD_SHA256_BYTES];
-    struct td_blob *blob; /* one reference */
+    struct td_fetch_sums sums; /* of a complete file */
+    struct td_blob *blob;      /* one reference */
 };
 
 struct td_intake {

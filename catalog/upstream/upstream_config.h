@@ -24,6 +24,7 @@ enum {
     TD_UPSTREAM_ABSENT_S = 60,        /* how long the upstream's answer that a model does not exist is remembered */
     TD_UPSTREAM_WAIT_S = 10,          /* how long a request waits for a list of files */
     TD_UPSTREAM_LIST_RETRY_S = 15,    /* how long a server without progress is retried for a list */
+    TD_UPSTREAM_LATE_LIST_S = 30,     /* bound on the last request for a list, when all bytes are here */
     TD_UPSTREAM_FILE_RETRY_S = 60,    /* how long it is retried for a file */
     TD_UPSTREAM_STALL_S = 120,        /* a reader of an arriving file gives up when no byte has arrived for so long */
 };
@@ -36,6 +37,7 @@ struct td_upstream_config {
     struct td_catalog *catalog;       /* borrowed; receives digests and requests for scans; NULL: none */
     uint64_t wait_ns;                 /* TD_UPSTREAM_WAIT_S, but for tests */
     uint64_t absent_ns;               /* TD_UPSTREAM_ABSENT_S, but for tests */
+    uint64_t late_list_ns;            /* TD_UPSTREAM_LATE_LIST_S, but for tests */
     uint64_t upkeep_ns;               /* TD_UPSTREAM_UPKEEP_S, but for tests */
     size_t max_names;                 /* TD_UPSTREAM_NAMES, but for tests */
     size_t max_files;                 /* of all models on their way; each takes a descriptor */

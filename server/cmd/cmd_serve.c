@@ -300,6 +300,7 @@ static bool start_upstream(struct service *service, struct td_error *err)
                                               .catalog = service->catalog,
                                               .wait_ns = TD_UPSTREAM_WAIT_S * TD_NS_PER_S,
                                               .absent_ns = TD_UPSTREAM_ABSENT_S * TD_NS_PER_S,
+                                              .late_list_ns = TD_UPSTREAM_LATE_LIST_S * TD_NS_PER_S,
                                               .upkeep_ns = TD_UPSTREAM_UPKEEP_S * TD_NS_PER_S,
                                               .max_names = TD_UPSTREAM_NAMES,
                                               .max_files = service->incoming_files};

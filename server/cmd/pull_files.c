@@ -63,7 +63,7 @@ static bool is_the_listed(const struct td_pull_file *done, const struct td_fetch
 {
     if (listed->has_sha256)
         return done->expected->size_bytes == listed->size_bytes &&
-               memcmp(done->outcome.sha256, listed->sha256, sizeof listed->sha256) == 0;
+               memcmp(done->outcome.sums.sha256, listed->sha256, sizeof listed->sha256) == 0;
     return done->outcome.is_verified && is_equal(done->expected, listed);
 }
 

@@ -39,7 +39,7 @@ static void add_file(struct td_json_builder *json, const struct td_pull_file *fi
     td_json_add_u64(json, "bytes", file->expected->size_bytes);
     td_json_add_bool(json, "complete", file->is_done);
     if (file->is_done) {
-        td_hex_write(file->outcome.sha256, TD_SHA256_BYTES, sha256);
+        td_hex_write(file->outcome.sums.sha256, TD_SHA256_BYTES, sha256);
         td_json_add_string(json, "sha256", sha256);
     }
     td_json_add_bool(json, "verified", file->outcome.is_verified);

@@ -558,7 +558,7 @@ static enum round run_round(struct fetch *f)
         return ROUND_FAILED;
     if (!td_fetch_sums_fit(&sums, &f->job->expected))
         return judge_mismatch(f, &sums, was_resumed);
-    memcpy(f->outcome->sha256, sums.sha256, sizeof f->outcome->sha256);
+    f->outcome->sums = sums;
     return td_fetch_target_finish(&f->part.target, f->err) ? ROUND_DONE : ROUND_FAILED;
 }
 
@@ -632,7 +632,7 @@ bool td_fetch_file(struct td_fetch_session *session, const struct td_fetch_job *
               td_fetch_part_look(&f.part, cancel, &is_there, &sums, err);
     if (is_there) {
         outcome->was_there = true;
-        memcpy(outcome->sha256, sums.sha256, sizeof outcome->sha256);
+        outcome->sums = sums;
         td_fetch_target_discard(&f.part.target);
     } else {
         ok = ok && create_connections(&f) && run_rounds(&f);

@@ -30,12 +30,12 @@ struct td_fetch_job {
 };
 
 struct td_fetch_outcome {
-    bool was_there;                  /* a file with the expected digest had the name already; nothing was fetched */
-    bool is_verified;                /* a digest was expected, and the content matches it, also when was_there */
-    bool has_changed;                /* a server had another version than the listing, or than before */
-    uint64_t fetched_bytes;          /* received, including bytes that were fetched again */
-    uint64_t resumed_bytes;          /* that an earlier process fetched */
-    uint8_t sha256[TD_SHA256_BYTES]; /* of the content, also of a file that was there */
+    bool was_there;            /* a file with the expected digest had the name already; nothing was fetched */
+    bool is_verified;          /* a digest was expected, and the content matches it, also when was_there */
+    bool has_changed;          /* a server had another version than the listing, or than before */
+    uint64_t fetched_bytes;    /* received, including bytes that were fetched again */
+    uint64_t resumed_bytes;    /* that an earlier process fetched */
+    struct td_fetch_sums sums; /* of the content, also of a file that was there */
 };
 
 /* Fetches the file. Blocks. After an error the bytes on disk stay, to be resumed, unless they were wrong. Errors:

@@ -133,7 +133,8 @@ static void *hasher_main(void *argument)
 bool td_fetch_sums_fit(const struct td_fetch_sums *sums, const struct td_fetch_expected *expected)
 {
     return (!expected->has_sha256 || memcmp(expected->sha256, sums->sha256, TD_SHA256_BYTES) == 0) &&
-           (!expected->has_git_sha1 || memcmp(expected->git_sha1, sums->git_sha1, TD_FETCH_SHA1_BYTES) == 0);
+           (!expected->has_git_sha1 ||
+            (sums->has_git_sha1 && memcmp(expected->git_sha1, sums->git_sha1, TD_FETCH_SHA1_BYTES) == 0));
 }
 
 /* Creates the lock and the condition. Returns false, with nothing to undo, when the system refuses. */
@@ -248,6 +249,7 @@ bool td_fetch_hasher_wait(struct td_fetch_hasher *hasher, const struct td_cancel
         return td_error_set(err, TD_CONFLICT, "stopped while the digest was computed");
     (void)SHA256_Final(sums->sha256, &hasher->sha256); /* the thread has ended its work */
     (void)SHA1_Final(sums->git_sha1, &hasher->sha1);
+    sums->has_git_sha1 = hasher->git_sha1;
     return true;
 }
 

@@ -16,6 +16,8 @@ enum {
     TD_FETCH_SHA1_BYTES = 20,
     TD_FETCH_BLOCK_BYTES = 512 * 1024, /* of one block; fits a processor's second cache */
     TD_FETCH_HELD_BLOCKS = 8,          /* bound on blocks that wait to be hashed */
+    /* The longest file without a digest whose Git object id is computed. A Hub has the ids of files of up to 10 MB. */
+    TD_FETCH_GIT_BYTES = 16 * 1024 * 1024,
 };
 
 /* The length and digests that the file must have. */
@@ -28,6 +30,7 @@ struct td_fetch_expected {
 
 struct td_fetch_sums {
     uint8_t sha256[TD_SHA256_BYTES];
+    bool has_git_sha1;                     /* it was computed */
     uint8_t git_sha1[TD_FETCH_SHA1_BYTES]; /* of "blob SIZE", a NUL and the content, as Git names it */
 };
 

@@ -5,6 +5,8 @@
 #include "catalog/names/repo.h"
 #include "core/waiting.h"
 
+#include <glob.h>
+
 static pthread_cond_t *_Atomic of_source; /* waits for it are not counted */
 static _Atomic int timeouts;
 
@@ -326,13 +328,70 @@ static void bytes_with_another_digest_than_the_last_list_has_are_not_published(v
     }
 }
 
+/* Waits until the upstream is asked for its list a second time. */
+static void await_last_list(struct place *place)
+{
+    bool is_asking = false;
+    while (!is_asking) {
+        pthread_mutex_lock(&place->source.lock);
+        is_asking = place->source.lists == 2;
+        wait_a_little(&place->source);
+        pthread_mutex_unlock(&place->source.lock);
+    }
+}
+
+/* shows: security.md upstream-late-digest */
+static void an_upstream_that_holds_the_last_list_does_not_hold_up_publishing(void **state)
+{
+    struct place place;
+    struct td_kept_model kept;
+    (void)state;
+    no_digests_at_first(&place, "[" LFS_FILE("config.json", "2", CONFIG_SHA256) "]");
+    place_stop(&place);
+    place.late_list_ns = 50000000;
+    place_start(&place);
+    place.source.held_list = 2; /* is never released */
+    fetch_without_digests(&place);
+    assert_int_equal(place.source.lists, 2);
+    assert_true(td_upstream_find(place.upstream, TD_TEXT("org/m"), &kept));
+    assert_false(kept.is_verified);
+    place_close(&place);
+}
+
+/* The digests are those of the bytes that were sent, computed as they arrived. */
+static void files_are_not_read_again_for_late_digests(void **state)
+{
+    struct place place;
+    struct td_kept_model kept;
+    struct td_snapshot *snapshot = NULL;
+    char pattern[TREE_PATH_BYTES];
+    glob_t found;
+    (void)state;
+    no_digests_at_first(&place, "[" GIT_FILE("config.json", "2", CONFIG_OID) "]");
+    place.source.held_list = 2;
+    assert_int_equal(ask(&place, "org/m", &snapshot), TD_UPSTREAM_SENDS);
+    td_snapshot_unref(snapshot);
+    await_last_list(&place);
+    tree_at(&place.tree, ".tensord-upstream/incoming/*/files/config.json", pattern);
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    FILE *file = fopen(found.gl_pathv[0], "r+");
+    assert_non_null(file);
+    assert_int_equal(fputs("[]", file), 1);
+    assert_int_equal(fclose(file), 0);
+    globfree(&found);
+    release_list(&place);
+    await_published(&place, 1);
+    assert_true(td_upstream_find(place.upstream, TD_TEXT("org/m"), &kept));
+    assert_true(kept.is_verified);
+    place_close(&place);
+}
+
 static void a_stop_ends_the_last_ask_for_digests_and_the_next_start_goes_on(void **state)
 {
     struct place place;
     struct td_kept_model kept;
     struct td_snapshot *snapshot = NULL;
     char path[TREE_PATH_BYTES];
-    bool is_asking = false;
     (void)state;
     uint64_t began_ns = td_clock_ns();
     no_digests_at_first(&place, "[" LFS_FILE("config.json", "2", CONFIG_SHA256) "]");
@@ -340,12 +399,7 @@ static void a_stop_ends_the_last_ask_for_digests_and_the_next_start_goes_on(void
     assert_int_equal(ask(&place, "org/m", &snapshot), TD_UPSTREAM_SENDS);
     td_snapshot_unref(snapshot);
     assert_true(td_clock_ns() - began_ns < place.wait_ns / 2); /* the model shows before the upstream has answered */
-    while (!is_asking) {
-        pthread_mutex_lock(&place.source.lock);
-        is_asking = place.source.lists == 2;
-        wait_a_little(&place.source);
-        pthread_mutex_unlock(&place.source.lock);
-    }
+    await_last_list(&place);
     place_stop(&place); /* ends although the upstream does not answer */
     tree_at(&place.tree, "org", path);
     assert_int_not_equal(access(path, F_OK), 0);
@@ -660,6 +714,8 @@ int main(void)
         cmocka_unit_test(a_copy_without_digests_is_kept_unverified_and_never_compared),
         cmocka_unit_test(one_file_without_a_digest_leaves_the_copy_unverified),
         cmocka_unit_test(bytes_with_another_digest_than_the_last_list_has_are_not_published),
+        cmocka_unit_test(an_upstream_that_holds_the_last_list_does_not_hold_up_publishing),
+        cmocka_unit_test(files_are_not_read_again_for_late_digests),
         cmocka_unit_test(a_stop_ends_the_last_ask_for_digests_and_the_next_start_goes_on),
         TEST_IN(place, a_fetch_that_begins_anew_ends_its_readers),
         TEST_IN(place, a_full_disk_is_an_answer_and_gives_its_room_back),

@@ -122,6 +122,8 @@ static inline bool list(void *context, const struct td_upstream_wish *wish, stru
     if (is_busy)
         atomic_store(&source->due_ns, td_clock_ns() + source->patience_ns);
     pthread_mutex_unlock(&source->lock);
+    if (td_cancel_is_asked(wish->cancel))
+        return td_error_set(err, TD_CONFLICT, "cancelled");
     if (is_busy)
         return td_error_set(err, TD_UNAVAILABLE, "busy");
     if (!has_model)
@@ -207,13 +209,15 @@ static inline bool fetch(void *context, const struct td_upstream_wish *wish, con
         int fd = openat(directory, file->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
         bool ok = fd >= 0 && write(fd, "{}", 2) == 2;
         (void)close(fd);
-        td_sha256("{}", 2, outcome->sha256);
+        td_sha256("{}", 2, outcome->sums.sha256);
+        outcome->sums.has_git_sha1 = td_hex_read_bytes(TD_TEXT("9e26dfeeb6e641a33dae4961196235bdb965b21b"),
+                                                       outcome->sums.git_sha1, sizeof outcome->sums.git_sha1);
         return ok;
     }
     pthread_mutex_lock(&source->lock);
     source->fetches++;
     pthread_mutex_unlock(&source->lock);
-    (void)td_hex_read_bytes(td_text_of(weights_hex), outcome->sha256, sizeof outcome->sha256);
+    (void)td_hex_read_bytes(td_text_of(weights_hex), outcome->sums.sha256, sizeof outcome->sums.sha256);
     outcome->was_there = fstatat(directory, file->path, &st, 0) == 0;
     return outcome->was_there || fetch_weights(source, wish, directory, events, err);
 }
@@ -230,7 +234,7 @@ struct place {
     struct source source;
     struct td_upstream_store *store;
     struct td_upstream *upstream;
-    uint64_t wait_ns, absent_ns, upkeep_ns;
+    uint64_t wait_ns, absent_ns, late_list_ns, upkeep_ns;
     size_t max_files;
     uint64_t client; /* who asks */
 };
@@ -244,6 +248,7 @@ static inline void place_start(struct place *place)
         .store = place->store,
         .wait_ns = place->wait_ns,
         .absent_ns = place->absent_ns,
+        .late_list_ns = place->late_list_ns,
         .upkeep_ns = place->upkeep_ns,
         .max_names = NAMES,
         .max_files = place->max_files};
@@ -255,6 +260,7 @@ static inline void place_open(struct place *place)
     memset(place, 0, sizeof *place);
     place->wait_ns = UINT64_C(20000000000);
     place->absent_ns = UINT64_C(20000000000);
+    place->late_list_ns = UINT64_C(60000000000);
     place->upkeep_ns = UINT64_C(60000000000);
     place->max_files = 100;
     tree_open(&place->tree);
