@@ -150,8 +150,7 @@ static bool measure_rows(struct rendered *text, const struct td_rendered_rows *r
         struct mark at = text->behind;
         if (!render_piece(text, at, &end->last_shown) || !add_mark(index, at, rows->most_marks))
             return false;
-        if (digest != NULL)
-            td_digest_add_content(digest, text->piece.data, text->piece.len);
+        td_digest_add_content(digest, text->piece.data, text->piece.len);
         if (text->behind.off <= rows->keep_bytes)
             td_buffer_append(&text->kept, text->piece.data, text->piece.len);
     } while (text->behind.row < index->end_row && text->behind.shown < index->end_shown);
@@ -179,13 +178,11 @@ static bool measure_text(struct rendered *text, const struct td_rendered_rows *r
     index->end_shown = rows->most_shown;
     if (!keep_text(write_head, text, NULL, &index->head, &index->head_len))
         return false;
-    if (digest != NULL)
-        td_digest_add_content(digest, index->head, index->head_len);
+    td_digest_add_content(digest, index->head, index->head_len);
     if (!measure_rows(text, rows, digest, &end) ||
         !keep_text(text->class->write_tail, text->context, &end, &index->tail, &index->tail_len))
         return false;
-    if (digest != NULL)
-        td_digest_add_content(digest, index->tail, index->tail_len);
+    td_digest_add_content(digest, index->tail, index->tail_len);
     return true;
 }
 

@@ -5,7 +5,6 @@
 #include "catalog/dataset/dataset.h"
 #include "core/digest.h"
 #include "core/waiting.h"
-#include "http/conditional.h"
 
 #include <string.h>
 
@@ -207,7 +206,5 @@ void td_handle_dataset(const struct td_call *call)
     if (wait == TD_WAIT_ANSWERED || !td_may_wait(NULL))
         return;
     describe_dataset(call, start);
-    td_wait_set_tag(call->response, state);
-    if (wait == TD_WAIT_UNCHANGED && call->response->status == 200)
-        td_conditional_not_modified(call->response);
+    td_wait_end(call->response, wait, state);
 }

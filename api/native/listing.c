@@ -4,7 +4,6 @@
 #include "api/native/parameters.h"
 #include "core/digits.h"
 #include "core/glob.h"
-#include "http/conditional.h"
 #include "http/page_token.h"
 
 #include <stdatomic.h>
@@ -249,11 +248,9 @@ static void answer_page(const struct td_call *call, const struct td_list *list, 
         return;
     td_description_begin(&description, call);
     td_description_finish(&description, add_page(&description, &rows, at, limit, listing));
-    td_wait_set_tag(call->response, state);
     if (list->has_html)
         td_html_add_vary(call);
-    if (wait == TD_WAIT_UNCHANGED && call->response->status == 200)
-        td_conditional_not_modified(call->response);
+    td_wait_end(call->response, wait, state);
 }
 
 void td_listing_answer(const struct td_call *call, const struct td_list *list)

@@ -9,7 +9,6 @@
 #include "core/json/json.h"
 #include "core/json/json_build.h"
 #include "core/waiting.h"
-#include "http/conditional.h"
 #include "rank/file_answer.h"
 #include "rank/tensor_source.h"
 
@@ -198,16 +197,15 @@ static void add_upstream(struct td_description *description, struct td_digest *d
     td_digest_add(digest, facts, sizeof facts);
 }
 
-/* Sets the entity tag of a 200 answer: the state, and a hash. While digests of files are missing, the hash is over the
- * description's bytes. Afterwards it is over what `digest` holds: the state then covers the rest of the description but
- * `updated`, since replicas have files with other times. Frees the digest. */
-static void set_tag(const struct td_call *call, const char *state, struct td_digest *digest)
+/* Sets the entity tag of a 200 answer to a hash. While digests of files are missing, the hash is over the description's
+ * bytes. Afterwards it is over what `digest` holds: the state, which td_wait_end adds, then covers the rest of the
+ * description but `updated`, since replicas have files with other times. Frees the digest. */
+static void set_tag(const struct td_call *call, struct td_digest *digest)
 {
-    char rest[TD_TAG_BYTES];
+    char tag[TD_TAG_BYTES];
     td_digest_add_cstring(digest, TD_VERSION); /* another version may describe the same model differently */
-    if (td_digest_finish(digest, rest) && call->response->status == 200 && call->model->content_tag[0] != '\0')
-        td_response_set_etag(call->response, rest);
-    td_wait_set_tag(call->response, state);
+    if (td_digest_finish(digest, tag) && call->response->status == 200 && call->model->content_tag[0] != '\0')
+        td_response_set_etag(call->response, tag);
 }
 
 const char *const td_model_parameters[] = {"wait", "timeout", NULL};
@@ -233,10 +231,9 @@ void td_handle_model(const struct td_call *call)
     if (ok)
         add_upstream(&description, digest);
     td_description_finish(&description, ok);
-    set_tag(call, state, digest);
     td_html_add_vary(call);
-    if (wait == TD_WAIT_UNCHANGED && call->response->status == 200)
-        td_conditional_not_modified(call->response);
+    set_tag(call, digest);
+    td_wait_end(call->response, wait, state);
 }
 
 /* ---- files --------------------------------------------------------------------------------------------- */

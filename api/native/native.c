@@ -5,12 +5,11 @@
 #include "api/call/access.h"
 #include "api/call/find_name.h"
 #include "api/call/incoming_call.h"
-#include "api/html/html_dataset.h"
 #include "api/html/html_index.h"
-#include "api/native/native_error.h"
 #include "api/native/parameters.h"
 #include "api/native/routes.h"
 #include "catalog/dataset/dataset.h"
+#include "core/json/json_build.h"
 #include "http/auth/signed_url.h"
 
 #include <stdio.h>
@@ -273,10 +272,10 @@ static void (*route_name(struct td_call *call, struct td_text path))(const struc
  */
 static const struct td_dataset *find_dataset(const struct td_call *call, struct td_text path, struct td_text *rest)
 {
-    const char *first = memchr(path.p, '/', path.len);
-    size_t first_len = first == NULL ? path.len : (size_t)(first - path.p);
-    const char *second = first == NULL ? NULL : memchr(first + 1, '/', path.len - first_len - 1);
-    size_t lengths[] = {second == NULL ? path.len : (size_t)(second - path.p), first_len};
+    struct td_text after = path;
+    struct td_text first = td_text_take_until(&after, '/');
+    struct td_text second = td_text_take_until(&after, '/');
+    size_t lengths[] = {(size_t)(second.p + second.len - path.p), first.len};
     for (size_t i = 0; i < 2; i++) {
         const struct td_dataset *dataset = td_dataset_find(call->snapshot, td_text_n(path.p, lengths[i]));
         if (dataset == NULL)
@@ -499,12 +498,6 @@ static bool takes_body(const struct td_request *request)
     return takes;
 }
 
-static void write_refusal(const struct td_call *call, const struct td_refusal *refusal)
-{
-    td_response_fail(call->response, refusal->status, NULL, "%s", refusal->message);
-    td_access_add_challenge(call, refusal);
-}
-
 /* Probes are for everybody; metrics and the contract for callers without credentials, too, where these may have them.
  */
 static bool admit_native(struct td_call *call)
@@ -516,7 +509,8 @@ static bool admit_native(struct td_call *call)
                    !td_signed_url_is_meant(call->request->target); /* its parameters must be taken off */
     if ((is_free && td_access_is_free(call)) || td_access_admit(call, td_access_take_bearer, &refusal) || is_probe)
         return true;
-    write_refusal(call, &refusal);
+    td_response_fail(call->response, refusal.status, NULL, "%s", refusal.message);
+    td_access_add_challenge(call, &refusal);
     return false;
 }
 
@@ -531,6 +525,42 @@ static void answer_native(struct td_call *call)
         td_call_mend_early(call);
 }
 
+const char *td_status_word(int status)
+{
+    static const struct {
+        int status;
+        const char *word;
+    } words[] = {
+        {400, "INVALID_ARGUMENT"},   {401, "UNAUTHENTICATED"},     {403, "PERMISSION_DENIED"},
+        {404, "NOT_FOUND"},          {405, "UNIMPLEMENTED"},       {409, "FAILED_PRECONDITION"},
+        {411, "INVALID_ARGUMENT"},   {412, "FAILED_PRECONDITION"}, {413, "RESOURCE_EXHAUSTED"},
+        {414, "RESOURCE_EXHAUSTED"}, {416, "OUT_OF_RANGE"},        {422, "FAILED_PRECONDITION"},
+        {429, "RESOURCE_EXHAUSTED"}, {431, "RESOURCE_EXHAUSTED"},  {503, "UNAVAILABLE"},
+        {507, "RESOURCE_EXHAUSTED"},
+    };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (words[i].status == status)
+            return words[i].word;
+    return "INTERNAL";
+}
+
+/* Writes {"error":{"code","status","message","details"}}. For td_facade.write_error. */
+static void write_error(struct td_failure *failure, struct td_buffer *out)
+{
+    struct td_json_builder json;
+    td_json_builder_init(&json, out);
+    td_json_begin_object(&json, NULL);
+    td_json_begin_object(&json, "error");
+    td_json_add_u64(&json, "code", (uint64_t)failure->status);
+    td_json_add_string(&json, "status", td_status_word(failure->status));
+    td_json_add_string(&json, "message", failure->message);
+    td_json_add_raw(&json, "details", td_text_of(failure->details == NULL ? "{}" : failure->details));
+    td_json_end(&json);
+    td_json_end(&json);
+    td_json_builder_fini(&json);
+    td_buffer_putc(out, '\n');
+}
+
 const struct td_facade td_native_facade = {
     .owns = owns_native_path,
     .takes_body = takes_body,
@@ -538,7 +568,7 @@ const struct td_facade td_native_facade = {
     .is_probe = is_probe,
     .admit = admit_native,
     .answer = answer_native,
-    .write_error = td_native_write_error,
+    .write_error = write_error,
     .error_type = "application/json",
     .query = TD_URI_STRICT,
     .etag_end = "",

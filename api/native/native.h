@@ -9,4 +9,7 @@
  * paths that no facade of its port owns. */
 extern const struct td_facade td_native_facade;
 
+/* Returns the word that stands for an HTTP status in errors: "NOT_FOUND". Static. */
+const char *td_status_word(int status);
+
 #endif

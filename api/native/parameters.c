@@ -4,6 +4,7 @@
 #include "core/clock.h"
 #include "core/json/json_build.h"
 #include "core/waiting.h"
+#include "http/conditional.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -183,11 +184,13 @@ bool td_wait_for_name(const struct td_call *call, const char *const *known)
     return true;
 }
 
-void td_wait_set_tag(struct td_response *response, const char *state)
+void td_wait_end(struct td_response *response, enum td_wait wait, const char *state)
 {
     char text[TD_ETAG_BYTES];
     if (response->status != 200)
         return;
     (void)snprintf(text, sizeof text, "%s-%.16s", state, response->etag + 1);
     td_response_set_etag(response, text);
+    if (wait == TD_WAIT_UNCHANGED)
+        td_conditional_not_modified(response);
 }

@@ -29,7 +29,7 @@ enum td_wait {
 };
 
 /* Compares `state`, a text without '-', with the entity tag in ?wait=; quotes and W/ around the tag are optional. Only
- * the part of the tag before its '-' counts (td_wait_set_tag), so that only the state matters. `former` is the same
+ * the part of the tag before its '-' counts (td_wait_end), so that only the state matters. `former` is the same
  * state in tags from before its digests were known; it may equal `state`. A text that is no such tag names no state.
  * The wait is over at the timeout, when the server drains, when the client is gone, and at once when request->since_ns
  * is 0. Does not wait itself. */
@@ -41,8 +41,8 @@ enum td_wait td_wait_parameter(const struct td_call *call, const char *state, co
  * like one that does not exist, so that the client cannot distinguish them. */
 bool td_wait_for_name(const struct td_call *call, const char *const *known);
 
-/* Makes the entity tag of a 200 answer begin with the state, for later waits; the rest of the tag is the answer's
- * own. */
-void td_wait_set_tag(struct td_response *response, const char *state);
+/* Makes the entity tag of a 200 answer begin with the state, for later waits; the rest of the tag is the answer's own.
+ * Turns the answer into 304 for TD_WAIT_UNCHANGED. Call it when all header fields are added. */
+void td_wait_end(struct td_response *response, enum td_wait wait, const char *state);
 
 #endif

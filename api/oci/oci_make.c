@@ -219,14 +219,6 @@ static bool search_ranks(struct td_oci_call *oci, struct wanted *wanted, struct 
     return search_targets(oci, &list, wanted, obstacle);
 }
 
-/* Searches the stored documents of all targets, which costs next to nothing. */
-static bool search_kept(struct td_oci_call *oci, const struct searched *list, struct wanted *wanted)
-{
-    const struct searched kept = {.targets = list->targets, .kept_from = 0};
-    struct obstacle none;
-    return search_targets(oci, &kept, wanted, &none);
-}
-
 /* Adds the targets of `main`, and the artifact of each other revision of a cache, by its commit. Refs name the same
  * revisions, and aliases the same targets. Errors as td_oci_targets. */
 static bool add_tags(struct td_oci_call *oci, struct td_oci_target_list *list, struct td_error *err)
@@ -280,10 +272,11 @@ bool td_oci_no_document(const struct td_oci_call *oci, struct td_error *err)
 static bool search_all(struct td_oci_call *oci, const struct searched *list, struct wanted *wanted,
                        struct obstacle *obstacle)
 {
+    const struct searched kept = {.targets = list->targets, .kept_from = 0}; /* costs next to nothing */
     struct obstacle of_ranks;
     uint64_t until_ns = oci->until_ns;
     oci->until_ns = 0;
-    bool found = search_kept(oci, list, wanted) || search_targets(oci, list, wanted, obstacle);
+    bool found = search_targets(oci, &kept, wanted, obstacle) || search_targets(oci, list, wanted, obstacle);
     oci->until_ns = until_ns;
     if (found || search_ranks(oci, wanted, &of_ranks))
         return true;

@@ -3,7 +3,7 @@
 #define TD_TESTS_UNIT_API_API_PLACE_H
 
 #include "api/api.h"
-#include "api/native/native_error.h"
+#include "api/native/native.h"
 #include "core/log.h"
 #include "tests/unit/api/json_member.h"
 #include "tests/unit/api/served_place.h"
