@@ -197,20 +197,6 @@ static bool write_row(struct making *m, uint64_t number, bool is_first)
     return !m->rows.failed || td_buffer_refuse(&m->rows, m->err);
 }
 
-/* Appends the text to the body, which takes it over. */
-static bool append_text(struct making *m, struct td_buffer *text, struct td_body *body)
-{
-    struct td_blob *blob = NULL;
-    size_t len;
-    if (text->failed)
-        return td_buffer_refuse(text, m->err);
-    char *data = td_buffer_release(text, &len);
-    bool ok =
-        td_blob_from_budget(data, len, m->view->budget, &blob, m->err) && td_body_append(body, blob, 0, len, m->err);
-    td_blob_unref(blob);
-    return ok;
-}
-
 static bool write_document(struct making *m, const struct td_row_list *list, uint64_t total, struct td_body *body)
 {
     struct td_buffer head;
@@ -227,7 +213,8 @@ static bool write_document(struct making *m, const struct td_row_list *list, uin
     td_buffer_puts(&head, ",\"rows\":[");
     td_buffer_printf(&m->rows, "],\"num_rows_total\":%" PRIu64 ",\"num_rows_per_page\":%d,\"partial\":false}", total,
                      TD_ROW_JSON_PER_PAGE);
-    bool ok = append_text(m, &head, body) && append_text(m, &m->rows, body);
+    bool ok =
+        td_split_append_text(m->view, &head, body, m->err) && td_split_append_text(m->view, &m->rows, body, m->err);
     td_buffer_fini(&head);
     return ok;
 }

@@ -169,30 +169,22 @@ static bool append_header(const struct td_split_view *view, const struct td_data
                           struct td_error *err)
 {
     struct td_buffer paths, header;
-    struct td_blob *blob = NULL;
+    bool ok;
     td_buffer_init_budget(&paths, view->budget);
     td_buffer_init_budget(&header, view->budget);
     write_paths(view, dataset, &paths);
     const char *text = td_buffer_terminate(&paths);
     if (text != NULL)
         write_header(view, dataset, text, &header);
-    bool ok = text != NULL && !header.failed;
-    if (!ok) {
-        (void)td_buffer_refuse(text == NULL ? &paths : &header, err);
+    if (text == NULL || header.failed) {
+        ok = td_buffer_refuse(text == NULL ? &paths : &header, err);
     } else if (header.len > MAX_HEADER_BYTES) {
         ok = td_error_set(err, TD_FAILED_PRECONDITION,
                           "the paths of %zu files are more than a safetensors header takes", view->split->file_count);
     } else {
-        size_t len = header.len;
-        char *copy = td_budget_take(view->budget, len) ? malloc(len) : NULL;
-        if (copy != NULL) {
-            memcpy(copy, td_buffer_text(&header).p, len);
-            store_little_endian((uint8_t *)copy, len - LENGTH_BYTES, LENGTH_BYTES);
-        }
-        ok = copy != NULL ? td_blob_from_budget(copy, len, view->budget, &blob, err) : td_error_no_memory(err);
+        store_little_endian((uint8_t *)header.data, header.len - LENGTH_BYTES, LENGTH_BYTES);
+        ok = td_split_append_text(view, &header, body, err);
     }
-    ok = ok && td_body_append(body, blob, 0, blob->len_bytes, err); // NOLINT(clang-analyzer-core.*): ok: there is one
-    td_blob_unref(blob);
     td_buffer_fini(&paths);
     td_buffer_fini(&header);
     return ok;

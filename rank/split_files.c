@@ -165,6 +165,19 @@ bool td_split_files_are_unchanged(const struct td_split_files *files, struct td_
     return true;
 }
 
+bool td_split_append_text(const struct td_split_view *view, struct td_buffer *text, struct td_body *body,
+                          struct td_error *err)
+{
+    struct td_blob *blob = NULL;
+    size_t len;
+    if (text->failed)
+        return td_buffer_refuse(text, err);
+    char *data = td_buffer_release(text, &len);
+    bool ok = td_blob_from_budget(data, len, view->budget, &blob, err) && td_body_append(body, blob, 0, len, err);
+    td_blob_unref(blob);
+    return ok;
+}
+
 /* Sets *blob and *area to the bytes of the row and those that are read to find it, by the index alone. Returns false
  * when the index does not have the place, or the file does not have these bytes. */
 static bool area_of(struct td_split_files *files, uint64_t row, struct td_blob **blob, struct td_row *area)

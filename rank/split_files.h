@@ -6,7 +6,9 @@
 #include "catalog/catalog.h"
 #include "catalog/dataset/dataset.h"
 #include "core/budget.h"
+#include "core/buffer.h"
 #include "core/cancel.h"
+#include "storage/body.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -90,6 +92,11 @@ size_t td_split_files_find(struct td_split_files *files, uint64_t row, size_t co
 
 /* Returns whether no file that was opened has changed since; else sets TD_UNAVAILABLE. */
 bool td_split_files_are_unchanged(const struct td_split_files *files, struct td_error *err);
+
+/* Appends a text, whose buffer has the view's budget, to the body, and leaves the buffer empty. Errors: as
+ * td_buffer_refuse for a buffer that has failed; TD_RESOURCE_EXHAUSTED. */
+bool td_split_append_text(const struct td_split_view *view, struct td_buffer *text, struct td_body *body,
+                          struct td_error *err);
 
 /* Asks the kernel to read ahead the first 4,096 rows, and the bytes that are needed to find them, if the first rows are
  * not in memory. Does not wait for the disk, and reports no errors: finding the rows does. Does nothing on a thread

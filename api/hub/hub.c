@@ -218,22 +218,17 @@ static void answer_file_path(struct td_hub_call *hub)
         answer_file(hub, td_hub_path_join(&hub->path, rest, hub->path.count));
 }
 
-/* Answers a constant JSON text. */
-static void set_text(struct td_hub_call *hub, const char *json_text)
-{
-    struct td_buffer json;
-    td_buffer_init(&json);
-    td_buffer_puts(&json, json_text);
-    td_hub_answer_json(hub, &json);
-    td_buffer_fini(&json);
-}
-
 static void answer_auth_check(struct td_hub_call *hub)
 {
-    if (hub->below.len == 0)
-        set_text(hub, "{}\n");
-    else
+    struct td_buffer json;
+    if (hub->below.len > 0) {
         (void)td_hub_fail(hub, 403, NULL, "this server only reads");
+        return;
+    }
+    td_buffer_init(&json);
+    td_buffer_puts(&json, "{}\n");
+    td_hub_answer_json(hub, &json);
+    td_buffer_fini(&json);
 }
 
 /* The verbs of a repository's paths. `below` is the path that may follow a verb: "" allows any path, NULL allows none.

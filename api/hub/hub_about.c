@@ -39,34 +39,7 @@ bool td_hub_about_has_tag(const struct td_repo_about *about, struct td_text tag)
     return false;
 }
 
-static bool add_tag(struct td_hub_call *hub, struct td_json_builder *json, const char *tag, struct td_error *err)
-{
-    if (!td_reserved_json_room(&hub->reserved, json, strlen(tag), err))
-        return false;
-    td_json_add_string(json, NULL, tag);
-    return true;
-}
-
-static bool add_tags(struct td_hub_call *hub, const struct td_repo_about *about, struct td_json_builder *json,
-                     struct td_error *err)
-{
-    td_json_begin_array(json, "tags");
-    for (size_t i = 0; i < about->derived_count; i++)
-        if (!add_tag(hub, json, about->derived[i], err))
-            return false;
-    for (size_t i = 0; about->card != NULL && i < about->card->tag_count; i++) {
-        const char *prefix;
-        char text[320]; /* a prefix and a word of the card */
-        if (!is_card_tag(about, i, &prefix))
-            continue;
-        (void)snprintf(text, sizeof text, "%s%s", prefix, about->card->tags[i].value);
-        if (!add_tag(hub, json, text, err))
-            return false;
-    }
-    td_json_end(json);
-    return true;
-}
-
+/* Adds a member, or with name NULL an element, that is a string; nothing when `word` is NULL. */
 static bool add_word(struct td_hub_call *hub, const char *name, const char *word, struct td_json_builder *json,
                      struct td_error *err)
 {
@@ -75,6 +48,26 @@ static bool add_word(struct td_hub_call *hub, const char *name, const char *word
     if (!td_reserved_json_room(&hub->reserved, json, strlen(word), err))
         return false;
     td_json_add_string(json, name, word);
+    return true;
+}
+
+static bool add_tags(struct td_hub_call *hub, const struct td_repo_about *about, struct td_json_builder *json,
+                     struct td_error *err)
+{
+    td_json_begin_array(json, "tags");
+    for (size_t i = 0; i < about->derived_count; i++)
+        if (!add_word(hub, NULL, about->derived[i], json, err))
+            return false;
+    for (size_t i = 0; about->card != NULL && i < about->card->tag_count; i++) {
+        const char *prefix;
+        char text[320]; /* a prefix and a word of the card */
+        if (!is_card_tag(about, i, &prefix))
+            continue;
+        (void)snprintf(text, sizeof text, "%s%s", prefix, about->card->tags[i].value);
+        if (!add_word(hub, NULL, text, json, err))
+            return false;
+    }
+    td_json_end(json);
     return true;
 }
 

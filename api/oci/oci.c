@@ -436,16 +436,22 @@ static void answer_tags(struct td_oci_call *oci)
     fini_page(&page);
 }
 
+static void answer_constant(struct td_oci_call *oci, const char *constant, const char *media_type)
+{
+    struct td_buffer text;
+    td_buffer_init(&text);
+    td_buffer_puts(&text, constant);
+    td_oci_answer_text(oci, &text, media_type);
+    td_buffer_fini(&text);
+}
+
 static void answer_referrers(struct td_oci_call *oci)
 {
     struct td_text hex;
-    struct td_buffer text;
     if (!td_oci_read_digest(oci, &hex))
         return;
-    td_buffer_init(&text);
-    td_buffer_puts(&text, "{\"schemaVersion\":2,\"mediaType\":\"" TD_OCI_INDEX_TYPE "\",\"manifests\":[]}");
-    td_oci_answer_text(oci, &text, TD_OCI_INDEX_TYPE);
-    td_buffer_fini(&text);
+    answer_constant(oci, "{\"schemaVersion\":2,\"mediaType\":\"" TD_OCI_INDEX_TYPE "\",\"manifests\":[]}",
+                    TD_OCI_INDEX_TYPE);
     if (td_uri_parameter(oci->call->uri, "artifactType") != NULL && oci->call->response->status == 200)
         td_response_add_header_text(oci->call->response, "OCI-Filters-Applied", TD_TEXT("artifactType"));
 }
@@ -455,11 +461,7 @@ static void answer_referrers(struct td_oci_call *oci)
 /* Answers /v2/: that the server speaks the protocol. */
 static void answer_root(struct td_oci_call *oci)
 {
-    struct td_buffer text;
-    td_buffer_init(&text);
-    td_buffer_puts(&text, "{}");
-    td_oci_answer_text(oci, &text, "application/json");
-    td_buffer_fini(&text);
+    answer_constant(oci, "{}", "application/json");
 }
 
 static void answer_nothing(struct td_oci_call *oci)

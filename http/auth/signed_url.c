@@ -72,28 +72,29 @@ bool td_signed_url_parse(struct td_text target, struct td_signed_url *out)
     return true;
 }
 
-/* Writes the digits that sign the text, which METHOD stands before, and a NUL. */
-static void sign_message(struct td_text message, const uint8_t key[TD_SHA256_BYTES], char digits[SIGNATURE_CHARS + 1])
+/* Writes the digits that sign a path and query, and a NUL. Returns false when memory is short. */
+static bool sign_text(struct td_text text, const uint8_t key[TD_SHA256_BYTES], char digits[SIGNATURE_CHARS + 1])
 {
+    struct td_buffer message;
     uint8_t sum[TD_SHA256_BYTES];
-    td_hmac_sha256(key, TD_SHA256_BYTES, message.p, message.len, sum);
-    td_hex_write(sum, sizeof sum, digits);
+    td_buffer_init(&message);
+    td_buffer_puts(&message, METHOD);
+    td_buffer_append(&message, text.p, text.len);
+    bool ok = !message.failed;
+    if (ok)
+        td_hmac_sha256(key, TD_SHA256_BYTES, message.data, message.len, sum);
+    if (ok)
+        td_hex_write(sum, sizeof sum, digits);
+    td_buffer_fini(&message);
+    return ok;
 }
 
 bool td_signed_url_verify(const struct td_signed_url *url, const uint8_t key[TD_SHA256_BYTES], struct td_error *err)
 {
-    struct td_buffer message;
     char right[SIGNATURE_CHARS + 1];
-    td_buffer_init(&message);
-    td_buffer_puts(&message, METHOD);
-    td_buffer_append(&message, url->covered.p, url->covered.len);
-    bool ok = !message.failed || td_buffer_refuse(&message, err);
-    if (ok) {
-        sign_message(td_buffer_text(&message), key, right);
-        ok = CRYPTO_memcmp(right, url->digits.p, SIGNATURE_CHARS) == 0;
-    }
-    td_buffer_fini(&message);
-    return ok;
+    if (!sign_text(url->covered, key, right))
+        return td_error_no_memory(err);
+    return CRYPTO_memcmp(right, url->digits.p, SIGNATURE_CHARS) == 0;
 }
 
 /* Returns whether a byte may stand in a path or query as it is: pchar and what else queries may hold (RFC 3986 sections
@@ -168,25 +169,14 @@ bool td_signed_url_normalise(struct td_text text, struct td_buffer *out, struct 
 void td_signed_url_append(struct td_buffer *url, size_t at, int64_t expires_s, struct td_text name,
                           const uint8_t key[TD_SHA256_BYTES])
 {
-    struct td_buffer message;
     char digits[SIGNATURE_CHARS + 1];
     if (url->failed)
         return;
     bool has_query = memchr(url->data + at, '?', url->len - at) != NULL;
     td_buffer_printf(url, "%cexpires=%" PRId64, has_query ? '&' : '?', expires_s);
-    td_buffer_init(&message);
-    td_buffer_puts(&message, METHOD);
+    url->failed = url->failed || !sign_text(td_text_n(url->data + at, url->len - at), key, digits);
     if (!url->failed)
-        td_buffer_append(&message, url->data + at, url->len - at);
-    url->failed = url->failed || message.failed;
-    if (!url->failed) {
-        sign_message(td_buffer_text(&message), key, digits);
-        td_buffer_puts(url, "&signature=");
-        td_buffer_append(url, name.p, name.len);
-        td_buffer_puts(url, name.len > 0 ? "." : "");
-        td_buffer_puts(url, digits);
-    }
-    td_buffer_fini(&message);
+        td_buffer_printf(url, "&signature=%.*s%s%s", (int)name.len, name.p, name.len > 0 ? "." : "", digits);
 }
 
 bool td_signed_url_write(const struct td_token_set *set, const struct td_token *token, struct td_text path_and_query,
