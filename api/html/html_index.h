@@ -1,6 +1,6 @@
 /* HTML pages: for a person with a browser, and for clients that list folders by their links (fsspec). They are rendered
  * while they are sent (html_view.h), so a folder of any length is one page. The functions that answer need
- * call->snapshot; those of a model or a dataset need call->model or call->dataset as well. When memory is short they
+ * call->snapshot; those of a model need call->model as well. When memory is short they
  * answer an error, unless they return one. */
 #ifndef TD_API_HTML_HTML_INDEX_H
 #define TD_API_HTML_HTML_INDEX_H
@@ -16,11 +16,6 @@ bool td_html_is_wanted(const struct td_call *call);
 /* Answer with the page of all models (at "/" also of the datasets), and with the page of call->model. */
 void td_html_models(const struct td_call *call);
 void td_html_model(const struct td_call *call);
-
-/* Answers with the page of call->dataset: its splits, and the first rows of each. Texts are shown up to 1,000 bytes a
- * row, images as images, and of other rows their sizes. Rows that cannot be read just now are left out with the reason.
- */
-void td_html_dataset(const struct td_call *call);
 
 /* Adds Vary: Accept to a JSON answer of status 200 whose path also has a page, so that caches keep the two apart. */
 void td_html_add_vary(const struct td_call *call);

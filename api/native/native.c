@@ -5,6 +5,7 @@
 #include "api/call/access.h"
 #include "api/call/find_name.h"
 #include "api/call/incoming_call.h"
+#include "api/html/html_dataset.h"
 #include "api/html/html_index.h"
 #include "api/native/parameters.h"
 #include "api/native/routes.h"
