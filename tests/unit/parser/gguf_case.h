@@ -1,4 +1,4 @@
-/* A table of GGUF files that must be refused: how each is built, where its fault is, and part of the message. */
+/* A table of GGUF files that must be refused: the pieces of each, where its fault is, and part of the message. */
 #ifndef TD_TESTS_UNIT_PARSER_GGUF_CASE_H
 #define TD_TESTS_UNIT_PARSER_GGUF_CASE_H
 
@@ -23,33 +23,92 @@ static inline void gguf_parse(const void *bytes, size_t len, struct parsed *p)
     parse_exact(&td_format_gguf, bytes, len, p);
 }
 
-/* A file that is refused as invalid, with the fault at `pos`. */
-struct gguf_case {
-    const char *name;
-    void (*build)(struct td_buffer *out); /* NULL: a file of one tensor, `info` */
-    uint64_t pos;
-    const char *says;
+enum piece_kind { PIECE_NONE, PIECE_BYTES, PIECE_NUMBER, PIECE_REPEATED, PIECE_INFO, PIECE_PADDING, PIECE_DATA };
+
+/* A part of a file, made by one of the macros below. */
+struct piece {
+    enum piece_kind kind;
+    const char *bytes;
+    uint64_t value;
+    size_t count; /* of bytes */
     struct info info;
 };
 
-#define BUILT(label, builder, at, words)                          \
-    {                                                             \
-        .name = label, .build = builder, .pos = at, .says = words \
+#define BYTES(literal)                                                      \
+    {                                                                       \
+        .kind = PIECE_BYTES, .bytes = literal, .count = sizeof(literal) - 1 \
+    }
+#define NUMBER(number, size)                                 \
+    {                                                        \
+        .kind = PIECE_NUMBER, .value = number, .count = size \
+    }
+#define U8(number) NUMBER(number, 1)
+#define U32(number) NUMBER(number, 4)
+#define U64(number) NUMBER(number, 8)
+#define REPEATED(byte, times)                                 \
+    {                                                         \
+        .kind = PIECE_REPEATED, .value = byte, .count = times \
+    }
+#define TEXT(literal) U64(sizeof(literal) - 1), BYTES(literal)
+#define HEAD(tensors, pairs) BYTES("GGUF"), U32(3), U64(tensors), U64(pairs)
+#define KEY(key, type) TEXT(key), U32(type)
+#define ARRAY(key, type, items) KEY(key, V_ARRAY), U32(type), U64(items)
+#define INFO(...)                                   \
+    {                                               \
+        .kind = PIECE_INFO, .info = { __VA_ARGS__ } \
+    }
+#define PADDING               \
+    {                         \
+        .kind = PIECE_PADDING \
+    }
+#define DATA(size)                        \
+    {                                     \
+        .kind = PIECE_DATA, .count = size \
+    }
+
+/* A file that is refused as invalid, with the fault at `pos`. */
+struct gguf_case {
+    const char *name;
+    uint64_t pos;
+    const char *says;
+    struct info info;        /* of the one tensor of a file without pieces */
+    struct piece pieces[20]; /* up to the first that is none */
+};
+
+#define PIECES(label, at, words, ...)                                      \
+    {                                                                      \
+        .name = label, .pos = at, .says = words, .pieces = { __VA_ARGS__ } \
     }
 #define ONE_TENSOR(label, at, words, ...)                                \
     {                                                                    \
         .name = label, .pos = at, .says = words, .info = { __VA_ARGS__ } \
     }
 
+static inline void put_piece(struct td_buffer *out, const struct piece *piece)
+{
+    if (piece->kind == PIECE_BYTES)
+        td_buffer_append(out, piece->bytes, piece->count);
+    else if (piece->kind == PIECE_NUMBER)
+        put_le(out, piece->value, piece->count);
+    else if (piece->kind == PIECE_INFO)
+        put_info(out, piece->info);
+    else if (piece->kind == PIECE_PADDING)
+        put_padding(out, 32);
+    else if (piece->kind == PIECE_DATA)
+        put_data(out, piece->count);
+    for (size_t i = 0; piece->kind == PIECE_REPEATED && i < piece->count; i++)
+        td_buffer_putc(out, (char)piece->value);
+}
+
 static inline void gguf_one_case(void **state)
 {
     const struct gguf_case *c = *state;
     struct td_buffer file = {0};
     struct parsed p;
-    if (c->build != NULL)
-        c->build(&file);
-    else
+    if (c->pieces[0].kind == PIECE_NONE)
         put_one(&file, c->info);
+    for (size_t i = 0; i < COUNT_OF(c->pieces) && c->pieces[i].kind != PIECE_NONE; i++)
+        put_piece(&file, &c->pieces[i]);
     gguf_parse(file.data, file.len, &p);
     check_refusal(&p, TD_INVALID_ARGUMENT, file.len, c->says, c->name);
     CHECK(p.err.pos == c->pos, "%s: at %" PRIu64 ": %s", c->name, p.err.pos, p.err.message);

@@ -4,273 +4,54 @@
 
 /* ---- bad inputs ---------------------------------------------------------------------------------------- */
 
-static void version(struct td_buffer *out, uint32_t value)
-{
-    td_buffer_puts(out, "GGUF");
-    put_u32(out, value);
-    put_u64(out, 0);
-    put_u64(out, 0);
-}
-
-static void build_109_magic(struct td_buffer *out)
-{
-    td_buffer_puts(out, "FUGG");
-    put_u32(out, 3);
-    put_u64(out, 0);
-    put_u64(out, 0);
-}
-
-static void build_109_ggml(struct td_buffer *out) /* the format before GGUF */
-{
-    td_buffer_puts(out, "lmgg");
-    put_u64(out, 0);
-}
-
-static void build_110_version_0(struct td_buffer *out)
-{
-    version(out, 0);
-}
-
-static void build_110_version_1(struct td_buffer *out)
-{
-    version(out, 1);
-}
-
-static void build_110_version_4(struct td_buffer *out)
-{
-    version(out, 4);
-}
-
-static void build_110_big_endian(struct td_buffer *out)
-{
-    version(out, 0x01000000);
-}
-
-static void build_110_big_endian_4(struct td_buffer *out)
-{
-    version(out, 0x04000000);
-}
-
-static void build_111(struct td_buffer *out)
-{
-    put_head(out, UINT64_MAX, 0);
-}
-
-static void build_111_one_too_many(struct td_buffer *out)
-{
-    put_head(out, 2, 0);
-    put_data(out, 39); /* 39 and 8 for the number of pairs are 47 bytes; two infos take 48 */
-}
-
-static void build_112(struct td_buffer *out)
-{
-    put_head(out, 0, UINT64_MAX);
-}
-
-static void build_112_large(struct td_buffer *out)
-{
-    put_head(out, 0, UINT64_C(1) << 60);
-}
-
-static void build_113(struct td_buffer *out)
-{
-    put_head(out, 0, 1);
-    put_u64(out, UINT64_MAX);
-    put_data(out, 20);
-}
-
-static void build_113_too_long(struct td_buffer *out)
-{
-    put_head(out, 0, 1);
-    put_u64(out, 65536);
-    for (size_t i = 0; i < 65536; i++)
-        td_buffer_putc(out, 'k');
-    put_u32(out, V_U8);
-    td_buffer_putc(out, 1);
-}
-
-static void build_114(struct td_buffer *out)
-{
-    put_head(out, 0, 1);
-    put_key(out, "", V_U32);
-    put_u64(out, 1);
-}
-
-static void build_115(struct td_buffer *out)
-{
-    put_head(out, 0, 3);
-    put_key(out, "b", V_U8);
-    td_buffer_putc(out, 1);
-    put_key(out, "a", V_U8);
-    td_buffer_putc(out, 1);
-    put_key(out, "b", V_U8);
-    td_buffer_putc(out, 1);
-}
-
-static void build_115_key_nul(struct td_buffer *out)
-{
-    put_head(out, 0, 1);
-    put_text_n(out, "a\0b", 3);
-    put_u32(out, V_U8);
-    td_buffer_putc(out, 1);
-}
-
-static void build_116(struct td_buffer *out)
-{
-    put_head(out, 0, 1);
-    put_key(out, "key", 13);
-    put_u64(out, 0);
-}
-
-static void build_116_last(struct td_buffer *out)
-{
-    put_head(out, 0, 1);
-    put_key(out, "key", UINT32_MAX);
-    put_u64(out, 0);
-}
-
-static void build_116_items(struct td_buffer *out)
-{
-    put_head(out, 0, 1);
-    put_array(out, "key", 13, 0);
-}
-
-static void build_117(struct td_buffer *out)
-{
-    put_head(out, 0, 1);
-    put_array(out, "key", V_F64, UINT64_C(1) << 61); /* times 8 is 0 */
-    put_data(out, 64);
-}
-
-static void build_117_strings(struct td_buffer *out)
-{
-    put_head(out, 0, 1);
-    put_array(out, "key", V_STRING, 9);
-    put_data(out, 64);
-}
-
-static void build_117_cut(struct td_buffer *out)
-{
-    put_head(out, 0, 1);
-    put_array(out, "key", V_U32, 100);
-    put_data(out, 399);
-}
-
-static void build_117_string_length(struct td_buffer *out)
-{
-    put_head(out, 0, 1);
-    put_key(out, "key", V_STRING);
-    put_u64(out, UINT64_MAX);
-}
-
-static void build_117_hidden_string_length(struct td_buffer *out) /* after the strings that are shown */
-{
-    put_head(out, 0, 1);
-    put_array(out, "key", V_STRING, 65);
-    for (int i = 0; i < 64; i++)
-        put_text(out, "");
-    put_u64(out, UINT64_MAX);
-}
-
-static void build_118(struct td_buffer *out)
-{
-    put_head(out, 0, 1);
-    put_array(out, "key", V_ARRAY, 1);
-    put_u32(out, V_U8);
-    put_u64(out, 0);
-}
-
-static void alignment(struct td_buffer *out, uint32_t type, uint32_t value)
-{
-    put_head(out, 0, 1);
-    put_key(out, "general.alignment", type);
-    put_u32(out, value);
-}
-
-static void build_119_zero(struct td_buffer *out)
-{
-    alignment(out, V_U32, 0);
-}
-
-static void build_119_13(struct td_buffer *out)
-{
-    alignment(out, V_U32, 13);
-}
-
-static void build_119_int32(struct td_buffer *out)
-{
-    alignment(out, V_I32, 32);
-}
-
-static void build_119_array(struct td_buffer *out)
-{
-    put_head(out, 0, 1);
-    put_array(out, "general.alignment", V_U32, 1);
-    put_u32(out, 32);
-}
-
-static void build_120(struct td_buffer *out)
-{
-    alignment(out, V_U32, UINT32_C(1) << 31);
-}
-
-static void build_135(struct td_buffer *out)
-{
-    put_head(out, 0, 1);
-    put_key(out, "key", V_BOOL);
-    td_buffer_putc(out, 2);
-}
-
-static void build_135_in_array(struct td_buffer *out)
-{
-    put_head(out, 0, 1);
-    put_array(out, "key", V_BOOL, 3);
-    td_buffer_append(out, "\1\0\xff", 3);
-}
-
-static void build_135_hidden(struct td_buffer *out)
-{
-    put_head(out, 0, 1);
-    put_array(out, "key", V_BOOL, 100);
-    for (int i = 0; i < 99; i++)
-        td_buffer_putc(out, 1);
-    td_buffer_putc(out, 2);
-}
-
 static const struct gguf_case bad_cases[] = {
-    BUILT("bad_109_magic", build_109_magic, 0, "not with \"GGUF\""),
-    BUILT("bad_109_the_format_before", build_109_ggml, 0, "6c 6d 67 67"),
-    BUILT("bad_110_version_0", build_110_version_0, 4, "GGUF version 0; versions 2 and 3"),
-    BUILT("bad_110_version_1", build_110_version_1, 4, "GGUF version 1;"),
-    BUILT("bad_110_version_4", build_110_version_4, 4, "GGUF version 4;"),
-    BUILT("bad_110_big_endian_1", build_110_big_endian, 4, "GGUF version 1;"),
-    BUILT("bad_110_big_endian_4", build_110_big_endian_4, 4, "GGUF version 4;"),
-    BUILT("bad_111_tensors_minus_1", build_111, 8, "the number of tensors is -1"),
-    BUILT("bad_111_tensors_one_too_many", build_111_one_too_many, 8, "the number of tensors is 2"),
-    BUILT("bad_112_pairs_minus_1", build_112, 16, "key-value pairs is -1"),
-    BUILT("bad_112_pairs_2_60", build_112_large, 16, "key-value pairs is 1152921504606846976"),
-    BUILT("bad_113_key_length_2_64_minus_1", build_113, 24, "a key of 18446744073709551615 bytes"),
-    BUILT("bad_113_key_length_65536", build_113_too_long, 24, "a key of 65536 bytes; it must have 1 to 65535"),
-    BUILT("bad_114_empty_key", build_114, 24, "a key of 0 bytes"),
-    BUILT("bad_115_duplicate_key", build_115, 52, "two pairs have the key \"b\""),
-    BUILT("key_with_nul", build_115_key_nul, 24, "the key \"a\" continues after a NUL"),
-    BUILT("bad_116_value_type_13", build_116, 35, "\"key\": there is no value type 13"),
-    BUILT("bad_116_value_type_2_32_minus_1", build_116_last, 35, "no value type 4294967295"),
-    BUILT("bad_116_value_type_13_of_items", build_116_items, 39, "no value type 13"),
-    BUILT("bad_117_array_of_2_61", build_117, 43, "the length of an array is 2305843009213693952"),
-    BUILT("bad_117_array_of_strings", build_117_strings, 43, "the length of an array is 9"),
-    BUILT("bad_117_array_cut", build_117_cut, 43, "the length of an array is 100"),
-    BUILT("bad_117_string_of_2_64_minus_1", build_117_string_length, 39, "a string of 18446744073709551615 bytes"),
-    BUILT("bad_117_string_not_shown", build_117_hidden_string_length, 563, "a string of 18446744073709551615 bytes"),
-    BUILT("bad_118_nested_array", build_118, 39, "\"key\": an array of arrays"),
-    BUILT("bad_119_alignment_0", build_119_zero, 53, "general.alignment is 0; it must be a power of two"),
-    BUILT("bad_119_alignment_13", build_119_13, 53, "general.alignment is 13"),
-    BUILT("bad_119_alignment_int32", build_119_int32, 49, "general.alignment has value type 5"),
-    BUILT("bad_119_alignment_array", build_119_array, 49, "general.alignment has value type 9"),
-    BUILT("bad_120_alignment_2_31", build_120, 53, "general.alignment is 2147483648"),
-    BUILT("bad_135_bool_2", build_135, 39, "a bool is 2; it must be 0 or 1"),
-    BUILT("bad_135_bool_255_in_an_array", build_135_in_array, 53, "a bool is 255"),
-    BUILT("bad_135_bool_not_shown", build_135_hidden, 150, "a bool is 2"),
+    PIECES("bad_109_magic", 0, "not with \"GGUF\"", BYTES("FUGG"), U32(3), U64(0), U64(0)),
+    PIECES("bad_109_the_format_before", 0, "6c 6d 67 67", BYTES("lmgg"), U64(0)), /* the format before GGUF */
+    PIECES("bad_110_version_0", 4, "GGUF version 0; versions 2 and 3", BYTES("GGUF"), U32(0), U64(0), U64(0)),
+    PIECES("bad_110_version_1", 4, "GGUF version 1;", BYTES("GGUF"), U32(1), U64(0), U64(0)),
+    PIECES("bad_110_version_4", 4, "GGUF version 4;", BYTES("GGUF"), U32(4), U64(0), U64(0)),
+    PIECES("bad_110_big_endian_1", 4, "GGUF version 1;", BYTES("GGUF"), U32(0x01000000), U64(0), U64(0)),
+    PIECES("bad_110_big_endian_4", 4, "GGUF version 4;", BYTES("GGUF"), U32(0x04000000), U64(0), U64(0)),
+    PIECES("bad_111_tensors_minus_1", 8, "the number of tensors is -1", HEAD(UINT64_MAX, 0)),
+    PIECES("bad_111_tensors_one_too_many", 8, "the number of tensors is 2", HEAD(2, 0),
+           DATA(39)), /* 39 and 8 for the number of pairs are 47 bytes; two infos take 48 */
+    PIECES("bad_112_pairs_minus_1", 16, "key-value pairs is -1", HEAD(0, UINT64_MAX)),
+    PIECES("bad_112_pairs_2_60", 16, "key-value pairs is 1152921504606846976", HEAD(0, UINT64_C(1) << 60)),
+    PIECES("bad_113_key_length_2_64_minus_1", 24, "a key of 18446744073709551615 bytes", HEAD(0, 1), U64(UINT64_MAX),
+           DATA(20)),
+    PIECES("bad_113_key_length_65536", 24, "a key of 65536 bytes; it must have 1 to 65535", HEAD(0, 1), U64(65536),
+           REPEATED('k', 65536), U32(V_U8), U8(1)),
+    PIECES("bad_114_empty_key", 24, "a key of 0 bytes", HEAD(0, 1), KEY("", V_U32), U64(1)),
+    PIECES("bad_115_duplicate_key", 52, "two pairs have the key \"b\"", HEAD(0, 3), KEY("b", V_U8), U8(1),
+           KEY("a", V_U8), U8(1), KEY("b", V_U8), U8(1)),
+    PIECES("key_with_nul", 24, "the key \"a\" continues after a NUL", HEAD(0, 1), TEXT("a\0b"), U32(V_U8), U8(1)),
+    PIECES("bad_116_value_type_13", 35, "\"key\": there is no value type 13", HEAD(0, 1), KEY("key", 13), U64(0)),
+    PIECES("bad_116_value_type_2_32_minus_1", 35, "no value type 4294967295", HEAD(0, 1), KEY("key", UINT32_MAX),
+           U64(0)),
+    PIECES("bad_116_value_type_13_of_items", 39, "no value type 13", HEAD(0, 1), ARRAY("key", 13, 0)),
+    PIECES("bad_117_array_of_2_61", 43, "the length of an array is 2305843009213693952", HEAD(0, 1),
+           ARRAY("key", V_F64, UINT64_C(1) << 61), DATA(64)), /* times 8 is 0 */
+    PIECES("bad_117_array_of_strings", 43, "the length of an array is 9", HEAD(0, 1), ARRAY("key", V_STRING, 9),
+           DATA(64)),
+    PIECES("bad_117_array_cut", 43, "the length of an array is 100", HEAD(0, 1), ARRAY("key", V_U32, 100), DATA(399)),
+    PIECES("bad_117_string_of_2_64_minus_1", 39, "a string of 18446744073709551615 bytes", HEAD(0, 1),
+           KEY("key", V_STRING), U64(UINT64_MAX)),
+    PIECES("bad_117_string_not_shown", 563, "a string of 18446744073709551615 bytes", HEAD(0, 1),
+           ARRAY("key", V_STRING, 65), REPEATED(0, 64 * 8), U64(UINT64_MAX)), /* after the strings that are shown */
+    PIECES("bad_118_nested_array", 39, "\"key\": an array of arrays", HEAD(0, 1), ARRAY("key", V_ARRAY, 1), U32(V_U8),
+           U64(0)),
+    PIECES("bad_119_alignment_0", 53, "general.alignment is 0; it must be a power of two", HEAD(0, 1),
+           KEY("general.alignment", V_U32), U32(0)),
+    PIECES("bad_119_alignment_13", 53, "general.alignment is 13", HEAD(0, 1), KEY("general.alignment", V_U32), U32(13)),
+    PIECES("bad_119_alignment_int32", 49, "general.alignment has value type 5", HEAD(0, 1),
+           KEY("general.alignment", V_I32), U32(32)),
+    PIECES("bad_119_alignment_array", 49, "general.alignment has value type 9", HEAD(0, 1),
+           ARRAY("general.alignment", V_U32, 1), U32(32)),
+    PIECES("bad_120_alignment_2_31", 53, "general.alignment is 2147483648", HEAD(0, 1), KEY("general.alignment", V_U32),
+           U32(UINT32_C(1) << 31)),
+    PIECES("bad_135_bool_2", 39, "a bool is 2; it must be 0 or 1", HEAD(0, 1), KEY("key", V_BOOL), U8(2)),
+    PIECES("bad_135_bool_255_in_an_array", 53, "a bool is 255", HEAD(0, 1), ARRAY("key", V_BOOL, 3), BYTES("\1\0\xff")),
+    PIECES("bad_135_bool_not_shown", 150, "a bool is 2", HEAD(0, 1), ARRAY("key", V_BOOL, 100), REPEATED(1, 99), U8(2)),
 };
 
 /* ---- good ones ----------------------------------------------------------------------------------------- */

@@ -4,124 +4,12 @@
 
 /* ---- bad inputs ---------------------------------------------------------------------------------------- */
 
-static void rank(struct td_buffer *out, uint32_t value)
-{
-    put_head(out, 1, 0);
-    put_text(out, "a");
-    put_u32(out, value);
-    put_data(out, 100);
-}
-
-static void build_121_five(struct td_buffer *out)
-{
-    rank(out, 5);
-}
-
-static void build_121_most(struct td_buffer *out)
-{
-    rank(out, UINT32_MAX);
-}
-
-static void build_127(struct td_buffer *out)
-{
-    uint64_t half = (UINT64_C(1) << 63) - 64;
-    put_head(out, 2, 0);
-    put_info(out, (struct info){"a", 1, {half}, G_I8, 0});
-    put_info(out, (struct info){"b", 1, {half}, G_I8, half});
-    put_padding(out, 32);
-    put_data(out, 64);
-}
-
-static void build_127_three(struct td_buffer *out) /* the third begins at 2^64 - 128 and wraps */
-{
-    uint64_t half = (UINT64_C(1) << 63) - 64;
-    put_head(out, 3, 0);
-    put_info(out, (struct info){"a", 1, {half}, G_I8, 0});
-    put_info(out, (struct info){"b", 1, {half}, G_I8, half});
-    put_info(out, (struct info){"c", 1, {128}, G_I8, 2 * half});
-    put_padding(out, 32);
-    put_data(out, 256);
-}
-
-static void two(struct td_buffer *out, const char *second, uint64_t offset)
-{
-    put_head(out, 2, 0);
-    put_info(out, (struct info){"a", 1, {3}, G_I8, 0});
-    put_info(out, (struct info){second, 1, {4}, G_I8, offset});
-    put_padding(out, 32);
-    put_data(out, 128);
-}
-
-static void build_128_late(struct td_buffer *out)
-{
-    two(out, "b", 64);
-}
-
-static void build_128_overlap(struct td_buffer *out)
-{
-    two(out, "b", 0);
-}
-
-static void build_128_unpadded(struct td_buffer *out)
-{
-    two(out, "b", 3);
-}
-
-static void build_129(struct td_buffer *out)
-{
-    two(out, "a", 32);
-}
-
-static void build_130(struct td_buffer *out)
-{
-    static const char name[] = "0123456789012345678901234567890123456789012345678901234567890123";
-    put_one(out, (struct info){name, 1, {3}, G_I8, 0});
-}
-
-static void build_130_most(struct td_buffer *out)
-{
-    put_head(out, 1, 0);
-    put_u64(out, UINT64_MAX);
-    put_data(out, 100);
-}
-
-static void build_131(struct td_buffer *out)
-{
-    put_head(out, 1, 0);
-    put_text_n(out, "a\0b", 3);
-    put_u32(out, 0);
-    put_u32(out, G_I8);
-    put_u64(out, 0);
-    put_padding(out, 32);
-    put_data(out, 32);
-}
-
-static void build_132(struct td_buffer *out)
-{
-    put_head(out, 1, 0);
-    put_info(out, (struct info){"a", 1, {40}, G_F32, 0});
-    put_padding(out, 32);
-    put_data(out, 159);
-}
-
-static void build_132_nothing(struct td_buffer *out) /* the padding before the data is missing too */
-{
-    put_head(out, 1, 0);
-    put_info(out, (struct info){"a", 1, {0}, G_F32, 0});
-}
-
-static void build_132_empty_past_the_end(struct td_buffer *out)
-{
-    put_head(out, 2, 0);
-    put_info(out, (struct info){"a", 1, {1}, G_I8, 0});
-    put_info(out, (struct info){"b", 1, {0}, G_I8, 32});
-    put_padding(out, 32);
-    put_data(out, 1);
-}
+#define NEAR_2_63 ((UINT64_C(1) << 63) - 64)
 
 static const struct gguf_case bad_cases[] = {
-    BUILT("bad_121_5_dimensions", build_121_five, 33, "\"a\" has 5 dimensions"),
-    BUILT("bad_121_2_32_minus_1_dimensions", build_121_most, 33, "\"a\" has 4294967295 dimensions"),
+    PIECES("bad_121_5_dimensions", 33, "\"a\" has 5 dimensions", HEAD(1, 0), TEXT("a"), U32(5), DATA(100)),
+    PIECES("bad_121_2_32_minus_1_dimensions", 33, "\"a\" has 4294967295 dimensions", HEAD(1, 0), TEXT("a"),
+           U32(UINT32_MAX), DATA(100)),
     ONE_TENSOR("bad_122_int64_max_times_2", 37, "not below 2^63", "a", 2, {INT64_MAX, 2}, G_I8, 0),
     ONE_TENSOR("bad_122_int64_max", 37, "not below 2^63", "a", 1, {INT64_MAX}, G_I8, 0),
     ONE_TENSOR("bad_122_wraps_to_0", 37, "not below 2^63", "a", 3, {UINT64_C(1) << 32, UINT64_C(1) << 32, 2}, G_I8,
@@ -139,19 +27,33 @@ static const struct gguf_case bad_cases[] = {
     ONE_TENSOR("bad_125_scalar", 37, "rows of 1 elements", "a", 0, {0}, G_Q4_0, 0),
     ONE_TENSOR("bad_126_padded_to_0", 49, "ends past 2^64-1", "a", 1, {(UINT64_C(1) << 61) - 1}, G_I64,
                0), /* 2^64 - 8 bytes, padded: 0 */
-    BUILT("bad_127_two_near_2_63", build_127, 160, "\"a\", which has 9223372036854775744 bytes"),
-    BUILT("bad_127_third_past_2_64", build_127_three, 115, "ends past 2^64-1"),
-    BUILT("bad_128_offset_late", build_128_late, 82, "begins at data byte 64; it must begin at 32"),
-    BUILT("bad_128_offset_overlaps", build_128_overlap, 82, "begins at data byte 0; it must begin at 32"),
-    BUILT("bad_128_offset_unpadded", build_128_unpadded, 82, "begins at data byte 3;"),
+    PIECES("bad_127_two_near_2_63", 160, "\"a\", which has 9223372036854775744 bytes", HEAD(2, 0),
+           INFO("a", 1, {NEAR_2_63}, G_I8, 0), INFO("b", 1, {NEAR_2_63}, G_I8, NEAR_2_63), PADDING, DATA(64)),
+    PIECES("bad_127_third_past_2_64", 115, "ends past 2^64-1", HEAD(3, 0), INFO("a", 1, {NEAR_2_63}, G_I8, 0),
+           INFO("b", 1, {NEAR_2_63}, G_I8, NEAR_2_63), INFO("c", 1, {128}, G_I8, 2 * NEAR_2_63), PADDING,
+           DATA(256)), /* the third begins at 2^64 - 128 and wraps */
+    PIECES("bad_128_offset_late", 82, "begins at data byte 64; it must begin at 32", HEAD(2, 0),
+           INFO("a", 1, {3}, G_I8, 0), INFO("b", 1, {4}, G_I8, 64), PADDING, DATA(128)),
+    PIECES("bad_128_offset_overlaps", 82, "begins at data byte 0; it must begin at 32", HEAD(2, 0),
+           INFO("a", 1, {3}, G_I8, 0), INFO("b", 1, {4}, G_I8, 0), PADDING, DATA(128)),
+    PIECES("bad_128_offset_unpadded", 82, "begins at data byte 3;", HEAD(2, 0), INFO("a", 1, {3}, G_I8, 0),
+           INFO("b", 1, {4}, G_I8, 3), PADDING, DATA(128)),
     ONE_TENSOR("bad_128_offset_of_the_first", 49, "begins at data byte 32; it must begin at 0", "a", 1, {3}, G_I8, 32),
-    BUILT("bad_129_duplicate_tensor", build_129, 57, "two tensors are named \"a\""),
-    BUILT("bad_130_name_of_64", build_130, 24, "a tensor's name of 64 bytes; it may have 63"),
-    BUILT("bad_130_name_of_2_64_minus_1", build_130_most, 24, "a tensor's name of 18446744073709551615 bytes"),
-    BUILT("bad_131_name_with_nul", build_131, 24, "the tensor name \"a\" continues after a NUL"),
-    BUILT("bad_132_one_byte_short", build_132, 223, "which has 160 bytes at 64"),
-    BUILT("bad_132_no_padding", build_132_nothing, 57, "before the padding to 32"),
-    BUILT("bad_132_empty_past_the_end", build_132_empty_past_the_end, 97, "\"b\", which has 0 bytes at 128"),
+    PIECES("bad_129_duplicate_tensor", 57, "two tensors are named \"a\"", HEAD(2, 0), INFO("a", 1, {3}, G_I8, 0),
+           INFO("a", 1, {4}, G_I8, 32), PADDING, DATA(128)),
+    PIECES("bad_130_name_of_64", 24, "a tensor's name of 64 bytes; it may have 63", HEAD(1, 0),
+           INFO("0123456789012345678901234567890123456789012345678901234567890123", 1, {3}, G_I8, 0), PADDING,
+           DATA(64)),
+    PIECES("bad_130_name_of_2_64_minus_1", 24, "a tensor's name of 18446744073709551615 bytes", HEAD(1, 0),
+           U64(UINT64_MAX), DATA(100)),
+    PIECES("bad_131_name_with_nul", 24, "the tensor name \"a\" continues after a NUL", HEAD(1, 0), TEXT("a\0b"), U32(0),
+           U32(G_I8), U64(0), PADDING, DATA(32)),
+    PIECES("bad_132_one_byte_short", 223, "which has 160 bytes at 64", HEAD(1, 0), INFO("a", 1, {40}, G_F32, 0),
+           PADDING, DATA(159)),
+    PIECES("bad_132_no_padding", 57, "before the padding to 32", HEAD(1, 0),
+           INFO("a", 1, {0}, G_F32, 0)), /* the padding before the data is missing too */
+    PIECES("bad_132_empty_past_the_end", 97, "\"b\", which has 0 bytes at 128", HEAD(2, 0), INFO("a", 1, {1}, G_I8, 0),
+           INFO("b", 1, {0}, G_I8, 32), PADDING, DATA(1)),
 };
 
 /* ---- good ones ----------------------------------------------------------------------------------------- */
