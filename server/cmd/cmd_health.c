@@ -7,7 +7,6 @@
 #include "server/cmd/command_line.h"
 #include "server/config/config.h"
 #include "server/config/listen_address.h"
-#include "server/host/option_file.h"
 #include "server/host/terminal.h"
 #include "server/mhd/tls.h"
 #include "storage/fetch/fetch_url.h"
@@ -206,54 +205,45 @@ static int connect_to(const struct target *target, struct td_error *err)
 
 /* ---- TLS ----------------------------------------------------------------------------------------------- */
 
-struct tls {
-    gnutls_session_t session;
+/* The connection to the server. */
+struct channel {
+    int fd;
+    gnutls_session_t session; /* NULL: without TLS, or not begun */
     gnutls_certificate_credentials_t authorities;
     bool has_alert; /* the server has sent one that ends the connection */
 };
-
-/* Reads a file of PEM for messages that call it `what`. The caller finishes *text. */
-static bool read_pem(const char *path, const char *what, struct td_buffer *text, gnutls_datum_t *pem,
-                     struct td_error *err)
-{
-    td_buffer_init(text);
-    if (!td_whole_file_read(path, what, TD_TLS_FILE_BYTES, text, NULL, err))
-        return false;
-    *pem = (gnutls_datum_t){.data = (unsigned char *)text->data, .size = (unsigned int)text->len};
-    return true;
-}
 
 static bool not_pem(const char *path, struct td_error *err)
 {
     return td_error_set(err, TD_FAILED_PRECONDITION, "\"%.200s\" has no certificate in PEM", path);
 }
 
-static bool trust_authorities(struct tls *tls, const char *ca, struct td_error *err)
+static bool trust_authorities(struct channel *channel, const char *ca, struct td_error *err)
 {
     struct td_buffer text;
     gnutls_datum_t pem;
     if (ca == NULL) {
-        int count = gnutls_certificate_set_x509_system_trust(tls->authorities);
+        int count = gnutls_certificate_set_x509_system_trust(channel->authorities);
         return count > 0 || td_error_set(err, TD_FAILED_PRECONDITION,
                                          "this system has no list of authorities; name the server's with --ca FILE");
     }
-    bool ok =
-        read_pem(ca, "file of authorities", &text, &pem, err) &&
-        (gnutls_certificate_set_x509_trust_mem(tls->authorities, &pem, GNUTLS_X509_FMT_PEM) > 0 || not_pem(ca, err));
+    bool ok = td_tls_read_pem(ca, "file of authorities", &text, &pem, NULL, err) &&
+              (gnutls_certificate_set_x509_trust_mem(channel->authorities, &pem, GNUTLS_X509_FMT_PEM) > 0 ||
+               not_pem(ca, err));
     td_buffer_fini(&text);
     return ok;
 }
 
 /* Returns whether the server's certificate is the first one of the file. */
-static bool is_pinned(struct tls *tls, const char *path, struct td_error *err)
+static bool is_pinned(struct channel *channel, const char *path, struct td_error *err)
 {
     struct td_buffer text;
     gnutls_datum_t pem;
     gnutls_datum_t der = {.data = NULL};
     gnutls_x509_crt_t wanted = NULL;
     unsigned int count = 0;
-    const gnutls_datum_t *has = gnutls_certificate_get_peers(tls->session, &count);
-    bool ok = read_pem(path, "certificate", &text, &pem, err);
+    const gnutls_datum_t *has = gnutls_certificate_get_peers(channel->session, &count);
+    bool ok = td_tls_read_pem(path, "certificate", &text, &pem, NULL, err);
     if (ok)
         ok = (gnutls_x509_crt_init(&wanted) >= 0 && gnutls_x509_crt_import(wanted, &pem, GNUTLS_X509_FMT_PEM) >= 0 &&
               gnutls_x509_crt_export2(wanted, GNUTLS_X509_FMT_DER, &der) >= 0) ||
@@ -270,9 +260,9 @@ static bool is_pinned(struct tls *tls, const char *path, struct td_error *err)
 }
 
 /* Sets the error to the reason why the server's certificate is not trusted. Returns false. */
-static bool not_trusted(const struct tls *tls, const char *host, bool has_ca, struct td_error *err)
+static bool not_trusted(const struct channel *channel, const char *host, bool has_ca, struct td_error *err)
 {
-    unsigned int status = gnutls_session_get_verify_cert_status(tls->session);
+    unsigned int status = gnutls_session_get_verify_cert_status(channel->session);
     if ((status & GNUTLS_CERT_SIGNER_NOT_FOUND) != 0)
         return td_error_set(err, TD_PERMISSION_DENIED, "its certificate is of an authority that is not %s",
                             has_ca ? "in the file of --ca" : "trusted here; name the authority with --ca FILE");
@@ -293,84 +283,77 @@ static bool is_address(const char *host)
 
 /* Sets the error to the alert that the server has sent. A server that refuses the client's certificate sends the alert
  * during the handshake of TLS 1.2, or after the handshake of TLS 1.3. Returns false. */
-static bool report_alert(const struct tls *tls, struct td_error *err)
+static bool report_alert(const struct channel *channel, struct td_error *err)
 {
-    gnutls_alert_description_t alert = gnutls_alert_get(tls->session);
+    gnutls_alert_description_t alert = gnutls_alert_get(channel->session);
     bool wants_certificate =
-        alert == GNUTLS_A_CERTIFICATE_REQUIRED || gnutls_certificate_client_get_request_status(tls->session) != 0;
+        alert == GNUTLS_A_CERTIFICATE_REQUIRED || gnutls_certificate_client_get_request_status(channel->session) != 0;
     return td_error_set(err, TD_UNAVAILABLE, "it ended the TLS connection: %s%s", gnutls_alert_get_name(alert),
                         wants_certificate ? "; it asks for a certificate, and health has none: ask the port of its "
                                             "--plain-listen"
                                           : "");
 }
 
-static bool handshake(struct tls *tls, const char *host, const struct trust *trust, struct td_error *err)
+static bool handshake(struct channel *channel, const char *host, const struct trust *trust, struct td_error *err)
 {
     int code = GNUTLS_E_INTERRUPTED;
     while (code == GNUTLS_E_INTERRUPTED || code == GNUTLS_E_WARNING_ALERT_RECEIVED)
-        code = gnutls_handshake(tls->session);
+        code = gnutls_handshake(channel->session);
     if (code == GNUTLS_E_CERTIFICATE_VERIFICATION_ERROR)
-        return not_trusted(tls, host, trust->ca != NULL, err);
+        return not_trusted(channel, host, trust->ca != NULL, err);
     if (code == GNUTLS_E_AGAIN)
         return td_error_set(err, TD_UNAVAILABLE, "it does not answer");
     if (code == GNUTLS_E_FATAL_ALERT_RECEIVED)
-        return report_alert(tls, err);
+        return report_alert(channel, err);
     if (code < 0) /* a port without TLS answers something else, or nothing and closes */
         return td_error_set(err, TD_UNAVAILABLE, "the TLS handshake failed (%s); is this a port for http://?",
                             gnutls_strerror_name(code));
-    return trust->pinned == NULL || is_pinned(tls, trust->pinned, err);
+    return trust->pinned == NULL || is_pinned(channel, trust->pinned, err);
 }
 
-/* Prepares the session. */
-static bool prepare(struct tls *tls, int fd, const char *host, const struct trust *trust, struct td_error *err)
+/* Prepares the session of TLS. */
+static bool prepare_tls(struct channel *channel, const char *host, const struct trust *trust, struct td_error *err)
 {
-    if (gnutls_certificate_allocate_credentials(&tls->authorities) < 0 ||
-        gnutls_init(&tls->session, GNUTLS_CLIENT | GNUTLS_NO_SIGNAL) < 0 ||
-        gnutls_priority_set_direct(tls->session, TD_TLS_PRIORITIES, NULL) < 0 ||
-        gnutls_credentials_set(tls->session, GNUTLS_CRD_CERTIFICATE, tls->authorities) < 0 ||
-        (!is_address(host) && gnutls_server_name_set(tls->session, GNUTLS_NAME_DNS, host, strlen(host)) < 0))
+    if (gnutls_certificate_allocate_credentials(&channel->authorities) < 0 ||
+        gnutls_init(&channel->session, GNUTLS_CLIENT | GNUTLS_NO_SIGNAL) < 0 ||
+        gnutls_priority_set_direct(channel->session, TD_TLS_PRIORITIES, NULL) < 0 ||
+        gnutls_credentials_set(channel->session, GNUTLS_CRD_CERTIFICATE, channel->authorities) < 0 ||
+        (!is_address(host) && gnutls_server_name_set(channel->session, GNUTLS_NAME_DNS, host, strlen(host)) < 0))
         return td_error_no_memory(err);
-    gnutls_transport_set_int(tls->session, fd);
+    gnutls_transport_set_int(channel->session, channel->fd);
     if (trust->pinned != NULL)
         return true;
-    gnutls_session_set_verify_cert(tls->session, host, 0);
-    return trust_authorities(tls, trust->ca, err);
+    gnutls_session_set_verify_cert(channel->session, host, 0);
+    return trust_authorities(channel, trust->ca, err);
 }
 
-static void end_tls(struct tls *tls)
+/* Makes the handshake with the server of this name or address. Errors say what is wrong with the server's certificate:
+ * TD_PERMISSION_DENIED for one that is not trusted, else TD_FAILED_PRECONDITION, TD_IO for a file that cannot be read,
+ * TD_UNAVAILABLE for a server that does not answer, TD_RESOURCE_EXHAUSTED. */
+static bool begin_tls(struct channel *channel, const char *host, const struct trust *trust, struct td_error *err)
 {
-    if (tls == NULL)
-        return;
-    if (tls->session != NULL)
-        gnutls_deinit(tls->session);
-    if (tls->authorities != NULL)
-        gnutls_certificate_free_credentials(tls->authorities);
-    free(tls);
+    return prepare_tls(channel, host, trust, err) && handshake(channel, host, trust, err);
 }
 
-/* Makes the handshake with the server of this name or address. The socket stays the caller's, and must outlive *out.
- * Errors say what is wrong with the server's certificate: TD_PERMISSION_DENIED for one that is not trusted, else
- * TD_FAILED_PRECONDITION, TD_IO for a file that cannot be read, TD_UNAVAILABLE for a server that does not answer,
- * TD_RESOURCE_EXHAUSTED. */
-static bool begin_tls(int fd, const char *host, const struct trust *trust, struct tls **out, struct td_error *err)
+static void close_channel(struct channel *channel)
 {
-    struct tls *tls = calloc(1, sizeof *tls);
-    if (tls == NULL)
-        return td_error_no_memory(err);
-    if (!prepare(tls, fd, host, trust, err) || !handshake(tls, host, trust, err)) {
-        end_tls(tls);
-        return false;
-    }
-    *out = tls;
-    return true;
+    if (channel->session != NULL)
+        gnutls_deinit(channel->session);
+    if (channel->authorities != NULL)
+        gnutls_certificate_free_credentials(channel->authorities);
+    (void)close(channel->fd);
 }
 
-/* Sends all bytes. Returns false on failure. */
-static bool send_tls(struct tls *tls, const char *bytes, size_t len)
+/* ---- the request --------------------------------------------------------------------------------------- */
+
+/* Sends the whole request. Returns false on failure. */
+static bool send_all(struct channel *channel, const char *bytes, size_t len)
 {
     size_t sent = 0;
+    if (channel->session == NULL)
+        return td_socket_send(channel->fd, bytes, len, MSG_NOSIGNAL) == (ssize_t)len;
     while (sent < len) {
-        ssize_t n = gnutls_record_send(tls->session, bytes + sent, len - sent);
+        ssize_t n = gnutls_record_send(channel->session, bytes + sent, len - sent);
         if (n < 0 && n != GNUTLS_E_INTERRUPTED)
             return false;
         sent += n < 0 ? 0 : (size_t)n;
@@ -378,50 +361,36 @@ static bool send_tls(struct tls *tls, const char *bytes, size_t len)
     return true;
 }
 
-/* Receives up to capacity bytes. Returns their number, 0 at the end, or -1 on failure, or when the server is silent for
- * too long. */
-static ssize_t receive_tls(struct tls *tls, char *bytes, size_t capacity)
+/* Receives as recv(2) does: returns -1 also when the server is silent for too long. */
+static ssize_t receive(struct channel *channel, char *bytes, size_t capacity)
 {
-    ssize_t n = GNUTLS_E_INTERRUPTED;
-    while (n == GNUTLS_E_INTERRUPTED || n == GNUTLS_E_WARNING_ALERT_RECEIVED)
-        n = gnutls_record_recv(tls->session, bytes, capacity);
-    tls->has_alert = n == GNUTLS_E_FATAL_ALERT_RECEIVED;
+    ssize_t n = -1;
+    if (channel->session == NULL) {
+        do
+            n = recv(channel->fd, bytes, capacity, 0);
+        while (n < 0 && errno == EINTR);
+        return n;
+    }
+    do
+        n = gnutls_record_recv(channel->session, bytes, capacity);
+    while (n == GNUTLS_E_INTERRUPTED || n == GNUTLS_E_WARNING_ALERT_RECEIVED);
+    channel->has_alert = n == GNUTLS_E_FATAL_ALERT_RECEIVED;
     return n == GNUTLS_E_PREMATURE_TERMINATION ? 0 : n < 0 ? -1 : n;
 }
 
-/* ---- the request --------------------------------------------------------------------------------------- */
-
-/* Sends the whole request, over TLS unless tls is NULL. */
-static bool send_all(int fd, struct tls *tls, const char *bytes, size_t len)
-{
-    return tls != NULL ? send_tls(tls, bytes, len) : td_socket_send(fd, bytes, len, MSG_NOSIGNAL) == (ssize_t)len;
-}
-
-/* Receives as recv(2) does, over TLS unless tls is NULL. */
-static ssize_t receive(int fd, struct tls *tls, char *bytes, size_t capacity)
-{
-    ssize_t n = -1;
-    if (tls != NULL)
-        return receive_tls(tls, bytes, capacity);
-    do
-        n = recv(fd, bytes, capacity, 0);
-    while (n < 0 && errno == EINTR);
-    return n;
-}
-
 /* Sends a GET and reads as much of the answer as fits. Returns its length, or -1. */
-static ssize_t fetch(int fd, struct tls *tls, const struct target *target, char *answer, size_t capacity)
+static ssize_t fetch(struct channel *channel, const struct target *target, char *answer, size_t capacity)
 {
     char request[2048];
     int n = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", target->path,
                      target->host);
     if (n < 0 || (size_t)n >= sizeof request)
         return -1;
-    if (!send_all(fd, tls, request, (size_t)n) && tls == NULL)
+    if (!send_all(channel, request, (size_t)n) && channel->session == NULL)
         return -1; /* with TLS there may be an alert to read */
     size_t used = 0;
     while (used < capacity - 1) {
-        ssize_t got = receive(fd, tls, answer + used, capacity - 1 - used);
+        ssize_t got = receive(channel, answer + used, capacity - 1 - used);
         if (got < 0)
             return -1;
         if (got == 0)
@@ -475,26 +444,25 @@ int td_cmd_health(int argc, char **argv)
 {
     struct target target;
     struct wish wish;
+    struct channel channel = {0};
     struct td_error err = TD_ERROR_INIT;
-    struct tls *tls = NULL;
     char answer[8192];
     if (!read_arguments(argc, argv, &wish) || !split_url(wish.url, &target))
         return TD_EXIT_USAGE;
-    int fd = connect_to(&target, &err);
-    if (fd < 0) {
+    channel.fd = connect_to(&target, &err);
+    if (channel.fd < 0) {
         td_terminal_complain("%s", err.message);
         return TD_EXIT_FAILED;
     }
     int code = TD_EXIT_FAILED;
     ssize_t n = -1;
-    bool ok = !target.has_tls || begin_tls(fd, target.host, &wish.trust, &tls, &err);
+    bool ok = !target.has_tls || begin_tls(&channel, target.host, &wish.trust, &err);
     if (ok)
-        n = fetch(fd, tls, &target, answer, sizeof answer);
-    if (!ok || (n < 0 && tls != NULL && tls->has_alert && !report_alert(tls, &err)))
+        n = fetch(&channel, &target, answer, sizeof answer);
+    if (!ok || (n < 0 && channel.has_alert && !report_alert(&channel, &err)))
         td_terminal_complain("%s: %s", wish.url, err.message);
     else
         code = print_answer(&wish, answer, n);
-    end_tls(tls);
-    (void)close(fd);
+    close_channel(&channel);
     return code;
 }

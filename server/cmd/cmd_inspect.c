@@ -276,53 +276,56 @@ static bool print_manifest(struct td_snapshot *snapshot, const struct td_model *
     return ok;
 }
 
-static void print_json_error(const char *model, const struct td_problem *problem, bool first)
+static void add_problems(struct td_json_builder *json, const char *model, const struct td_problems *problems)
+{
+    for (size_t i = 0; i < problems->count; i++) {
+        td_json_begin_object(json, NULL);
+        if (model != NULL)
+            td_json_add_string(json, "model", model);
+        td_json_add_string(json, "file", problems->items[i].path);
+        td_json_add_string(json, "message", problems->items[i].message);
+        td_json_end(json);
+        td_json_flush(json);
+    }
+}
+
+/* Prints the list of problems, of all models and of no model. */
+static bool print_json_problems(const struct td_snapshot *snapshot, struct td_error *err)
 {
     struct td_buffer out;
     struct td_json_builder json;
     td_buffer_init(&out);
-    td_buffer_puts(&out, first ? "" : ",");
     td_json_builder_init(&json, &out);
-    td_json_begin_object(&json, NULL);
-    if (model != NULL)
-        td_json_add_string(&json, "model", model);
-    td_json_add_string(&json, "file", problem->path);
-    td_json_add_string(&json, "message", problem->message);
+    td_json_begin_array(&json, NULL);
+    for (size_t i = 0; i < snapshot->model_count; i++)
+        add_problems(&json, snapshot->models[i].id, &snapshot->models[i].problems);
+    add_problems(&json, NULL, &snapshot->problems);
     td_json_end(&json);
     td_json_builder_fini(&json);
+    bool ok = !out.failed || td_buffer_refuse(&out, err);
     (void)fwrite(out.data, 1, out.len, stdout);
     td_buffer_fini(&out);
+    return ok;
 }
 
 /* Prints the frame by hand and not by json_build.h: a manifest goes to standard output in windows, and is never whole
  * in memory. */
 static bool print_directory_json(struct td_snapshot *snapshot, struct td_error *err)
 {
-    bool first = true;
+    const char *before = "";
     (void)fputs("{\"models\":[", stdout);
     for (size_t i = 0; i < snapshot->model_count; i++) {
         for (size_t j = 0; j < snapshot->models[i].checkpoint_count; j++) {
-            if (!first)
-                (void)putchar(',');
-            first = false;
+            (void)fputs(before, stdout);
+            before = ",";
             if (!print_manifest(snapshot, &snapshot->models[i], &snapshot->models[i].checkpoints[j], err))
                 return false;
         }
     }
-    first = true;
-    (void)fputs("],\"errors\":[", stdout);
-    for (size_t i = 0; i < snapshot->model_count; i++) {
-        for (size_t j = 0; j < snapshot->models[i].problems.count; j++) {
-            print_json_error(snapshot->models[i].id, &snapshot->models[i].problems.items[j], first);
-            first = false;
-        }
-    }
-    for (size_t i = 0; i < snapshot->problems.count; i++) {
-        print_json_error(NULL, &snapshot->problems.items[i], first);
-        first = false;
-    }
-    (void)fputs("]}\n", stdout);
-    return true;
+    (void)fputs("],\"errors\":", stdout);
+    bool ok = print_json_problems(snapshot, err);
+    (void)fputs("}\n", stdout);
+    return ok;
 }
 
 /* ---- the command --------------------------------------------------------------------------------------- */

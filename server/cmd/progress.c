@@ -13,7 +13,7 @@
 enum { FIRST_MS = 1000, TERMINAL_MS = 200, PLAIN_MS = 5000 };
 
 /* Called with the lock held. */
-static void print_line(struct td_progress *progress, bool terminal, uint64_t elapsed_ms)
+static void print_line(struct td_progress *progress, uint64_t elapsed_ms)
 {
     char text[120];
     struct td_buffer shown;
@@ -21,9 +21,9 @@ static void print_line(struct td_progress *progress, bool terminal, uint64_t ela
     if (text[0] == '\0')
         return;
     td_buffer_init(&shown);
-    (void)fprintf(stderr, "%stensord: %s, %" PRIu64 ".%" PRIu64 " s: %s%s", terminal ? "\r" : "", text,
+    (void)fprintf(stderr, "%stensord: %s, %" PRIu64 ".%" PRIu64 " s: %s%s", progress->terminal ? "\r" : "", text,
                   elapsed_ms / 1000, elapsed_ms % 1000 / 100, td_terminal_name(progress->path, &shown),
-                  terminal ? "\033[K" : "\n");
+                  progress->terminal ? "\033[K" : "\n");
     (void)fflush(stderr);
     td_buffer_fini(&shown);
     progress->shown = true;
@@ -37,32 +37,25 @@ static void clear_line(struct td_progress *progress)
     progress->shown = false;
 }
 
-/* Adds ms to *due and waits until then. Returns false once the progress line is stopped. Called with the lock held. */
-static bool wait_ms(struct td_progress *progress, struct timespec *due, uint64_t ms)
+/* Waits until a moment (td_clock_ns). Returns false once the progress line is stopped. Called with the lock held. */
+static bool wait_until(struct td_progress *progress, uint64_t due_ns)
 {
-    due->tv_sec += (time_t)(ms / 1000);
-    due->tv_nsec += (long)(ms % 1000) * 1000000;
-    if (due->tv_nsec >= 1000000000) {
-        due->tv_sec++;
-        due->tv_nsec -= 1000000000;
-    }
+    const struct timespec due = td_clock_timespec(due_ns);
     int waited = 0;
     while (!progress->stop && waited != ETIMEDOUT)
-        waited = pthread_cond_timedwait(&progress->wake, &progress->lock, due);
+        waited = pthread_cond_timedwait(&progress->wake, &progress->lock, &due);
     return !progress->stop;
 }
 
 static void *progress_main(void *argument)
 {
     struct td_progress *progress = argument;
-    bool terminal = progress->terminal;
-    struct timespec due;
+    uint64_t begin_ns = td_clock_ns();
     uint64_t elapsed_ms = FIRST_MS;
-    (void)clock_gettime(CLOCK_MONOTONIC, &due);
     pthread_mutex_lock(&progress->lock);
-    for (uint64_t step_ms = FIRST_MS; wait_ms(progress, &due, step_ms); elapsed_ms += step_ms) {
-        print_line(progress, terminal, elapsed_ms);
-        step_ms = terminal ? TERMINAL_MS : PLAIN_MS;
+    while (wait_until(progress, begin_ns + elapsed_ms * 1000000)) {
+        print_line(progress, elapsed_ms);
+        elapsed_ms += progress->terminal ? TERMINAL_MS : PLAIN_MS;
     }
     clear_line(progress);
     pthread_mutex_unlock(&progress->lock);

@@ -68,7 +68,7 @@ uint64_t td_answer_header_bytes(const struct td_response *response, uint64_t con
 
 bool td_kept_response_suits(const struct td_response *response)
 {
-    if (response->close || response->owned_type != NULL)
+    if (response->close || response->is_timed || response->owned_type != NULL)
         return false;
     for (size_t i = 0; i < response->header_count; i++)
         if (strlen(response->headers[i].value) >= TD_KEPT_VALUE_BYTES)

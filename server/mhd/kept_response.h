@@ -39,8 +39,8 @@ struct td_kept_response {
     } headers[TD_RESPONSE_HEADERS];
 };
 
-/* Returns whether a response can be kept: all its pointers are to static data, and the connection stays open after
- * it. */
+/* Returns whether a response can be kept: all its pointers are to static data, the connection stays open after it, and
+ * it has no field with the time that it took, since the next one would have to be made again. */
 bool td_kept_response_suits(const struct td_response *response);
 
 /* Adapts the kept response, or makes a new one, for a body of len bytes, at least one. by_sender: server/mhd/sender

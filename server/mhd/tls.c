@@ -21,6 +21,8 @@
 /* Most bytes of a path that a message shows, and of the names of a certificate for people, with the NUL. */
 enum { PATH_SHOWN = 160, NAMES_BYTES = 256 };
 
+enum { FILE_BYTES = 1024 * 1024 }; /* longest file */
+
 struct td_tls_credentials {
     _Atomic int refs;
     gnutls_certificate_credentials_t pair; /* with the authorities */
@@ -71,19 +73,22 @@ static bool report_fault(struct td_error *err, int code, const char *what, const
                         TD_SHOW(td_text_of(path), PATH_SHOWN), (int)words.len, words.p, advice);
 }
 
-static gnutls_datum_t datum_of(const struct td_buffer *buffer)
+bool td_tls_read_pem(const char *path, const char *what, struct td_buffer *text, gnutls_datum_t *pem, struct stat *st,
+                     struct td_error *err)
 {
-    return (gnutls_datum_t){.data = (unsigned char *)buffer->data, .size = (unsigned int)buffer->len};
+    td_buffer_init(text);
+    bool ok = td_whole_file_read(path, what, FILE_BYTES, text, st, err);
+    *pem = (gnutls_datum_t){.data = (unsigned char *)text->data, .size = (unsigned int)text->len};
+    return ok;
 }
 
 static bool read_chain(const char *path, struct chain *chain, struct td_error *err)
 {
     static const char what[] = "certificate";
     struct td_buffer text;
-    td_buffer_init(&text);
-    bool ok = td_whole_file_read(path, what, TD_TLS_FILE_BYTES, &text, NULL, err);
+    gnutls_datum_t pem;
+    bool ok = td_tls_read_pem(path, what, &text, &pem, NULL, err);
     if (ok) {
-        gnutls_datum_t pem = datum_of(&text);
         int code = gnutls_x509_crt_list_import2(&chain->certs, &chain->count, &pem, GNUTLS_X509_FMT_PEM,
                                                 GNUTLS_X509_CRT_LIST_SORT);
         ok = code >= 0 ||
@@ -113,11 +118,10 @@ static bool read_key(const char *path, gnutls_x509_privkey_t *key, struct td_err
 {
     static const char what[] = "key";
     struct td_buffer text;
+    gnutls_datum_t pem;
     struct stat st;
-    td_buffer_init(&text);
-    bool ok = td_whole_file_read(path, what, TD_TLS_FILE_BYTES, &text, &st, err);
+    bool ok = td_tls_read_pem(path, what, &text, &pem, &st, err);
     if (ok) {
-        gnutls_datum_t pem = datum_of(&text);
         int code = gnutls_x509_privkey_init(key);
         if (code >= 0)
             code = gnutls_x509_privkey_import2(*key, &pem, GNUTLS_X509_FMT_PEM, NULL, 0);
@@ -138,12 +142,11 @@ static bool read_authorities(struct td_tls_credentials *credentials, const char 
 {
     static const char what[] = "file of authorities";
     struct td_buffer text;
+    gnutls_datum_t pem;
     if (path[0] == '\0')
         return true;
-    td_buffer_init(&text);
-    bool ok = td_whole_file_read(path, what, TD_TLS_FILE_BYTES, &text, NULL, err);
+    bool ok = td_tls_read_pem(path, what, &text, &pem, NULL, err);
     if (ok) {
-        gnutls_datum_t pem = datum_of(&text);
         int count = gnutls_certificate_set_x509_trust_mem(credentials->pair, &pem, GNUTLS_X509_FMT_PEM);
         ok = count > 0 || report_fault(err, count == 0 ? GNUTLS_E_NO_CERTIFICATE_FOUND : count, what, path,
                                        "; it must be PEM (-----BEGIN CERTIFICATE-----)");

@@ -3,11 +3,13 @@
 #ifndef TD_SERVER_MHD_TLS_H
 #define TD_SERVER_MHD_TLS_H
 
+#include "core/buffer.h"
 #include "core/error.h"
 
 #include <gnutls/gnutls.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 /* The priorities of GnuTLS: TLS 1.3 and 1.2, ephemeral keys on elliptic curves and authenticated ciphers alone, the
  * server's order first. AES-128-GCM is first, since it is the fastest with AES in hardware. */
@@ -17,9 +19,8 @@
     "+GROUP-SECP256R1:+GROUP-SECP384R1:%SERVER_PRECEDENCE"
 
 enum {
-    TD_TLS_FILE_BYTES = 1024 * 1024, /* longest file */
-    TD_TLS_CHAIN = 16,               /* most certificates of a chain */
-    TD_TLS_WARN_DAYS = 14            /* the server warns of a certificate that expires within so many days */
+    TD_TLS_CHAIN = 16,    /* most certificates of a chain */
+    TD_TLS_WARN_DAYS = 14 /* the server warns of a certificate that expires within so many days */
 };
 
 /* Paths; client_ca is empty when clients need no certificate. */
@@ -62,6 +63,11 @@ struct td_tls_credentials *td_tls_begin(struct td_tls *tls, gnutls_session_t ses
 
 /* Drops a reference; the last one frees the credentials. NULL: does nothing. Any thread. */
 void td_tls_credentials_unref(struct td_tls_credentials *credentials);
+
+/* Reads a file of PEM, such as a certificate; `what` names it in messages, and *st describes it unless st is NULL. The
+ * caller finishes *text, which holds *pem, in any case. Errors as td_whole_file_read. */
+bool td_tls_read_pem(const char *path, const char *what, struct td_buffer *text, gnutls_datum_t *pem, struct stat *st,
+                     struct td_error *err);
 
 /* Returns how many bytes of an answer `bytes` bytes of TLS on the wire contain at least. */
 uint64_t td_tls_plain_bytes(uint64_t bytes);

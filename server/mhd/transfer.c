@@ -238,13 +238,6 @@ static struct MHD_Response *create_file(const struct td_body *body, struct td_co
     return mhd_response;
 }
 
-/* Returns whether the connection's kept response may be used. An answer that took long has a field with its time, so
- * the next answer would have to make the kept response again. */
-static bool may_be_kept(const struct td_response *response)
-{
-    return !response->is_timed && td_kept_response_suits(response);
-}
-
 /* Adapts the connection's kept response to a body of its length (td_kept_response_prepare). Returns NULL without
  * memory. */
 static struct td_kept_response *prepare_kept(const struct td_response *response, struct td_link *link, bool by_sender)
@@ -270,7 +263,7 @@ static struct MHD_Response *create_by_sender(struct td_response *response, struc
         return NULL;
     if (pinned)
         how.reference = reference_of(response, connection);
-    if (may_be_kept(response))
+    if (td_kept_response_suits(response))
         kept = prepare_kept(response, link, true);
     else
         mhd_response = MHD_create_response_from_buffer((size_t)total, memory, MHD_RESPMEM_PERSISTENT);
@@ -434,7 +427,7 @@ struct MHD_Response *td_transfer_create(struct td_response *response, struct td_
         mhd_response = create_bodiless(announced_bytes);
         transfer->is_long = false;
     } else {
-        if (total <= TD_KEPT_BYTES && may_be_kept(response) && !td_incoming_is_awaited(&response->body))
+        if (total <= TD_KEPT_BYTES && td_kept_response_suits(response) && !td_incoming_is_awaited(&response->body))
             mhd_response = create_kept_copy(response, link, transfer);
         if (mhd_response == NULL && td_waiting_was_refused())
             return NULL; /* its bytes are not in memory */

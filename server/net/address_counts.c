@@ -3,6 +3,8 @@
  * to pass freed slots. SipHash: https://www.aumasson.jp/siphash/siphash.pdf. */
 #include "server/net/address_counts.h"
 
+#include "core/input.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,20 +33,11 @@ static void sip_rounds(uint64_t v[4], int rounds)
     }
 }
 
-/* Returns 8 bytes as a number, the first byte lowest. */
-static uint64_t little_endian(const uint8_t *bytes)
-{
-    uint64_t x = 0;
-    for (unsigned i = 8; i-- > 0;)
-        x = x << 8 | bytes[i];
-    return x;
-}
-
 uint64_t td_address_hash(const uint64_t key[2], const struct in6_addr *address)
 {
     uint64_t v[4] = {key[0] ^ UINT64_C(0x736f6d6570736575), key[1] ^ UINT64_C(0x646f72616e646f6d),
                      key[0] ^ UINT64_C(0x6c7967656e657261), key[1] ^ UINT64_C(0x7465646279746573)};
-    const uint64_t words[3] = {little_endian(address->s6_addr), little_endian(address->s6_addr + 8),
+    const uint64_t words[3] = {td_load_le64(address->s6_addr), td_load_le64(address->s6_addr + 8),
                                UINT64_C(16) << 56}; /* the last one is the number of bytes */
     for (size_t i = 0; i < 3; i++) {
         v[3] ^= words[i];

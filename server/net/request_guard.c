@@ -32,16 +32,6 @@ static bool all_in_class(struct td_text text, unsigned class)
     return text.len > 0;
 }
 
-static bool is_token(struct td_text text)
-{
-    return all_in_class(text, IN_TOKEN);
-}
-
-static bool is_target(struct td_text text)
-{
-    return all_in_class(text, IN_TARGET);
-}
-
 /* Returns whether the value holds no control byte but tab (RFC 9110 section 5.5). */
 static bool is_field_value(struct td_text text)
 {
@@ -152,7 +142,7 @@ static struct td_guard_verdict judge_fields(const struct td_request *request, bo
     for (size_t i = 0; i < request->header_count; i++) {
         const struct td_header *header = &request->headers[i];
         bytes += header->name.len + header->value.len;
-        if (!is_token(header->name))
+        if (!all_in_class(header->name, IN_TOKEN))
             return refuse_request(400, "a header field name contains a byte that is not allowed there");
         if (!is_field_value(header->value))
             return refuse_request(400, "a header field value contains a control byte");
@@ -174,9 +164,9 @@ struct td_guard_verdict td_request_guard(const struct td_request *request, const
     bool is_http_1_1 = strcmp(version, "HTTP/1.1") == 0;
     if (!is_http_1_1 && strcmp(version, "HTTP/1.0") != 0)
         return refuse_request(400, "the protocol must be HTTP/1.1 or HTTP/1.0");
-    if (!is_token(request->method))
+    if (!all_in_class(request->method, IN_TOKEN))
         return refuse_request(400, "the method is not a token");
-    if (!is_target(request->target))
+    if (!all_in_class(request->target, IN_TARGET))
         return refuse_request(400, "the request target contains a byte that must be percent-encoded");
     if (request->target.p[0] != '/' && !is_absolute_form(request->target))
         return refuse_request(400, "the request target must begin with '/', or with http:// and a host");
