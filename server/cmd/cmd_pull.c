@@ -11,7 +11,6 @@
 #include "server/cmd/pull_arguments.h"
 #include "server/cmd/pull_directory.h"
 #include "server/cmd/pull_files.h"
-#include "server/cmd/pull_report.h"
 #include "server/config/config.h"
 #include "server/host/terminal.h"
 #include "storage/fetch/fetch_answer.h"
@@ -50,8 +49,7 @@ struct pull {
     struct td_cancel cancel;
     struct td_fetch_notes notes;
     struct td_progress progress;
-    struct td_pull_meter meter; /* used by the progress thread alone */
-    bool has_progress;
+    struct td_pull_meter meter;                   /* used by the progress thread alone */
     _Atomic uint64_t there_bytes, total_bytes;    /* on disk, and of all files */
     _Atomic size_t waiting;                       /* files whose bytes are waited for */
     _Atomic size_t next;                          /* the next file of the workers */
@@ -109,11 +107,9 @@ static void print_note(void *context, const char *text)
     unsigned count = is_counted ? atomic_fetch_add(&pull->noted[server], 1) : 0;
     if (pull->arguments->quiet || count >= MAX_NOTES)
         return;
-    if (pull->has_progress)
-        td_progress_pause(&pull->progress);
+    td_progress_pause(&pull->progress);
     td_terminal_complain("%s%s", text, count + 1 == MAX_NOTES ? "; further notes about this server are left out" : "");
-    if (pull->has_progress)
-        td_progress_resume(&pull->progress);
+    td_progress_resume(&pull->progress);
 }
 
 /* Describes the progress; the meter is the progress thread's alone. */
@@ -337,14 +333,11 @@ static bool fetch_large(struct pull *pull, struct td_error *err)
 
 static bool fetch_all(struct pull *pull, struct td_error *err)
 {
-    pull->has_progress = !pull->arguments->quiet;
     pull->meter.is_log = isatty(STDERR_FILENO) != 1;
-    if (pull->has_progress)
+    if (!pull->arguments->quiet)
         td_progress_start(&pull->progress, pull->arguments->model, describe, pull);
     bool ok = fetch_small(pull, err) && fetch_large(pull, err);
-    if (pull->has_progress)
-        td_progress_stop(&pull->progress);
-    pull->has_progress = false;
+    td_progress_stop(&pull->progress);
     return ok;
 }
 

@@ -102,6 +102,7 @@ void td_progress_stop(struct td_progress *progress)
     (void)pthread_join(progress->thread, NULL);
     (void)pthread_cond_destroy(&progress->wake);
     (void)pthread_mutex_destroy(&progress->lock);
+    progress->started = false;
 }
 
 /* ---- the text of a transfer ---------------------------------------------------------------------------- */

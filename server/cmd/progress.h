@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* All members are private. */
+/* All members are private. Without td_progress_start, a struct of zeros is a progress line that is not shown. */
 struct td_progress {
     const char *path;
     void (*describe)(const void *context, char *text, size_t capacity);

@@ -1,8 +1,10 @@
-/* The files of a pull, as the server lists them, beside those that are in the directory: from an older list, which a
- * pull has read before, or of another model. Lists are sorted by path, as listings are. */
+/* The files of a pull, as the server lists them: what is kept of an older list, which the pull has read before; what
+ * stays beside them in the directory; and the report about them, for people and as JSON. Lists are sorted by path, as
+ * listings are. */
 #ifndef TD_SERVER_CMD_PULL_FILES_H
 #define TD_SERVER_CMD_PULL_FILES_H
 
+#include "core/error.h"
 #include "server/cmd/pull_directory.h"
 #include "storage/fetch/fetch_file.h"
 #include "storage/served_root.h"
@@ -50,5 +52,21 @@ void td_pull_change_remove(const struct td_root *root, struct td_pull_files befo
  * about, and for a pull with a staging directory. */
 void td_pull_others_describe(const struct td_pull_directory *directory, const struct td_pull_belonging *belonging,
                              struct td_pull_files files, const char *what, char *text, size_t capacity);
+
+/* ---- the report ---------------------------------------------------------------------------------------- */
+
+struct td_pull_report {
+    const char *model, *revision, *directory;
+    const char *commit; /* empty: not known */
+    struct td_pull_files list;
+    double seconds;
+    const struct td_error *failure; /* code TD_OK: none */
+};
+
+/* Prints one JSON object to standard output, also after a failure. Errors: TD_IO, TD_RESOURCE_EXHAUSTED. */
+bool td_pull_report_json(const struct td_pull_report *report, struct td_error *err);
+
+/* Prints a line about a pull that has succeeded to standard output. */
+void td_pull_report_line(const struct td_pull_report *report);
 
 #endif

@@ -7,7 +7,6 @@
 #include "core/log.h"
 #include "core/thread.h"
 
-#include <assert.h>
 #include <microhttpd.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -139,22 +138,13 @@ static void queue_job(struct td_jobs *jobs, struct MHD_Connection *mhd, struct t
 bool td_jobs_run(struct td_jobs *jobs, struct MHD_Connection *mhd, struct td_job *job)
 {
     pthread_mutex_lock(&jobs->lock);
-    if (jobs->closed) {
-        pthread_mutex_unlock(&jobs->lock);
-        return false;
-    }
-    MHD_suspend_connection(mhd);
-    queue_job(jobs, mhd, job);
+    bool is_open = !jobs->closed;
+    if (is_open && mhd != NULL)
+        MHD_suspend_connection(mhd);
+    if (is_open)
+        queue_job(jobs, mhd, job);
     pthread_mutex_unlock(&jobs->lock);
-    return true;
-}
-
-void td_jobs_run_alone(struct td_jobs *jobs, struct td_job *job)
-{
-    pthread_mutex_lock(&jobs->lock);
-    assert(!jobs->closed);
-    queue_job(jobs, NULL, job);
-    pthread_mutex_unlock(&jobs->lock);
+    return is_open;
 }
 
 bool td_jobs_are_stuck(struct td_jobs *jobs)

@@ -27,12 +27,9 @@ struct td_job {
 bool td_jobs_create(size_t max_threads, struct td_jobs **out, struct td_error *err);
 
 /* Suspends the connection and has its job run. Returns false, with nothing done, after td_jobs_close. Called by a
- * callback of libmicrohttpd for the connection, which must then return at once. */
+ * callback of libmicrohttpd for the connection, which must then return at once. mhd NULL: the job belongs to no
+ * connection, or resumes its connections itself, and may be used again once it has begun. Any thread. */
 bool td_jobs_run(struct td_jobs *jobs, struct MHD_Connection *mhd, struct td_job *job);
-
-/* Has a job run that belongs to no connection, or resumes its connections itself. The job may be used again once it has
- * begun. Not after td_jobs_close. Any thread. */
-void td_jobs_run_alone(struct td_jobs *jobs, struct td_job *job);
 
 /* Returns whether a job has waited for a thread for longer than 1 s: no further thread can be started, and no thread
  * has become free, for example because all wait for a disk that hangs. A further job would wait as long. */

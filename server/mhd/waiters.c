@@ -146,22 +146,21 @@ static void put_back(struct td_waiters *waiters, struct td_waiter *waiter)
     wake_by(waiters, waiter);
 }
 
-static void retry_all(struct td_waiters *waiters, struct waiter_list due)
+/* Retries the request. Resumes it when its answer is made, parks it again when it has to wait further, or else appends
+ * it to `ready`. Without the lock. */
+static void retry_one(struct td_waiters *waiters, struct td_waiter *waiter, bool may_wait)
 {
-    while (due.first != NULL) {
-        struct td_waiter *waiter = take_first(&due);
-        enum td_retry result = waiters->config.retry(waiter, false);
-        if (result == TD_RETRY_ANSWERED)
-            MHD_resume_connection(waiter->mhd);
-        pthread_mutex_lock(&waiters->lock);
-        if (result == TD_RETRY_ANSWERED)
-            count_out(waiters);
-        else if (result == TD_RETRY_WAITS)
-            put_back(waiters, waiter);
-        else
-            append_waiter(&waiters->ready, waiter);
-        pthread_mutex_unlock(&waiters->lock);
-    }
+    enum td_retry result = waiters->config.retry(waiter, may_wait);
+    if (result == TD_RETRY_ANSWERED)
+        MHD_resume_connection(waiter->mhd);
+    pthread_mutex_lock(&waiters->lock);
+    if (result == TD_RETRY_ANSWERED)
+        count_out(waiters);
+    else if (result == TD_RETRY_WAITS)
+        put_back(waiters, waiter);
+    else
+        append_waiter(&waiters->ready, waiter);
+    pthread_mutex_unlock(&waiters->lock);
 }
 
 /* Retries the ready requests one after the other, until the list is empty. */
@@ -173,14 +172,8 @@ static void run_maker(struct td_job *job)
     while (waiters->ready.first != NULL) {
         struct td_waiter *waiter = take_first(&waiters->ready);
         pthread_mutex_unlock(&waiters->lock);
-        bool is_made = waiters->config.retry(waiter, true) == TD_RETRY_ANSWERED;
-        if (is_made)
-            MHD_resume_connection(waiter->mhd);
+        retry_one(waiters, waiter, true);
         pthread_mutex_lock(&waiters->lock);
-        if (is_made)
-            count_out(waiters);
-        else
-            put_back(waiters, waiter);
     }
     maker->is_busy = false;
     waiters->makers_busy--;
@@ -200,7 +193,7 @@ static void start_makers(struct td_waiters *waiters)
             continue;
         maker->is_busy = true;
         waiters->makers_busy++;
-        td_jobs_run_alone(waiters->config.jobs, &maker->job);
+        (void)td_jobs_run(waiters->config.jobs, NULL, &maker->job); /* the jobs are closed after the waiters */
     }
     pthread_mutex_unlock(&waiters->lock);
 }
@@ -231,7 +224,8 @@ static void *waker_main(void *argument)
     while (goes_on) {
         uint64_t published = atomic_load(&waiters->published);
         struct waiter_list due = take_due(waiters);
-        retry_all(waiters, due);
+        while (due.first != NULL)
+            retry_one(waiters, take_first(&due), false);
         start_makers(waiters);
         pthread_mutex_lock(&waiters->lock);
         wait_work(waiters, published);

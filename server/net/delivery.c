@@ -24,12 +24,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* An answer of netlink. */
-union answer {
-    struct nlmsghdr header;
-    char bytes[4096];
-};
-
 /* ---- netlink ------------------------------------------------------------------------------------------- */
 
 /* Opens a netlink socket. Returns -1 on failure. The kernel answers within the call to send; a limit keeps receivers
@@ -45,16 +39,24 @@ static int open_netlink(int protocol)
     return fd;
 }
 
-/* Sends a request and receives the first message of the answer. Returns its payload if the message has this type and at
- * least `least` bytes; else NULL. */
-static const void *query_netlink(int netlink, const struct nlmsghdr *request, union answer *answer, uint16_t type,
-                                 size_t least)
+/* Sends a request and receives the first message of the answer. Returns whether the message has this type and at least
+ * `len` bytes of payload; if so, copies them to `out`. */
+static bool query_netlink(struct td_delivery *delivery, int netlink, const struct nlmsghdr *request, uint16_t type,
+                          void *out, size_t len)
 {
-    if (netlink < 0 || td_socket_send(netlink, request, request->nlmsg_len, 0) != (ssize_t)request->nlmsg_len)
-        return NULL;
-    ssize_t len = recv(netlink, answer, sizeof *answer, 0);
-    bool is_good = len >= (ssize_t)NLMSG_LENGTH(least) && answer->header.nlmsg_type == type;
-    return is_good ? NLMSG_DATA(&answer->header) : NULL;
+    union {
+        struct nlmsghdr header;
+        char bytes[4096];
+    } answer;
+    pthread_mutex_lock(&delivery->lock);
+    bool is_sent =
+        netlink >= 0 && td_socket_send(netlink, request, request->nlmsg_len, 0) == (ssize_t)request->nlmsg_len;
+    ssize_t got = is_sent ? recv(netlink, &answer, sizeof answer, 0) : -1;
+    pthread_mutex_unlock(&delivery->lock);
+    bool is_good = got >= (ssize_t)NLMSG_LENGTH(len) && answer.header.nlmsg_type == type;
+    if (is_good)
+        memcpy(out, NLMSG_DATA(&answer.header), len);
+    return is_good;
 }
 
 struct socket_query {
@@ -64,19 +66,14 @@ struct socket_query {
 
 /* Returns whether the kernel describes TCP sockets: asks for the sockets of an empty set of states, and expects the end
  * of the list without an error. */
-static bool describes_sockets(int netlink)
+static bool describes_sockets(struct td_delivery *delivery)
 {
-    union answer answer;
     int failed;
     struct socket_query query = {.header = {.nlmsg_len = sizeof query,
                                             .nlmsg_type = SOCK_DIAG_BY_FAMILY,
                                             .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
                                  .request = {.sdiag_family = AF_INET, .sdiag_protocol = IPPROTO_TCP}};
-    const void *end = query_netlink(netlink, &query.header, &answer, NLMSG_DONE, sizeof failed);
-    if (end == NULL)
-        return false;
-    memcpy(&failed, end, sizeof failed);
-    return failed == 0;
+    return query_netlink(delivery, delivery->sockets, &query.header, NLMSG_DONE, &failed, sizeof failed) && failed == 0;
 }
 
 bool td_delivery_init(struct td_delivery *delivery, struct td_error *err)
@@ -87,7 +84,7 @@ bool td_delivery_init(struct td_delivery *delivery, struct td_error *err)
         return td_error_sys(err, TD_INTERNAL, sys, "cannot create a lock");
     delivery->sockets = open_netlink(NETLINK_SOCK_DIAG);
     delivery->routes = open_netlink(NETLINK_ROUTE);
-    delivery->can_look = describes_sockets(delivery->sockets);
+    delivery->can_look = describes_sockets(delivery);
     return true;
 }
 
@@ -106,7 +103,6 @@ void td_delivery_fini(struct td_delivery *delivery)
  * show it. */
 static bool find_client(struct td_delivery *delivery, const struct td_ends *ends, struct inet_diag_msg *found)
 {
-    union answer answer;
     struct socket_query query = {
         .header = {.nlmsg_len = sizeof query, .nlmsg_type = SOCK_DIAG_BY_FAMILY, .nlmsg_flags = NLM_F_REQUEST},
         .request = {.sdiag_protocol = IPPROTO_TCP, .idiag_states = UINT32_MAX}};
@@ -119,13 +115,8 @@ static bool find_client(struct td_delivery *delivery, const struct td_ends *ends
     memcpy(id->idiag_dst, ends->own_address.s6_addr + (is_ipv4 ? 12 : 0), is_ipv4 ? 4 : 16);
     id->idiag_if = ends->device;
     id->idiag_cookie[0] = id->idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-    pthread_mutex_lock(&delivery->lock);
-    const void *data = query_netlink(delivery->sockets, &query.header, &answer, SOCK_DIAG_BY_FAMILY, sizeof *found);
-    pthread_mutex_unlock(&delivery->lock);
-    if (data == NULL)
-        return false;
-    memcpy(found, data, sizeof *found);
-    return found->idiag_state != TCP_LISTEN; /* the kernel falls back to a listening socket of that port */
+    return query_netlink(delivery, delivery->sockets, &query.header, SOCK_DIAG_BY_FAMILY, found, sizeof *found) &&
+           found->idiag_state != TCP_LISTEN; /* the kernel falls back to a listening socket of that port */
 }
 
 /* Returns the state of the bytes that the client's socket has received. A FIN counts as a byte until the reader has
@@ -193,7 +184,6 @@ struct route_query {
  * as this host's. */
 static bool is_routed_here(struct td_delivery *delivery, const struct td_ends *ends)
 {
-    union answer answer;
     struct rtmsg route = {.rtm_type = RTN_LOCAL};
     bool is_ipv4 = IN6_IS_ADDR_V4MAPPED(&ends->peer_address);
     size_t len = is_ipv4 ? 4 : 16;
@@ -206,11 +196,7 @@ static bool is_routed_here(struct td_delivery *delivery, const struct td_ends *e
         .device = ends->device,
         .address_header = {.rta_type = RTA_DST, .rta_len = (uint16_t)RTA_LENGTH(len)}};
     memcpy(query.address, ends->peer_address.s6_addr + (is_ipv4 ? 12 : 0), len);
-    pthread_mutex_lock(&delivery->lock);
-    const void *data = query_netlink(delivery->routes, &query.header, &answer, RTM_NEWROUTE, sizeof route);
-    if (data != NULL)
-        memcpy(&route, data, sizeof route);
-    pthread_mutex_unlock(&delivery->lock);
+    (void)query_netlink(delivery, delivery->routes, &query.header, RTM_NEWROUTE, &route, sizeof route);
     return route.rtm_type == RTN_LOCAL;
 }
 
