@@ -1,4 +1,4 @@
-/* What commands share: exit codes, their arguments, and the end of what they print. */
+/* Helpers of commands: exit codes, arguments, and the end of their output. */
 #ifndef TD_SERVER_CMD_COMMAND_LINE_H
 #define TD_SERVER_CMD_COMMAND_LINE_H
 
