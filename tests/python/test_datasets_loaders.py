@@ -105,6 +105,9 @@ def test_resuming_with_torchs_own_loader(url, workers):
         loader, stream = stream_loader(url, workers, "fork")
         stream.load_state_dict(json.loads(json.dumps(stream.state_dict(position=position))))
         assert list(loader) == batches(WHOLE)[steps:]
+        assert list(loader) == batches(WHOLE)    # a loaded position is that of the next iteration alone
+        stream.load_state_dict(stream.state_dict(position=position))
+        assert list(loader) == batches(WHOLE)[steps:]
 
 
 @pytest.mark.parametrize("kind, workers", [("fork", 1), ("fork", 2), ("spawn", 1)])

@@ -98,10 +98,15 @@ class IterableDataset(_Base):
         """Makes the next iteration resume one that began at position `base`, after the rows that it yielded in this
         process, which was one of `workers`; 0: of any number."""
         self._base, self._yielded, self._workers = base, yielded, workers
-        self._loaded = True
+        self._loaded, self._loaded_here = True, _in_worker()
         if not _in_worker():
-            self._shared[2] = 0
+            self._shared[2] = self._shared[3] = 0
         self._turn += 1
+
+    def _was_resumed(self) -> bool:
+        """Returns whether an earlier iteration of torch's DataLoader resumed at the position that was loaded: workers
+        that were made for a later one have a copy of the state."""
+        return _in_worker() and not self._loaded_here and int(self._shared[3]) not in (0, _own_iteration())
 
     def __iter__(self) -> Iterator[Any]:
         """Yields rows, or batches: from the position of a state that was loaded, afterwards from the first.
@@ -109,11 +114,14 @@ class IterableDataset(_Base):
         Raises as the dataset's `__getitem__`; MismatchError for a state of another number of workers.
         """
         worker, workers = _own_worker()
-        if self._loaded and self._workers not in (0, workers):
+        resumes = self._loaded and not self._was_resumed()
+        if resumes and self._workers not in (0, workers):
             raise errors.MismatchError(f"the state is of one of {self._workers} workers, and there are {workers}: load "
                                        "it with as many, or a state of the position alone, before the DataLoader")
-        if not self._loaded:
+        if not resumes:
             self._base = self._yielded = 0
+        elif _in_worker():
+            self._shared[3] = _own_iteration()
         self._loaded = False
         self._turn += 1
         self._shared[2] = int(_in_worker())
@@ -200,10 +208,11 @@ class _Lazily:
 
 
 def _shared_with_workers(epoch: int) -> Any:
-    """Returns three numbers: the low and the high 32 bits of an epoch, and whether a worker of torch's DataLoader takes
-    the rows (0 or 1). With torch they are in memory that the workers share: a worker that persists sees a new epoch,
-    and the main process sees that workers take the rows."""
-    numbers = [epoch & 2**32 - 1, epoch >> 32, 0]
+    """Returns four numbers: the low and the high 32 bits of an epoch, whether a worker of torch's DataLoader takes the
+    rows (0 or 1), and the iteration whose workers resumed at a loaded position (0: none). With torch they are in memory
+    that the workers share: a worker that persists sees a new epoch, and the main process sees that workers take the
+    rows."""
+    numbers = [epoch & 2**32 - 1, epoch >> 32, 0, 0]
     if _Base is object:
         return numbers
     import torch
@@ -216,6 +225,13 @@ def _own_worker() -> Tuple[int, int]:
     torch = sys.modules.get("torch")
     info = torch.utils.data.get_worker_info() if torch is not None else None
     return (0, 1) if info is None else (info.id, info.num_workers)
+
+
+def _own_iteration() -> int:
+    """Returns a number other than 0 that all workers of one iteration of torch's DataLoader have in common: its seed,
+    which is random."""
+    info = sys.modules["torch"].utils.data.get_worker_info()
+    return int(info.seed - info.id) or 1
 
 
 def _in_worker() -> bool:
