@@ -41,6 +41,7 @@ interop   full       waiting 1200 tests venv         pytest with real writers an
 clients   full       waiting 1200 tests venv,hub0,readers,node pytest with clients of the Hub, S3, datasets: ASan build
 docker    full       waiting  900 tests venv         the image, built and run by a Docker engine (its own if none runs)
 bench     full       waiting  300 one   venv         every benchmark once, with small sizes: that it runs
+analysis  long       alone   3600 one   -            clang-tidy with all the states of the analyzer
 fuzzing   long       alone   7200 one   -            libFuzzer targets, each run for 180 s from its corpus and finds
 history   long       alone   2700 one   venv         files that change: own or not, leases or none, loopback and veth
 kills     long       alone   3600 one   venv         1,000 kills of a server that writes its log of digests
@@ -110,6 +111,7 @@ step_tidy() {
     [ -f build-asan/compile_commands.json ] || cmake --preset asan
     scripts/check_tidy.sh build-asan
 }
+step_analysis() { TD_TIDY_STATES=225000 step_tidy; }
 step_arrows() {
     /usr/bin/python3 tests/check_arrows.py .
     /usr/bin/python3 tests/check_arrows.py --self-test
@@ -127,24 +129,24 @@ step_asan() {
     build_preset asan
     run_ctest asan build-asan
 }
-fuzz_one() { # RESULTS SECONDS TARGET
-    local output=$1/fuzz-$3.txt
-    if tests/fuzz/run.sh build-asan "$3" "$2" >"$output" 2>&1; then
-        echo "fuzz_$3: $(grep '^Done' "$output")"
+fuzz_one() { # RESULTS PRESET SECONDS TARGET
+    local output=$1/fuzz-$4.txt
+    if tests/fuzz/run.sh "build-$2" "$4" "$3" >"$output" 2>&1; then
+        echo "fuzz_$4: $(grep '^Done' "$output")"
     else
-        printf 'fuzz_%s FAILED\n%s\n' "$3" "$(tail -n 60 "$output")"
+        printf 'fuzz_%s FAILED\n%s\n' "$4" "$(tail -n 60 "$output")"
         return 1
     fi
 }
 # Runs every target, past those that fail. A target has one thread, so each processor runs one.
-fuzz_each() { # SECONDS
-    build_preset asan
+fuzz_each() { # PRESET SECONDS
+    build_preset "$1"
     export -f fuzz_one
     basename -a tests/fuzz/corpus/*/ |
-        xargs -n 1 -P "$jobs" bash -o pipefail -c 'fuzz_one "$@"' fuzz_one "$results" "$1"
+        xargs -n 1 -P "$jobs" bash -o pipefail -c 'fuzz_one "$@"' fuzz_one "$results" "$1" "$2"
 }
-step_fuzz() { fuzz_each 3; }
-step_fuzzing() { fuzz_each 180; }
+step_fuzz() { fuzz_each asan 3; }
+step_fuzzing() { fuzz_each fuzz 180; }
 # An older ThreadSanitizer does not start where the kernel randomises addresses by more than 28 bits.
 step_tsan() {
     build_preset tsan --target tsan_tests

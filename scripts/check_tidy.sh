@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs clang-tidy over the program's C files (not the tests'), or over the files named:
-#   scripts/check_tidy.sh [BUILD_DIR [FILE...]]
+#   [TD_TIDY_STATES=N] scripts/check_tidy.sh [BUILD_DIR [FILE...]]
 # BUILD_DIR (build-asan by default) must be configured with Clang. Sanitizers are off here, so that clang-tidy reads the
-# code that users run.
+# code that users run. The analyzer visits at most N states of a function. Clang's own bound, 225000, takes 2.3 times
+# the time of 75000, the bound here, which only the longest functions reach.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=${1:-build-asan}
@@ -15,6 +16,10 @@ files=("${@:2}")
     mapfile -t files < <(
         find api catalog core http parser rank server slicing storage work -name '*.c' 2>/dev/null | sort)
 [ "${#files[@]}" -gt 0 ] || { echo "check_tidy.sh: found no C files" >&2; exit 1; }
-printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy-14 --quiet -p "$build" \
-    --extra-arg=-fno-sanitize=all 2> >(grep -vE '^[0-9]+ warnings? (generated|treated)|^Suppressed' >&2)
+options=(--quiet -p "$build")
+for option in -fno-sanitize=all -Xclang -analyzer-config -Xclang "max-nodes=${TD_TIDY_STATES:-75000}"; do
+    options+=("--extra-arg=$option")
+done
+printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy-14 "${options[@]}" \
+    2> >(grep -vE '^[0-9]+ warnings? (generated|treated)|^Suppressed' >&2)
 echo "${#files[@]} C files are clean"
