@@ -1,13 +1,212 @@
 #include "parser/zip/zip.h"
 
+#include "core/checked.h"
 #include "parser/zip/zip_directory.h"
-#include "parser/zip/zip_end.h"
-#include "parser/zip/zip_local.h"
 #include "parser/zip/zip_reader.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- the members: local headers and data descriptors ---- */
+
+#define DESCRIPTOR_SIGNATURE UINT32_C(0x08074b50)
+
+/* Counts bytes of local headers. Their sum has the same limit as the directory. */
+static bool count_local(struct td_zip_reader *r, const struct td_zip_entry *e, uint64_t bytes)
+{
+    r->local_bytes += bytes;
+    if (r->local_bytes <= r->limits->max_header_bytes)
+        return true;
+    (void)td_error_at(r->err, TD_RESOURCE_EXHAUSTED, e->header_at,
+                      "zip local headers take more than the limit of %" PRIu64 " bytes", r->limits->max_header_bytes);
+    return false;
+}
+
+/* Reads the sizes in r->local: its own fields, or those of its zip64 field for sizes that do not fit. */
+static bool read_local_sizes(struct td_zip_reader *r, const struct td_zip_entry *e, uint64_t *stored_bytes,
+                             uint64_t *size_bytes)
+{
+    *stored_bytes = td_load_le32(r->local + 18);
+    *size_bytes = td_load_le32(r->local + 22);
+    if (*stored_bytes != UINT32_MAX && *size_bytes != UINT32_MAX)
+        return true;
+    uint16_t extra_len = td_load_le16(r->local + 28);
+    uint64_t at = e->header_at + TD_ZIP_LOCAL_BYTES + e->name_len;
+    if (!count_local(r, e, extra_len))
+        return false;
+    uint8_t *extra = td_input_load(r->input, at, extra_len, extra_len, r->err);
+    if (extra == NULL)
+        return false;
+    const uint8_t *data;
+    size_t data_len;
+    bool ok = td_zip_find_extra64(extra, extra_len, &data, &data_len) && td_zip_widen(size_bytes, &data, &data_len) &&
+              td_zip_widen(stored_bytes, &data, &data_len);
+    free(extra);
+    return ok || td_error_at(r->err, TD_INVALID_ARGUMENT, at,
+                             "zip member \"%.96s\": the extra fields of its local header run past their %u bytes, "
+                             "or its zip64 field is too short or occurs twice",
+                             e->name, extra_len);
+}
+
+/* Returns whether a value of the local header matches the directory. When a descriptor follows, CRC and sizes may be 0.
+ */
+static bool local_agrees(uint64_t local, uint64_t central, uint16_t flags)
+{
+    return local == central || (local == 0 && (flags & TD_ZIP_FLAG_DESCRIPTOR) != 0);
+}
+
+/* Compares the local header in r->local with the directory. */
+static bool check_local(struct td_zip_reader *r, const struct td_zip_entry *e, const struct td_zip_central *c)
+{
+    const uint8_t *local = r->local;
+    if (td_load_le16(local + 26) != e->name_len || memcmp(local + TD_ZIP_LOCAL_BYTES, e->name, e->name_len) != 0)
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, e->header_at + 26,
+                           "zip member \"%.96s\" has another name in its local header", e->name);
+    uint16_t flags = td_load_le16(local + 6);
+    if (((flags ^ c->flags) & (TD_ZIP_FLAG_DESCRIPTOR | TD_ZIP_FLAGS_REFUSED)) != 0 ||
+        td_load_le16(local + 8) != c->method)
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, e->header_at + 6,
+                           "zip member \"%.96s\": its local header says flags 0x%x and method %u, the directory 0x%x "
+                           "and %u",
+                           e->name, flags, td_load_le16(local + 8), c->flags, c->method);
+    uint64_t stored_bytes;
+    uint64_t size_bytes;
+    if (!read_local_sizes(r, e, &stored_bytes, &size_bytes))
+        return false;
+    if (!local_agrees(td_load_le32(local + 14), c->crc32, flags) ||
+        !local_agrees(stored_bytes, e->stored_bytes, flags) || !local_agrees(size_bytes, e->size_bytes, flags))
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, e->header_at + 14,
+                           "zip member \"%.96s\": its local header says %" PRIu64 " bytes, %" PRIu64
+                           " unpacked, the directory %" PRIu64 " and %" PRIu64 ", or their CRCs differ",
+                           e->name, stored_bytes, size_bytes, e->stored_bytes, e->size_bytes);
+    return true;
+}
+
+/* Reads as td_input_read does, through the buffer r->near: one read then serves a descriptor and the local header that
+ * follows. */
+static bool read_near(struct td_zip_reader *r, uint64_t off, void *out, size_t len)
+{
+    if (len > sizeof r->near || !td_range_within(off, len, r->input->size_bytes))
+        return td_input_read(r->input, off, out, len, r->err);
+    if (off < r->near_at || off - r->near_at > r->near_bytes || len > r->near_bytes - (off - r->near_at)) {
+        uint64_t left = r->input->size_bytes - off;
+        r->near_bytes = 0;
+        size_t bytes = left < sizeof r->near ? (size_t)left : sizeof r->near;
+        if (!td_input_read(r->input, off, r->near, bytes, r->err))
+            return false;
+        r->near_at = off;
+        r->near_bytes = bytes;
+    }
+    memcpy(out, r->near + (off - r->near_at), len);
+    return true;
+}
+
+/* Reads a member's local header into r->local, which has room for it. The header must end before `end`. */
+static bool read_local(struct td_zip_reader *r, const struct td_zip_entry *e, uint64_t end)
+{
+    uint64_t bytes = TD_ZIP_LOCAL_BYTES + (uint64_t)e->name_len;
+    if (!td_range_within(e->header_at, bytes, end)) {
+        (void)td_error_at(r->err, TD_INVALID_ARGUMENT, e->header_at,
+                          "zip member \"%.96s\": its local header overlaps what begins at byte %" PRIu64, e->name, end);
+        return false;
+    }
+    if (!count_local(r, e, bytes) || !read_near(r, e->header_at, r->local, (size_t)bytes))
+        return false;
+    if (td_load_le32(r->local) != TD_ZIP_LOCAL_SIGNATURE) {
+        (void)td_error_at(r->err, TD_INVALID_ARGUMENT, e->header_at,
+                          "zip member \"%.96s\" has no local header (PK\\3\\4) where the directory says", e->name);
+        return false;
+    }
+    return true;
+}
+
+/* Checks the `len` bytes at `at` between a member's data and the next member. They are the member's descriptor, which
+ * has four forms: with or without signature, with sizes of four or eight bytes. Without a descriptor len must be 0. */
+static bool check_descriptor(struct td_zip_reader *r, const struct td_zip_entry *e, const struct td_zip_central *c,
+                             uint64_t at, uint64_t len)
+{
+    uint8_t bytes[24];
+    if ((c->flags & TD_ZIP_FLAG_DESCRIPTOR) == 0)
+        return len == 0 ||
+               td_error_at(r->err, TD_INVALID_ARGUMENT, at,
+                           "%" PRIu64 " bytes after zip member \"%.96s\" belong to no member", len, e->name);
+    if (len != 12 && len != 16 && len != 20 && len != 24)
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, at,
+                           "%" PRIu64 " bytes after zip member \"%.96s\"; its data descriptor has 12, 16, 20 or 24",
+                           len, e->name);
+    if (!read_near(r, at, bytes, (size_t)len))
+        return false;
+    bool is_signed = len == 16 || len == 24;
+    const uint8_t *p = is_signed ? bytes + 4 : bytes;
+    bool is_wide = len >= 20;
+    uint64_t stored_bytes = is_wide ? td_load_le64(p + 4) : td_load_le32(p + 4);
+    uint64_t size_bytes = is_wide ? td_load_le64(p + 12) : td_load_le32(p + 8);
+    if ((is_signed && td_load_le32(bytes) != DESCRIPTOR_SIGNATURE) || td_load_le32(p) != c->crc32 ||
+        stored_bytes != e->stored_bytes || size_bytes != e->size_bytes)
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, at,
+                           "zip member \"%.96s\": its data descriptor does not say what the directory says", e->name);
+    return true;
+}
+
+/* Checks one member and sets its offset. The local header must begin at *next, and the next member or the directory
+ * begins at `end`. Sets *next to `end`. */
+static bool place_member(struct td_zip_reader *r, size_t index, uint64_t end, uint64_t *next)
+{
+    struct td_zip_entry *e = &r->entries[index];
+    struct td_zip_central c = td_zip_load_central(r->directory + r->central_at[index]);
+    if (e->header_at != *next)
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, *next,
+                           "%" PRIu64 " bytes before zip member \"%.96s\" belong to no member", e->header_at - *next,
+                           e->name);
+    if (!read_local(r, e, end) || !check_local(r, e, &c))
+        return false;
+    uint64_t extra_len = td_load_le16(r->local + 28);
+    e->offset = e->header_at + TD_ZIP_LOCAL_BYTES + e->name_len + extra_len; /* below 2^64: the header is in the file */
+    if (!td_range_within(e->offset, e->stored_bytes, end))
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, e->header_at,
+                           "zip member \"%.96s\": its %" PRIu64 " bytes at %" PRIu64
+                           " overlap what begins at byte %" PRIu64,
+                           e->name, e->stored_bytes, e->offset, end);
+    uint64_t data_end = e->offset + e->stored_bytes;
+    *next = end;
+    return check_descriptor(r, e, &c, data_end, end - data_end);
+}
+
+static int by_index(const void *context, size_t a, size_t b)
+{
+    (void)context;
+    return (a > b) - (a < b);
+}
+
+/* Reads every local header and sets the offset of every entry. Refuses an archive whose members, in the order of their
+ * headers, do not fill it up to the central directory. */
+static bool place_members(struct td_zip_reader *r)
+{
+    size_t count = (size_t)r->count;
+    r->local = malloc(TD_ZIP_LOCAL_BYTES + r->longest_name);
+    if (r->local == NULL)
+        return td_zip_no_memory(r);
+    if (!td_order_sort(r->order, count, by_index, NULL, r->err))
+        return false;
+    if (count > 0 && r->order[count - 1].key >= r->directory_at)
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, r->directory_at,
+                           "zip member \"%.96s\" is said to begin at byte %" PRIu64
+                           ", not before the directory, which begins at %" PRIu64,
+                           r->entries[r->order[count - 1].index].name, r->order[count - 1].key, r->directory_at);
+    uint64_t next = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t end = i + 1 < count ? r->order[i + 1].key : r->directory_at;
+        if (!place_member(r, r->order[i].index, end, &next))
+            return false;
+    }
+    if (next != r->directory_at)
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, next,
+                           "%" PRIu64 " bytes before the zip directory belong to no member", r->directory_at - next);
+    return true;
+}
+
+/* ---- the archive ---- */
 
 static struct td_text entry_name(const void *context, size_t i)
 {
@@ -40,37 +239,11 @@ static bool finish_directory(struct td_zip_reader *r, struct td_zip *zip)
     return true;
 }
 
-/* Loads the directory after checking that it fits. Lowers the arena's limit by the scratch that the directory needs, so
- * that entries and scratch together stay within the limit. */
-static bool load_directory(struct td_zip_reader *r)
-{
-    if (r->directory_bytes > r->limits->max_header_bytes) {
-        (void)td_error_at(r->err, TD_RESOURCE_EXHAUSTED, r->directory_at,
-                          "zip directory of %" PRIu64 " bytes is larger than the limit of %" PRIu64, r->directory_bytes,
-                          r->limits->max_header_bytes);
-        return false;
-    }
-    size_t most = r->limits->max_memory_bytes;
-    size_t limit = r->arena->limit_bytes;
-    if (most != 0 && (limit == 0 || limit > most))
-        limit = most;
-    if (limit != 0) {
-        /* the directory itself, and 40 bytes of scratch for each record, which has 46 bytes or more */
-        uint64_t scratch = 2 * r->directory_bytes + TD_ZIP_LOCAL_BYTES + UINT16_MAX;
-        if (limit <= r->arena->used_bytes || limit - r->arena->used_bytes <= scratch)
-            return td_zip_no_memory(r);
-        r->arena->limit_bytes = limit - (size_t)scratch;
-    }
-    r->directory = td_input_load(r->input, r->directory_at, r->directory_bytes, r->limits->max_header_bytes, r->err);
-    return r->directory != NULL;
-}
-
 static bool read_archive(struct td_zip_reader *r, struct td_zip *zip)
 {
     size_t arena_limit = r->arena->limit_bytes;
     *zip = (struct td_zip){0};
-    bool ok = td_zip_find_end(r) && load_directory(r) && td_zip_read_directory(r) && td_zip_place_members(r) &&
-              finish_directory(r, zip);
+    bool ok = td_zip_read_directory(r) && place_members(r) && finish_directory(r, zip);
     r->arena->limit_bytes = arena_limit;
     free(r->local);
     free(r->central_at);

@@ -1,4 +1,5 @@
-/* The central directory of a zip archive: one record per member. Only for parser/zip. */
+/* The end records of a zip archive, which say where its central directory is, and the directory: one record per member.
+ * Only for parser/zip. */
 #ifndef TD_PARSER_ZIP_ZIP_DIRECTORY_H
 #define TD_PARSER_ZIP_ZIP_DIRECTORY_H
 
@@ -19,7 +20,9 @@ struct td_zip_central {
     uint16_t comment_len;
 };
 
-/* Reads the loaded directory: fills r->entries (all but their offset), r->order, r->central_at and r->longest_name. */
+/* Finds the end record from the end of the file, and reads the directory: sets r->directory_at and r->count, and fills
+ * r->entries (all but their offset), r->order, r->central_at and r->longest_name. Lowers the arena's limit by the
+ * scratch that reading the members needs. */
 bool td_zip_read_directory(struct td_zip_reader *r);
 
 /* Returns the fields of the directory record that begins at p. */

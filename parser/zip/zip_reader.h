@@ -1,10 +1,8 @@
 /* An archive that is being read. Only for parser/zip, whose files have these parts:
  *
- *   zip_end        the end records, found from the end of the file
- *   zip_directory  the central directory
- *   zip_local      local headers, descriptors, and the check that the members fill the archive
+ *   zip_directory  the end records, found from the end of the file, and the central directory
  *   zip_unpack     the members' bytes
- *   zip            all of it in turn; names; PyTorch's rules
+ *   zip            local headers, descriptors, and the check that the members fill the archive; names; PyTorch's rules
  *
  * Offsets of fields are those of APPNOTE 4.3: local header 4.3.7, descriptor 4.3.9, central header 4.3.12, zip64
  * records 4.3.14 and 4.3.15, end record 4.3.16, zip64 extra field 4.5.3. A function that returns false has set r->err,
