@@ -6,15 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+static bool check_range(const struct td_input *input, uint64_t off, uint64_t len, struct td_error *err)
+{
+    return td_range_within(off, len, input->size_bytes) ||
+           td_error_at(err, TD_INVALID_ARGUMENT, off,
+                       "file ends at byte %" PRIu64 ", %" PRIu64 " bytes at %" PRIu64 " are missing", input->size_bytes,
+                       len, off);
+}
+
 bool td_input_read(const struct td_input *input, uint64_t off, void *out, size_t len, struct td_error *err)
 {
-    if (!td_range_within(off, len, input->size_bytes))
-        return td_error_at(err, TD_INVALID_ARGUMENT, off,
-                           "file ends at byte %" PRIu64 ", %zu bytes at %" PRIu64 " are missing", input->size_bytes,
-                           len, off);
-    if (len == 0)
-        return true;
-    return input->read(input->context, off, out, len, err);
+    return check_range(input, off, len, err) && (len == 0 || input->read(input->context, off, out, len, err));
 }
 
 static bool memory_read(const void *context, uint64_t off, void *out, size_t len, struct td_error *err)
@@ -50,12 +52,8 @@ bool td_input_window(const struct td_input *outer, uint64_t off, uint64_t len, s
 uint8_t *td_input_load(const struct td_input *input, uint64_t off, uint64_t len, uint64_t limit_bytes,
                        struct td_error *err)
 {
-    if (!td_range_within(off, len, input->size_bytes)) {
-        (void)td_error_at(err, TD_INVALID_ARGUMENT, off,
-                          "file ends at byte %" PRIu64 ", %" PRIu64 " bytes at %" PRIu64 " are missing",
-                          input->size_bytes, len, off);
+    if (!check_range(input, off, len, err))
         return NULL;
-    }
     if (len > limit_bytes || len >= SIZE_MAX) {
         (void)td_error_at(err, TD_RESOURCE_EXHAUSTED, off,
                           "%" PRIu64 " bytes would have to be read into memory, more than the limit of %" PRIu64, len,

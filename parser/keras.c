@@ -50,14 +50,6 @@ static bool read_member(struct td_json *json, struct td_arena *arena, struct td_
     return ok;
 }
 
-static bool has_key(const struct metadata *metadata, const char *key)
-{
-    for (size_t i = 0; i < metadata->count; i++)
-        if (strcmp(metadata->members[i].key, key) == 0)
-            return true;
-    return false;
-}
-
 static bool read_members(struct td_json *json, struct td_arena *arena, struct metadata *metadata)
 {
     enum td_json_token token;
@@ -69,7 +61,7 @@ static bool read_members(struct td_json *json, struct td_arena *arena, struct me
             return td_json_fail(json, "metadata.json has more than %d members", METADATA_MAX_MEMBERS);
         if (!read_member(json, arena, &member))
             return false;
-        if (has_key(metadata, member.key))
+        if (td_metadata_find(metadata->members, metadata->count, member.key) != NULL)
             return td_json_fail(json, "metadata.json holds \"%.96s\" twice", member.key);
         metadata->members[metadata->count++] = member;
     }
@@ -108,7 +100,7 @@ static bool add_metadata(struct td_manifest *manifest, const struct metadata *fi
         return td_error_no_memory(err);
     memcpy(all, first->members, count * sizeof *all);
     for (size_t i = 0; i < manifest->metadata_count; i++)
-        if (!has_key(first, manifest->metadata[i].key))
+        if (td_metadata_find(first->members, first->count, manifest->metadata[i].key) == NULL)
             all[count++] = manifest->metadata[i];
     manifest->metadata = all;
     manifest->metadata_count = count;

@@ -172,11 +172,8 @@ static bool sort_entries(struct index_reader *r)
 {
     struct td_shard_index *index = r->index;
     struct td_names names = {.count = index->entry_count, .context = index->entries, .get = entry_name};
-    struct td_order *order;
-    if (!td_names_order(&names, &order, r->err))
+    if (!td_names_sort(&names, index->entries, sizeof *index->entries, r->err))
         return false;
-    td_order_apply(order, names.count, index->entries, sizeof *index->entries);
-    free(order);
     size_t twice = td_names_duplicate(&names, NULL);
     if (twice == names.count)
         return true;

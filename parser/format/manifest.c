@@ -314,11 +314,8 @@ bool td_manifest_finish(struct td_manifest *manifest, struct td_error *err)
     size_t count = manifest->tensor_count;
     struct td_tensor *tensors = manifest->tensors;
     struct td_names names = td_tensor_names(tensors, count);
-    struct td_order *order;
-    if (!td_names_order(&names, &order, err))
+    if (!td_names_sort(&names, tensors, sizeof *tensors, err))
         return false;
-    td_order_apply(order, count, tensors, sizeof *tensors);
-    free(order);
     size_t twice = td_names_duplicate(&names, NULL);
     if (twice < count)
         return td_error_set(err, TD_INVALID_ARGUMENT, "two tensors are named \"%.96s\"; names must be unique",

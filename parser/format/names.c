@@ -18,7 +18,7 @@ static bool order_less(const struct order_sort *sort, const struct td_order *a, 
 {
     if (a->key != b->key)
         return a->key < b->key;
-    return sort->tie(sort->context, a->index, b->index) < 0;
+    return sort->tie != NULL && sort->tie(sort->context, a->index, b->index) < 0;
 }
 
 /* Returns where the ascending run that begins at `start` ends. */
@@ -164,36 +164,55 @@ void td_order_apply(struct td_order *order, size_t count, void *base, size_t siz
     }
 }
 
+bool td_names_sort(const struct td_names *names, void *base, size_t size, struct td_error *err)
+{
+    struct td_order *order;
+    if (!td_names_order(names, &order, err))
+        return false;
+    td_order_apply(order, names->count, base, size);
+    free(order);
+    return true;
+}
+
+static size_t place_of(const struct td_order *order, size_t i)
+{
+    return order != NULL ? order[i].index : i;
+}
+
 size_t td_names_duplicate(const struct td_names *names, const struct td_order *order)
 {
-    for (size_t i = 1; i < names->count; i++) {
-        size_t before = order != NULL ? order[i - 1].index : i - 1;
-        size_t here = order != NULL ? order[i].index : i;
-        if (names_tie(names, before, here) == 0)
-            return here;
-    }
+    for (size_t i = 1; i < names->count; i++)
+        if (names_tie(names, place_of(order, i - 1), place_of(order, i)) == 0)
+            return place_of(order, i);
     return names->count;
 }
 
-size_t td_names_search(const struct td_names *names, struct td_text name, bool *found)
+/* Does what td_names_search does with the names in this order. */
+static size_t search_in_order(const struct td_names *names, const struct td_order *order, struct td_text name,
+                              bool *found)
 {
     size_t low = 0;
     size_t high = names->count;
     bool met = false; /* whether the name at `high` is the name itself */
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        struct td_text here = names->get(names->context, middle);
-        int order = td_text_compare(here, name);
-        if (order < 0) {
+        struct td_text here = names->get(names->context, place_of(order, middle));
+        int compared = td_text_compare(here, name);
+        if (compared < 0) {
             low = middle + 1;
         } else {
             high = middle;
-            met = order == 0;
+            met = compared == 0;
         }
     }
     if (found != NULL)
         *found = met;
     return low;
+}
+
+size_t td_names_search(const struct td_names *names, struct td_text name, bool *found)
+{
+    return search_in_order(names, NULL, name, found);
 }
 
 bool td_names_distinct(const struct td_names *names, struct td_arena *arena, const char ***distinct,
@@ -206,9 +225,8 @@ bool td_names_distinct(const struct td_names *names, struct td_arena *arena, con
     *distinct = td_arena_array(arena, names->count, sizeof **distinct);
     bool ok = *distinct != NULL;
     for (size_t i = 0; ok && i < names->count; i++) {
-        size_t here = order != NULL ? order[i].index : i;
-        size_t before = i == 0 || order == NULL ? i - 1 : order[i - 1].index;
-        if (i == 0 || names_tie(names, before, here) != 0) {
+        size_t here = place_of(order, i);
+        if (i == 0 || names_tie(names, place_of(order, i - 1), here) != 0) {
             struct td_text name = names->get(names->context, here);
             (*distinct)[*distinct_count] = td_arena_strndup(arena, name);
             ok = (*distinct)[(*distinct_count)++] != NULL;
@@ -217,29 +235,6 @@ bool td_names_distinct(const struct td_names *names, struct td_arena *arena, con
     }
     free(order);
     return ok || td_error_no_memory(err);
-}
-
-static size_t place_of(const struct td_order *order, size_t i)
-{
-    return order != NULL ? order[i].index : i;
-}
-
-static bool names_have(const struct td_names *names, const struct td_order *order, struct td_text text)
-{
-    size_t low = 0;
-    size_t high = names->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        struct td_text name = names->get(names->context, place_of(order, middle));
-        int compared = td_text_compare(text, name);
-        if (compared == 0)
-            return true;
-        if (compared < 0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return false;
 }
 
 /* Makes the name with the next free number after *number. A number that was tried for a name is not tried again, and
@@ -255,10 +250,12 @@ static bool number_name(const struct td_names *names, const struct td_order *ord
         return false;
     memcpy(text, name.p, name.len);
     fresh->p = text;
+    bool is_taken;
     do {
         ++*number;
         fresh->len = name.len + (size_t)snprintf(text + name.len, SUFFIX_MAX, "#%zu", *number);
-    } while (names_have(names, order, td_text_n(text, fresh->len)));
+        (void)search_in_order(names, order, td_text_n(text, fresh->len), &is_taken);
+    } while (is_taken);
     return true;
 }
 

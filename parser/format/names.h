@@ -24,7 +24,8 @@ struct td_order {
     size_t index;
 };
 
-/* Sorts items by key, and items of equal keys by tie(context, index, index). A stable merge sort. Allocates
+/* Sorts items by key, and items of equal keys by tie(context, index, index), unless tie is NULL. A stable merge sort.
+ * Allocates
  * count * sizeof *items bytes of scratch unless the items are in order already; it fails only when out of memory. */
 bool td_order_sort(struct td_order *items, size_t count, int (*tie)(const void *context, size_t a, size_t b),
                    const void *context, struct td_error *err);
@@ -36,6 +37,10 @@ bool td_names_order(const struct td_names *names, struct td_order **order, struc
 /* Moves the `count` items at base, of `size` bytes each (at most 128), into this order. Overwrites the order, which
  * cannot be used again. order NULL: moves nothing. */
 void td_order_apply(struct td_order *order, size_t count, void *base, size_t size);
+
+/* Moves the items at base, of `size` bytes each (at most 128), into the byte order of their names. `names` reads the
+ * names from these items. Fails only when out of memory. */
+bool td_names_sort(const struct td_names *names, void *base, size_t size, struct td_error *err);
 
 /* Returns the second place in the list of a name that occurs twice, the first such name in byte order; count when all
  * names differ. order comes from td_names_order. */

@@ -95,10 +95,7 @@ static void append_escaped(struct td_buffer *out, struct td_text raw, char separ
 /* Copies w->text to the arena. Returns NULL and an error when out of memory. */
 static const char *keep_text(struct walk *w)
 {
-    const char *kept = NULL;
-    if (!w->text.failed)
-        kept =
-            td_arena_strndup(&w->h.manifest->arena, td_text_n(w->text.data == NULL ? "" : w->text.data, w->text.len));
+    const char *kept = w->text.failed ? NULL : td_arena_strndup(&w->h.manifest->arena, td_buffer_text(&w->text));
     if (kept == NULL)
         (void)td_h5_no_memory(&w->h);
     return kept;
@@ -130,11 +127,9 @@ static const char *path_of(struct walk *w, const struct td_h5_link *link, uint32
 
 static bool add_tensor(struct walk *w, const struct td_tensor *tensor)
 {
-    struct td_tensor *grown = td_h5_grow(&w->h, w->tensors, &w->tensor_capacity, w->tensor_count, sizeof *w->tensors);
-    if (grown == NULL)
+    if (!td_h5_grow(&w->h, &w->tensors, &w->tensor_capacity, w->tensor_count, sizeof *w->tensors))
         return false;
-    w->tensors = grown;
-    grown[w->tensor_count++] = *tensor;
+    w->tensors[w->tensor_count++] = *tensor;
     return true;
 }
 
@@ -174,11 +169,9 @@ static const char *link_reason(struct walk *w, const struct td_h5_link *link)
 
 static bool add_task(struct walk *w, const struct task *task)
 {
-    struct task *grown = td_h5_grow(&w->h, w->tasks, &w->task_capacity, w->task_count, sizeof *w->tasks);
-    if (grown == NULL)
+    if (!td_h5_grow(&w->h, &w->tasks, &w->task_capacity, w->task_count, sizeof *w->tasks))
         return false;
-    w->tasks = grown;
-    grown[w->task_count++] = *task;
+    w->tasks[w->task_count++] = *task;
     return true;
 }
 
@@ -533,10 +526,8 @@ static bool read_dataset(struct walk *w, const struct task *task, const struct p
 static struct object *object_at(struct walk *w, uint64_t addr, bool *is_new)
 {
     size_t index = w->object_count;
-    struct object *grown = td_h5_grow(&w->h, w->objects, &w->object_capacity, w->object_count, sizeof *w->objects);
-    if (grown == NULL)
+    if (!td_h5_grow(&w->h, &w->objects, &w->object_capacity, w->object_count, sizeof *w->objects))
         return NULL;
-    w->objects = grown;
     if (!td_h5_map_add(&w->h, &w->by_addr, addr, &index, is_new))
         return NULL;
     if (*is_new)
@@ -587,12 +578,10 @@ static bool add_metadata(void *context, const struct td_h5_attribute *attribute)
     }
     append_escaped(&w->text, td_text_n(attribute->name, attribute->name_len), 0);
     item.key = keep_text(w);
-    struct td_metadata *grown =
-        td_h5_grow(&w->h, w->metadata, &w->metadata_capacity, w->metadata_count, sizeof *w->metadata);
-    if (item.key == NULL || grown == NULL)
+    if (item.key == NULL ||
+        !td_h5_grow(&w->h, &w->metadata, &w->metadata_capacity, w->metadata_count, sizeof *w->metadata))
         return false;
-    w->metadata = grown;
-    grown[w->metadata_count++] = item;
+    w->metadata[w->metadata_count++] = item;
     return true;
 }
 
@@ -821,10 +810,9 @@ static void walk_fini(struct walk *w)
 static bool hdf5_parse(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
                        struct td_error *err)
 {
-    struct td_error own; /* the walk looks at its error, so it needs one even when err is NULL */
+    struct td_error own = TD_ERROR_INIT; /* the walk looks at its error, so it needs one even when err is NULL */
     struct walk *w = calloc(1, sizeof *w);
     size_t arena_limit = manifest->arena.limit_bytes;
-    td_error_init(&own);
     if (w == NULL)
         return td_error_no_memory(err);
     bool ok = td_h5_open(&w->h, input, limits, manifest, &own) && walk_file(w);
@@ -835,9 +823,7 @@ static bool hdf5_parse(const struct td_input *input, const struct td_limits *lim
     walk_fini(w);
     free(w);
     manifest->arena.limit_bytes = arena_limit;
-    if (!ok && err != NULL && err->code == TD_OK)
-        *err = own;
-    return ok;
+    return ok || td_error_copy(err, &own);
 }
 
 static const char *const extensions[] = {".h5", ".hdf5", NULL};

@@ -70,24 +70,6 @@ static bool read_attribute(void *context, struct td_h5_cursor c)
     return attributes->each(attributes->context, &attribute);
 }
 
-static bool read_attribute_info(struct attributes *attributes, struct td_h5_cursor c)
-{
-    enum { HAS_ORDER = 0x01 };
-    uint64_t at = c.addr;
-    unsigned version = td_h5_u8(&c);
-    unsigned flags = td_h5_u8(&c);
-    if ((flags & HAS_ORDER) != 0)
-        (void)td_h5_take(&c, 2);
-    uint64_t heap = td_h5_number(&c, attributes->h->offset_bytes);
-    uint64_t tree = td_h5_number(&c, attributes->h->offset_bytes);
-    if (c.bad || version != 0)
-        return td_h5_fail(attributes->h, at, "attribute info: version %u is unknown, or its message is too short",
-                          version);
-    if (td_h5_undefined(attributes->h, heap))
-        return true;
-    return td_h5_each_dense(attributes->h, heap, tree, TD_H5_TREE_ATTRIBUTES, read_attribute, attributes);
-}
-
 bool td_h5_each_attribute(struct td_h5 *h, const struct td_h5_header *header, td_h5_attribute_fn *each, void *context)
 {
     struct attributes attributes = {.h = h, .each = each, .context = context};
@@ -100,7 +82,8 @@ bool td_h5_each_attribute(struct td_h5 *h, const struct td_h5_header *header, td
         if (message.type == TD_H5_ATTRIBUTE)
             ok = read_attribute(&attributes, message.body);
         else if (message.type == TD_H5_ATTRIBUTE_INFO)
-            ok = read_attribute_info(&attributes, message.body);
+            ok =
+                td_h5_each_dense(h, message.body, "attribute info", TD_H5_TREE_ATTRIBUTES, read_attribute, &attributes);
     }
     return ok && h->err->code == TD_OK;
 }

@@ -32,12 +32,9 @@ struct tree {
 
 static bool tree_push(struct tree *tree, uint64_t addr, unsigned level)
 {
-    struct tree_node *grown =
-        td_h5_grow(tree->r->h, tree->nodes, &tree->node_capacity, tree->node_count, sizeof *tree->nodes);
-    if (grown == NULL)
+    if (!td_h5_grow(tree->r->h, &tree->nodes, &tree->node_capacity, tree->node_count, sizeof *tree->nodes))
         return false;
-    tree->nodes = grown;
-    grown[tree->node_count++] = (struct tree_node){.addr = addr, .level = level};
+    tree->nodes[tree->node_count++] = (struct tree_node){.addr = addr, .level = level};
     return true;
 }
 

@@ -32,11 +32,9 @@ bool td_h5_add_chunk(struct td_h5_chunk_reader *r, const uint64_t *scaled, uint6
                           bytes);
     if (list->count >= CHUNKS_MAX)
         return td_h5_fail(h, addr, "there are more than %d chunks", CHUNKS_MAX);
-    struct td_coding_chunk *grown = td_h5_grow(h, list->chunks, &list->capacity, list->count, sizeof *list->chunks);
-    if (grown == NULL)
+    if (!td_h5_grow(h, &list->chunks, &list->capacity, list->count, sizeof *list->chunks))
         return false;
-    list->chunks = grown;
-    grown[list->count++] = (struct td_coding_chunk){
+    list->chunks[list->count++] = (struct td_coding_chunk){
         .number = number,
         .offset = h->base + addr,
         .bytes = plain ? 0 : (uint32_t)bytes, /* at most 80 MiB */

@@ -59,19 +59,15 @@ static bool claim_scratch(struct td_h5 *h, size_t more)
     return td_arena_claim(&h->manifest->arena, more) || td_h5_no_memory(h);
 }
 
-void *td_h5_grow(struct td_h5 *h, void *items, size_t *capacity, size_t count, size_t size)
+bool td_h5_grow(struct td_h5 *h, void *items, size_t *capacity, size_t count, size_t size)
 {
     if (count < *capacity)
-        return items;
+        return true;
     size_t next = td_array_next_capacity(*capacity, count < 32 ? 32 : count + 1);
     size_t more;
-    if (!td_mul_size(next - *capacity, size, &more)) {
-        (void)td_h5_no_memory(h);
-        return NULL;
-    }
-    if (!claim_scratch(h, more) || (!td_array_reserve(&items, capacity, next, size, NULL, NULL) && !td_h5_no_memory(h)))
-        return NULL;
-    return items;
+    if (!td_mul_size(next - *capacity, size, &more))
+        return td_h5_no_memory(h);
+    return claim_scratch(h, more) && (td_array_reserve(items, capacity, next, size, NULL, NULL) || td_h5_no_memory(h));
 }
 
 void td_h5_buffer_fini(struct td_h5_buffer *buffer)

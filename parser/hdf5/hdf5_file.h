@@ -98,9 +98,10 @@ bool td_h5_check_sum(struct td_h5 *h, const uint8_t *bytes, size_t len, uint32_t
 
 /* ---- memory, which counts against the file's limit ---- */
 
-/* Makes room for one more item of size bytes in an array of *capacity items that holds `count`. Returns the array,
- * which may have moved, or NULL and an error; the old array then stays. The caller frees it with free(). */
-void *td_h5_grow(struct td_h5 *h, void *items, size_t *capacity, size_t count, size_t size);
+/* Makes room for one more item of size bytes in an array of *capacity items that holds `count`. `items` is the address
+ * of the pointer to the array, which may move. Returns false and an error on failure; the old array then stays. The
+ * caller frees it with free(). */
+bool td_h5_grow(struct td_h5 *h, void *items, size_t *capacity, size_t count, size_t size);
 
 /* Sets *value to the number that the map has for the address. When the map has none, adds *value and sets *is_new. */
 bool td_h5_map_add(struct td_h5 *h, struct td_h5_map *map, uint64_t addr, size_t *value, bool *is_new);

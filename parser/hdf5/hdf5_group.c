@@ -33,12 +33,9 @@ struct table {
 
 static bool table_push(struct table *table, uint64_t addr, unsigned level)
 {
-    struct table_node *grown =
-        td_h5_grow(table->h, table->nodes, &table->node_capacity, table->node_count, sizeof *table->nodes);
-    if (grown == NULL)
+    if (!td_h5_grow(table->h, &table->nodes, &table->node_capacity, table->node_count, sizeof *table->nodes))
         return false;
-    table->nodes = grown;
-    grown[table->node_count++] = (struct table_node){.addr = addr, .level = level};
+    table->nodes[table->node_count++] = (struct table_node){.addr = addr, .level = level};
     return true;
 }
 
@@ -242,24 +239,6 @@ static bool read_link(void *context, struct td_h5_cursor c)
     return links->each(links->context, &link);
 }
 
-/* Reads the message that says where dense storage is, and the links there. */
-static bool read_link_info(struct links *links, struct td_h5_cursor c)
-{
-    enum { HAS_ORDER = 0x01 };
-    uint64_t at = c.addr;
-    unsigned version = td_h5_u8(&c);
-    unsigned flags = td_h5_u8(&c);
-    if ((flags & HAS_ORDER) != 0)
-        (void)td_h5_take(&c, 8);
-    uint64_t heap = td_h5_number(&c, links->h->offset_bytes);
-    uint64_t tree = td_h5_number(&c, links->h->offset_bytes);
-    if (c.bad || version != 0)
-        return td_h5_fail(links->h, at, "link info: version %u is unknown, or its message is too short", version);
-    if (td_h5_undefined(links->h, heap))
-        return true;
-    return td_h5_each_dense(links->h, heap, tree, TD_H5_TREE_LINKS, read_link, links);
-}
-
 bool td_h5_each_link(struct td_h5 *h, const struct td_h5_header *header, td_h5_link_fn *each, void *context)
 {
     struct links links = {.h = h, .each = each, .context = context};
@@ -272,7 +251,7 @@ bool td_h5_each_link(struct td_h5 *h, const struct td_h5_header *header, td_h5_l
         else if (message.type == TD_H5_LINK)
             ok = read_link(&links, message.body);
         else if (message.type == TD_H5_LINK_INFO)
-            ok = read_link_info(&links, message.body);
+            ok = td_h5_each_dense(h, message.body, "link info", TD_H5_TREE_LINKS, read_link, &links);
     }
     return ok && h->err->code == TD_OK;
 }

@@ -77,10 +77,8 @@ static bool add_block(struct heap *heap, uint64_t addr, uint64_t heap_off, uint6
     struct td_h5 *h = heap->h;
     unsigned off_bytes = (heap->max_bits + 7) / 8;
     size_t prefix = 4 + 1 + h->offset_bytes + off_bytes;
-    struct block *blocks = td_h5_grow(h, heap->blocks, &heap->block_capacity, heap->block_count, sizeof *heap->blocks);
-    if (blocks == NULL)
+    if (!td_h5_grow(h, &heap->blocks, &heap->block_capacity, heap->block_count, sizeof *heap->blocks))
         return false;
-    heap->blocks = blocks;
     if (!td_h5_visit(h, addr, what) || !td_h5_load(h, &heap->bytes, heap->used_bytes, addr, len, what))
         return false;
     uint8_t *p = heap->bytes.p + heap->used_bytes;
@@ -95,7 +93,7 @@ static bool add_block(struct heap *heap, uint64_t addr, uint64_t heap_off, uint6
         if (!td_h5_check_sum(h, p, (size_t)len, td_load_le32(stored), addr, what))
             return false;
     }
-    blocks[heap->block_count++] =
+    heap->blocks[heap->block_count++] =
         (struct block){.heap_off = heap_off, .len = (size_t)len, .off = heap->used_bytes, .addr = addr};
     heap->used_bytes += (size_t)len;
     return true;
@@ -103,12 +101,9 @@ static bool add_block(struct heap *heap, uint64_t addr, uint64_t heap_off, uint6
 
 static bool add_pending(struct heap *heap, uint64_t addr, uint64_t heap_off, unsigned rows)
 {
-    struct pending *grown =
-        td_h5_grow(heap->h, heap->pending, &heap->pending_capacity, heap->pending_count, sizeof *heap->pending);
-    if (grown == NULL)
+    if (!td_h5_grow(heap->h, &heap->pending, &heap->pending_capacity, heap->pending_count, sizeof *heap->pending))
         return false;
-    heap->pending = grown;
-    grown[heap->pending_count++] = (struct pending){.addr = addr, .heap_off = heap_off, .rows = rows};
+    heap->pending[heap->pending_count++] = (struct pending){.addr = addr, .heap_off = heap_off, .rows = rows};
     return true;
 }
 
@@ -316,12 +311,9 @@ struct tree {
 
 static bool tree_push(struct tree *tree, uint64_t addr, uint64_t records, unsigned depth)
 {
-    struct tree_node *grown =
-        td_h5_grow(tree->h, tree->nodes, &tree->node_capacity, tree->node_count, sizeof *tree->nodes);
-    if (grown == NULL)
+    if (!td_h5_grow(tree->h, &tree->nodes, &tree->node_capacity, tree->node_count, sizeof *tree->nodes))
         return false;
-    tree->nodes = grown;
-    grown[tree->node_count++] = (struct tree_node){.addr = addr, .records = records, .depth = depth};
+    tree->nodes[tree->node_count++] = (struct tree_node){.addr = addr, .records = records, .depth = depth};
     return true;
 }
 
@@ -445,11 +437,22 @@ static bool tree_walk(struct tree *tree, uint64_t addr)
     return ok;
 }
 
-bool td_h5_each_dense(struct td_h5 *h, uint64_t heap_addr, uint64_t tree_addr, unsigned tree_type,
+bool td_h5_each_dense(struct td_h5 *h, struct td_h5_cursor info, const char *what, unsigned tree_type,
                       td_h5_object_fn *each, void *context)
 {
-    struct heap heap = {.h = h, .addr = heap_addr};
+    enum { HAS_ORDER = 0x01 };
+    struct heap heap = {.h = h};
     struct tree tree = {.h = h, .heap = &heap, .type = tree_type, .each = each, .context = context};
+    uint64_t at = info.addr;
+    unsigned version = td_h5_u8(&info);
+    if ((td_h5_u8(&info) & HAS_ORDER) != 0)
+        (void)td_h5_take(&info, tree_type == TD_H5_TREE_LINKS ? 8 : 2); /* the highest number in the order so far */
+    heap.addr = td_h5_number(&info, h->offset_bytes);
+    uint64_t tree_addr = td_h5_number(&info, h->offset_bytes);
+    if (info.bad || version != 0)
+        return td_h5_fail(h, at, "%s: version %u is unknown, or its message is too short", what, version);
+    if (td_h5_undefined(h, heap.addr))
+        return true;
     bool ok = heap_load(&heap) && tree_walk(&tree, tree_addr);
     heap_fini(&heap);
     return ok;

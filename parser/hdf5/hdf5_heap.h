@@ -19,10 +19,11 @@ enum {
 /* Receives an object of a heap, or a record of a B-tree. Returns false to stop, after setting h->err. */
 typedef bool td_h5_object_fn(void *context, struct td_h5_cursor object);
 
-/* Calls `each` with every object (a link or attribute message) that the B-tree names in the heap. Stops at the first
- * false and returns that; true when all calls returned true. */
-bool td_h5_each_dense(struct td_h5 *h, uint64_t heap, uint64_t tree, unsigned tree_type, td_h5_object_fn *each,
-                      void *context);
+/* Reads a link info or attribute info message, `what` in errors, which says where dense storage is. Calls `each` with
+ * every object (a link or attribute message) that the B-tree names in the heap. Stops at the first false and returns
+ * that; true when all calls returned true. */
+bool td_h5_each_dense(struct td_h5 *h, struct td_h5_cursor info, const char *what, unsigned tree_type,
+                      td_h5_object_fn *each, void *context);
 
 /* Does the same with every record of a B-tree without a heap, such as a tree of chunks. */
 bool td_h5_each_record(struct td_h5 *h, uint64_t tree, unsigned tree_type, td_h5_object_fn *each, void *context);

@@ -31,14 +31,11 @@ void td_h5_header_fini(struct td_h5_header *header)
 static bool add_chunk(struct td_h5 *h, struct td_h5_header *header, uint64_t addr, uint64_t len, size_t before,
                       size_t after)
 {
-    struct td_h5_chunk *chunks =
-        td_h5_grow(h, header->chunks, &header->chunk_capacity, header->chunk_count, sizeof *header->chunks);
-    if (chunks == NULL)
+    if (!td_h5_grow(h, &header->chunks, &header->chunk_capacity, header->chunk_count, sizeof *header->chunks))
         return false;
-    header->chunks = chunks;
     if (!td_h5_load(h, &header->bytes, header->used_bytes, addr, len, "object header"))
         return false;
-    chunks[header->chunk_count++] = (struct td_h5_chunk){
+    header->chunks[header->chunk_count++] = (struct td_h5_chunk){
         .off = header->used_bytes + before,
         .len = (size_t)len - before - after,
         .addr = addr + before,

@@ -21,9 +21,8 @@ enum { HIGHEST_PROTOCOL = 5 };
 
 /* ---- the stack ---- */
 
-static bool run_mark(struct td_machine *m, const struct td_operand *operand)
+static bool run_mark(struct td_machine *m)
 {
-    (void)operand;
     if (!td_pickle_store_reserve(m->store, &m->marks, 1, sizeof(uint32_t)))
         return td_machine_no_memory(m);
     ((uint32_t *)m->marks.items)[m->marks.count++] = m->stack.count;
@@ -31,9 +30,8 @@ static bool run_mark(struct td_machine *m, const struct td_operand *operand)
 }
 
 /* As in Python, a POP with nothing above the last MARK removes the MARK. */
-static bool run_pop(struct td_machine *m, const struct td_operand *operand)
+static bool run_pop(struct td_machine *m)
 {
-    (void)operand;
     if (m->marks.count > 1 && td_machine_fence(m) == m->stack.count) {
         m->marks.count--;
         return true;
@@ -44,25 +42,22 @@ static bool run_pop(struct td_machine *m, const struct td_operand *operand)
     return true;
 }
 
-static bool run_pop_mark(struct td_machine *m, const struct td_operand *operand)
+static bool run_pop_mark(struct td_machine *m)
 {
     uint32_t first, count;
-    (void)operand;
     if (!td_machine_take_mark(m, &first, &count))
         return false;
     m->stack.count = first;
     return true;
 }
 
-static bool run_dup(struct td_machine *m, const struct td_operand *operand)
+static bool run_dup(struct td_machine *m)
 {
-    (void)operand;
     return td_machine_needs(m, 1) && td_machine_push(m, td_machine_peek(m, 0));
 }
 
-static bool run_stop(struct td_machine *m, const struct td_operand *operand)
+static bool run_stop(struct td_machine *m)
 {
-    (void)operand;
     if (m->marks.count > 1)
         return TD_REFUSE(m, "comes while %" PRIu32 " MARKs are open", m->marks.count - 1);
     if (m->stack.count != 2)
@@ -74,52 +69,50 @@ static bool run_stop(struct td_machine *m, const struct td_operand *operand)
 
 /* ---- plain values ---- */
 
-static bool run_none(struct td_machine *m, const struct td_operand *operand)
+static bool run_none(struct td_machine *m)
 {
-    (void)operand;
     return td_machine_push_value(m, (struct td_pickle_value){.kind = TD_PICKLE_NONE});
 }
 
-static bool run_bool(struct td_machine *m, const struct td_operand *operand)
+static bool run_bool(struct td_machine *m)
 {
-    (void)operand;
     return td_machine_push_bool(m, m->opcode->argument != 0);
 }
 
-static bool run_uint(struct td_machine *m, const struct td_operand *operand)
+static bool run_uint(struct td_machine *m)
 {
-    return td_machine_push_int(m, (int64_t)operand->number);
+    return td_machine_push_int(m, (int64_t)m->operand.number);
 }
 
-static bool run_int32(struct td_machine *m, const struct td_operand *operand)
+static bool run_int32(struct td_machine *m)
 {
-    return td_machine_push_int(m, (int32_t)(uint32_t)operand->number);
+    return td_machine_push_int(m, (int32_t)(uint32_t)m->operand.number);
 }
 
-static bool run_long(struct td_machine *m, const struct td_operand *operand)
+static bool run_long(struct td_machine *m)
 {
-    const uint8_t *bytes = m->bytes + operand->text.off;
-    uint32_t len = td_twos_complement_len(bytes, operand->text.len);
+    const uint8_t *bytes = m->bytes + m->operand.text.off;
+    uint32_t len = td_twos_complement_len(bytes, m->operand.text.len);
     if (len <= sizeof(int64_t))
         return td_machine_push_int(m, td_load_twos_complement(bytes, len));
     return td_machine_push_value(m, (struct td_pickle_value){.kind = TD_PICKLE_INT,
                                                              .flags = TD_PICKLE_FLAG_BIG,
-                                                             .as.text = {.off = operand->text.off, .len = len}});
+                                                             .as.text = {.off = m->operand.text.off, .len = len}});
 }
 
 /* Eight bytes, big-endian. */
-static bool run_binfloat(struct td_machine *m, const struct td_operand *operand)
+static bool run_binfloat(struct td_machine *m)
 {
-    uint64_t bits = __builtin_bswap64(operand->number);
+    uint64_t bits = __builtin_bswap64(m->operand.number);
     struct td_pickle_value value = {.kind = TD_PICKLE_FLOAT};
     memcpy(&value.as.real, &bits, sizeof bits);
     return td_machine_push_value(m, value);
 }
 
-static bool run_text(struct td_machine *m, const struct td_operand *operand)
+static bool run_text(struct td_machine *m)
 {
-    return td_machine_push_text(m, (enum td_pickle_kind)m->opcode->argument, td_machine_text(m, operand->text),
-                                operand->text, 0);
+    return td_machine_push_text(m, (enum td_pickle_kind)m->opcode->argument, td_machine_text(m, m->operand.text),
+                                m->operand.text, 0);
 }
 
 /* ---- globals, persistent ids, calls ---- */
@@ -141,14 +134,13 @@ static bool push_global(struct td_machine *m, td_pickle_ref module, td_pickle_re
         m, (struct td_pickle_value){.kind = TD_PICKLE_GLOBAL, .as.global = {.module = module, .name = name}});
 }
 
-static bool run_global(struct td_machine *m, const struct td_operand *operand)
+static bool run_global(struct td_machine *m)
 {
-    return push_global(m, add_name(m, operand->text), add_name(m, operand->second));
+    return push_global(m, add_name(m, m->operand.text), add_name(m, m->operand.second));
 }
 
-static bool run_stack_global(struct td_machine *m, const struct td_operand *operand)
+static bool run_stack_global(struct td_machine *m)
 {
-    (void)operand;
     if (!td_machine_needs(m, 2))
         return false;
     td_pickle_ref module = td_machine_peek(m, 1);
@@ -159,9 +151,8 @@ static bool run_stack_global(struct td_machine *m, const struct td_operand *oper
     return push_global(m, module, name);
 }
 
-static bool run_binpersid(struct td_machine *m, const struct td_operand *operand)
+static bool run_binpersid(struct td_machine *m)
 {
-    (void)operand;
     if (!td_machine_needs(m, 1))
         return false;
     td_pickle_ref id = td_machine_peek(m, 0);
@@ -189,11 +180,10 @@ static bool check_call(const struct td_machine *m, const struct td_pickle_object
 }
 
 /* The stack holds the callable, the arguments and, for NEWOBJ_EX, the keyword arguments. */
-static bool run_call(struct td_machine *m, const struct td_operand *operand)
+static bool run_call(struct td_machine *m)
 {
     struct td_pickle_store *store = m->store;
     uint32_t count = m->opcode->argument == TD_PICKLE_NEWOBJ_EX ? 3 : 2;
-    (void)operand;
     if (!td_machine_needs(m, count))
         return false;
     struct td_pickle_object object = {
@@ -215,9 +205,8 @@ static bool run_call(struct td_machine *m, const struct td_operand *operand)
     return m->opcode->argument != TD_PICKLE_REDUCE || td_machine_fill_mapping(m, td_machine_peek(m, 0));
 }
 
-static bool run_build(struct td_machine *m, const struct td_operand *operand)
+static bool run_build(struct td_machine *m)
 {
-    (void)operand;
     if (!td_machine_needs(m, 2))
         return false;
     td_pickle_ref target = td_machine_peek(m, 1);
@@ -359,19 +348,18 @@ static bool memo_get(struct td_machine *m, uint32_t index)
     return td_machine_push(m, ref);
 }
 
-static bool run_put(struct td_machine *m, const struct td_operand *operand)
+static bool run_put(struct td_machine *m)
 {
-    return memo_put(m, (uint32_t)operand->number);
+    return memo_put(m, (uint32_t)m->operand.number);
 }
 
-static bool run_get(struct td_machine *m, const struct td_operand *operand)
+static bool run_get(struct td_machine *m)
 {
-    return memo_get(m, (uint32_t)operand->number);
+    return memo_get(m, (uint32_t)m->operand.number);
 }
 
-static bool run_memoize(struct td_machine *m, const struct td_operand *operand)
+static bool run_memoize(struct td_machine *m)
 {
-    (void)operand;
     return memo_put(m, m->pickle->memo_count);
 }
 
@@ -387,38 +375,37 @@ static bool line_index(const struct td_machine *m, struct td_pickle_span line, u
     return true;
 }
 
-static bool run_put_line(struct td_machine *m, const struct td_operand *operand)
+static bool run_put_line(struct td_machine *m)
 {
     uint32_t index;
-    return line_index(m, operand->text, &index) && memo_put(m, index);
+    return line_index(m, m->operand.text, &index) && memo_put(m, index);
 }
 
-static bool run_get_line(struct td_machine *m, const struct td_operand *operand)
+static bool run_get_line(struct td_machine *m)
 {
     uint32_t index;
-    return line_index(m, operand->text, &index) && memo_get(m, index);
+    return line_index(m, m->operand.text, &index) && memo_get(m, index);
 }
 
 /* ---- the rest ---- */
 
-static bool run_proto(struct td_machine *m, const struct td_operand *operand)
+static bool run_proto(struct td_machine *m)
 {
-    if (operand->number <= HIGHEST_PROTOCOL)
+    if (m->operand.number <= HIGHEST_PROTOCOL)
         return true;
-    return TD_REFUSE(m, "says protocol %" PRIu64 "; 0 to %d are known", operand->number, HIGHEST_PROTOCOL);
+    return TD_REFUSE(m, "says protocol %" PRIu64 "; 0 to %d are known", m->operand.number, HIGHEST_PROTOCOL);
 }
 
 /* Does as CPython's unpickler in C: all bytes of the frame must be there, but opcodes may cross its end. */
-static bool run_frame(struct td_machine *m, const struct td_operand *operand)
+static bool run_frame(struct td_machine *m)
 {
-    if (operand->number <= m->len - m->pos)
+    if (m->operand.number <= m->len - m->pos)
         return true;
-    return TD_REFUSE(m, "has %" PRIu64 " bytes, but %zu are left", operand->number, m->len - m->pos);
+    return TD_REFUSE(m, "has %" PRIu64 " bytes, but %zu are left", m->operand.number, m->len - m->pos);
 }
 
-static bool run_refused(struct td_machine *m, const struct td_operand *operand)
+static bool run_refused(struct td_machine *m)
 {
-    (void)operand;
     return TD_REFUSE(m, "is an opcode that checkpoints do not use, and is not supported");
 }
 
@@ -495,7 +482,6 @@ static const struct td_opcode opcodes[256] = {
 
 static bool run_next(struct td_machine *m)
 {
-    struct td_operand operand = {.number = 0};
     uint64_t at = m->pickle->base + m->pos;
     if (m->pos == m->len)
         return td_error_at(m->err, TD_INVALID_ARGUMENT, at, "pickle: it ends without STOP");
@@ -504,7 +490,7 @@ static bool run_next(struct td_machine *m)
     if (m->opcode->run == NULL)
         return td_error_at(m->err, TD_INVALID_ARGUMENT, at, "pickle: 0x%02x is not an opcode", m->bytes[m->opcode_at]);
     m->pickle->op_count++;
-    return td_machine_take_operand(m, &operand) && m->opcode->run(m, &operand);
+    return td_machine_take_operand(m) && m->opcode->run(m);
 }
 
 static bool run_all(struct td_machine *m)

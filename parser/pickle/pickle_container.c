@@ -17,23 +17,20 @@ static bool push_tuple(struct td_machine *m, uint32_t first, uint32_t count)
     return td_machine_push_value(m, value);
 }
 
-bool td_run_tuple(struct td_machine *m, const struct td_operand *operand)
+bool td_run_tuple(struct td_machine *m)
 {
     uint32_t first, count;
-    (void)operand;
     return td_machine_take_mark(m, &first, &count) && push_tuple(m, first, count);
 }
 
-bool td_run_tuple_n(struct td_machine *m, const struct td_operand *operand)
+bool td_run_tuple_n(struct td_machine *m)
 {
     uint32_t count = m->opcode->argument;
-    (void)operand;
     return td_machine_needs(m, count) && push_tuple(m, m->stack.count - count, count);
 }
 
-bool td_run_empty(struct td_machine *m, const struct td_operand *operand)
+bool td_run_empty(struct td_machine *m)
 {
-    (void)operand;
     return td_machine_push_value(m, (struct td_pickle_value){.kind = (uint8_t)m->opcode->argument});
 }
 
@@ -98,9 +95,8 @@ static bool append_items(struct td_machine *m, td_pickle_ref target, uint32_t fi
     return true;
 }
 
-bool td_run_append(struct td_machine *m, const struct td_operand *operand)
+bool td_run_append(struct td_machine *m)
 {
-    (void)operand;
     return td_machine_needs(m, 2) && append_items(m, td_machine_peek(m, 1), m->stack.count - 1, 1);
 }
 
@@ -115,11 +111,10 @@ static bool take_batch(struct td_machine *m, td_pickle_ref *target, uint32_t *fi
     return true;
 }
 
-bool td_run_appends(struct td_machine *m, const struct td_operand *operand)
+bool td_run_appends(struct td_machine *m)
 {
     td_pickle_ref target;
     uint32_t first, count;
-    (void)operand;
     return take_batch(m, &target, &first, &count) && append_items(m, target, first, count);
 }
 
@@ -144,26 +139,23 @@ static bool set_items(struct td_machine *m, td_pickle_ref target, uint32_t first
     return true;
 }
 
-bool td_run_setitem(struct td_machine *m, const struct td_operand *operand)
+bool td_run_setitem(struct td_machine *m)
 {
-    (void)operand;
     return td_machine_needs(m, 3) && set_items(m, td_machine_peek(m, 2), m->stack.count - 2, 2);
 }
 
-bool td_run_setitems(struct td_machine *m, const struct td_operand *operand)
+bool td_run_setitems(struct td_machine *m)
 {
     td_pickle_ref target;
     uint32_t first, count;
-    (void)operand;
     return take_batch(m, &target, &first, &count) && set_items(m, target, first, count);
 }
 
 /* Makes a LIST, FROZENSET or DICT of the values above the last MARK. */
-bool td_run_make(struct td_machine *m, const struct td_operand *operand)
+bool td_run_make(struct td_machine *m)
 {
     unsigned kind = m->opcode->argument;
     uint32_t first, count;
-    (void)operand;
     if (!td_machine_take_mark(m, &first, &count))
         return false;
     for (uint32_t i = 0; i < count && kind == TD_PICKLE_FROZENSET; i++)

@@ -15,20 +15,20 @@ bool td_machine_fill_mapping(struct td_machine *m, td_pickle_ref made);
 /* The functions below run the opcodes in their comments, as `run` of struct td_opcode. */
 
 /* TUPLE. */
-bool td_run_tuple(struct td_machine *m, const struct td_operand *operand);
+bool td_run_tuple(struct td_machine *m);
 /* EMPTY_TUPLE, TUPLE1, TUPLE2, TUPLE3. */
-bool td_run_tuple_n(struct td_machine *m, const struct td_operand *operand);
+bool td_run_tuple_n(struct td_machine *m);
 /* EMPTY_LIST, EMPTY_DICT, EMPTY_SET. */
-bool td_run_empty(struct td_machine *m, const struct td_operand *operand);
+bool td_run_empty(struct td_machine *m);
 /* APPEND. */
-bool td_run_append(struct td_machine *m, const struct td_operand *operand);
+bool td_run_append(struct td_machine *m);
 /* APPENDS, ADDITEMS. */
-bool td_run_appends(struct td_machine *m, const struct td_operand *operand);
+bool td_run_appends(struct td_machine *m);
 /* SETITEM. */
-bool td_run_setitem(struct td_machine *m, const struct td_operand *operand);
+bool td_run_setitem(struct td_machine *m);
 /* SETITEMS. */
-bool td_run_setitems(struct td_machine *m, const struct td_operand *operand);
+bool td_run_setitems(struct td_machine *m);
 /* LIST, DICT, FROZENSET: make the container from the values above the last MARK. */
-bool td_run_make(struct td_machine *m, const struct td_operand *operand);
+bool td_run_make(struct td_machine *m);
 
 #endif

@@ -87,31 +87,31 @@ static bool take_line(struct td_machine *m, struct td_pickle_span *text)
     return true;
 }
 
-bool td_machine_take_operand(struct td_machine *m, struct td_operand *operand)
+bool td_machine_take_operand(struct td_machine *m)
 {
     switch (m->opcode->operand) {
     case TD_OPERAND_NONE:
         return true;
     case TD_OPERAND_U8:
-        return take_number(m, 1, &operand->number);
+        return take_number(m, 1, &m->operand.number);
     case TD_OPERAND_U16:
-        return take_number(m, 2, &operand->number);
+        return take_number(m, 2, &m->operand.number);
     case TD_OPERAND_U32:
-        return take_number(m, 4, &operand->number);
+        return take_number(m, 4, &m->operand.number);
     case TD_OPERAND_U64:
-        return take_number(m, 8, &operand->number);
+        return take_number(m, 8, &m->operand.number);
     case TD_OPERAND_TEXT8:
-        return take_text(m, 1, false, &operand->text);
+        return take_text(m, 1, false, &m->operand.text);
     case TD_OPERAND_TEXT32:
-        return take_text(m, 4, false, &operand->text);
+        return take_text(m, 4, false, &m->operand.text);
     case TD_OPERAND_TEXT31:
-        return take_text(m, 4, true, &operand->text);
+        return take_text(m, 4, true, &m->operand.text);
     case TD_OPERAND_TEXT64:
-        return take_text(m, 8, false, &operand->text);
+        return take_text(m, 8, false, &m->operand.text);
     case TD_OPERAND_LINE:
-        return take_line(m, &operand->text);
+        return take_line(m, &m->operand.text);
     default:
-        return take_line(m, &operand->text) && take_line(m, &operand->second);
+        return take_line(m, &m->operand.text) && take_line(m, &m->operand.second);
     }
 }
 

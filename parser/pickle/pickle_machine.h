@@ -51,7 +51,7 @@ struct td_machine;
 struct td_opcode {
     const char *name;
     enum td_operand_kind operand;
-    bool (*run)(struct td_machine *m, const struct td_operand *operand);
+    bool (*run)(struct td_machine *m);
     unsigned argument; /* distinguishes opcodes that share a function */
 };
 
@@ -62,6 +62,7 @@ struct td_machine {
     size_t len, pos;
     size_t opcode_at;
     const struct td_opcode *opcode;
+    struct td_operand operand;        /* of the opcode */
     struct td_pool stack;             /* td_pickle_ref; the lowest is at 1 */
     struct td_pool marks;             /* uint32_t: the stack's height at every MARK; marks[0] = 1, the bottom */
     struct td_chunks memo;            /* td_pickle_ref by index, for indices that come in order: 0, 1, 2 ... */
@@ -87,8 +88,8 @@ bool td_machine_no_memory(const struct td_machine *m);
 
 /* ---- operands ---- */
 
-/* Reads the operand of the current opcode. */
-bool td_machine_take_operand(struct td_machine *m, struct td_operand *operand);
+/* Reads the operand of the current opcode into m->operand. */
+bool td_machine_take_operand(struct td_machine *m);
 
 /* Returns the first byte of a span of the caller's bytes; not terminated. */
 static inline const char *td_machine_text(const struct td_machine *m, struct td_pickle_span span)

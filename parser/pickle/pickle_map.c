@@ -185,12 +185,6 @@ static int key_tie(const void *context, size_t a, size_t b)
     return compare_keys(&left, &right);
 }
 
-static int rank_tie(const void *context, size_t a, size_t b)
-{
-    (void)context;
-    return a < b ? -1 : a > b;
-}
-
 /* Scratch for finish_maps. Keys are ranked over the whole pickle, and equal keys have the same rank. Afterwards two
  * keys are compared by their ranks, so that no pickle can make many maps compare the same long strings. */
 struct ranking {
@@ -271,7 +265,7 @@ static bool order_map(struct ranking *r, struct td_pickle_bag *map)
     td_pickle_ref *cells = td_pickle_store_cells(store);
     for (uint32_t i = 0; i < count; i++)
         r->order[i] = (struct td_order){.key = r->rank[cells[map->first + 2 * i]], .index = i};
-    if (!sort_within_limit(r, count, rank_tie))
+    if (!sort_within_limit(r, count, NULL))
         return false;
     map->order = store->cells.count;
     store->cells.count += count;

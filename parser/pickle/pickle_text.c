@@ -106,29 +106,29 @@ static bool push_int_line(struct td_machine *m, struct td_text text)
 }
 
 /* Protocols 0 and 1 also write bools as INT: 00 and 01. */
-bool td_run_int_line(struct td_machine *m, const struct td_operand *operand)
+bool td_run_int_line(struct td_machine *m)
 {
-    const char *text = td_machine_text(m, operand->text);
-    uint32_t len = operand->text.len;
+    const char *text = td_machine_text(m, m->operand.text);
+    uint32_t len = m->operand.text.len;
     if (len == 2 && text[0] == '0' && (text[1] == '0' || text[1] == '1'))
         return td_machine_push_bool(m, text[1] == '1');
     return push_int_line(m, td_text_n(text, len));
 }
 
-bool td_run_long_line(struct td_machine *m, const struct td_operand *operand)
+bool td_run_long_line(struct td_machine *m)
 {
-    const char *text = td_machine_text(m, operand->text);
-    uint32_t len = operand->text.len;
+    const char *text = td_machine_text(m, m->operand.text);
+    uint32_t len = m->operand.text.len;
     if (len > 0 && text[len - 1] == 'L')
         len--;
     return push_int_line(m, td_text_n(text, len));
 }
 
 /* Accepts only what Python's repr writes; strtod alone would also read hexadecimal and "infinity". */
-bool td_run_float_line(struct td_machine *m, const struct td_operand *operand)
+bool td_run_float_line(struct td_machine *m)
 {
-    const char *text = td_machine_text(m, operand->text);
-    uint32_t len = operand->text.len;
+    const char *text = td_machine_text(m, m->operand.text);
+    uint32_t len = m->operand.text.len;
     char copy[64];
     char *end = copy;
     struct td_pickle_value value = {.kind = TD_PICKLE_FLOAT};
@@ -256,15 +256,15 @@ static bool push_decoded(struct td_machine *m, struct td_text text,
     return td_machine_push_text(m, TD_PICKLE_STRING, out, span, TD_PICKLE_FLAG_DECODED);
 }
 
-bool td_run_unicode_line(struct td_machine *m, const struct td_operand *operand)
+bool td_run_unicode_line(struct td_machine *m)
 {
-    return push_decoded(m, td_text_n(td_machine_text(m, operand->text), operand->text.len), decode_raw_unicode);
+    return push_decoded(m, td_text_n(td_machine_text(m, m->operand.text), m->operand.text.len), decode_raw_unicode);
 }
 
-bool td_run_string_line(struct td_machine *m, const struct td_operand *operand)
+bool td_run_string_line(struct td_machine *m)
 {
-    const char *text = td_machine_text(m, operand->text);
-    uint32_t len = operand->text.len;
+    const char *text = td_machine_text(m, m->operand.text);
+    uint32_t len = m->operand.text.len;
     if (len < 2 || text[0] != text[len - 1] || (text[0] != '\'' && text[0] != '"'))
         return TD_REFUSE(m, "has a text that is not in quotes");
     return push_decoded(m, td_text_n(text + 1, len - 2), decode_escape);

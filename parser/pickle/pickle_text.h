@@ -8,10 +8,10 @@
 #include <stdbool.h>
 
 /* Run the opcodes INT, LONG, FLOAT, UNICODE and STRING, as `run` of struct td_opcode. */
-bool td_run_int_line(struct td_machine *m, const struct td_operand *operand);
-bool td_run_long_line(struct td_machine *m, const struct td_operand *operand);
-bool td_run_float_line(struct td_machine *m, const struct td_operand *operand);
-bool td_run_unicode_line(struct td_machine *m, const struct td_operand *operand);
-bool td_run_string_line(struct td_machine *m, const struct td_operand *operand);
+bool td_run_int_line(struct td_machine *m);
+bool td_run_long_line(struct td_machine *m);
+bool td_run_float_line(struct td_machine *m);
+bool td_run_unicode_line(struct td_machine *m);
+bool td_run_string_line(struct td_machine *m);
 
 #endif

@@ -90,51 +90,36 @@ static bool read_logical(struct parse *p, const struct td_thrift_field *field, i
     struct td_thrift_field member = {0};
     if (field->type != TD_THRIFT_STRUCT)
         return fail_footer(p, "a logical type is no union but of type", (uint64_t)field->type);
-    while (td_thrift_next(&p->reader, &member)) {
-        if (member.type == TD_THRIFT_STOP)
-            return true;
+    bool ok = true;
+    while (td_thrift_each(&p->reader, &member, &ok)) {
         *out = member.id;
-        if (!td_thrift_skip(&p->reader, &member))
-            return false;
+        ok = td_thrift_skip(&p->reader, &member);
     }
-    return false;
+    return ok;
 }
 
 static bool read_element(struct parse *p, struct element *out)
 {
     enum { TYPE = 1, REPETITION = 3, NAME = 4, NUM_CHILDREN = 5, CONVERTED_TYPE = 6, LOGICAL_TYPE = 10 };
     struct td_thrift_field field = {0};
+    bool ok = true;
     *out = (struct element){.type = -1, .converted = -1};
-    while (td_thrift_next(&p->reader, &field)) {
-        bool ok;
-        switch (field.type == TD_THRIFT_STOP ? 0 : field.id) {
-        case TYPE:
-            ok = td_thrift_int(&p->reader, &field, &out->type);
-            break;
-        case REPETITION:
-            ok = td_thrift_int(&p->reader, &field, &out->repetition);
-            break;
-        case NAME:
+    while (td_thrift_each(&p->reader, &field, &ok)) {
+        int64_t *number = field.id == TYPE             ? &out->type
+                          : field.id == REPETITION     ? &out->repetition
+                          : field.id == NUM_CHILDREN   ? &out->children
+                          : field.id == CONVERTED_TYPE ? &out->converted
+                                                       : NULL;
+        if (number != NULL)
+            ok = td_thrift_int(&p->reader, &field, number);
+        else if (field.id == NAME)
             ok = td_thrift_binary(&p->reader, &field, &out->name, &out->name_bytes);
-            break;
-        case NUM_CHILDREN:
-            ok = td_thrift_int(&p->reader, &field, &out->children);
-            break;
-        case CONVERTED_TYPE:
-            ok = td_thrift_int(&p->reader, &field, &out->converted);
-            break;
-        case LOGICAL_TYPE:
+        else if (field.id == LOGICAL_TYPE)
             ok = read_logical(p, &field, &out->logical);
-            break;
-        default:
-            if (field.type == TD_THRIFT_STOP)
-                return true;
+        else
             ok = td_thrift_skip(&p->reader, &field);
-        }
-        if (!ok)
-            return false;
     }
-    return false;
+    return ok;
 }
 
 /* Appends a name to the path of the innermost group. */
@@ -243,18 +228,16 @@ static bool read_chunk_place(struct parse *p, const struct td_thrift_field *arou
     if (around->type != TD_THRIFT_STRUCT)
         return fail_footer(p, "the metadata of a column chunk is of type", (uint64_t)around->type);
     out->has_place = true;
-    while (td_thrift_next(&p->reader, &field)) {
-        if (field.type == TD_THRIFT_STOP)
-            return true;
+    bool ok = true;
+    while (td_thrift_each(&p->reader, &field, &ok)) {
         int64_t *number = field.id == VALUES             ? &out->values
                           : field.id == COMPRESSED_BYTES ? &out->bytes
                           : field.id == DATA_PAGE        ? &out->data_page
                           : field.id == DICTIONARY_PAGE  ? &out->dictionary_page
                                                          : NULL;
-        if (number != NULL ? !td_thrift_int(&p->reader, &field, number) : !td_thrift_skip(&p->reader, &field))
-            return false;
+        ok = number != NULL ? td_thrift_int(&p->reader, &field, number) : td_thrift_skip(&p->reader, &field);
     }
-    return false;
+    return ok;
 }
 
 static bool read_chunk(struct parse *p, struct chunk *out)
@@ -262,11 +245,9 @@ static bool read_chunk(struct parse *p, struct chunk *out)
     enum { FILE_PATH = 1, META_DATA = 3, CRYPTO_METADATA = 8, ENCRYPTED_METADATA = 9 };
     struct td_thrift_field field = {0};
     *out = (struct chunk){.data_page = -1};
-    while (td_thrift_next(&p->reader, &field)) {
+    bool ok = true;
+    while (td_thrift_each(&p->reader, &field, &ok)) {
         uint64_t at, len = 0;
-        bool ok;
-        if (field.type == TD_THRIFT_STOP)
-            return true;
         out->is_encrypted = out->is_encrypted || field.id == CRYPTO_METADATA || field.id == ENCRYPTED_METADATA;
         if (field.id == FILE_PATH)
             ok = td_thrift_binary(&p->reader, &field, &at, &len);
@@ -274,12 +255,10 @@ static bool read_chunk(struct parse *p, struct chunk *out)
             ok = read_chunk_place(p, &field, out);
         else
             ok = td_thrift_skip(&p->reader, &field);
-        if (!ok)
-            return false;
-        if (len > 0)
+        if (ok && len > 0)
             return fail_footer(p, "a column chunk is in another file; bytes of its name", len);
     }
-    return false;
+    return ok;
 }
 
 /* Sets or checks the row group's number of rows by a chunk whose column has one value for each row. */
@@ -333,17 +312,13 @@ static bool add_row_group(struct parse *p)
     struct td_thrift_field field = {0};
     struct span span = {.begin = p->footer};
     int64_t rows = -1;
-    do {
-        if (!td_thrift_next(&p->reader, &field))
-            return false;
-        bool ok = true;
-        if (field.type != TD_THRIFT_STOP)
-            ok = field.id == COLUMNS    ? read_chunks(p, &field, &span)
-                 : field.id == NUM_ROWS ? td_thrift_int(&p->reader, &field, &rows)
-                                        : td_thrift_skip(&p->reader, &field);
-        if (!ok)
-            return false;
-    } while (field.type != TD_THRIFT_STOP);
+    bool ok = true;
+    while (td_thrift_each(&p->reader, &field, &ok))
+        ok = field.id == COLUMNS    ? read_chunks(p, &field, &span)
+             : field.id == NUM_ROWS ? td_thrift_int(&p->reader, &field, &rows)
+                                    : td_thrift_skip(&p->reader, &field);
+    if (!ok)
+        return false;
     if (rows < 0)
         return fail_footer(p, "a row group does not say how many rows it has", out->word_count / WORDS);
     if (span.has_rows && span.rows != rows)
@@ -378,28 +353,13 @@ static bool read_footer(struct parse *p)
 {
     enum { SCHEMA = 2, NUM_ROWS = 3, ROW_GROUPS = 4 };
     struct td_thrift_field field = {0};
-    for (;;) {
-        bool ok;
-        if (!td_thrift_next(&p->reader, &field))
-            return false;
-        switch (field.type == TD_THRIFT_STOP ? 0 : field.id) {
-        case SCHEMA:
-            ok = read_schema(p, &field);
-            break;
-        case NUM_ROWS:
-            ok = td_thrift_int(&p->reader, &field, &p->rows);
-            break;
-        case ROW_GROUPS:
-            ok = read_row_groups(p, &field);
-            break;
-        default:
-            if (field.type == TD_THRIFT_STOP)
-                return true;
-            ok = td_thrift_skip(&p->reader, &field);
-        }
-        if (!ok)
-            return false;
-    }
+    bool ok = true;
+    while (td_thrift_each(&p->reader, &field, &ok))
+        ok = field.id == SCHEMA       ? read_schema(p, &field)
+             : field.id == NUM_ROWS   ? td_thrift_int(&p->reader, &field, &p->rows)
+             : field.id == ROW_GROUPS ? read_row_groups(p, &field)
+                                      : td_thrift_skip(&p->reader, &field);
+    return ok;
 }
 
 /* Finds the footer, and begins to read it. */

@@ -55,6 +55,14 @@ void td_thrift_init(struct td_thrift *reader, const struct td_input *input, uint
  * otherwise. */
 bool td_thrift_next(struct td_thrift *reader, struct td_thrift_field *field);
 
+/* Reads the head of the next field as td_thrift_next, for a loop over a struct: returns whether there is a field. *ok
+ * is whether the caller has read the field before; false ends the loop. Sets *ok to false on an error. */
+static inline bool td_thrift_each(struct td_thrift *reader, struct td_thrift_field *field, bool *ok)
+{
+    *ok = *ok && td_thrift_next(reader, field);
+    return *ok && field->type != TD_THRIFT_STOP;
+}
+
 /* Reads a value of type I16, I32 or I64; with another type of the field, an error. */
 bool td_thrift_int(struct td_thrift *reader, const struct td_thrift_field *field, int64_t *out);
 

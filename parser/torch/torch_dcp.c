@@ -152,12 +152,9 @@ static bool read_storage(struct reader *r, td_pickle_ref ref)
     for (uint32_t i = 0; i < map.count; i++)
         if (!read_stored(r, td_pickle_map_key(&r->pickle, &map, i), td_pickle_map_value(&r->pickle, &map, i)))
             return false;
-    struct td_order *order;
     struct td_names names = {.count = r->stored_count, .context = r->stored, .get = stored_name};
-    if (!td_names_order(&names, &order, r->err))
+    if (!td_names_sort(&names, r->stored, sizeof *r->stored, r->err))
         return false;
-    td_order_apply(order, names.count, r->stored, sizeof *r->stored);
-    free(order);
     names.get = stored_file;
     return td_names_distinct(&names, &r->dcp->arena, &r->dcp->files, &r->dcp->file_count, r->file_numbers, r->err);
 }
@@ -326,12 +323,9 @@ static bool read_tensors(struct reader *r, td_pickle_ref ref)
         if (!read_tensor(r, td_pickle_map_key(&r->pickle, &map, i), td_pickle_map_value(&r->pickle, &map, i)) ||
             !check_memory(r, ref))
             return false;
-    struct td_order *order;
     struct td_names names = {.count = dcp->tensor_count, .context = dcp->tensors, .get = tensor_name};
-    if (!td_names_order(&names, &order, r->err))
+    if (!td_names_sort(&names, dcp->tensors, sizeof *dcp->tensors, r->err))
         return false;
-    td_order_apply(order, names.count, dcp->tensors, sizeof *dcp->tensors);
-    free(order);
     return td_names_duplicate(&names, NULL) == names.count ||
            td_error_set(r->err, TD_INVALID_ARGUMENT, "state_dict_metadata holds a name twice");
 }

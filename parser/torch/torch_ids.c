@@ -49,13 +49,8 @@ static bool read_all(struct td_torch_ids *ids, struct td_pickle *pickle, bool is
 static bool sort_storages(struct td_torch_storage *storages, size_t count,
                           struct td_text (*key)(const void *context, size_t i), struct td_error *err)
 {
-    struct td_order *order;
     struct td_names names = {.count = count, .context = storages, .get = key};
-    if (!td_names_order(&names, &order, err))
-        return false;
-    td_order_apply(order, count, storages, sizeof *storages);
-    free(order);
-    return true;
+    return td_names_sort(&names, storages, sizeof *storages, err);
 }
 
 /* Refuses a view whose key is also that of a storage or of a different view: torch keeps both kinds under one set of
@@ -135,18 +130,8 @@ void td_torch_ids_fini(struct td_torch_ids *ids)
 
 size_t td_torch_ids_find(const struct td_torch_ids *ids, struct td_text key)
 {
-    size_t low = 0;
-    size_t high = ids->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const struct td_torch_storage *storage = &ids->storages[middle];
-        int order = td_text_compare(key, td_text_n(storage->key, storage->key_len));
-        if (order == 0)
-            return middle;
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return ids->count;
+    struct td_names keys = {.count = ids->count, .context = ids->storages, .get = storage_key};
+    bool found;
+    size_t at = td_names_search(&keys, key, &found);
+    return found ? at : ids->count;
 }

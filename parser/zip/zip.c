@@ -173,12 +173,6 @@ static bool place_member(struct td_zip_reader *r, size_t index, uint64_t end, ui
     return check_descriptor(r, e, &c, data_end, end - data_end);
 }
 
-static int by_index(const void *context, size_t a, size_t b)
-{
-    (void)context;
-    return (a > b) - (a < b);
-}
-
 /* Reads every local header and sets the offset of every entry. Refuses an archive whose members, in the order of their
  * headers, do not fill it up to the central directory. */
 static bool place_members(struct td_zip_reader *r)
@@ -187,7 +181,7 @@ static bool place_members(struct td_zip_reader *r)
     r->local = malloc(TD_ZIP_LOCAL_BYTES + r->longest_name);
     if (r->local == NULL)
         return td_zip_no_memory(r);
-    if (!td_order_sort(r->order, count, by_index, NULL, r->err))
+    if (!td_order_sort(r->order, count, NULL, NULL, r->err))
         return false;
     if (count > 0 && r->order[count - 1].key >= r->directory_at)
         return td_error_at(r->err, TD_INVALID_ARGUMENT, r->directory_at,
