@@ -714,14 +714,12 @@ void td_catalog_request_publish(struct td_catalog *catalog)
     pthread_mutex_unlock(&catalog->lock);
 }
 
-/* Waits for the end of a scan, or for STEP_NS. Returns false when the time is over or *stop is true. Under the lock. */
+/* Waits for the end of a scan, or for 0.2 s. Returns false when the time is over or *stop is true. Under the lock. */
 static bool wait_for_scan(struct td_catalog *catalog, uint64_t until_ns, const _Atomic bool *stop)
 {
-    enum { STEP_NS = 200000000 }; /* *stop is checked this often */
-    uint64_t now_ns = td_clock_ns();
-    if (now_ns >= until_ns || atomic_load(stop) || atomic_load(&catalog->stop))
+    if (td_clock_ns() >= until_ns || atomic_load(stop) || atomic_load(&catalog->stop))
         return false;
-    struct timespec step = td_clock_timespec(until_ns - now_ns < STEP_NS ? until_ns : now_ns + STEP_NS);
+    struct timespec step = td_clock_timespec(td_clock_part_ns(until_ns));
     (void)pthread_cond_timedwait(&catalog->scanned, &catalog->lock, &step);
     return true;
 }

@@ -3,14 +3,9 @@
  * all of them. A chunk without filters is read from the file directly, without the cache. */
 #include "storage/decoded_chunks.h"
 
-#include "core/coding.h"
-#include "core/error.h"
 #include "core/inflate_memory.h"
 
 #include <libdeflate.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -452,11 +452,7 @@ static bool make_tag(const struct td_checkpoint *checkpoint, const struct td_mod
     struct td_digest *digest = td_digest_create();
     td_digest_add_cstring(digest, model->id);
     td_digest_add_cstring(digest, checkpoint->id);
-    for (size_t i = 0; i < unit->part_count; i++) {
-        const struct td_file *file = unit->parts[i]->file;
-        td_digest_add_cstring(digest, unit->parts[i]->path);
-        td_digest_add_cstring(digest, former ? file->identity_tag : td_file_tag(file));
-    }
+    td_shards_add_tags(digest, unit->parts, unit->part_count, former);
     if (unit->index_entry != NULL) {
         const struct td_file *file = unit->index_entry->file;
         td_digest_add_cstring(digest, former ? file->identity_tag : td_file_tag(file));
@@ -466,23 +462,15 @@ static bool make_tag(const struct td_checkpoint *checkpoint, const struct td_mod
     return td_digest_finish(digest, tag);
 }
 
-static bool is_hashed(const struct td_unit *unit)
-{
-    for (size_t i = 0; i < unit->part_count; i++)
-        if (td_file_sha256(unit->parts[i]->file) == NULL)
-            return false;
-    return unit->index_entry == NULL || td_file_sha256(unit->index_entry->file) != NULL;
-}
-
 /* Makes both tags. They are equal until all files are hashed, so that hashing changes the tag once and not with each
  * file. */
 static bool checkpoint_tag(struct td_checkpoint *checkpoint, const struct td_model *model, const struct td_unit *unit,
                            struct td_error *err)
 {
-    if (!make_tag(checkpoint, model, unit, !is_hashed(unit), checkpoint->tag) ||
-        !make_tag(checkpoint, model, unit, true, checkpoint->former_tag))
-        return td_error_no_memory(err);
-    return true;
+    bool is_hashed = td_shards_are_hashed(unit->parts, unit->part_count, unit->index_entry);
+    return (make_tag(checkpoint, model, unit, !is_hashed, checkpoint->tag) &&
+            make_tag(checkpoint, model, unit, true, checkpoint->former_tag)) ||
+           td_error_no_memory(err);
 }
 
 static bool is_distributed(const struct td_unit *unit)

@@ -87,21 +87,12 @@ const struct td_model *td_units_previous_model(const struct td_unit_builder *b)
     return b->previous == NULL ? NULL : td_snapshot_find_model(b->previous, td_text_of(id));
 }
 
-static bool same_files(const struct td_checkpoint *checkpoint, const struct td_unit *unit)
-{
-    bool same = checkpoint->part_count == unit->part_count;
-    for (size_t i = 0; same && i < unit->part_count; i++)
-        same = checkpoint->parts[i]->file == unit->parts[i]->file;
-    return same;
-}
-
 struct td_joined_tensors *td_units_previous_join(const struct td_unit_builder *b, const struct td_unit *unit)
 {
     const struct td_model *before = td_units_previous_model(b);
-    for (size_t i = 0; before != NULL && i < before->checkpoint_count; i++)
-        if (before->checkpoints[i].join != NULL && same_files(&before->checkpoints[i], unit))
-            return before->checkpoints[i].join;
-    return NULL;
+    return before == NULL
+               ? NULL
+               : td_shards_find_join(before->checkpoints, before->checkpoint_count, unit->parts, unit->part_count);
 }
 
 /* ---- files that hold parts of tensors ------------------------------------------------------------------ */

@@ -90,28 +90,14 @@ static bool take_indexed(struct td_checkpoint *checkpoint, struct td_lacks *lack
     return true;
 }
 
-static bool same_files(const struct td_checkpoint *a, const struct td_checkpoint *b)
-{
-    bool same = a->part_count == b->part_count;
-    for (size_t i = 0; same && i < a->part_count; i++)
-        same = a->parts[i]->file == b->parts[i]->file;
-    return same;
-}
-
-/* Returns the joined tensors that the model before made of the same files, or NULL. */
-static struct td_joined_tensors *previous_join(const struct td_model *previous, const struct td_checkpoint *checkpoint)
-{
-    for (size_t i = 0; previous != NULL && i < previous->partial_count; i++)
-        if (previous->partials[i].join != NULL && same_files(&previous->partials[i], checkpoint))
-            return previous->partials[i].join;
-    return NULL;
-}
-
 static bool take_joined(struct td_checkpoint *checkpoint, struct td_lacks *lacks, const struct td_model *previous,
                         struct td_error *err)
 {
     const struct td_dcp *dcp = &lacks->index->file->dcp;
-    struct td_joined_tensors *before = previous_join(previous, checkpoint);
+    struct td_joined_tensors *before = previous == NULL
+                                           ? NULL
+                                           : td_shards_find_join(previous->partials, previous->partial_count,
+                                                                 checkpoint->parts, checkpoint->part_count);
     checkpoint->join =
         before != NULL ? td_joined_tensors_ref(before) : td_dcp_join(dcp, checkpoint->parts, lacks->places, err);
     if (checkpoint->join == NULL)
@@ -157,21 +143,8 @@ static bool make_tag(const struct td_checkpoint *checkpoint, const struct td_mod
     td_digest_add_cstring(digest, checkpoint->id);
     if (index != NULL)
         td_digest_add_cstring(digest, former ? index->file->identity_tag : td_file_tag(index->file));
-    for (size_t i = 0; i < checkpoint->part_count; i++) {
-        const struct td_file *file = checkpoint->parts[i]->file;
-        td_digest_add_cstring(digest, checkpoint->parts[i]->path);
-        td_digest_add_cstring(digest, former ? file->identity_tag : td_file_tag(file));
-    }
+    td_shards_add_tags(digest, checkpoint->parts, checkpoint->part_count, former);
     return td_digest_finish(digest, tag);
-}
-
-static bool is_hashed(const struct td_checkpoint *checkpoint)
-{
-    for (size_t i = 0; i < checkpoint->part_count; i++)
-        if (td_file_sha256(checkpoint->parts[i]->file) == NULL)
-            return false;
-    const struct td_entry *index = checkpoint->lacks->index;
-    return index == NULL || td_file_sha256(index->file) != NULL;
 }
 
 /* Fills the checkpoint. Sets *is_any to whether it holds a tensor. */
@@ -201,7 +174,8 @@ static bool fill_partial(struct td_snapshot *snapshot, const struct td_model *pr
     checkpoint->format = is_distributed(lacks) ? "dcp" : first->format->name;
     checkpoint->metadata = first->manifest.metadata;
     checkpoint->metadata_count = first->manifest.metadata_count;
-    return (make_tag(checkpoint, model, !is_hashed(checkpoint), checkpoint->tag) &&
+    bool is_hashed = td_shards_are_hashed(checkpoint->parts, checkpoint->part_count, lacks->index);
+    return (make_tag(checkpoint, model, !is_hashed, checkpoint->tag) &&
             make_tag(checkpoint, model, true, checkpoint->former_tag)) ||
            td_error_no_memory(err);
 }

@@ -190,3 +190,37 @@ size_t td_shards_duplicate(const struct td_checkpoint *checkpoint)
             return i;
     return 0;
 }
+
+void td_shards_add_tags(struct td_digest *digest, const struct td_entry *const *parts, size_t part_count,
+                        bool is_former)
+{
+    for (size_t i = 0; i < part_count; i++) {
+        td_digest_add_cstring(digest, parts[i]->path);
+        td_digest_add_cstring(digest, is_former ? parts[i]->file->identity_tag : td_file_tag(parts[i]->file));
+    }
+}
+
+bool td_shards_are_hashed(const struct td_entry *const *parts, size_t part_count, const struct td_entry *index)
+{
+    for (size_t i = 0; i < part_count; i++)
+        if (td_file_sha256(parts[i]->file) == NULL)
+            return false;
+    return index == NULL || td_file_sha256(index->file) != NULL;
+}
+
+static bool has_files(const struct td_checkpoint *checkpoint, const struct td_entry *const *parts, size_t part_count)
+{
+    bool same = checkpoint->part_count == part_count;
+    for (size_t i = 0; same && i < part_count; i++)
+        same = checkpoint->parts[i]->file == parts[i]->file;
+    return same;
+}
+
+struct td_joined_tensors *td_shards_find_join(const struct td_checkpoint *checkpoints, size_t count,
+                                              const struct td_entry *const *parts, size_t part_count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (checkpoints[i].join != NULL && has_files(&checkpoints[i], parts, part_count))
+            return checkpoints[i].join;
+    return NULL;
+}

@@ -216,8 +216,7 @@ static bool hash_file(struct td_hasher *hasher, struct hash_job *job, struct td_
     return true;
 }
 
-/* ---- estimates for files that callers wait for; all under the lock
- * --------------------------------------------------------------------- */
+/* ---- estimates for files that callers wait for; all under the lock ------------------------------------- */
 
 /* Returns how long a thread of ours takes to hash the whole file, in microseconds. */
 static uint64_t whole_us(const struct td_hasher *hasher, const struct td_file *file)
@@ -274,8 +273,7 @@ static bool may_begin_wanted(const struct td_hasher *hasher, const struct hash_j
     return !is_left_to_others(hasher, job->file, td_clock_ns(), &left_us);
 }
 
-/* ---- levels of these files; all under the lock ---------------------------------------------------------------------
- */
+/* ---- levels of these files; all under the lock --------------------------------------------------------- */
 
 /* Returns the job of the file in one of the two levels, or NULL. */
 static struct td_work_job *find_wanted(const struct td_hasher *hasher, const struct td_file *file)
@@ -318,7 +316,7 @@ static bool want(struct td_hasher *hasher, struct td_root *root, struct td_file 
     return how->takes_any || level_us(hasher, job->level, job, now_ns) <= left_us;
 }
 
-/* ---- running them ----------------------------------------------------------------------------------------------- */
+/* ---- running them -------------------------------------------------------------------------------------- */
 
 /* Corrects the measured rate by a hash that took took_ns. Under the lock. */
 static void measure(struct td_hasher *hasher, uint64_t bytes, uint64_t took_ns)

@@ -1,14 +1,9 @@
 #include "catalog/sandbox/content_wire.h"
 
 #include "catalog/model/dcp_checkpoint.h"
-#include "catalog/model/facts.h"
 #include "catalog/sandbox/manifest_wire.h"
-#include "parser/format/manifest.h"
-#include "parser/format/names.h"
 #include "parser/formats.h"
 #include "parser/model_card.h"
-#include "parser/shard_index.h"
-#include "parser/torch/torch_dcp.h"
 #include "parser/torch/torch_distcp.h"
 
 #include <stdlib.h>

@@ -10,7 +10,6 @@
 #include "catalog/checkpoints/rank_part.h"
 #include "catalog/checkpoints/shard_group.h"
 #include "catalog/dataset/dataset.h"
-#include "catalog/model/snapshot.h"
 #include "catalog/names/bucket.h"
 #include "catalog/names/oci_name.h"
 #include "catalog/names/repo.h"

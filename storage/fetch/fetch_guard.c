@@ -320,7 +320,7 @@ bool td_fetch_guard_blame(const struct td_fetch_guard *guard, const char *what, 
     return true;
 }
 
-/* ---- addresses of this host ---------------------------------------------------------------------------- */
+/* ---- near addresses ------------------------------------------------------------------------------------ */
 
 void td_fetch_map_ipv4(const uint8_t ipv4[4], struct in6_addr *out)
 {
@@ -355,7 +355,7 @@ enum td_fetch_near td_fetch_near_of(const struct in6_addr *address, const struct
     return near;
 }
 
-/* ---- the host's own ------------------------------------------------------------------------------------ */
+/* ---- networks of this host ----------------------------------------------------------------------------- */
 
 static unsigned count_bits(const struct in6_addr *mask)
 {

@@ -233,11 +233,10 @@ bool td_fetch_hasher_give(struct td_fetch_hasher *hasher, struct td_fetch_block 
 bool td_fetch_hasher_wait(struct td_fetch_hasher *hasher, const struct td_cancel *cancel, struct td_fetch_sums *sums,
                           struct td_error *err)
 {
-    const uint64_t step_ns = UINT64_C(200000000); /* interval between checks for cancellation */
     bool is_cancelled = false;
     pthread_mutex_lock(&hasher->lock);
     while (!hasher->is_done && !is_cancelled) {
-        struct timespec until = td_clock_timespec(td_clock_ns() + step_ns);
+        struct timespec until = td_clock_timespec(td_clock_part_ns(UINT64_MAX));
         (void)pthread_cond_timedwait(&hasher->changed, &hasher->lock, &until);
         is_cancelled = !hasher->is_done && td_cancel_is_asked(cancel);
     }
