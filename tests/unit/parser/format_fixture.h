@@ -70,8 +70,8 @@ static inline void fixture_free(struct fixture *f)
 }
 
 /* Calls `check` for every file of the folder with this extension, and checks that there are at least `least`. */
-static inline void each_fixture(const char *folder, const char *extension, size_t least,
-                                void (*check)(const struct fixture *f))
+static inline void each_fixture(const char *folder, const char *extension, size_t least, const struct td_format *format,
+                                void (*check)(const struct td_format *format, const struct fixture *f))
 {
     char path[512];
     (void)snprintf(path, sizeof path, "%s/%s", TD_TEST_DATA, folder);
@@ -86,7 +86,7 @@ static inline void each_fixture(const char *folder, const char *extension, size_
         char name[64];
         (void)snprintf(name, sizeof name, "%.*s", (int)(dot - entry->d_name), entry->d_name);
         struct fixture f = fixture_read(folder, name, extension);
-        check(&f);
+        check(format, &f);
         fixture_free(&f);
         count++;
     }

@@ -3,38 +3,28 @@
 
 #include "tests/unit/parser/format_fixture.h"
 
-static void as_numpy_reads(const struct fixture *f)
-{
-    check_fixture(&td_format_npy, f);
-}
-
 static void what_numpy_wrote(void **state)
 {
     (void)state;
-    each_fixture("npy", ".npy", 50, as_numpy_reads);
+    each_fixture("npy", ".npy", 50, &td_format_npy, check_fixture);
 }
 
-static void prefixes(const struct fixture *f)
+static void prefixes(const struct td_format *format, const struct fixture *f)
 {
     if (strstr(f->name, "objects") == NULL) /* the header does not have the length of a pickle */
-        check_prefixes(&td_format_npy, f);
+        check_prefixes(format, f);
 }
 
 static void every_prefix_is_refused(void **state)
 {
     (void)state;
-    each_fixture("npy", ".npy", 50, prefixes);
-}
-
-static void allocations(const struct fixture *f)
-{
-    check_allocations(&td_format_npy, f);
+    each_fixture("npy", ".npy", 50, &td_format_npy, prefixes);
 }
 
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    each_fixture("npy", ".npy", 50, allocations);
+    each_fixture("npy", ".npy", 50, &td_format_npy, check_allocations);
 }
 
 /* ---- Headers written by hand, with the verdicts of numpy.load (2.4) ---- */

@@ -3,37 +3,22 @@
 #include "tests/unit/parser/format_fixture.h"
 #include "tests/unit/parser/zip_file.h"
 
-static void as_numpy_reads(const struct fixture *f)
-{
-    check_fixture(&td_format_npz, f);
-}
-
 static void what_numpy_wrote(void **state)
 {
     (void)state;
-    each_fixture("npz", ".npz", 4, as_numpy_reads);
-}
-
-static void prefixes(const struct fixture *f)
-{
-    check_prefixes(&td_format_npz, f);
+    each_fixture("npz", ".npz", 4, &td_format_npz, check_fixture);
 }
 
 static void every_prefix_is_refused(void **state)
 {
     (void)state;
-    each_fixture("npz", ".npz", 4, prefixes);
-}
-
-static void allocations(const struct fixture *f)
-{
-    check_allocations(&td_format_npz, f);
+    each_fixture("npz", ".npz", 4, &td_format_npz, check_prefixes);
 }
 
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    each_fixture("npz", ".npz", 4, allocations);
+    each_fixture("npz", ".npz", 4, &td_format_npz, check_allocations);
 }
 
 /* Writes a .npy file of version 1.0 with this header and data_len bytes of data to `out`. Returns its length. */

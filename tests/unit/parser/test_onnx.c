@@ -5,22 +5,17 @@
 
 /* ---- what the onnx package wrote ------------------------------------------------------------------------ */
 
-static void as_onnx_reads(const struct fixture *f)
-{
-    check_fixture(&td_format_onnx, f);
-}
-
 static void what_onnx_wrote(void **state)
 {
     (void)state;
-    each_fixture("onnx", ".onnx", 9, as_onnx_reads);
+    each_fixture("onnx", ".onnx", 9, &td_format_onnx, check_fixture);
 }
 
 /* Protobuf marks no end: a model cut between its fields is valid if it has an opset. The opset is the last field in
  * these fixtures, except in "metadata", where a second opset and properties follow. */
-static void prefixes(const struct fixture *f)
+static void prefixes(const struct td_format *format, const struct fixture *f)
 {
-    struct sample s = fixture_sample(&td_format_onnx, f);
+    struct sample s = fixture_sample(format, f);
     if (strcmp(f->name, "metadata") != 0) {
         check_each_prefix(&s, f->len);
         return;
@@ -28,7 +23,7 @@ static void prefixes(const struct fixture *f)
     size_t accepted = 0;
     for (size_t len = 0; len < f->len; len++) {
         struct parsed p;
-        parse_exact(&td_format_onnx, f->bytes, len, &p);
+        parse_exact(format, f->bytes, len, &p);
         accepted += p.ok;
         CHECK(p.ok || p.err.code == TD_INVALID_ARGUMENT, "%zu: %s", len, p.err.message);
         parsed_fini(&p);
@@ -39,23 +34,18 @@ static void prefixes(const struct fixture *f)
 static void every_prefix_is_refused(void **state)
 {
     (void)state;
-    each_fixture("onnx", ".onnx", 9, prefixes);
-}
-
-static void allocations(const struct fixture *f)
-{
-    check_allocations(&td_format_onnx, f);
+    each_fixture("onnx", ".onnx", 9, &td_format_onnx, prefixes);
 }
 
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    each_fixture("onnx", ".onnx", 9, allocations);
+    each_fixture("onnx", ".onnx", 9, &td_format_onnx, check_allocations);
 }
 
-static void reads(const struct fixture *f)
+static void reads(const struct td_format *format, const struct fixture *f)
 {
-    struct sample s = fixture_sample(&td_format_onnx, f);
+    struct sample s = fixture_sample(format, f);
     assert_true(check_each_read(&s) >= 2);
     check_without_error(&s, f->len, true);
     check_without_error(&s, f->len / 2, false);
@@ -64,19 +54,13 @@ static void reads(const struct fixture *f)
 static void every_read_may_fail(void **state)
 {
     (void)state;
-    each_fixture("onnx", ".onnx", 9, reads);
+    each_fixture("onnx", ".onnx", 9, &td_format_onnx, reads);
 }
 
-static bool any_refusal(const struct td_error *err)
-{
-    (void)err;
-    return true;
-}
-
-static void changes(const struct fixture *f)
+static void changes(const struct td_format *format, const struct fixture *f)
 {
     static const uint8_t bits[] = {0x01, 0x02, 0x04, 0x08, 0x10, 0x80, 0xFF};
-    struct sample s = fixture_sample(&td_format_onnx, f);
+    struct sample s = fixture_sample(format, f);
     const struct changes each = {
         .end = f->len, .step = 1, .by = bits, .count = sizeof bits, .flip = true, .unplaced = any_refusal};
     if (f->len < 2000)
@@ -86,7 +70,7 @@ static void changes(const struct fixture *f)
 static void any_byte_may_change(void **state)
 {
     (void)state;
-    each_fixture("onnx", ".onnx", 9, changes);
+    each_fixture("onnx", ".onnx", 9, &td_format_onnx, changes);
 }
 
 /* ---- written by hand; tests/interop/test_onnx.py checks onnx.checker's verdicts on the same ------------- */

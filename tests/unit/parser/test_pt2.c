@@ -3,50 +3,29 @@
 
 #include "tests/unit/parser/torch_fixture.h"
 
-static void as_torch_reads(const struct fixture *f)
-{
-    check_fixture(&td_format_pt2, f);
-}
-
 static void what_torch_wrote(void **state)
 {
     (void)state;
-    each_fixture("pt2", ".pt2", 6, as_torch_reads);
-}
-
-static void prefixes(const struct fixture *f)
-{
-    check_prefixes(&td_format_pt2, f);
+    each_fixture("pt2", ".pt2", 6, &td_format_pt2, check_fixture);
 }
 
 static void every_prefix_is_refused(void **state)
 {
     (void)state;
-    each_fixture("pt2", ".pt2", 6, prefixes);
-}
-
-static void allocations(const struct fixture *f)
-{
-    check_allocations(&td_format_pt2, f);
+    each_fixture("pt2", ".pt2", 6, &td_format_pt2, check_prefixes);
 }
 
 /* shows: security.md content-pt2-deflated */
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    each_fixture("pt2", ".pt2", 6, allocations);
+    each_fixture("pt2", ".pt2", 6, &td_format_pt2, check_allocations);
 }
 
-static bool any_refusal(const struct td_error *err)
-{
-    (void)err;
-    return true;
-}
-
-static void changes(const struct fixture *f)
+static void changes(const struct td_format *format, const struct fixture *f)
 {
     static const uint8_t bits[] = {0x01, 0x10};
-    struct sample s = fixture_sample(&td_format_pt2, f);
+    struct sample s = fixture_sample(format, f);
     const struct changes each = {
         .end = f->len, .step = 3, .by = bits, .count = sizeof bits, .flip = true, .unplaced = any_refusal};
     check_each_change(&s, &each);
@@ -56,7 +35,7 @@ static void changes(const struct fixture *f)
 static void any_byte_may_change(void **state)
 {
     (void)state;
-    each_fixture("pt2", ".pt2", 6, changes);
+    each_fixture("pt2", ".pt2", 6, &td_format_pt2, changes);
 }
 
 /* ---- work in proportion to the file ------------------------------------------------------------------------ */

@@ -98,12 +98,12 @@ static size_t check_lines(const struct td_manifest *m, const struct fixture *f, 
 }
 
 /* Checks NAME.pt against the lines of f, which is NAME.txt beside it. */
-static void as_torch_reads(const struct fixture *f)
+static void as_torch_reads(const struct td_format *format, const struct fixture *f)
 {
     size_t len;
     char *bytes = read_file("torch", f->name, ".pt", &len);
     struct parsed p;
-    parse_bytes(&td_format_torch, bytes, len, &p);
+    parse_bytes(format, bytes, len, &p);
     CHECK(p.ok, "%s: %s", f->name, p.err.message);
     size_t tensors = check_lines(&p.manifest, f, bytes, len);
     CHECK(tensors == p.manifest.tensor_count, "%s: also \"%s\"", f->name, p.manifest.tensors[tensors].name);
@@ -114,7 +114,7 @@ static void as_torch_reads(const struct fixture *f)
 static void what_torch_wrote(void **state)
 {
     (void)state;
-    each_fixture("torch", ".txt", 20, as_torch_reads);
+    each_fixture("torch", ".txt", 20, &td_format_torch, as_torch_reads);
 }
 
 /* The sizes are torch's Tensor.nbytes. A nested tensor has 0 bytes, because its dimensions are not all numbers. */
