@@ -5,17 +5,6 @@
 
 #define MODEL "/models/m/tensors"
 
-static void copy_data(const struct tree *tree, const char *name, const char *data)
-{
-    char bytes[4096];
-    FILE *file = fopen(data, "rb");
-    CHECK(file != NULL, "%s", data);
-    size_t len = fread(bytes, 1, sizeof bytes, file);
-    assert_true(len > 0 && len < sizeof bytes);
-    assert_int_equal(fclose(file), 0);
-    tree_write(tree, name, bytes, len);
-}
-
 static void open_partial(struct place *place)
 {
     tree_open(&place->tree);
@@ -105,7 +94,7 @@ static void indexes_are_no_shards(void **state)
     tree_index(&place->tree, "m/model.safetensors.index.json",
                "a a.safetensors.index.json b x.safetensors c model.safetensors.index.json");
     tree_simple(&place->tree, "n/x.safetensors", "b");
-    copy_data(&place->tree, "n/.metadata", TD_TEST_DATA "/dcp/.metadata");
+    tree_copy(&place->tree, TD_TEST_DATA "/dcp/.metadata", "n/.metadata");
     tree_text(&place->tree, "n/__9_0.distcp", "rubbish!");
     tree_index(&place->tree, "n/model.safetensors.index.json", "a .metadata b x.safetensors");
     loopback_open(&place->loop, &place->tree);
@@ -385,10 +374,10 @@ static void groups_that_are_not_offered(void **state)
 static void a_split_gguf(void **state)
 {
     struct place *place = *state;
-    copy_data(&place->tree, "m/q-00001-of-00003.gguf", TD_TEST_DATA "/gguf/split-00001-of-00003.gguf");
-    copy_data(&place->tree, "m/q-00003-of-00003.gguf", TD_TEST_DATA "/gguf/split-00003-of-00003.gguf");
-    copy_data(&place->tree, "n/q-00002-of-00003.gguf", TD_TEST_DATA "/gguf/split-00003-of-00003.gguf");
-    copy_data(&place->tree, "n/q-00003-of-00003.gguf", TD_TEST_DATA "/gguf/split-00003-of-00003.gguf");
+    tree_copy(&place->tree, TD_TEST_DATA "/gguf/split-00001-of-00003.gguf", "m/q-00001-of-00003.gguf");
+    tree_copy(&place->tree, TD_TEST_DATA "/gguf/split-00003-of-00003.gguf", "m/q-00003-of-00003.gguf");
+    tree_copy(&place->tree, TD_TEST_DATA "/gguf/split-00003-of-00003.gguf", "n/q-00002-of-00003.gguf");
+    tree_copy(&place->tree, TD_TEST_DATA "/gguf/split-00003-of-00003.gguf", "n/q-00003-of-00003.gguf");
     loopback_open(&place->loop, &place->tree);
     cJSON *json = get_json(place, MODEL "?partial=1");
     assert_string_equal(string_at(json, "format"), "gguf");
@@ -403,7 +392,7 @@ static void a_split_gguf(void **state)
 static void a_distributed_checkpoint(void **state)
 {
     struct place *place = *state;
-    copy_data(&place->tree, "m/.metadata", TD_TEST_DATA "/dcp/.metadata");
+    tree_copy(&place->tree, TD_TEST_DATA "/dcp/.metadata", "m/.metadata");
     tree_text(&place->tree, "m/__9_0.distcp", "rubbish!");
     loopback_open(&place->loop, &place->tree);
     cJSON *json = get_json(place, MODEL "?partial=1");

@@ -6,15 +6,9 @@
 
 static void copy_data(const struct tree *tree, const char *name, const char *data)
 {
-    static char bytes[65536];
     char path[512];
     (void)snprintf(path, sizeof path, "%s/%s", TD_TEST_DATA, data);
-    FILE *file = fopen(path, "rb");
-    CHECK(file != NULL, "%s", path);
-    size_t len = fread(bytes, 1, sizeof bytes, file);
-    assert_true(len > 0 && len < sizeof bytes);
-    assert_int_equal(fclose(file), 0);
-    tree_write(tree, name, bytes, len);
+    tree_copy(tree, path, name);
 }
 
 /* Makes the files of a model m: one per line,
