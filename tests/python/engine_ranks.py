@@ -6,15 +6,17 @@ import sys
 
 
 def become_rank():
-    """Fork the ranks that each line of standard input names, [[output, argument, ...], ...], and write their exit
-    statuses as JSON to the descriptor of the last argument of this process. Return in each rank, its output and errors
-    redirected to files, with its arguments: [FOLDER, URL, RANK, TP, STORE, WAY]."""
+    """Fork the ranks that each line of standard input names, [[output, environment, argument, ...], ...], and write
+    their exit statuses as JSON to the descriptor of the last argument of this process. Return in each rank, its
+    variables of the environment set, its output and errors redirected to files, with its arguments:
+    [FOLDER, URL, RANK, TP, STORE, WAY]."""
     with open(int(sys.argv[-1]), "w") as statuses:
         for line in sys.stdin:
             ranks = []
-            for output, *arguments in json.loads(line):
+            for output, environment, *arguments in json.loads(line):
                 rank = os.fork()
                 if rank == 0:
+                    os.environ.update(environment)
                     for descriptor, name in ((1, output), (2, output + ".err")):
                         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
                     return arguments

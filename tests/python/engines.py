@@ -87,10 +87,11 @@ def write_architecture(name, folder, dtype):
 class Engine:
     """A process that has imported an engine by a script, and forks the ranks of each run (engine_ranks.py)."""
 
-    def __init__(self, script, folder):
-        """Start the script. Output and errors of its ranks go below the folder."""
+    def __init__(self, script, folder, **variables):
+        """Start the script with these variables in its environment. Output and errors of its ranks go below the
+        folder."""
         self.folder, self.runs = folder, 0
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(CLIENT), str(PACKAGES)])}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(CLIENT), str(PACKAGES)]), **variables}
         read, write = os.pipe()
         with open(folder / "import.err", "w") as errors:
             self.process = subprocess.Popen([sys.executable, "-W", "ignore", str(script), str(write)], env=environment,
@@ -109,12 +110,13 @@ class Engine:
         self.process.stdin.close()
         self.statuses.close()
 
-    def run(self, folder, url, tp, way=""):
-        """Run all ranks at once, and return what each printed last, as JSON."""
+    def run(self, folder, url, tp, way="", **variables):
+        """Run all ranks at once, with these variables in their environment, and return what each printed last, as
+        JSON."""
         self.runs += 1
         store = self.folder / f"store-{self.runs}"  # by which ranks find each other; a port could be another's by then
         outputs = [self.folder / f"rank-{rank}" for rank in range(tp)]
-        ranks = [[str(output), str(folder), url, str(rank), str(tp), str(store), way]
+        ranks = [[str(output), variables, str(folder), url, str(rank), str(tp), str(store), way]
                  for rank, output in enumerate(outputs)]
         self.process.stdin.write(json.dumps(ranks) + "\n")
         self.process.stdin.flush()

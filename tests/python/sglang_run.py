@@ -60,6 +60,9 @@ from sglang.srt.utils.hf_transformers.tokenizer import _resolve_tokenizer_name  
 
 import tensord.engines.plugins  # noqa: E402
 
+# SGLang imports all its models when it loads the first one: here once for all ranks that are forked.
+import sglang.srt.models.registry  # noqa: E402,F401
+
 # As SGLang does by the entry point, which sources that are not installed do not have.
 tensord.engines.plugins.register_sglang()
 HookRegistry.apply_hooks()

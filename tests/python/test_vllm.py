@@ -2,6 +2,7 @@
 from pathlib import Path
 
 import engines
+import harness
 import pytest
 import torch
 from conftest import bytes_of, url_of
@@ -12,8 +13,22 @@ RUN = Path(__file__).with_name("vllm_run.py")
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    with engines.Engine(RUN, tmp_path_factory.mktemp("vllm")) as engine:
+def hub(tmp_path_factory):
+    """A server of org/m, and the folder where the Hub's client keeps what it has downloaded."""
+    root = tmp_path_factory.mktemp("hub") / "root"
+    torch.manual_seed(4)
+    engines.MODELS["llama"]().save_pretrained(root / "org" / "m")
+    harness.age(root)
+    with harness.Server(root) as server:
+        yield server, root.parent / "home"
+
+
+@pytest.fixture(scope="module")
+def run(hub, tmp_path_factory):
+    """Runs ranks in an engine whose Hub is the server `hub`: HF_ENDPOINT counts when the Hub's client is imported."""
+    server, home = hub
+    with engines.Engine(RUN, tmp_path_factory.mktemp("vllm"), HF_ENDPOINT=f"http://127.0.0.1:{server.port}",
+                        HF_HUB_OFFLINE="0", HF_HOME=str(home)) as engine:
         yield engine.run
 
 
@@ -63,17 +78,12 @@ def test_errors_name_what_to_do(serve, run):
     said = run(serve.root / "m", url_of(server, "less"), 1, "error")[0]["error"]
     assert said == "ValueError: less has no weights for model.layers.1.mlp.down_proj.weight"
     assert "takes url, token, connections" in run(serve.root / "m", "-", 1, '{"conections": 4}')[0]["error"]
-    assert "HF_ENDPOINT to the server" in run(serve.root / "m", "-", 1, "{}")[0]["error"]
+    assert "HF_ENDPOINT to the server" in run(serve.root / "m", "-", 1, "{}", HF_ENDPOINT="")[0]["error"]
 
 
-def test_the_server_of_the_hub_is_the_source(serve, monkeypatch, tmp_path):
+def test_the_server_of_the_hub_is_the_source(hub, run):
     """HF_ENDPOINT gives vLLM the configuration, and this loader the weights, under the same name."""
-    torch.manual_seed(4)
-    engines.MODELS["llama"]().save_pretrained(serve.root / "org" / "m")
-    server = serve()
-    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.port}")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    monkeypatch.setenv("HF_HOME", str(serve.root.parent / "hub"))
-    with engines.Engine(RUN, tmp_path) as engine:  # HF_ENDPOINT counts when the Hub's client is imported
-        assert engine.run("org/m", "-", 1, "hub")[0]["wrong"] == []
-    assert not list((serve.root.parent / "hub").rglob("tensord*"))
+    server, home = hub
+    assert run("org/m", "-", 1, "hub")[0]["wrong"] == []
+    assert bytes_of(server, "boxes.bin") + bytes_of(server, "tensors:read") > 0
+    assert not list(home.rglob("tensord*"))

@@ -107,17 +107,16 @@ def test_the_streamer_loads_two_ranks(serve, run, tmp_path, name):
     check_ranks(serve(), run, serve.root / "m", tmp_path / "ranks", 2, "runai_streamer_sharded")
 
 
-def test_the_streamer_reads_ranks_from_s3(serve, tmp_path, monkeypatch):
+def test_the_streamer_reads_ranks_from_s3(serve, run, tmp_path):
     """As docs/recipes.md and docs/s3.md print it: no file of the model on a disk of the rank's."""
     engines.write_architecture("qwen3-tied", serve.root / "m", torch.bfloat16)
     server = serve("--s3-listen", "127.0.0.1:0")
     endpoint = f"http://127.0.0.1:{s3_port(server)}"
-    for name, value in {"AWS_ENDPOINT_URL": endpoint, "RUNAI_STREAMER_S3_ENDPOINT": endpoint,
-                        "RUNAI_STREAMER_S3_USE_VIRTUAL_ADDRESSING": "0", "AWS_REGION": "us-east-1",
-                        "AWS_EC2_METADATA_DISABLED": "true", "AWS_ACCESS_KEY_ID": "any",
-                        "AWS_SECRET_ACCESS_KEY": "any", "VLLM_ASSETS_CACHE": str(tmp_path)}.items():
-        monkeypatch.setenv(name, value)
-    with engines.Engine(RUN, tmp_path) as engine:
-        for name in ("vllm", "vllm@0.33"):
-            found = engine.run(serve.root / "m", f"s3://local/m/shards/{name}/tp2", 2, "runai_streamer_sharded")
-            assert [rank.get("error", rank.get("wrong")) for rank in found] == [[], []], name
+    settings = {"AWS_ENDPOINT_URL": endpoint, "RUNAI_STREAMER_S3_ENDPOINT": endpoint,
+                "RUNAI_STREAMER_S3_USE_VIRTUAL_ADDRESSING": "0", "AWS_REGION": "us-east-1",
+                "AWS_EC2_METADATA_DISABLED": "true", "AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any",
+                "VLLM_ASSETS_CACHE": str(tmp_path)}
+    for name in ("vllm", "vllm@0.33"):
+        source = f"s3://local/m/shards/{name}/tp2"
+        found = run(serve.root / "m", source, 2, "runai_streamer_sharded", **settings)
+        assert [rank.get("error", rank.get("wrong")) for rank in found] == [[], []], name

@@ -30,6 +30,11 @@ import vllm.model_executor.layers.quantization.mxfp4 as mxfp4  # noqa: E402
 
 import tensord.engines.plugins  # noqa: E402
 
+# vLLM imports these while it loads a model: here once for all ranks that are forked.
+import vllm.model_executor.layers.quantization.online.base  # noqa: E402,F401
+import vllm.model_executor.models.llama  # noqa: E402,F401
+import vllm.v1.executor  # noqa: E402,F401
+
 
 class NoKernel:
     """Stands for kernels that only GPUs have: weights are loaded without them."""
