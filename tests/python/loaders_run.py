@@ -34,17 +34,22 @@ def stream_loader(url, workers, kind, batch=7, loader=DataLoader, batched=False,
                   multiprocessing_context=kind if workers else None), stream
 
 
-def orders(url, style, kind, counts):
-    """Print the batches of a loader with each number of workers, as a list of lists of ids each."""
-    for workers in map(int, counts.split(",")):
-        loader = (map_loader if style == "map" else stream_loader)(url, workers, kind)[0]
-        print(json.dumps(list(loader)), flush=True)
+def orders(url, kind, workers):
+    """Print the batches of each style of loader, as a list of lists of ids each."""
+    for make in (map_loader, stream_loader):
+        print(json.dumps(list(make(url, int(workers), kind)[0])), flush=True)
 
 
-def states(url, kind, workers):
-    """Print what a stream's state_dict() in this process returns or raises: before a loader's workers take rows, while
+def states(url, *cases):
+    """Print the states of a stream for each kind and number of workers."""
+    for kind, workers in zip(cases[::2], cases[1::2]):
+        print(json.dumps(states_of(url, kind, int(workers))))
+
+
+def states_of(url, kind, workers):
+    """Return what a stream's state_dict() in this process returns or raises: before a loader's workers take rows, while
     they do, in the next epoch before they do, after a state was loaded, and where this process takes rows itself."""
-    loader, stream = stream_loader(url, int(workers), kind)
+    loader, stream = stream_loader(url, workers, kind)
     found = []
 
     def look():
@@ -67,7 +72,7 @@ def states(url, kind, workers):
     look()
     for _ in zip(range(3), stream):
         look()
-    print(json.dumps(found))
+    return found
 
 
 class Model(torch.nn.Module):
