@@ -192,14 +192,12 @@ step_bench() {
 
 step_history() {
     build_preset asan
-    local who options
-    for who in "" --another-user --namespace; do
-        for options in "" "-- --leases off"; do
-            echo "history.py --seconds 300 --seed 7 $who $options"
-            # shellcheck disable=SC2086  # no word, or several
-            TENSORD=$root/build-asan/tensord .venv/bin/python -B tests/http/history.py --seconds 300 --seed 7 \
-                $who $options
-        done
+    local options
+    for options in "" "-- --leases off" "-- --sendfile remote" "--another-user" "--another-user -- --leases off" \
+        "--namespace" "--namespace -- --leases off"; do
+        echo "history.py --seconds 300 --seed 7 $options"
+        # shellcheck disable=SC2086  # no word, or several
+        TENSORD=$root/build-asan/tensord .venv/bin/python -B tests/http/history.py --seconds 300 --seed 7 $options
     done
 }
 step_kills() {
