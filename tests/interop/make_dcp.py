@@ -53,12 +53,14 @@ def work(rank, directory, store):
     state["step"] = 12
     state["extra"] = {"a": torch.arange(3), "text": "x"}
     dcp.save(state, checkpoint_id=directory)
-    dist.destroy_process_group()
+    dist.barrier()
+    os._exit(0)     # while the interpreter ends, a thread of Gloo that still wants it can abort the process (PyTorch)
 
 
 def main():
     directory = sys.argv[1]
-    mp.spawn(work, args=(directory, directory + ".store"), nprocs=RANKS)
+    torch.set_num_threads(1)    # a pool of threads does not outlive a fork
+    mp.start_processes(work, (directory, directory + ".store"), nprocs=RANKS, start_method="fork")
     os.path.exists(directory + ".store") and os.remove(directory + ".store")
     torch.save(whole() | {"extra.a": torch.arange(3)}, directory + ".whole.pt")
 

@@ -6,32 +6,9 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from diffusers import ConfigMixin, ModelMixin
-from diffusers.configuration_utils import register_to_config
 from safetensors.torch import save_file
-from transformers import PretrainedConfig, PreTrainedModel
 
 NAME = "layer.weight"
-
-
-class DiffusersModel(ModelMixin, ConfigMixin):
-    @register_to_config
-    def __init__(self, size=2):
-        super().__init__()
-        self.layer = torch.nn.Linear(size, size, bias=False)
-
-
-class TransformersConfig(PretrainedConfig):
-    model_type = "tiny"
-
-
-class TransformersModel(PreTrainedModel):
-    config_class = TransformersConfig
-
-    def __init__(self, config):
-        super().__init__(config)
-        self.layer = torch.nn.Linear(2, 2, bias=False)
-        self.post_init()
 
 
 def diffusers_config():
@@ -59,33 +36,33 @@ D, P, M = "diffusion_pytorch_model", "pytorch_model", "model"
 ONE = "-00001-of-00001"
 # Each file, or index, of a folder; its weights are its place in the list, from 1 on.
 CASES = {
-    "diffusers, half": (DiffusersModel, [f"{D}.fp16.safetensors", f"{D}.safetensors"]),
-    "diffusers, three": (DiffusersModel, [f"{D}.bf16.safetensors", f"{D}.non_ema.safetensors", f"{D}.safetensors"]),
-    "diffusers, a word of one's own": (DiffusersModel, [f"{D}.aaa.safetensors", f"{D}.safetensors"]),
-    "diffusers, shards of each": (DiffusersModel, [
+    "diffusers, half": ("DiffusersModel", [f"{D}.fp16.safetensors", f"{D}.safetensors"]),
+    "diffusers, three": ("DiffusersModel", [f"{D}.bf16.safetensors", f"{D}.non_ema.safetensors", f"{D}.safetensors"]),
+    "diffusers, a word of one's own": ("DiffusersModel", [f"{D}.aaa.safetensors", f"{D}.safetensors"]),
+    "diffusers, shards of each": ("DiffusersModel", [
         f"{D}.bf16{ONE}.safetensors", f"{D}.safetensors.index.bf16.json index of {D}.bf16{ONE}.safetensors",
         f"{D}{ONE}.safetensors", f"{D}.safetensors.index.json index of {D}{ONE}.safetensors"]),
-    "diffusers, the variant's word behind the numbers": (DiffusersModel, [
+    "diffusers, the variant's word behind the numbers": ("DiffusersModel", [
         f"{D}{ONE}.fp16.safetensors", f"{D}.safetensors.index.fp16.json index of {D}{ONE}.fp16.safetensors",
         f"{D}.safetensors"]),
-    "diffusers, a sharded one beside a variant": (DiffusersModel, [
+    "diffusers, a sharded one beside a variant": ("DiffusersModel", [
         f"{D}.fp16.safetensors", f"{D}{ONE}.safetensors", f"{D}.safetensors.index.json index of {D}{ONE}.safetensors"]),
-    "diffusers, a file and shards": (DiffusersModel, [
+    "diffusers, a file and shards": ("DiffusersModel", [
         f"{D}.safetensors", f"{D}{ONE}.safetensors", f"{D}.safetensors.index.json index of {D}{ONE}.safetensors"]),
-    "diffusers, a pickle beside a variant": (DiffusersModel, [f"{D}.fp16.safetensors", f"{D}.bin"]),
-    "diffusers, pickles": (DiffusersModel, [f"{D}.aa.bin", f"{D}.bf16.bin", f"{D}.bin"]),
-    "diffusers, pickles and safetensors": (DiffusersModel, [f"{D}.bin", f"{D}.fp16.bin", f"{D}.safetensors"]),
-    "transformers, half": (TransformersModel, [f"{M}.fp16.safetensors", f"{M}.safetensors"]),
-    "transformers, a pickle beside a variant": (TransformersModel, [f"{M}.fp16.safetensors", f"{P}.bin"]),
-    "transformers, a sharded pickle beside a variant": (TransformersModel, [
+    "diffusers, a pickle beside a variant": ("DiffusersModel", [f"{D}.fp16.safetensors", f"{D}.bin"]),
+    "diffusers, pickles": ("DiffusersModel", [f"{D}.aa.bin", f"{D}.bf16.bin", f"{D}.bin"]),
+    "diffusers, pickles and safetensors": ("DiffusersModel", [f"{D}.bin", f"{D}.fp16.bin", f"{D}.safetensors"]),
+    "transformers, half": ("TransformersModel", [f"{M}.fp16.safetensors", f"{M}.safetensors"]),
+    "transformers, a pickle beside a variant": ("TransformersModel", [f"{M}.fp16.safetensors", f"{P}.bin"]),
+    "transformers, a sharded pickle beside a variant": ("TransformersModel", [
         f"{M}.fp16.safetensors", f"{P}{ONE}.bin", f"{P}.bin.index.json index of {P}{ONE}.bin"]),
-    "transformers, pickles": (TransformersModel, [f"{P}.bf16.bin", f"{P}.bin"]),
-    "transformers, a sharded variant": (TransformersModel, [
+    "transformers, pickles": ("TransformersModel", [f"{P}.bf16.bin", f"{P}.bin"]),
+    "transformers, a sharded variant": ("TransformersModel", [
         f"{M}.fp32{ONE}.safetensors", f"{M}.safetensors.index.fp32.json index of {M}.fp32{ONE}.safetensors",
         f"{M}.safetensors"]),
-    "transformers, a variant's file beside shards": (TransformersModel, [
+    "transformers, a variant's file beside shards": ("TransformersModel", [
         f"{M}.fp16.safetensors", f"{M}{ONE}.safetensors", f"{M}.safetensors.index.json index of {M}{ONE}.safetensors"]),
-    "transformers, a file and shards": (TransformersModel, [
+    "transformers, a file and shards": ("TransformersModel", [
         f"{M}{ONE}.safetensors", f"{M}.safetensors.index.json index of {M}{ONE}.safetensors", f"{M}.safetensors"]),
 }
 
@@ -99,15 +76,17 @@ def default_of(server, model):
 
 
 def test_the_weights_that_from_pretrained_takes(serve):
+    import default_models
+
     want = {}
     for number, (what, (kind, files)) in enumerate(CASES.items()):
         folder = serve.root / f"org/m{number}"
         folder.mkdir(parents=True)
-        config = diffusers_config() if kind is DiffusersModel else transformers_config()
+        config = diffusers_config() if kind == "DiffusersModel" else transformers_config()
         (folder / "config.json").write_text(json.dumps(config))
         for place, name in enumerate(files):
             write(folder, name, place + 1)
-        loaded = kind.from_pretrained(folder, use_safetensors=None)
+        loaded = getattr(default_models, kind).from_pretrained(folder, use_safetensors=None)
         want[f"org/m{number}"] = (what, loaded.state_dict()[NAME].numpy())
     server = serve()
     for model, (what, weights) in want.items():
@@ -117,6 +96,8 @@ def test_the_weights_that_from_pretrained_takes(serve):
 
 @pytest.mark.parametrize("named", ["dir/a.safetensors", "./a.safetensors", "dir/./a.safetensors", ".//a.safetensors"])
 def test_an_index_names_paths_as_transformers_resolves_them(serve, named):
+    from default_models import TransformersModel
+
     folder = serve.root / "m"
     (folder / named).parent.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(transformers_config()))

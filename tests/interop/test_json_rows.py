@@ -1,12 +1,10 @@
 """`rows?format=json`: rows in the form in which the Hub's dataset viewer answers, beside the rows and features that the
-library `datasets`, and pandas for it, read from the same files."""
+library `datasets`, and pandas for it, read from the same files. The tests import both themselves: that takes seconds,
+and each of the processes of pytest imports all modules of tests."""
 import json
 import random
 import struct
 
-import datasets
-import pandas
-import pyarrow
 import pytest
 
 import harness
@@ -52,6 +50,8 @@ def refused(answer, status):
 
 def features_of(found):
     """Return the features as the library makes them of their description."""
+    import datasets
+
     return datasets.Features.from_dict({feature["name"]: feature["type"] for feature in found["features"]})
 
 
@@ -66,6 +66,8 @@ ROWS = [{"id": number, "text": f"ä \"{number}\"\n", "score": number / 4, "whole
 
 
 def test_json_lines_beside_datasets(serve, tmp_path):
+    import datasets
+
     text = "".join(json.dumps(row, ensure_ascii=number % 2 == 0) + "\n" for number, row in enumerate(ROWS))
     server = serve({"d/train.jsonl": text})
     oracle = datasets.load_dataset("json", data_files=str(tmp_path / "root/datasets/d/train.jsonl"), split="train",
@@ -148,6 +150,9 @@ def test_rows_that_are_no_objects(serve):
 
 
 def test_csv_beside_datasets(serve, tmp_path):
+    import datasets
+    import pandas
+
     table = ('\ufeffid,name,"a ""quoted"" one",,x,x\r\n1,Ada,"1,\n2",e,f,g\r\n\r\n2,"B ""b""",,e,f,h\r\n'
              '3,ä,z,e,f\r\n')
     tabs = "id\tname\nfirst\ta,b\nsecond\t\"c\td\"\n"
