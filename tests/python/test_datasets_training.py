@@ -6,6 +6,7 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import loaders_run
@@ -19,6 +20,14 @@ RUN = Path(__file__).with_name("loaders_run.py")
 STEPS = int(os.environ.get("TENSORD_TRAINING_STEPS", 80))           # by hand 20,000: a million rows
 BATCH = 50
 COUNT = STEPS * BATCH
+
+
+@pytest.fixture
+def disk():
+    """An empty folder for a process's temporary files. Its path is short: workers have sockets there, whose paths have
+    107 bytes at most, and wait without end for one that cannot be made."""
+    with tempfile.TemporaryDirectory(prefix="td-", dir="/tmp") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture
@@ -54,19 +63,17 @@ def run(url, workers, state, kill_at, folder):
 
 
 @pytest.mark.parametrize("workers, kills", [(0, [1, STEPS - 1]), (2, [STEPS // 5])])
-def test_the_losses_of_a_local_file(data, workers, kills, tmp_path):
+def test_the_losses_of_a_local_file(data, disk, workers, kills, tmp_path):
     """Killed at some steps, and resumed by other processes."""
     path, url = data
     wanted = dict(enumerate(local_losses(path), 1))
-    folder = tmp_path / "disk"
-    folder.mkdir()
     found = {}
     for kill_at in (*kills, 0):
-        losses = run(url, workers, tmp_path / "state.pt", kill_at, folder)
+        losses = run(url, workers, tmp_path / "state.pt", kill_at, disk)
         assert not set(losses) & set(found)
         found.update(losses)
     assert found == wanted and len(found) == STEPS and found[STEPS] < found[1] / 2
-    assert list(folder.rglob("*")) == []
+    assert list(disk.rglob("*")) == []
 
 
 def files_written(code, trace):
@@ -74,8 +81,8 @@ def files_written(code, trace):
     to or made: without devices and shared memory, random parts of names as _."""
     code = f"import sys; sys.path.insert(0, {str(RUN.parent)!r}); import loaders_run as run, torch\n{code}"
     calls = "trace=openat,open,creat,mkdir,mkdirat,rename,renameat,renameat2"
-    done = subprocess.run(["strace", "-f", "-qq", "-e", calls, "-e", "signal=none", "-o", trace, sys.executable, "-B",
-                           "-c", code], capture_output=True, text=True, timeout=500)
+    tracer = ["strace", "-f", "--seccomp-bpf", "-qq", "-e", calls, "-e", "signal=none", "-o", trace]
+    done = subprocess.run([*tracer, sys.executable, "-B", "-c", code], capture_output=True, text=True, timeout=500)
     assert done.returncode == 0 and done.stdout.split() == [str(STEPS)], done
     found = set()
     for line in trace.read_text().splitlines():
