@@ -486,7 +486,7 @@ def test_readers_that_wait_hold_up_nobody_else(hubs, cache):
         assert (r.status, r.length) == (200, len(content))
         r = server.get("/org/m/resolve/main/model.safetensors", [("Range", "bytes=0-99"), CHECKS])
         assert (r.status, r.body) == (206, content[:100])
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 10       # those that wait do so until the gate opens
     hub.open_gate(None)
     for c in waiting:
         assert c.read_response("GET").body == content[3000000:3000100]
@@ -639,8 +639,9 @@ def test_eviction_leaves_what_the_operator_has_changed(hubs, cache, tmp_path):
         published(server, f"org/{name}")
     assert {p: p.read_bytes() for p in before} == before
     assert count(server, "evicted_total") == 0
-    assert count(server, "kept_models") == 2
-    assert not list((tmp_path / "cache" / ".tensord-upstream" / "check").iterdir())
+    server.wait_for(lambda: count(server, "kept_models") == 2, "the operator's models are not counted")
+    being_checked = tmp_path / "cache" / ".tensord-upstream" / "check"
+    server.wait_for(lambda: not list(being_checked.iterdir()), "no model is being checked")
 
 
 # shows: security.md upstream-full-disk
