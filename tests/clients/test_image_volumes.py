@@ -2,14 +2,12 @@
 byte is compared with the served directory."""
 import json
 import os
-import shutil
 import stat
 from pathlib import Path
 
 import pytest
 
 import harness
-import pki
 from client import CuttingProxy, digests
 from registry import BUSYBOX, Box, hex_of
 from signing import TokensFile
@@ -187,23 +185,9 @@ def test_podman_and_containerd_at_once(root, box, containerd):
 # ----------------------------------------------------------------------------------------- TLS and tokens
 
 @pytest.fixture(scope="module")
-def ca(tmp_path_factory):
-    made = pki.Authority(tmp_path_factory.mktemp("pki"))
-    (made.folder / "certs").mkdir()
-    shutil.copy(made.cert, made.folder / "certs/ca.crt")
-    return made
-
-
-@pytest.fixture(scope="module")
 def tokens(ca):
     made = TokensFile(ca.folder / "tokens.json")
     return made.add("good", ["Org/*"]).add("foreign", ["long"]).add("expired", expires_s=1_600_000_000)
-
-
-@pytest.fixture(scope="module")
-def guarded(root, ca, tokens):
-    with harness.Server(root, *pki.options_of(ca.sign("server")), "--tokens", tokens, tls=ca.context()) as s:
-        yield s
 
 
 @pytest.fixture

@@ -40,12 +40,6 @@ def srv(saved):
         yield s
 
 
-@pytest.fixture(scope="module")
-def hub(srv):
-    with Worker("calls_hub", HF_ENDPOINT=f"http://127.0.0.1:{srv.port}") as w:
-        yield w
-
-
 def s3_endpoint(server):
     ports = re.findall(r"http://127\.0\.0\.1:(\d+)", server.stderr())
     return f"http://127.0.0.1:{next(p for p in ports if int(p) != server.port)}"

@@ -2,7 +2,6 @@
 content store, and the reference registry, into which models are copied. Each byte and digest is compared with the
 served directory by hashlib."""
 import json
-import shutil
 import subprocess
 import sys
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 
 import harness
-import pki
 from client import ClientError, CuttingProxy, Worker, digests
 from registry import INDEX, MANIFEST, Box, Layout, ReferenceRegistry, hex_of, tar_digests, titles
 from signing import TokensFile
@@ -297,25 +295,10 @@ REFUSED = ["none", "wrong", "expired", "foreign"]
 
 
 @pytest.fixture(scope="module")
-def ca(tmp_path_factory):
-    """An authority, with its certificate in a directory as clients of containers want it."""
-    made = pki.Authority(tmp_path_factory.mktemp("pki"))
-    (made.folder / "certs").mkdir()
-    shutil.copy(made.cert, made.folder / "certs/ca.crt")
-    return made
-
-
-@pytest.fixture(scope="module")
 def tokens(ca):
     made = TokensFile(ca.folder / "tokens.json")
     made.add("good", ["demo", "Org/*"]).add("foreign", ["twin/*"]).add("expired", expires_s=1_600_000_000)
     return made
-
-
-@pytest.fixture(scope="module")
-def guarded(root, ca, tokens):
-    with harness.Server(root, *pki.options_of(ca.sign("server")), "--tokens", tokens, tls=ca.context()) as s:
-        yield s
 
 
 def credentials(tokens, kind, option):

@@ -36,12 +36,6 @@ def client(srv):
         yield w
 
 
-@pytest.fixture(scope="module")
-def hub(srv):
-    with Worker("calls_hub", HF_ENDPOINT=f"http://127.0.0.1:{srv.port}") as w:
-        yield w
-
-
 def downloaded(cache):
     """Return the names of all files in the snapshots of a cache."""
     return sorted(p.name for p in Path(cache).glob("models--*/snapshots/*/*"))

@@ -15,9 +15,7 @@ same in every run (with PYTHONHASHSEED, since jit.save writes a class's constant
 import io
 import json
 import math
-import pickle
 import re
-import struct
 import sys
 import types
 import warnings

@@ -18,7 +18,7 @@ import referencing
 import referencing.jsonschema
 
 import harness
-from harness import Conn, Server, age, pattern, tensor, write_by_hand
+from harness import Conn, Server, age, tensor, write_by_hand
 from signing import TokensFile
 from test_tokens import new
 

@@ -23,6 +23,13 @@ def every_server_ended_well():
         s.stop()
 
 
+@pytest.fixture(scope="module")
+def srv(root):
+    """A server over the module's directory."""
+    with harness.Server(root) as s:
+        yield s
+
+
 @pytest.fixture
 def serve(tmp_path):
     """serve(**options) starts a server over serve.root, where the test has written its files."""

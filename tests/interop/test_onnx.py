@@ -9,7 +9,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from harness import enc
-from make_onnx import KINDS, PACKED, WORDS, describe, logical_bytes, model, pattern, raw, reason_of, sparse, typed
+from make_onnx import KINDS, WORDS, describe, logical_bytes, model, raw, reason_of, sparse, typed
 from test_safetensors import inspect_json, one_line, run
 
 NUMBERS = [kind for kind in KINDS if KINDS[kind] != "STRING"]

@@ -1,13 +1,12 @@
 """`tensord plan`: its numbers are those of the files that a server sends; and its messages when it cannot plan."""
 import json
-import os
 import re
 import subprocess
 import sys
 
 import pytest
 
-from harness import REPO, Server, enc, tensor, tensord_binary, write_by_hand
+from harness import REPO, tensor, tensord_binary, write_by_hand
 
 CONFIG = {"architectures": ["LlamaForCausalLM"], "hidden_size": 32, "num_attention_heads": 8, "num_key_value_heads": 2,
           "vocab_size": 100}
@@ -41,13 +40,6 @@ def root(tmp_path_factory):
     (root / "other" / "config.json").write_text(json.dumps(CONFIG | {"architectures": ["NovelForCausalLM"]}))
     write_by_hand(root / "bare" / "model.safetensors", llama())
     return root
-
-
-@pytest.fixture(scope="module")
-def srv(root):
-    s = Server(root)
-    yield s
-    s.stop()
 
 
 def plan(*args, stdout=subprocess.PIPE):

@@ -11,7 +11,7 @@ from torch.export.pt2_archive._package import PT2ArchiveWriter
 
 from make_pt2 import WRITERS, deflated, inner_deflated, load
 from test_safetensors import inspect_json, one_line, run
-from test_torch import check_model, filled, raw
+from test_torch import check_model, filled
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -77,13 +77,6 @@ def root(tmp_path_factory):
     return root
 
 
-@pytest.fixture(scope="module")
-def srv(root):
-    s = Server(root)
-    yield s
-    s.stop()
-
-
 def rank(srv, model, engine, tp, r, **kw):
     got = srv.get(f"/models/{model}/shards/{engine}/tp{tp}/rank-{r}.safetensors", **kw)
     assert got.status == 200, got

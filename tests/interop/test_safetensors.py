@@ -88,13 +88,6 @@ def root(tmp_path_factory):
     return root
 
 
-@pytest.fixture(scope="module")
-def srv(root):
-    s = Server(root)
-    yield s
-    s.stop()
-
-
 def files_of(root, id):
     return sorted((root / id).glob("*.safetensors"))
 
