@@ -1,6 +1,10 @@
-"""Rows of every format over a socket, compared with what the format's own writer wrote and its own reader reads."""
+"""Rows of every format over a socket, compared with what the format's own writer wrote and its own reader reads.
+
+The tests import pandas and webdataset themselves: that takes seconds, and each of the processes of pytest imports all
+modules of tests."""
 import contextlib
 import csv
+import functools
 import io
 import json
 import random
@@ -12,12 +16,9 @@ import zlib
 
 import fsspec
 import numpy as np
-import pandas
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-import webdataset
-import webdataset.tariterators
 from PIL import Image
 
 from harness import REPO, Server, age, check_error, enc, pattern
@@ -181,12 +182,16 @@ def csv_line_ends():
 
 
 def tar_samples(path):
+    import webdataset.tariterators
+
     return [(s["__key__"], {k: v for k, v in s.items() if not k.startswith("__")})
             for s in webdataset.tariterators.tarfile_samples([{"url": str(path)}])]
 
 
 def write_tars(folder):
     """Shards by webdataset's own writer, and one by tarfile in each of its formats."""
+    import webdataset
+
     folder.mkdir(parents=True)
     for shard in range(2):
         with webdataset.TarWriter(str(folder / f"shard-{shard:06}.tar")) as writer:
@@ -354,8 +359,12 @@ def parquet_tables():
         "blob", [[pattern(4000, 60 * i + k) for k in range(60)]]) for i in range(2)}
 
 
-LARGE = {"large/jsonl/a.jsonl": b'"' + b"j" * (50 << 20) + b'"',
-         "large/tokens/a.uint8x52428800.bin": bytes(50 << 20) + pattern(50 << 20, "t")}
+LARGE = ["large/jsonl/a.jsonl", "large/tokens/a.uint8x52428800.bin"]
+
+
+@functools.cache
+def large_files():
+    return dict(zip(LARGE, [b'"' + b"j" * (50 << 20) + b'"', bytes(50 << 20) + pattern(50 << 20, "t")]))
 
 
 class Tree:
@@ -378,7 +387,7 @@ class Tree:
         for name, table in self.parquet.items():
             (root / "datasets/parquet" / name).parent.mkdir(parents=True, exist_ok=True)
             pyarrow.parquet.write_table(table, root / "datasets/parquet" / name, row_group_size=25)
-        write(root, {f"datasets/{n}": d for n, d in LARGE.items()})
+        write(root, {f"datasets/{n}": d for n, d in large_files().items()})
         shards = ["text.mds", "text.mds", "number.mds"]
         write(root, {f"datasets/shards/mds/shard.{i:05}.mds": (SAMPLES / n).read_bytes() for i, n in enumerate(shards)})
         write(root, {f"datasets/shards/lit/chunk-{i}-0.bin": (SAMPLES / "chunk-plain.bin").read_bytes()
@@ -446,6 +455,8 @@ def test_csv(srv, tree, id, dialect, name):
 
 def test_csv_line_ends(srv, tree):
     """Rows end where they end for Python's csv module and for pandas: a CR alone ends one, too."""
+    import pandas
+
     for id, text in tree.line_ends.items():
         want = [r for r in csv.reader(io.StringIO(text, newline="")) if r]
         split = split_of(srv, id)
@@ -553,10 +564,10 @@ def test_images_of_a_model_are_no_rows(srv):
     assert not [d for d in srv.json("/datasets")["datasets"] if d["id"] == "plants"]
 
 
-@pytest.mark.parametrize("name", sorted(LARGE))
+@pytest.mark.parametrize("name", LARGE)
 def test_large_rows(srv, name):
     id, size = name.rpartition("/")[0], 50 << 20
-    data = LARGE[name]
+    data = large_files()[name]
     want = [data] if id == "large/jsonl" else [data[:size], data[size:]]
     last = len(want) - 1
     with srv.conn() as conn:

@@ -1,11 +1,11 @@
-"""?slice=, ?shard=, ?format= and tensors:read: parts of tensors, compared with those of NumPy and torch."""
+"""?slice=, ?shard=, ?format= and tensors:read: parts of tensors, compared with those of NumPy and torch, which the
+tests import themselves: that takes seconds, and each of pytest's processes imports all modules of tests."""
 import io
 import json
 import random
 
 import numpy as np
 import pytest
-import torch
 from safetensors import safe_open
 from safetensors.numpy import load as load_safetensors
 
@@ -21,6 +21,8 @@ NUMPY = {"F32": "<f4", "F16": "<f2", "I64": "<i8", "U8": "|u1", "BOOL": "|b1", "
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
+    import torch
+
     root = tmp_path_factory.mktemp("slices")
     ts = [tensor(n, "F32", s) for n, s in SHAPES.items()] + [tensor("d/" + d, d, [6, 8]) for d in DTYPE_BITS]
     (root / "m").mkdir()
@@ -118,6 +120,8 @@ def test_bad_slices(srv, text, needle):
 
 
 def test_shards_are_torchs_chunks(srv):
+    import torch
+
     for name, shape in (("t1", [17]), ("t2", [12, 10]), ("t3", [5, 6, 7]), ("empty", [4, 0, 3])):
         x = torch.from_numpy(array(name).astype(np.int64))
         for dim in range(-len(shape), len(shape)):
@@ -182,6 +186,8 @@ def test_sub_byte_types_are_cut_between_bytes(srv):
 
 
 def test_parts_of_tensors_that_do_not_lie_in_order(srv):
+    import torch
+
     x = torch.arange(6 * 8 * 4, dtype=torch.float32).reshape(6, 8, 4)
     for name, t in (("t", x.permute(2, 0, 1)), ("every", x[::2, 1::3]), ("plain", x)):
         for text in (":", "1:3", ":,1:2", "...,0:2", "1,1", "0:1,1:3,1:2", "-1"):
