@@ -38,10 +38,20 @@ static void put_first(struct td_lru *lru, struct td_lru_links *links)
     lru->ring.older = links;
 }
 
-static void drop_entry(struct td_lru *lru, struct td_lru_links *links)
+static void put_last(struct td_lru *lru, struct td_lru_links *links)
 {
+    links->older = &lru->ring;
+    links->newer = lru->ring.newer;
+    links->newer->older = links;
+    lru->ring.newer = links;
+}
+
+static void drop_oldest(struct td_lru *lru)
+{
+    struct td_lru_links *links = lru->ring.newer;
     struct entry *entry = entry_of(links);
-    take_out(links);
+    lru->ring.newer = links->newer;
+    links->newer->older = &lru->ring;
     lru->count--;
     lru->bytes -= entry->bytes;
     lru->class->unref(entry->value);
@@ -51,7 +61,7 @@ static void drop_entry(struct td_lru *lru, struct td_lru_links *links)
 void td_lru_fini(struct td_lru *lru)
 {
     while (lru->ring.newer != &lru->ring)
-        drop_entry(lru, lru->ring.newer);
+        drop_oldest(lru);
     (void)pthread_mutex_destroy(&lru->lock);
 }
 
@@ -98,7 +108,9 @@ static bool drop_idle(struct td_lru *lru)
         links = links->newer;
     if (links == &lru->ring)
         return false;
-    drop_entry(lru, links);
+    take_out(links);
+    put_last(lru, links);
+    drop_oldest(lru);
     return true;
 }
 
@@ -117,7 +129,7 @@ static void drop_surplus(struct td_lru *lru)
     while (lru->bytes > lru->max_bytes && lru->class->idle != NULL && drop_idle(lru))
         ;
     while ((lru->bytes > lru->max_bytes && lru->class->idle == NULL) || lru->count > TD_LRU_MAX_ENTRIES)
-        drop_entry(lru, lru->ring.newer);
+        drop_oldest(lru);
 }
 
 bool td_lru_put(struct td_lru *lru, const char *key, void *value, size_t bytes)

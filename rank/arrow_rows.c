@@ -42,8 +42,10 @@ static bool have_same_schema(struct making *m, const struct run *run)
     uint64_t bytes = mine[TD_ARROW_PARAM_SCHEMA_BYTES];
     bool is_same = bytes == first[TD_ARROW_PARAM_SCHEMA_BYTES] && bytes <= SCHEMA_MOST;
     char *both = malloc(is_same ? 2 * (size_t)bytes + 1 : 1);
-    bool ok = both != NULL || td_error_no_memory(m->err);
-    if (ok && is_same) {
+    bool ok = true;
+    if (both == NULL)
+        return td_error_no_memory(m->err);
+    if (is_same) {
         ok = td_blob_read(run->file->data, mine[TD_ARROW_PARAM_SCHEMA], both, (size_t)bytes, m->err) &&
              td_blob_read(m->first->data, first[TD_ARROW_PARAM_SCHEMA], both + bytes, (size_t)bytes, m->err);
         is_same = ok && memcmp(both, both + bytes, (size_t)bytes) == 0;

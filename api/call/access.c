@@ -188,12 +188,12 @@ static bool is_signed_for_s3(const struct td_call *call)
            (field != NULL && td_text_begins(field->value, TD_TEXT("AWS")));
 }
 
-bool td_access_admit(struct td_call *call, td_take_field *take_field, struct td_refusal *refusal)
+bool td_access_admit(struct td_call *call, td_take_field *take, struct td_refusal *refusal)
 {
     bool is_signed = td_signed_url_is_meant(call->request->target);
     bool has_field = td_request_has_header(call->request, field_name);
     bool is_admitted =
-        ((is_signed && !has_field) || take_field(call, refusal)) && (!is_signed || take_signature(call, refusal));
+        ((is_signed && !has_field) || take(call, refusal)) && (!is_signed || take_signature(call, refusal));
     if (!is_admitted && is_signed_for_s3(call))
         (void)snprintf(refusal->message, sizeof refusal->message,
                        "this is not the port for clients of S3, which is that of --s3-listen; this one takes tokens");

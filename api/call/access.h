@@ -44,10 +44,10 @@ void td_access_note_name(const struct td_call *call, const struct td_token *toke
 typedef bool td_take_field(struct td_call *call, struct td_refusal *refusal);
 
 /* Sets call->caller from the credentials of a request on the main port, for td_facade.admit. If the request has the
- * field Authorization, take_field judges it first: a bad token is refused whatever the URL says. A good signature then
+ * field Authorization, `take` judges it first: a bad token is refused whatever the URL says. A good signature then
  * gives the call the rights of its signer, and sets call->caller.bare to the target that handlers see. Returns false
  * with a refusal, 401 or 403, or 503 when memory is short. */
-bool td_access_admit(struct td_call *call, td_take_field *take_field, struct td_refusal *refusal);
+bool td_access_admit(struct td_call *call, td_take_field *take, struct td_refusal *refusal);
 
 /* Adds WWW-Authenticate to the answer, an error that the facade has written. td_access_add_basic_challenge asks for the
  * scheme Basic, for clients that know no other one. */
