@@ -24,4 +24,13 @@ static inline void close_place(struct place *place)
 /* An empty tree: the test writes its files, then calls loopback_open. */
 FIXTURE(unserved, struct place, open_tree, close_place)
 
+static inline void expect_status(struct place *place, const char *target, int status)
+{
+    struct answer answer;
+    loopback_get(&place->loop, target, &answer);
+    CHECK(answer.response.status == status, "%s: %d, wanted %d: %s", target, answer.response.status, status,
+          answer.body);
+    answer_fini(&answer);
+}
+
 #endif

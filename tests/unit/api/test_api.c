@@ -104,9 +104,7 @@ static void draining_is_not_ready(void **state)
     answer_fini(&answer);
     static const char *const others[] = {"/healthz", "/models", "/models/qwen3/tensors/a/b"};
     for (size_t i = 0; i < COUNT_OF(others); i++) { /* the server is alive and still serves */
-        loopback_get(&place->loop, others[i], &answer);
-        assert_int_equal(answer.response.status, 200);
-        answer_fini(&answer);
+        expect_status(place, others[i], 200);
     }
 }
 
@@ -252,9 +250,7 @@ static void a_changed_file_is_503_then_new(void **state)
     for (size_t i = 0; i < COUNT_OF(targets); i++) {
         struct td_catalog_status status;
         struct answer answer;
-        loopback_get(&place->loop, targets[i], &answer);
-        assert_int_equal(answer.response.status, 200);
-        answer_fini(&answer);
+        expect_status(place, targets[i], 200);
         td_catalog_get_status(place->loop.catalog, &status);
         uint64_t scans = status.scan_count;
         tree_simple(&place->tree, "new", i == 0 ? "x y z" : "x");
@@ -264,9 +260,7 @@ static void a_changed_file_is_503_then_new(void **state)
         assert_true(answer.response.changed);
         answer_fini(&answer);
         loopback_wait_scans(place->loop.catalog, scans + 1);
-        loopback_get(&place->loop, targets[i], &answer);
-        assert_int_equal(answer.response.status, 200);
-        answer_fini(&answer);
+        expect_status(place, targets[i], 200);
         loopback_get(&place->loop, "/models/qwen3/tensors/a/b", &answer); /* other tensors are not affected */
         assert_int_equal(answer.response.status, 200);
         answer_fini(&answer);

@@ -85,10 +85,7 @@ static void links_lead_somewhere(void **state)
     hrefs(page.body, targets);
     size_t count = 0;
     for (char *at = strtok(targets, " "); at != NULL; at = strtok(NULL, " ")) {
-        struct answer answer;
-        loopback_get(&place->loop, at, &answer);
-        CHECK(answer.response.status == 200, "%s: %s", at, answer.body);
-        answer_fini(&answer);
+        expect_status(place, at, 200);
         count++;
     }
     assert_int_equal(count, 3);
@@ -120,10 +117,7 @@ static void hostile_names_are_text(void **state)
         }
         answer_fini(&answer);
     }
-    struct answer answer;
-    loopback_get(&place->loop, targets[3], &answer);
-    assert_int_equal(answer.response.status, 404);
-    answer_fini(&answer);
+    expect_status(place, targets[3], 404);
 }
 
 /* Checks the links above the table. `wanted` holds them, separated by blanks. */

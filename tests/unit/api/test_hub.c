@@ -53,7 +53,6 @@ static void models_of_one_segment(void **state)
     char commits[2][TD_COMMIT_BYTES];
     for (size_t i = 0; i < 2; i++) {
         char target[128];
-        struct answer answer;
         (void)snprintf(target, sizeof target, "/api/models/%s/revision/main", ids[i]);
         cJSON *json = get_json(place, target);
         assert_string_equal(string_at(json, "id"), "local/solo"); /* both names give the id that lists have */
@@ -61,9 +60,7 @@ static void models_of_one_segment(void **state)
         cJSON_Delete(json);
         (void)commit_of(place, target, commits[i]);
         (void)snprintf(target, sizeof target, "/%s/resolve/%s/model.safetensors", ids[i], commits[i]);
-        loopback_get(&place->loop, target, &answer);
-        assert_int_equal(answer.response.status, 200);
-        answer_fini(&answer);
+        expect_status(place, target, 200);
     }
     assert_string_equal(commits[0], commits[1]);
 }
@@ -193,9 +190,7 @@ static void what_cannot_be_made_is_told(void **state)
     assert_non_null(strstr(string_at(json, "error"), "config.json"));
     cJSON_Delete(json);
     answer_fini(&answer);
-    loopback_get(&place->loop, "/api/models/ns/plain/tree/tp2-rank0-vllm", &answer);
-    assert_int_equal(answer.response.status, 422);
-    answer_fini(&answer);
+    expect_status(place, "/api/models/ns/plain/tree/tp2-rank0-vllm", 422);
 }
 
 /* A file that changed after it was listed is answered 503, without any header of the file's answer. */

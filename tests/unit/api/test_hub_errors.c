@@ -306,11 +306,8 @@ static void names_that_mean_something(void **state)
     loopback_open(&place->loop, &place->tree);
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         char target[256];
-        struct answer answer;
         (void)snprintf(target, sizeof target, "/%s/resolve/main/model.safetensors", names[i]);
-        loopback_get(&place->loop, target, &answer);
-        CHECK(answer.response.status == 200, "%s: %s", target, answer.body);
-        answer_fini(&answer);
+        expect_status(place, target, 200);
         (void)snprintf(target, sizeof target, "/api/models/%s/revision/main", names[i]);
         cJSON *json = get_json(place, target);
         CHECK(strcmp(string_at(json, "id"), names[i]) == 0, "%s", target);
@@ -339,12 +336,9 @@ static void names_of_one_segment_that_mean_something(void **state)
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         char target[256];
         char id[64];
-        struct answer answer;
         (void)snprintf(id, sizeof id, "local/%s", names[i]);
         (void)snprintf(target, sizeof target, "/%s/resolve/main/model.safetensors", id);
-        loopback_get(&place->loop, target, &answer);
-        CHECK(answer.response.status == 200, "%s: %s", target, answer.body);
-        answer_fini(&answer);
+        expect_status(place, target, 200);
         (void)snprintf(target, sizeof target, "/api/models/%s/revision/main", id);
         cJSON *json = get_json(place, target);
         CHECK(strcmp(string_at(json, "id"), id) == 0, "%s", target);

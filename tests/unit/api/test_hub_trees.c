@@ -218,12 +218,8 @@ static void memory_of_large_answers_is_bounded(void **state)
         CHECK(answer.response.status == 503, "%s: %d", targets[i], answer.response.status);
         assert_string_equal(answer_header(&answer, "Retry-After", buffer), "1");
         answer_fini(&answer);
-        loopback_get(&place->loop, "/api/models/ns/wide/refs", &answer);
-        assert_int_equal(answer.response.status, 200);
-        answer_fini(&answer);
-        loopback_get(&place->loop, "/models/ns/wide/shards/none/tp2/rank-1.safetensors", &answer);
-        assert_int_equal(answer.response.status, 200);
-        answer_fini(&answer);
+        expect_status(place, "/api/models/ns/wide/refs", 200);
+        expect_status(place, "/models/ns/wide/shards/none/tp2/rank-1.safetensors", 200);
         td_budget_give(live, rest);
     }
 }
@@ -395,9 +391,7 @@ static void cursors_that_no_list_gave_out(void **state)
     }
     for (size_t i = 0; i < COUNT_OF(lists); i++) {
         (void)snprintf(target, sizeof target, "%s%s", lists[i], i % 2 == 0 ? "" : "0");
-        loopback_get(&place->loop, target, &answer);
-        CHECK(answer.response.status == 200, "%s: %d %s", target, answer.response.status, answer.body);
-        answer_fini(&answer);
+        expect_status(place, target, 200);
     }
 }
 

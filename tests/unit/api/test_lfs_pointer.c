@@ -176,13 +176,10 @@ static void lists_mark_what_does_not_parse(void **state)
 static void a_pull_mends_it(void **state)
 {
     struct place *place = *state;
-    struct answer answer;
     tree_simple(&place->tree, "ns/cloned/model.safetensors", "w");
     tree_text(&place->tree, "ns/cloned/tokenizer.json", "{}");
     loopback_rescan(&place->loop);
-    loopback_get(&place->loop, "/ns/cloned/resolve/main/tokenizer.json", &answer);
-    assert_int_equal(answer.response.status, 200);
-    answer_fini(&answer);
+    expect_status(place, "/ns/cloned/resolve/main/tokenizer.json", 200);
     cJSON *json = get_json(place, "/models/ns/cloned/tensors");
     cJSON_Delete(json);
 }
