@@ -282,7 +282,7 @@ interrupted() {
         wait "$process" || true
     done
     remove_scratch
-    echo "interrupted" >&2
+    [ "$BASHPID" != "$$" ] || echo "interrupted" >&2 # a terminal interrupts the two lanes as well
     exit 130
 }
 

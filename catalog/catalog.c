@@ -4,8 +4,8 @@
  * by the scanner, because unmapping files is slow. The scanner also ends mappings of large files that other threads
  * have released.
  *
- * Hard: (1) a root that is suddenly empty may be an unmounted volume, so that scan counts as failed until a second
- * look, 1 s later. (2) Whether the next scan also publishes young files that are finished: a request sets
+ * What is hard: (1) a root that is suddenly empty may be an unmounted volume, so that scan counts as failed until a
+ * second look, 1 s later. (2) Whether the next scan also publishes young files that are finished: a request sets
  * publish_requested, and scans continue to do so while finished files wait for the clock (has_racy). (3) A rescan waits
  * for a scan that began after the call, because the running one may have passed the new file already. (4) Changes that
  * the tree watch reports must not keep the scanner busy: scans for changes have a time budget, see note_scan_end(). */

@@ -2,8 +2,9 @@
  * representation (response_reset) and writes an error body in the form of the facade. The set_* functions make a buffer
  * the body and hash its bytes as validator.
  *
- * Hard: a failure while memory is short must still answer, so an error without memory for its body becomes an empty
- * 503; and what belongs to the request (route, facade, resource, number) must survive the reset, field by field. */
+ * What is hard: a failure while memory is short must still answer, so an error without memory for its body becomes an
+ * empty 503; and what belongs to the request (route, facade, resource, number) must survive the reset, field by field.
+ */
 #include "http/response.h"
 
 #include "core/clock.h"

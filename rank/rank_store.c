@@ -2,8 +2,8 @@
  * the key in the store. td_rank_maker_get() takes a stored file, or waits for a place and until no other maker makes
  * that file (enter_place), then plans, creates the file, and stores it.
  *
- * Hard: (1) no deadlock: only a maker with a place makes a file, and a maker never waits while it makes one. (2)
- * Memory: the budget counts plans and files before they exist; when it is short, kept files that nobody uses are
+ * What is hard: (1) no deadlock: only a maker with a place makes a file, and a maker never waits while it makes one.
+ * (2) Memory: the budget counts plans and files before they exist; when it is short, kept files that nobody uses are
  * dropped (drop_file). A failed plan may have freed as much memory as was available in the budget, so malloc then also
  * has to return memory to the system. (3) One change of the tag, not two: while the checkpoint has its former tag,
  * config.json counts with its former one as well. */

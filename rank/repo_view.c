@@ -3,10 +3,10 @@
  * shown. Listing and finding join these two. Opening a revision tries the repository's own revisions first, then names
  * of virtual revisions, then their commits.
  *
- * Hard: (1) a commit decodes to a revision but does not contain its files, so open_commit() encodes it again for every
- * revision of the repository and compares. (2) A view with replaced checkpoints must not show pickles, whatever their
- * names: clients would load them. (3) A view may have a million files, so items are small and descriptions are made one
- * by one. */
+ * What is hard: (1) a commit decodes to a revision but does not contain its files, so open_commit() encodes it again
+ * for every revision of the repository and compares. (2) A view with replaced checkpoints must not show pickles,
+ * whatever their names: clients would load them. (3) A view may have a million files, so items are small and
+ * descriptions are made one by one. */
 #include "rank/repo_view.h"
 
 #include "catalog/checkpoints/shard_group.h"

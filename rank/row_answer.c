@@ -2,8 +2,8 @@
  * written into `own`, one allocation, which also takes the copies of short rows. write_direct() appends a few extents.
  * If they were too many, or too much to copy, write_composed() appends one generated blob.
  *
- * Hard: places are only right for the version of the file that was looked at. So each opened file is checked again
- * after its rows were found and copied; rows that are sent from a file are watched by the sender. */
+ * What is hard: places are only right for the version of the file that was looked at. So each opened file is checked
+ * again after its rows were found and copied; rows that are sent from a file are watched by the sender. */
 #include "rank/row_answer.h"
 
 #include "core/waiting.h"

@@ -2,8 +2,8 @@
  * which records with an equal SHA-256 are linked, the newest first. A full share drops half of its records, and the log
  * on disk (catalog/digests/record_log) is then rewritten. The log's lock also guards the tables.
  *
- * Hard: when a key is added again with another digest, the old record stays in the table, but a search by key does not
- * find it. So an origin alone proves nothing. */
+ * What is hard: when a key is added again with another digest, the old record stays in the table, but a search by key
+ * does not find it. So an origin alone proves nothing. */
 #include "rank/virtual_digests.h"
 
 #include "catalog/digests/record_log.h"

@@ -3,12 +3,12 @@
  * removed it. The thread builds the body of a job when it begins the job, so that waiting jobs hold neither descriptors
  * nor mappings. The errors of the last failures are kept for requests that come after the job has ended.
  *
- * Hard: (1) the files of a body may change. The digest counts only if td_body_unchanged holds after the last byte was
- * read; a response makes the same check before its last byte is sent. (2) Hashing reads more than anything else. Long
- * runs of files that were not in the page cache are dropped from it again, so that they do not evict files that are
- * being served. (3) Small jobs are hashed long before large ones of the same owner. So both have turns of their own: if
- * a small job's turn counted for large ones, the large jobs of others would come behind all of this owner's. The thread
- * that takes all jobs takes large ones first, since the other one takes none of them. */
+ * What is hard: (1) the files of a body may change. The digest counts only if td_body_unchanged holds after the last
+ * byte was read; a response makes the same check before its last byte is sent. (2) Hashing reads more than anything
+ * else. Long runs of files that were not in the page cache are dropped from it again, so that they do not evict files
+ * that are being served. (3) Small jobs are hashed long before large ones of the same owner. So both have turns of
+ * their own: if a small job's turn counted for large ones, the large jobs of others would come behind all of this
+ * owner's. The thread that takes all jobs takes large ones first, since the other one takes none of them. */
 #include "rank/virtual_hasher.h"
 
 #include "core/log.h"

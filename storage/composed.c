@@ -6,8 +6,8 @@
  * block's runs finds the run. td_layout_append simplifies each block and joins it with the one before, so that a
  * checkpoint of many small tensors in a row becomes few blocks.
  *
- * Hard: everything is checked for overflow once, in run_check, so readers may multiply freely. A source is opened at
- * most once while several threads read: `opening` serialises that, and readers load its blob atomically. */
+ * What is hard: everything is checked for overflow once, in run_check, so readers may multiply freely. A source is
+ * opened at most once while several threads read: `opening` serialises that, and readers load its blob atomically. */
 #include "storage/composed.h"
 
 #include "core/array.h"

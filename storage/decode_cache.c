@@ -2,10 +2,10 @@
  * the table from the moment that a thread begins to make it, so that other threads find it and wait on `made`. A thread
  * that finds no room, or no maker's place, waits on `room`.
  *
- * Hard: parts are made without the lock. Until a part is made, the maker's reservation (need_bytes) counts as used; it
- * then shrinks to the bytes that are kept. A part whose making failed leaves the table while others still wait for it:
- * the last of them frees it (TD_DECODE_GONE). Every wait ends by its time limit, or when the waiter's cancel is asked;
- * cancel is polled every LOOK_MS without the lock, because the callback takes time. */
+ * What is hard: parts are made without the lock. Until a part is made, the maker's reservation (need_bytes) counts as
+ * used; it then shrinks to the bytes that are kept. A part whose making failed leaves the table while others still wait
+ * for it: the last of them frees it (TD_DECODE_GONE). Every wait ends by its time limit, or when the waiter's cancel is
+ * asked; cancel is polled every LOOK_MS without the lock, because the callback takes time. */
 #include "storage/decode_cache.h"
 
 #include "core/checked.h"

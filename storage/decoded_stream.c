@@ -7,9 +7,9 @@
  * leaves no states, so zlib inflates the stream again when the cache has evicted a part. zlib also decides about
  * damage.
  *
- * Hard: a thread that makes a part holds memory of the cache already and must not wait for more. So the index is made
- * before the part, and only looked up while the part is made; when the index was evicted in between, both are tried
- * again (get_part). */
+ * What is hard: a thread that makes a part holds memory of the cache already and must not wait for more. So the index
+ * is made before the part, and only looked up while the part is made; when the index was evicted in between, both are
+ * tried again (get_part). */
 #include "storage/decoded_stream.h"
 
 #include "core/inflate_memory.h"

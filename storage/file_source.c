@@ -1,10 +1,10 @@
 /* A mapping is a blob over a whole file, with its descriptor kept open. The cache is an LRU list of the sources that
  * have a mapping; it holds one reference on each, and every answer holds another.
  *
- * Hard: the file may change at any time. Three defences: a read lease, under which writers wait (the bytes are pinned);
- * else a write watch; and a comparison of the file's identity when a mapping is made, when it is used again and, unless
- * the bytes are pinned, before an answer's last byte (mapping_unchanged). The order matters: take the lease or the
- * watch first, then look at the identity, since a write between a look and the lease would be missed.
+ * What is hard: the file may change at any time. Three defences: a read lease, under which writers wait (the bytes are
+ * pinned); else a write watch; and a comparison of the file's identity when a mapping is made, when it is used again
+ * and, unless the bytes are pinned, before an answer's last byte (mapping_unchanged). The order matters: take the lease
+ * or the watch first, then look at the identity, since a write between a look and the lease would be missed.
  *
  * Nothing is unmapped or closed under the cache's lock: to unmap 10 GB that were read takes 0.1 s. To close a file that
  * has been unlinked frees its blocks, which takes seconds. Any thread may drop the last reference, also one that serves

@@ -1,9 +1,9 @@
 /* All opens go through open_beneath, where the kernel refuses every path that leaves the root (RESOLVE_BENEATH).
  *
- * Hard: RESOLVE_BENEATH also refuses absolute symlinks that point back into the root, which Hugging Face caches and
- * copied trees have. open_inside rewrites such a path, one symlink at a time, to a path relative to the root and tries
- * again. The rewriting decides nothing: the kernel checks every rewritten path again, so a race can only make an open
- * fail. */
+ * What is hard: RESOLVE_BENEATH also refuses absolute symlinks that point back into the root, which Hugging Face caches
+ * and copied trees have. open_inside rewrites such a path, one symlink at a time, to a path relative to the root and
+ * tries again. The rewriting decides nothing: the kernel checks every rewritten path again, so a race can only make an
+ * open fail. */
 #include "storage/served_root.h"
 
 #include <errno.h>

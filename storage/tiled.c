@@ -2,8 +2,8 @@
  * of the numbers of lines, if each box reaches from its lines to the next ones, and if no two boxes are the same cell.
  * So one binary search per dimension finds the cell of an element.
  *
- * Hard: all boxes come from a file. Products are checked, and fill_lines stops as soon as there are more cells than
- * boxes, which bounds the memory for lines by the number of boxes. */
+ * What is hard: all boxes come from a file. Products are checked, and fill_lines stops as soon as there are more cells
+ * than boxes, which bounds the memory for lines by the number of boxes. */
 #include "storage/tiled.h"
 
 #include "core/checked.h"

@@ -3,10 +3,10 @@
  * them (hear_events) knows all that happened before. For a new directory the thread sets a watch at once, and for those
  * in it, since the scan that follows may come too late for a rename into it.
  *
- * Hard: (1) paths are out of date when a directory has moved and no walk has come by since. They are used only to find
- * new directories to watch: a wrong one costs a watch until the next walk. Arrivals are known by the directory's inode.
- * (2) The walk asks for arrivals after it took an item's stat, and all events are read before it is answered. So a
- * write between the rename and the stat is known. */
+ * What is hard: (1) paths are out of date when a directory has moved and no walk has come by since. They are used only
+ * to find new directories to watch: a wrong one costs a watch until the next walk. Arrivals are known by the
+ * directory's inode. (2) The walk asks for arrivals after it took an item's stat, and all events are read before it is
+ * answered. So a write between the rename and the stat is known. */
 #include "storage/tree_watch.h"
 
 #include "core/array.h"

@@ -4,8 +4,8 @@
  * list, so that adding a job takes constant time in a level with one owner. Jobs that wait for another try have one
  * turn, so they are in the order of their times, and a search ends at the first job whose time has not come.
  *
- * Hard: when a job ends, waiting threads are woken only if a thread has passed over a job that could not begin yet;
- * else all idle threads would wake for each of many short jobs. */
+ * What is hard: when a job ends, waiting threads are woken only if a thread has passed over a job that could not begin
+ * yet; else all idle threads would wake for each of many short jobs. */
 #include "work/work_queue.h"
 
 #include "core/clock.h"

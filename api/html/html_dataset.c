@@ -1,6 +1,6 @@
 /* The page is one text in memory: a few rows, cut to a fixed length, of a bounded number of splits.
  *
- * Hard: rows come from strangers. Text is escaped, bytes that are not UTF-8 are replaced, and the
+ * What is hard: rows come from strangers. Text is escaped, bytes that are not UTF-8 are replaced, and the
  * Content-Security-Policy allows no scripts and images of this server alone. */
 #include "api/html/html_dataset.h"
 

@@ -1,8 +1,9 @@
 /* Plan: every page is a head, rows, and a tail. The functions here write the head and choose the function that writes
  * one row; html_view renders the rows while the page is sent, so a folder of a million files costs no memory.
  *
- * Hard: names come from disk, so every text is escaped, links are percent-encoded, and the Content-Security-Policy
- * allows no scripts. Rows are numbered by entries, and the row of a sub-folder jumps over all entries in it. */
+ * What is hard: names come from disk, so every text is escaped, links are percent-encoded, and the
+ * Content-Security-Policy allows no scripts. Rows are numbered by entries, and the row of a sub-folder jumps over all
+ * entries in it. */
 #include "api/html/html_index.h"
 
 #include "api/call/find_name.h"

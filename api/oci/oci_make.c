@@ -2,7 +2,7 @@
  * key of everything they depend on: the form, the repository's id, the files that the view shows, the commit, and the
  * GGUF file.
  *
- * Hard: a client asks for a manifest by its digest, and the server has no table of manifests. So it builds the
+ * What is hard: a client asks for a manifest by its digest, and the server has no table of manifests. So it builds the
  * manifests of all targets and compares their digests, in this order: stored manifests; manifests of files with known
  * digests, because this process can have sent only such manifests; manifests of the rank revisions that the table of
  * virtual digests names; all others, for a client that resumes a pull after a restart or asks another server. Every

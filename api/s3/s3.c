@@ -2,9 +2,9 @@
  * conditions and ranges. A query that names a subresource that is not served is answered 501 instead of the
  * bucket or object.
  *
- * Hard: clients of S3 judge by details. A request for something in a bucket can come without the bucket when the client
- * puts its name into the host (answer_root); a part number is a range (finish); and a client on the wrong port is sent
- * to the right one (port_hint). */
+ * What is hard: clients of S3 judge by details. A request for something in a bucket can come without the bucket when
+ * the client puts its name into the host (answer_root); a part number is a range (finish); and a client on the wrong
+ * port is sent to the right one (port_hint). */
 #include "api/s3/s3.h"
 
 #include "api/call/access.h"

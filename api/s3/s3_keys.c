@@ -2,8 +2,8 @@
  * cursor on an ordinary prefix walks over the bucket's keys. A cursor on a directory of rank files merges two sorted
  * sequences: the files on disk of the model, and the names of the rank files.
  *
- * Hard: names of rank files in byte order are not in the order of the ranks (0, 1, 10, 11, 2); next_rank() computes the
- * successor, so that no list of names is needed. */
+ * What is hard: names of rank files in byte order are not in the order of the ranks (0, 1, 10, 11, 2); next_rank()
+ * computes the successor, so that no list of names is needed. */
 #include "api/s3/s3_keys.h"
 
 #include "parser/format/names.h"

@@ -1,9 +1,9 @@
 /* Plan: read_listing() reads the query; fill_page() moves a cursor to the start of the page and writes keys and common
  * prefixes until the page is full; write_page() puts the document around them.
  *
- * Hard: a common prefix can stand for a million keys, so the cursor seeks past it (skip_prefix) instead of walking over
- * them. A page starts after the last key or common prefix of the page before. Lengths of rank files may have to be
- * planned, so a page also ends after a time. */
+ * What is hard: a common prefix can stand for a million keys, so the cursor seeks past it (skip_prefix) instead of
+ * walking over them. A page starts after the last key or common prefix of the page before. Lengths of rank files may
+ * have to be planned, so a page also ends after a time. */
 #include "api/s3/s3_list.h"
 
 #include "api/s3/s3_keys.h"

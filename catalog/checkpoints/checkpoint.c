@@ -4,10 +4,10 @@
  * that lacks files becomes an "aside". publish_units() chooses the one unit of each family that gets the family's id
  * and makes checkpoints of all units; add_partials() makes incomplete checkpoints of the asides.
  *
- * Hard: (1) ids: a group wants an id that no file, family or other group has, see request_id() and grant_ids(). (2) An
- * index that cannot be read hides which files are its shards, so the whole family beside it is held back. (3) Memory: a
- * unit owns its `parts` until a checkpoint takes them; the tensors of joined checkpoints are shared with the snapshot
- * before, because making them takes long. */
+ * What is hard: (1) ids: a group wants an id that no file, family or other group has, see request_id() and grant_ids().
+ * (2) An index that cannot be read hides which files are its shards, so the whole family beside it is held back. (3)
+ * Memory: a unit owns its `parts` until a checkpoint takes them; the tensors of joined checkpoints are shared with the
+ * snapshot before, because making them takes long. */
 #include "catalog/checkpoints/checkpoint.h"
 
 #include "catalog/checkpoints/checkpoint_unit.h"

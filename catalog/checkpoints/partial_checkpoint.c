@@ -2,7 +2,8 @@
  * what is missing in a td_lacks, then takes the tensors of these parts: by the index, by joining the .metadata, or all
  * tensors of a group's members. The second half writes messages from the td_lacks when a client asks.
  *
- * Hard: a group's name can claim 99,999 members, so missing members are never listed in memory, only walked through. */
+ * What is hard: a group's name can claim 99,999 members, so missing members are never listed in memory, only walked
+ * through. */
 #include "catalog/checkpoints/partial_checkpoint.h"
 
 #include "catalog/model/dcp_checkpoint.h"

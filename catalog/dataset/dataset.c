@@ -3,8 +3,8 @@
  * one another, and add_split() keeps those of the most common format. What is known only when all indexes are there,
  * the number of rows, is made by the first reader that asks for it (td_split_rows_get).
  *
- * Hard: the order. A row's number is its place among the files of the split in the order of their paths, so nothing may
- * depend on the order in which indexes become ready. */
+ * What is hard: the order. A row's number is its place among the files of the split in the order of their paths, so
+ * nothing may depend on the order in which indexes become ready. */
 #include "catalog/dataset/dataset.h"
 
 #include "catalog/dataset/card_splits.h"

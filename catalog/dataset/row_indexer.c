@@ -4,7 +4,7 @@
  * stopped when the new snapshot does not show its file. The first of several threads takes short files alone, so that
  * long ones do not hold them up.
  *
- * Hard: (1) an index must belong to the identity under which the file is shown. So the file is opened once, its
+ * What is hard: (1) an index must belong to the identity under which the file is shown. So the file is opened once, its
  * identity is compared before and after it is read, and all reads use that descriptor. (2) A job of the snapshot before
  * may still run when the new snapshot has a job for the same file. The new job may not begin before the old one
  * ends. */

@@ -8,13 +8,13 @@
  * for files of callers that cannot. If another thread hashes a file already and will be done in half the time, the file
  * is left to that thread.
  *
- * Hard: (1) background reading runs at SCHED_IDLE. A thread that the scheduler starves must not hold a lock, so each
- * background thread has another one that only reads and hashes (td_idle_thread). (2) One content under several names,
- * or one that a caller waits for: a background job whose identity another thread is hashing may not begin before that
- * thread is done; it then finds the digest in the log. (3) Whether a file will be hashed in time is an estimate. It
- * follows from the bytes ahead in its level and the measured rate, or from the progress of another thread that hashes
- * the same content. The scheduler may keep a background thread from running at any time. So a file that is left to
- * another thread stays in its level, and the queue makes the estimate again every 0.2 s. */
+ * What is hard: (1) background reading runs at SCHED_IDLE. A thread that the scheduler starves must not hold a lock, so
+ * each background thread has another one that only reads and hashes (td_idle_thread). (2) One content under several
+ * names, or one that a caller waits for: a background job whose identity another thread is hashing may not begin before
+ * that thread is done; it then finds the digest in the log. (3) Whether a file will be hashed in time is an estimate.
+ * It follows from the bytes ahead in its level and the measured rate, or from the progress of another thread that
+ * hashes the same content. The scheduler may keep a background thread from running at any time. So a file that is left
+ * to another thread stays in its level, and the queue makes the estimate again every 0.2 s. */
 #include "catalog/digests/hasher.h"
 
 #include "catalog/digests/digest_log.h"

@@ -2,9 +2,9 @@
  * Opening a log reads the file up to the first bad record, cuts the rest off, and appends from there. Rewriting writes
  * all records to a new file and renames it over the old one.
  *
- * Hard: (1) The program trusts the log, so it refuses a file that other users can write to, and follows no links. (2)
- * After a failed write or fdatasync the log is given up for this run: the kernel marks the lost pages as written, so a
- * retry could leave an unnoticed gap. */
+ * What is hard: (1) The program trusts the log, so it refuses a file that other users can write to, and follows no
+ * links. (2) After a failed write or fdatasync the log is given up for this run: the kernel marks the lost pages as
+ * written, so a retry could leave an unnoticed gap. */
 #include "catalog/digests/record_log.h"
 
 #include "catalog/model/state_dir.h"

@@ -2,9 +2,9 @@
  * members that the Hub shows are kept, each at most 64 KiB. One pull reader then goes over the members of the object,
  * keeps the words that answers need, and skips everything else.
  *
- * Hard: a file with a fault must still give the members before the fault, so read_config() keeps these members and
- * reports the fault beside them. Python writes NaN and Infinity, which are not JSON: they end the reading but are not a
- * fault.
+ * What is hard: a file with a fault must still give the members before the fault, so read_config() keeps these members
+ * and reports the fault beside them. Python writes NaN and Infinity, which are not JSON: they end the reading but are
+ * not a fault.
  *
  * Stays with the pull reader: members are kept byte for byte as they are spelled, which a tree does not hold. */
 #include "catalog/model/facts.h"

@@ -2,8 +2,8 @@
  * sorted arrays, so every look-up is a binary search, and everything below a directory is one run (lower_bound() finds
  * its two ends).
  *
- * Hard: the SHA-256 of a file becomes known while requests read the file. hash_state makes that safe without a lock:
- * one thread wins UNKNOWN -> WRITTEN, writes the text, and publishes KNOWN with release order. */
+ * What is hard: the SHA-256 of a file becomes known while requests read the file. hash_state makes that safe without a
+ * lock: one thread wins UNKNOWN -> WRITTEN, writes the text, and publishes KNOWN with release order. */
 #include "catalog/model/snapshot.h"
 
 #include "core/array.h"

@@ -3,9 +3,9 @@
  * bucket stores runs of entries, not keys, so a snapshot of a million files needs few bytes for its buckets;
  * td_bucket_entry finds the i-th key by binary search over the runs.
  *
- * Hard: the keys of `local` are whole paths, except for entries of a directory that is itself called `local`, whose
- * keys lack the "local/". Such keys sort between the others, so the runs of `local` are cut wherever the directory
- * below `local` changes, and sorted by their first keys at the end. */
+ * What is hard: the keys of `local` are whole paths, except for entries of a directory that is itself called `local`,
+ * whose keys lack the "local/". Such keys sort between the others, so the runs of `local` are cut wherever the
+ * directory below `local` changes, and sorted by their first keys at the end. */
 #include "catalog/names/bucket.h"
 
 #include "catalog/names/repo.h"

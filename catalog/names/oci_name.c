@@ -1,8 +1,8 @@
 /* Plan: each id gives a base name; the names are sorted, those of one id first where the id is spelled so; in a run of
  * equal names all others get their digits; and the list is sorted again.
  *
- * Hard: a name with digits may still equal another name, if a directory was named to collide. Then the repository with
- * exactly that id comes first in the list and is found, and the other one has no name. */
+ * What is hard: a name with digits may still equal another name, if a directory was named to collide. Then the
+ * repository with exactly that id comes first in the list and is found, and the other one has no name. */
 #include "catalog/names/oci_name.h"
 
 #include "core/array.h"

@@ -3,10 +3,10 @@
  * files and makes its commit. After sorting, one folder keeps each id. Look-ups are binary searches over the sorted
  * list, in which the other revisions of a cache follow its main one.
  *
- * Hard: (1) names. "demo" and "local/demo" name one repository unless the path local/demo exists; is_taken() decides
- * that for every use. (2) A commit must change when any file does, but hashing takes time: until every digest is known,
- * the commit is made of identities, and that former commit stays valid as identity_commit. (3) One directory can be
- * asked for as a model and as a dataset, see td_repo_is_dataset() and find_own(). */
+ * What is hard: (1) names. "demo" and "local/demo" name one repository unless the path local/demo exists; is_taken()
+ * decides that for every use. (2) A commit must change when any file does, but hashing takes time: until every digest
+ * is known, the commit is made of identities, and that former commit stays valid as identity_commit. (3) One directory
+ * can be asked for as a model and as a dataset, see td_repo_is_dataset() and find_own(). */
 #include "catalog/names/repo.h"
 
 #include "catalog/model/file_kind.h"

@@ -2,9 +2,9 @@
  * descriptors; collect_outcome() gathers the outcome of the first; conclude_request() and replace_process() end a
  * process that failed or is used up, and let_go() releases it.
  *
- * Hard: to distinguish a fault of the file from a fault of the host. If a process ends by a signal of its own, is too
- * slow or takes too much memory, its file is the cause, and is refused for good. A process that was killed from outside
- * is replaced, and the file is tried once more. */
+ * What is hard: to distinguish a fault of the file from a fault of the host. If a process ends by a signal of its own,
+ * is too slow or takes too much memory, its file is the cause, and is refused for good. A process that was killed from
+ * outside is replaced, and the file is tried once more. */
 #include "catalog/sandbox/parse_pool.h"
 
 #include "catalog/model/file_content.h"

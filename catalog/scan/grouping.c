@@ -3,8 +3,8 @@
  * candidates of one model follow one another, and build_model() makes a model of each run: its id, its run of entries,
  * its checkpoints, its problems. Repositories and buckets are built from the finished models.
  *
- * Hard: ids. A model in the root may have the name of a directory, or a name that URLs use; then the file's whole name
- * is its id, or the model becomes a problem. */
+ * What is hard: ids. A model in the root may have the name of a directory, or a name that URLs use; then the file's
+ * whole name is its id, or the model becomes a problem. */
 #include "catalog/scan/grouping.h"
 
 #include "catalog/checkpoints/rank_part.h"

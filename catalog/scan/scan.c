@@ -3,8 +3,8 @@
  * tag_snapshot() hashes all that models are made of; when the tag is the old one, the old snapshot is the result and
  * grouping is skipped, which makes the scan of an unchanged tree cheap.
  *
- * Hard: (1) when a file can be trusted. Two versions can share an mtime, so a file counts as settled only when its
- * mtime, or a change seen half-way, is settle_ns old; a lease can prove earlier that no process writes to it. After
+ * What is hard: (1) when a file can be trusted. Two versions can share an mtime, so a file counts as settled only when
+ * its mtime, or a change seen half-way, is settle_ns old; a lease can prove earlier that no process writes to it. After
  * reading, the identity is checked again. (2) Memory: a new snapshot is built while the old one lives, so memory of
  * files that it will drop counts as free, see has_memory(). */
 #include "catalog/scan/scan.h"

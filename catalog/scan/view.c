@@ -4,10 +4,10 @@
  * are copied, with new runs; repositories and buckets are built again, by the functions that build those of a snapshot;
  * datasets are copied, since their splits are whole.
  *
- * Hard: (1) a model's run holds the files of models in directories below. If some of these are hidden, sizes, problems
- * and tag are counted again, so that nothing of them is left in numbers. (2) Lifetimes: a reference on a view is also
- * one on its snapshot (td_snapshot_ref), but the snapshot's own reference on each view is not; else neither would
- * end. */
+ * What is hard: (1) a model's run holds the files of models in directories below. If some of these are hidden, sizes,
+ * problems and tag are counted again, so that nothing of them is left in numbers. (2) Lifetimes: a reference on a view
+ * is also one on its snapshot (td_snapshot_ref), but the snapshot's own reference on each view is not; else neither
+ * would end. */
 #include "catalog/scan/view.h"
 
 #include "catalog/checkpoints/shard_group.h"

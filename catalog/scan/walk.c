@@ -2,9 +2,9 @@
  * so a symlink loop is a directory that is its own ancestor. A folder models--org--name appends its snapshots instead,
  * under the path org/name (main) or org/name@commit. At the end, files are sorted by path and duplicates are dropped.
  *
- * Hard: one path must have one meaning. A real directory can have the path that a cache's snapshot would get, and one
- * cache's id can begin with another's; both become problems, and nothing is published twice. Names inside a snapshot
- * are the repository's own, so they are never taken for caches. */
+ * What is hard: one path must have one meaning. A real directory can have the path that a cache's snapshot would get,
+ * and one cache's id can begin with another's; both become problems, and nothing is published twice. Names inside a
+ * snapshot are the repository's own, so they are never taken for caches. */
 #include "catalog/scan/walk.h"
 
 #include "catalog/model/file_kind.h"

@@ -2,8 +2,8 @@
  * checked without the secret key, each rule in a function of its own. td_sigv4_verify writes the canonical request
  * (sigv4_canonical.h), hashes it into the string to sign, and signs that by a key derived from secret key and scope.
  *
- * Hard: clients show their users S3's code and message and nothing else, so that each mistake has to have the code that
- * S3 gives it, and a message that says what to do. */
+ * What is hard: clients show their users S3's code and message and nothing else, so that each mistake has to have the
+ * code that S3 gives it, and a message that says what to do. */
 #include "http/auth/sigv4.h"
 
 #include "core/buffer.h"

@@ -1,8 +1,8 @@
 /* Plan: the file is opened once, and everything is asked of the open descriptor: kind, owner, mode, content. token_text
  * reads the content. A change reads the file, writes the new one beside it, and renames it into place.
  *
- * Hard: two writers. Both would read the old file, and one change would be lost. So a writer holds a lock (flock) on
- * the directory, which no rename replaces, from before it reads until after it renames. */
+ * What is hard: two writers. Both would read the old file, and one change would be lost. So a writer holds a lock
+ * (flock) on the directory, which no rename replaces, from before it reads until after it renames. */
 #include "http/auth/token_file.h"
 
 #include "core/buffer.h"

@@ -1,4 +1,5 @@
-/* Starts the parts of the service in order, waits for signals, drains, and stops the parts in reverse order. Hard:
+/* Starts the parts of the service in order, waits for signals, drains, and stops the parts in reverse order. What is
+ * hard:
  *   - Signals, also those of file leases, are blocked in every thread and taken by sigtimedwait on the main thread, so
  *     that no handler runs in the middle of other code. The fault guard's SIGBUS is the exception.
  *   - If a signal about a lease is lost, a writer could wait for long, so leases are also checked every second

@@ -1,4 +1,4 @@
-/* Hard: a shared thread must not wait. It tries to make the answer in a section in which waiting is forbidden
+/* A shared thread must not wait. It tries to make the answer in a section in which waiting is forbidden
  * (core/waiting.h); if that is refused, a job makes it from the beginning, and libmicrohttpd calls again. A request may
  * also wait for a change (server/mhd/waiters.h). It is then tried again from the beginning, by the waker, by a job or,
  * in a thread of its own, by that. */

@@ -1,7 +1,7 @@
 /* libmicrohttpd calls back, on the connection's thread, which it may share with others: on_connection at the start and
  * end of a connection (server/mhd/session), on_request_line for each request, on_request once with the header, then
  * with the parts of a body, then without any (server/mhd/answering), and on_completed when the answer was sent or
- * broken off. Hard:
+ * broken off. What is hard:
  *   - The raw target exists only in on_request_line. libmicrohttpd decodes it in place afterwards, but ids may hold
  *     %2F.
  *   - In the first call of on_request an answer closes the connection; in the last one it does not. A good request

@@ -1,5 +1,5 @@
-/* A queue and threads that wait for it. A thread that gets no job for idle_ns ends, except for the last one. Hard:
- * after its connection is resumed, a job may be freed at any moment, so no code uses it then. */
+/* A queue and threads that wait for it. A thread that gets no job for idle_ns ends, except for the last one. What is
+ * hard: after its connection is resumed, a job may be freed at any moment, so no code uses it then. */
 #include "server/mhd/jobs.h"
 
 #include "core/clock.h"

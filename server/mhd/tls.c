@@ -1,7 +1,7 @@
 /*GnuTLS can load both files itself (gnutls_certificate_set_x509_key_file), but its errors do not show which file has
- * which fault. So the parts are read one by one. Hard: neither GnuTLS nor libmicrohttpd sends an alert when a handshake
- * fails. Wrong client certificates are the most frequent cause, so for these the alert is sent here, before the failure
- * is reported. */
+ * which fault. So the parts are read one by one. What is hard: neither GnuTLS nor libmicrohttpd sends an alert when a
+ * handshake fails. Wrong client certificates are the most frequent cause, so for these the alert is sent here, before
+ * the failure is reported. */
 #include "server/mhd/tls.h"
 
 #include "core/clock.h"

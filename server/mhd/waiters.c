@@ -1,6 +1,6 @@
 /* Plan: a request that waits is in the list `parked`. The waker takes those that are due out of the list, tries each
  * without the lock, and puts it back, resumes it, or appends it to `ready`, from which jobs (makers) take requests. A
- * request with a thread of its own is only woken; the thread retries it and waits again. Hard:
+ * request with a thread of its own is only woken; the thread retries it and waits again. What is hard:
  *   - A change may be published after a request was tried and before it waits. So each request remembers the number of
  *     publications before its try, and is due when more have followed.
  *   - After its connection is resumed, a waiter may be freed at any moment, so no code uses it then.

@@ -1,6 +1,6 @@
 /* An acceptor waits in epoll for connections, for the first bytes of those that it has accepted, and for its end (an
  * eventfd), so that it stops at once. The first bytes choose the lane of a connection; until they come it takes no
- * thread. Hard:
+ * thread. What is hard:
  *   - At a limit the client must get an answer, but no thread and no memory may be spent: turn_away sends a ready-made
  *     answer without waiting and closes. Unread bytes would make close() reset the connection before the client has
  *     read the answer, so they are read first.

@@ -1,6 +1,6 @@
 /* The registry is a list under one lock, with a table by descriptor and counts by address, so that a connection is
  * accepted in constant time. Every 100 ms the reaper has each connection judged (server/net/deadline) and cuts those
- * past their deadline. Hard:
+ * past their deadline. What is hard:
  *   - The reaper may not close a descriptor, which belongs to libmicrohttpd: it shuts the socket down, and the
  *     connection's thread closes it. A cut answer is reset, so that no client takes it for complete.
  *   - libmicrohttpd does not report every connection that it drops. Such an entry is removed when its descriptor is

@@ -1,5 +1,5 @@
 /* The kernel's socket diagnostics (sock_diag(7)) describe any TCP socket of this network namespace by its two ends,
- * that of another process, too: idiag_rqueue counts the bytes that nobody has read. Hard:
+ * that of another process, too: idiag_rqueue counts the bytes that nobody has read. What is hard:
  *   - A socket that is bound to an interface is found only if the query names the interface. A socket behind a DNAT or
  *     REDIRECT rule of this host is found only by the address that it connected to. So a socket that is not found may
  *     still be on this host.

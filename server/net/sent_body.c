@@ -1,5 +1,6 @@
 /* libmicrohttpd asks for the whole rest of the body each time. It takes a short count to mean that the socket is full,
- * and waits until the kernel reports room. So parts are sent until the socket is full or the body has ended. Hard:
+ * and waits until the kernel reports room. So parts are sent until the socket is full or the body has ended. What is
+ * hard:
  *   - by reference: whether the client has read an answer is proved by its next request, if that comes after the
  *     answer's end was sent. So the end is sent by itself, after a check whether a request has come already.
  *   - files that are pinned by leases: the kernel may have ended the leases while this process was stopped. So the

@@ -44,7 +44,7 @@ void td_fetch_reputation_did_well(struct td_fetch_reputation *reputations, size_
 /* Returns whether the server is to be avoided. NULL: no. */
 bool td_fetch_reputation_is_bad(const struct td_fetch_reputation *reputations, size_t server, uint64_t now_ns);
 
-/* Records that a server asks to be left alone for so many seconds, at most TD_FETCH_PATIENCE_S. A shorter time than an
+/* Records that a server asks clients to wait for so many seconds, at most TD_FETCH_PATIENCE_S. A shorter time than an
  * earlier one changes nothing. NULL, or one that keeps no patience: does nothing. */
 void td_fetch_reputation_wait(struct td_fetch_reputation *reputations, size_t server, uint64_t seconds,
                               uint64_t now_ns);

@@ -5,9 +5,9 @@
  * However the request ends, the rest of the span is returned, and other connections take it. So truncation, a stall and
  * a dead server are one case: the bytes are asked for again, where the health of the servers allows it.
  *
- * Hard: what makes bytes of several answers one file. With a known digest the digest decides, at the end. Without one
- * all answers must have the same strong entity tag; a file without a tag is taken in one answer alone. When tags say
- * that the file has changed, or the digest is wrong, the file starts over (a round). */
+ * What is hard: what makes bytes of several answers one file. With a known digest the digest decides, at the end.
+ * Without one all answers must have the same strong entity tag; a file without a tag is taken in one answer alone. When
+ * tags say that the file has changed, or the digest is wrong, the file starts over (a round). */
 #include "storage/fetch/fetch_file.h"
 
 #include "core/clock.h"

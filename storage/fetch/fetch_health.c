@@ -140,7 +140,7 @@ static void set_final_error(const struct td_fetch_health *health, uint64_t now_n
     if (health->last.code != TD_OK || first == SIZE_MAX)
         (void)td_error_copy(err, &health->last);
     else
-        (void)td_error_set(err, TD_UNAVAILABLE, "%s has asked to be left alone, for another %" PRIu64 " s",
+        (void)td_error_set(err, TD_UNAVAILABLE, "%s has sent Retry-After and may be asked again in %" PRIu64 " s",
                            td_fetch_client_url(health->client, first),
                            (left_ns(health, first, now_ns) + TD_NS_PER_S - 1) / TD_NS_PER_S);
 }

@@ -306,7 +306,8 @@ def test_patience_that_a_file_is_answered_with_is_for_all(hubs, cache):
     r = server.get("/models/org/n/files/config.json")
     assert (r.status, b"has asked clients to wait" in r.body) == (503, True)
     assert hub.count("org/n") == 0
-    assert "no model is asked for during the next 70 s: " + hub.url + " has asked to be left alone" in server.stderr()
+    assert ("no model is asked for during the next 70 s: " + hub.url +
+            " has sent Retry-After and may be asked again in 70 s") in server.stderr()
 
 
 # shows: security.md upstream-name-taken

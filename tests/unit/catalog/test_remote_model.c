@@ -155,7 +155,7 @@ static void check_no_answer(struct td_fetch_session *session)
     td_buffer_fini(&body);
 }
 
-/* A server that has asked to be left alone, for another model, is not asked, and others are. When all have, nobody is
+/* A server that has sent Retry-After, for another model, is not asked, and others are. When all have, nobody is
  * kept waiting. */
 static void servers_that_are_to_be_left_alone_are_not_asked(void **state)
 {
@@ -189,7 +189,7 @@ static void servers_that_are_to_be_left_alone_are_not_asked(void **state)
     td_remote_model_init(&model);
     assert_false(td_remote_model_list(session, "org/m", "main", NULL, &model, &err));
     CHECK(err.code == TD_UNAVAILABLE && strncmp(err.message, urls[1], strlen(urls[1])) == 0 &&
-              strstr(err.message, " has asked to be left alone, for another 50 s") != NULL,
+              strstr(err.message, " has sent Retry-After and may be asked again in 50 s") != NULL,
           "%s", err.message);
     assert_int_equal(atomic_load(&sites[0].asked), 0);
     assert_int_equal(atomic_load(&sites[1].asked), asked);

@@ -45,7 +45,7 @@ struct source {
     int lists, fetches;
     const char *pages[2]; /* NULL, or what the first list has in place of the usual files, and all that follow */
     bool was_cancelled;
-    bool is_busy;            /* servers ask to be left alone */
+    bool is_busy;            /* servers ask clients to wait */
     uint64_t patience_ns;    /* all of them, for so long */
     _Atomic uint64_t due_ns; /* until when */
     char via[TD_UPSTREAM_VIA_BYTES];

@@ -198,10 +198,10 @@ static void patience_is_bounded(void **state)
     assert_true(td_fetch_health_due_ns(&health) == NOW + 300 * S);
     assert_true(td_fetch_health_is_over(&health, NOW + S / 2, &err));
     assert_int_equal(err.code, TD_UNAVAILABLE);
-    assert_string_equal(err.message, "http://a has asked to be left alone, for another 300 s");
+    assert_string_equal(err.message, "http://a has sent Retry-After and may be asked again in 300 s");
     td_error_init(&err);
     assert_true(td_fetch_health_is_over(&health, NOW + 301 * S, &err)); /* the time has passed since it was chosen */
-    assert_string_equal(err.message, "http://a has asked to be left alone, for another 0 s");
+    assert_string_equal(err.message, "http://a has sent Retry-After and may be asked again in 0 s");
     td_fetch_health_init(&health, client, NOW + 300 * S);
     assert_true(td_fetch_health_may(&health, 0, NOW + 300 * S));
     assert_false(td_fetch_health_is_over(&health, NOW + 300 * S, NULL));
