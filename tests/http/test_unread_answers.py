@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import socket
+import ssl
 import struct
 import subprocess
 import termios
@@ -13,6 +14,7 @@ import threading
 import time
 
 import history
+import pki
 import pytest
 from fixtures import write_zeros_npz
 from harness import Conn, Incomplete, Server, SplicingRelay, age, request_bytes, tensor, write_by_hand
@@ -313,3 +315,56 @@ def test_a_client_that_has_ended_its_side_gets_a_file_as_it_arrives(hubs, cache)
         time.sleep(1)                                    # the server checks the client once in this time
         hub.open_gate(None)
         assert c.read_exact(len(content) - MIB, head) == content[MIB:]
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return pki.Authority(tmp_path_factory.mktemp("pki"))
+
+
+class HalfClosed:
+    """A TLS client that sends one request and ends its sending side behind it, in one write: by the alert close_notify
+    (says_so), by a FIN, or by both. Then it reads the answer."""
+
+    def __init__(self, port, context, request, says_so, fin):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self.received, self.sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.received, self.sent, server_hostname="127.0.0.1")
+        self.until_done(self.tls.do_handshake)
+        self.tls.write(request)
+        if says_so:
+            with contextlib.suppress(ssl.SSLWantReadError):     # it would wait for the server's own alert
+                self.tls.unwrap()
+        self.socket.sendall(self.sent.read())
+        if fin:
+            self.socket.shutdown(socket.SHUT_WR)
+
+    def until_done(self, step):
+        while True:
+            try:
+                return step()
+            except ssl.SSLWantReadError:
+                if data := self.sent.read():
+                    self.socket.sendall(data)
+                data = self.socket.recv(1 << 16)
+                self.received.write(data) if data else self.received.write_eof()
+
+    def answer(self):
+        """Return status and body; the server ends the connection behind them."""
+        data = b""
+        with contextlib.closing(self.socket), contextlib.suppress(ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            while part := self.until_done(lambda: self.tls.read(1 << 16)):
+                data += part
+        head, _, body = data.partition(b"\r\n\r\n")
+        return int(head.split()[1]), body
+
+
+@pytest.mark.parametrize("says_so, fin", [(True, False), (False, True), (True, True)], ids=["alert", "fin", "both"])
+def test_a_tls_client_that_has_ended_its_side_gets_its_answer(root, start, authority, says_so, fin):
+    """TLS 1.3 ends each direction by itself (RFC 8446 section 6.1)."""
+    write_zeros_npz(root / "z.npz", 16 << 20)
+    f = File(root, LONG)
+    s = start(root, *pki.options_of(authority.sign("server")), tls=authority.context())
+    for target, body in ((URL, f.data), ("/models/z.npz/tensors/a", bytes(16 << 20))):
+        client = HalfClosed(s.port, authority.context(), request_bytes(target), says_so, fin)
+        assert client.answer() == (200, body)
