@@ -173,7 +173,7 @@ def test_programs_get_json(srv):
 def test_many_readers_of_a_large_folder(tmp_path):
     """A reader that is slow or stopped does not hold the page in memory: the page is megabytes, a reader's memory is
     not."""
-    files, readers = 10000, 64
+    files, readers = 20000, 64
     (tmp_path / "m/data").mkdir(parents=True)
     write_by_hand(tmp_path / "m/model.safetensors", [tensor("w", "F32", (2,))])
     for i in range(files):
