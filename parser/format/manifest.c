@@ -23,6 +23,20 @@ void td_manifest_fini(struct td_manifest *manifest)
     memset(manifest, 0, sizeof *manifest);
 }
 
+struct td_tensor *td_manifest_add_tensor(struct td_manifest *manifest, const struct td_tensor *tensor, size_t *capacity,
+                                         struct td_error *err)
+{
+    struct td_tensor *tensors =
+        td_arena_grow(&manifest->arena, manifest->tensors, manifest->tensor_count, capacity, sizeof *tensors);
+    if (tensors == NULL) {
+        (void)td_error_no_memory(err);
+        return NULL;
+    }
+    manifest->tensors = tensors;
+    tensors[manifest->tensor_count] = *tensor;
+    return &tensors[manifest->tensor_count++];
+}
+
 static struct td_text tensor_name(const void *context, size_t i)
 {
     const struct td_tensor *tensors = context;

@@ -93,6 +93,11 @@ void td_manifest_init(struct td_manifest *manifest, size_t memory_bytes);
 /* Frees all that the manifest owns. The manifest is then empty. */
 void td_manifest_fini(struct td_manifest *manifest);
 
+/* Adds a copy of the tensor. *capacity, 0 before the first call, is kept by the parser. Returns the copy, which moves
+ * when the next one is added; NULL and an error when out of memory. */
+struct td_tensor *td_manifest_add_tensor(struct td_manifest *manifest, const struct td_tensor *tensor, size_t *capacity,
+                                         struct td_error *err);
+
 /* Replaces the last metadata entry by one that says how many entries the parser omitted because there were more than
  * TD_METADATA_MAX. omitted: 0 does nothing. Returns false when out of memory. */
 bool td_manifest_note_omitted(struct td_manifest *manifest, size_t omitted, struct td_error *err);

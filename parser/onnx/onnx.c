@@ -70,28 +70,21 @@ static bool add_location(struct reader *r, const char *path)
 static bool add_tensor(struct reader *r, const struct td_onnx_tensor *read, const char *name, const char *suffix)
 {
     struct td_manifest *manifest = r->onnx.manifest;
+    struct td_tensor tensor = read->tensor;
     struct td_buffer text;
-    struct td_tensor *tensors = td_arena_grow(&manifest->arena, manifest->tensors, manifest->tensor_count,
-                                              &r->tensor_capacity, sizeof *tensors);
-    if (tensors == NULL)
-        return td_error_no_memory(r->onnx.err);
-    manifest->tensors = tensors;
-    struct td_tensor *tensor = &tensors[manifest->tensor_count];
-    *tensor = read->tensor;
-    if (*suffix == '\0') {
-        tensor->name = name;
-    } else {
+    tensor.name = name;
+    if (*suffix != '\0') {
         td_buffer_init(&text);
         td_buffer_puts(&text, name);
         td_buffer_puts(&text, suffix);
-        tensor->name = text.failed ? NULL : td_arena_strndup(&manifest->arena, td_buffer_text(&text));
+        tensor.name = text.failed ? NULL : td_arena_strndup(&manifest->arena, td_buffer_text(&text));
         td_buffer_fini(&text);
-        if (tensor->name == NULL)
+        if (tensor.name == NULL)
             return td_error_no_memory(r->onnx.err);
     }
-    tensor->name_len = (uint32_t)strlen(tensor->name);
-    manifest->tensor_count++;
-    return read->location == NULL || add_location(r, read->location);
+    tensor.name_len = (uint32_t)strlen(tensor.name);
+    return td_manifest_add_tensor(manifest, &tensor, &r->tensor_capacity, r->onnx.err) != NULL &&
+           (read->location == NULL || add_location(r, read->location));
 }
 
 static bool check_name(struct reader *r, const struct td_onnx_tensor *read)

@@ -97,20 +97,6 @@ static char *join_name(struct reader *r, struct td_text prefix, struct td_text n
     return text;
 }
 
-static struct td_tensor *add_tensor(struct reader *r, const struct td_tensor *tensor)
-{
-    struct td_manifest *manifest = r->manifest;
-    struct td_tensor *tensors = td_arena_grow(&manifest->arena, manifest->tensors, manifest->tensor_count,
-                                              &r->tensor_capacity, sizeof *tensors);
-    if (tensors == NULL) {
-        (void)td_error_no_memory(r->err);
-        return NULL;
-    }
-    manifest->tensors = tensors;
-    tensors[manifest->tensor_count] = *tensor;
-    return &tensors[manifest->tensor_count++];
-}
-
 /* Copies numbers to the arena; *out is NULL for none. */
 static bool copy_numbers(struct reader *r, const uint64_t *numbers, uint32_t count, const uint64_t **out)
 {
@@ -157,7 +143,7 @@ static bool copy_tensors(struct reader *r, const struct saved *saved, struct td_
             return false;
         if (packed && tensor.reason == NULL)
             tensor.coding = saved->packed;
-        if (add_tensor(r, &tensor) == NULL)
+        if (td_manifest_add_tensor(r->manifest, &tensor, &r->tensor_capacity, r->err) == NULL)
             return false;
     }
     return true;
@@ -415,7 +401,8 @@ static bool add_payload(struct reader *r, const struct payload *p, const char *f
     if (!p->has_meta)
         return td_error_set(r->err, TD_INVALID_ARGUMENT, "tensor \"%.96s\" has no tensor_meta", name);
     struct td_tensor tensor = {.name = name, .name_len = (uint32_t)strlen(name)};
-    return place_tensor(r, p, record, &tensor) && add_tensor(r, &tensor) != NULL;
+    return place_tensor(r, p, record, &tensor) &&
+           td_manifest_add_tensor(r->manifest, &tensor, &r->tensor_capacity, r->err) != NULL;
 }
 
 /* Reads {"config": {name: payload, ...}}. */

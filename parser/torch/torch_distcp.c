@@ -56,17 +56,6 @@ static bool find_start(const struct items *items, uint64_t end, uint64_t *start)
     return true;
 }
 
-static bool grow_items(struct items *items)
-{
-    struct td_manifest *manifest = items->manifest;
-    struct td_tensor *tensors =
-        td_arena_grow(&manifest->arena, manifest->tensors, manifest->tensor_count, &items->capacity, sizeof *tensors);
-    if (tensors == NULL)
-        return td_error_no_memory(items->err);
-    manifest->tensors = tensors;
-    return true;
-}
-
 size_t td_dcp_item_name(char out[TD_DCP_ITEM_NAME_MAX], uint64_t offset, uint64_t nbytes)
 {
     return (size_t)snprintf(out, TD_DCP_ITEM_NAME_MAX, "@%" PRIu64 "+%" PRIu64, offset, nbytes);
@@ -84,11 +73,8 @@ static bool add_tensor(struct items *items, uint64_t start, uint64_t end, const 
     const char *copy = td_arena_strndup(&items->manifest->arena, td_text_n(name, name_len));
     if (copy == NULL)
         return td_error_no_memory(items->err);
-    if (!grow_items(items) ||
-        !td_manifest_copy_tensor(items->manifest, &tensor, copy, NULL, start, &tensor, items->err))
-        return false;
-    items->manifest->tensors[items->manifest->tensor_count++] = tensor;
-    return true;
+    return td_manifest_copy_tensor(items->manifest, &tensor, copy, NULL, start, &tensor, items->err) &&
+           td_manifest_add_tensor(items->manifest, &tensor, &items->capacity, items->err) != NULL;
 }
 
 /* Reads one item: a tensor, or another object that a rank saved. Looks only at whether the item is a tensor, because a
