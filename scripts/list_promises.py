@@ -14,6 +14,8 @@ import re
 import sys
 from pathlib import Path
 
+import print_tables
+
 REPO = Path(__file__).resolve().parent.parent
 PAGE = REPO / "docs/security.md"
 MARK = r"[a-z0-9]+(?:-[a-z0-9]+)*"
@@ -27,7 +29,7 @@ def read_promises(text):
     """Returns {mark: what happens}, of the rows of tables that end with a mark, and of "(mark `...`)" in sentences."""
     promises = {}
     for row in re.findall(r"^\|.*\|$", text, re.MULTILINE):
-        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
+        cells = print_tables.cells_of(row)
         if found := re.match(rf"`({MARK})`(?:; |$)", cells[-1]):
             if found[1] in promises:
                 raise SystemExit(f"list_promises.py: two rows have the mark {found[1]}")

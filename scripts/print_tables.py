@@ -16,9 +16,7 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parent.parent
 PAGE = REPO / "docs/configuration.md"
 OPTIONS = REPO / "server/config/config_options.c"
-FOLDERS = ["http", "api", "server"]
-
-FOLDERS = ("api", "catalog", "core", "http", "parser", "rank", "server", "slicing", "storage", "work")
+PROGRAM = ("api", "catalog", "core", "http", "parser", "rank", "server", "slicing", "storage", "work")  # its folders
 UNITS = {"NS": 10**9, "MIB": 2**20, "TIB": 2**40, "UINT64_MAX": 2**64 - 1}
 # Kinds of options that have bounds, by the names of the macros of the table.
 COUNTS, SIZES, TIMES = {"COUNT", "COUNT_OR_AUTO"}, {"SIZE"}, {"TIME"}
@@ -28,10 +26,15 @@ def strip_comments(source):
     return re.sub(r"/\*.*?\*/", "", source, flags=re.DOTALL)
 
 
+def cells_of(line):
+    """Returns the cells of a line of a Markdown table as they are shown; none for another line."""
+    return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
 @functools.cache
 def program_headers():
     """Returns the text of all headers of the program's folders."""
-    return "".join(path.read_text() for folder in FOLDERS for path in sorted((REPO / folder).rglob("*.h")))
+    return "".join(path.read_text() for folder in PROGRAM for path in sorted((REPO / folder).rglob("*.h")))
 
 
 def constant(name):
@@ -102,7 +105,7 @@ def options_table():
 def read_metrics():
     """Returns {name: (type, help)}, in the order of the sources."""
     metrics = {}
-    for path in sorted(p for folder in FOLDERS for p in (REPO / folder).rglob("*.c")):
+    for path in sorted(p for folder in PROGRAM for p in (REPO / folder).rglob("*.c")):
         source = strip_comments(path.read_text())
         source = re.sub(r'static const char name\[\] = ("tensord_\w+");(.*?)^\}',
                         lambda m: m[2].replace("(out, name,", f"(out, {m[1]},") + "}", source,

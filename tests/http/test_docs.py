@@ -31,7 +31,7 @@ def rows(text, first):
     """Cells of every table row whose first cell is one of the matches of `first` in backquotes."""
     found = []
     for line in text.splitlines():
-        cells = [c.strip().replace("\\|", "|") for c in re.split(r"(?<!\\)\|", line)[1:-1]]
+        cells = print_tables.cells_of(line)
         if cells and re.fullmatch(rf"`(?:{first})`", cells[0]):
             found.append([c.strip("`") for c in cells])
     return found
@@ -160,9 +160,9 @@ def bare(word):
 def program_words():
     """The words of all texts in the program. A NUL stands for what is put into a text when the program runs."""
     words = []
-    for folder in "core parser storage slicing work catalog http rank api server".split():
+    for folder in print_tables.PROGRAM:
         for path in sorted((REPO / folder).rglob("*.[ch]")):
-            source = re.sub(r"\bPRI\w+", '""', re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL))
+            source = re.sub(r"\bPRI\w+", '""', print_tables.strip_comments(path.read_text()))
             for literals in re.findall(r'(?:"(?:[^"\\\n]|\\.)*"\s*)+', source):
                 text = "".join(re.findall(r'"((?:[^"\\\n]|\\.)*)"', literals))
                 text = re.sub(r"%[-0-9.*]*(?:ll|z|h|l)?[a-zA-Z]?", "\0", re.sub(r'\\["n]', " ", text))
@@ -205,7 +205,7 @@ def test_quoted_messages_are_those_of_the_program(first, end):
     for i, word in enumerate(words):
         places.setdefault(word, []).append(i)
     section = (REPO / "docs" / "troubleshooting.md").read_text().partition(first)[2].partition(end)[0]
-    cells = [re.split(r"(?<!\\)\|", line)[1].replace("\\|", "|") for line in section.splitlines() if line[:1] == "|"]
+    cells = [print_tables.cells_of(line)[0] for line in section.splitlines() if line[:1] == "|"]
     quoted = [q for cell in cells for q in re.findall(r"`([^`]+)`", cell)]
     assert len(quoted) >= 8
     fragments = {bare(f): q for q in quoted for f in PLACEHOLDER.split(q)}
@@ -214,6 +214,7 @@ def test_quoted_messages_are_those_of_the_program(first, end):
     assert not unknown, "\n".join(unknown)
 
 
+FOLDERS = [*print_tables.PROGRAM, "clients", "tests", "scripts", "bench", "docker"]
 # Names in backquotes that need not exist: a library's, and those that stand for any name.
 NOT_OURS = {"MHD_quiesce_daemon", "TCP_DEFER_ACCEPT", "td_module_verb", "td_x"}
 
@@ -224,8 +225,7 @@ FOR_DEVELOPERS = ["architecture.md", "contributing.md", "extending.md", "reading
 @pytest.mark.parametrize("name", FOR_DEVELOPERS)
 def test_identifiers_exist(name):
     """Every word in backquotes with an underscore stands in the program, the tests or the build."""
-    folders = "core parser storage slicing work catalog http rank api server clients tests scripts bench docker".split()
-    files = [p for f in folders for p in (REPO / f).rglob("*")]
+    files = [p for f in FOLDERS for p in (REPO / f).rglob("*")]
     sources = [p for p in files if p.suffix in (".c", ".h", ".py", ".sh", ".txt", ".yaml") and p.name != "test_docs.py"]
     sources += [REPO / "CMakeLists.txt", *REPO.glob("*.sh")]
     there = {p.stem for p in files} | set(re.findall(r"\w+", "\n".join(p.read_text() for p in sources)))
@@ -237,15 +237,11 @@ def test_identifiers_exist(name):
     assert not unknown, " ".join(unknown)
 
 
-FOLDERS = ("core parser storage slicing catalog work http rank api server "
-           "clients tests scripts bench docker docs").split()
-
-
 @pytest.mark.parametrize("name", [*FOR_DEVELOPERS, "slicing.md"])
 def test_modules_are_where_the_pages_say(name):
     """Every path in backquotes that begins with a folder of the project is a file, a module or a folder."""
     text = FENCE.sub("", (REPO / "docs" / name).read_text())
-    named = {w.rstrip("/") for w in re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]+)`", text)}
+    named = {w.rstrip("/") for w in re.findall(rf"`((?:{'|'.join([*FOLDERS, 'docs'])})/[\w./-]+)`", text)}
     missing = [w for w in sorted(named) if not re.search("NAME|FOLDER|MODULE|node_modules", w) and not any(
         (REPO / (w + end)).exists() for end in ("", ".c", ".h", ".py"))]
     assert named and not missing, missing
