@@ -1,7 +1,6 @@
 """diffusers: the recipe of docs/python.md, which needs no adapter."""
 import re
 
-import diffusers
 import fsspec
 import pytest
 import torch
@@ -11,7 +10,14 @@ import tensord
 from tensord.fsspec import TensordFileSystem
 
 
-def make():
+@pytest.fixture
+def diffusers():
+    """The library, whose import takes seconds, and each of the processes of pytest imports all modules of tests."""
+    import diffusers
+    return diffusers
+
+
+def make(diffusers):
     torch.manual_seed(3)
     return diffusers.UNet2DConditionModel(
         sample_size=8, block_out_channels=(32, 64), layers_per_block=1, cross_attention_dim=32,
@@ -25,8 +31,8 @@ def output_of(model):
         return model(torch.randn(1, 4, 8, 8, generator=generator), 3, torch.randn(1, 5, 32, generator=generator)).sample
 
 
-def test_the_recipe_loads_a_unet(serve):
-    saved = make()
+def test_the_recipe_loads_a_unet(serve, diffusers):
+    saved = make(diffusers)
     saved.save_pretrained(serve.root / "org/name/unet")
     diffusers.DDIMScheduler().save_pretrained(serve.root / "org/name/scheduler")
     server = serve()
