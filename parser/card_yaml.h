@@ -1,5 +1,5 @@
-/* What YAML has and JSON lacks, for model_card.c, which turns the YAML of a model card into JSON: anchors, and the
- * merge key. */
+/* Anchors and the merge key, which YAML has and JSON lacks: for model_card.c, which turns the YAML of a model card into
+ * JSON. */
 #ifndef TD_PARSER_CARD_YAML_H
 #define TD_PARSER_CARD_YAML_H
 

@@ -143,7 +143,7 @@ def run(server, model, mode, folder):
 
 @pytest.fixture(scope="module")
 def many(served, tmp_path_factory):
-    """What a process found that has loaded 150 tensors of 300 MiB, and has freed all but a view."""
+    """Return what a process reports that has loaded 150 tensors of 300 MiB, and has freed all but a view."""
     return run(served, "many", "as it is", tmp_path_factory.mktemp("many"))
 
 

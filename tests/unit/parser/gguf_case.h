@@ -72,7 +72,7 @@ struct gguf_case {
     uint64_t pos;
     const char *says;
     struct info info;        /* of the one tensor of a file without pieces */
-    struct piece pieces[20]; /* up to the first that is none */
+    struct piece pieces[20]; /* up to the first of zeros */
 };
 
 #define PIECES(label, at, words, ...)                                      \
