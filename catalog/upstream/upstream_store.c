@@ -219,6 +219,16 @@ static bool evict_one(struct td_upstream_store *store, uint64_t *evicted)
     return true;
 }
 
+/* Refuses a model of `bytes` beside models that are being fetched, which need fetched_bytes. Returns false. */
+static bool refuse_beside(const struct td_upstream_store *store, uint64_t bytes, uint64_t fetched_bytes,
+                          struct td_error *err)
+{
+    return td_error_set(err, TD_RESOURCE_EXHAUSTED,
+                        "it needs %" PRIu64 " bytes; of --cache-max-bytes %" PRIu64 ", %" PRIu64
+                        " are for models that are being fetched",
+                        bytes, store->max_bytes, fetched_bytes);
+}
+
 /* Evicts models until `bytes` more fit. Waits for models that other threads remove, so that it evicts no more than
  * needed. Under the lock, which it releases while it removes files or waits. */
 static bool evict_until_fits(struct td_upstream_store *store, uint64_t bytes, uint64_t *evicted, struct td_error *err)
@@ -237,24 +247,25 @@ static bool evict_until_fits(struct td_upstream_store *store, uint64_t bytes, ui
         if (!fits_soon && evict_one(store, evicted))
             continue;
         if (!fits_soon)
-            return td_error_set(err, TD_RESOURCE_EXHAUSTED,
-                                "it needs %" PRIu64 " bytes; of --cache-max-bytes %" PRIu64 ", %" PRIu64
-                                " are for models that are being fetched",
-                                bytes, store->max_bytes, td_kept_table_staying_bytes(table));
+            return refuse_beside(store, bytes, td_kept_table_staying_bytes(table), err);
         (void)pthread_cond_wait(&store->changed, &store->lock);
     }
     return true;
 }
 
-/* Checks that the disk will have room for the `missing` bytes of a model of `bytes` once the necessary models are
- * evicted, so that none is evicted without use. free_bytes: the free bytes of the disk now. Under the lock. */
+/* Checks that a model of `bytes` will fit once the necessary models are evicted, and that the disk will then have room
+ * for its `missing` bytes, so that none is evicted without use. free_bytes: the free bytes of the disk now. Under the
+ * lock. */
 static bool check_gain(const struct td_upstream_store *store, uint64_t bytes, uint64_t missing, uint64_t free_bytes,
                        struct td_error *err)
 {
     uint64_t used = td_kept_table_bytes(&store->table);
     if (store->max_bytes == 0 || bytes > store->max_bytes || fits_in_store(store, used, bytes))
         return true; /* none is evicted */
-    uint64_t gain = td_kept_table_gain(&store->table, used - (store->max_bytes - bytes));
+    uint64_t excess = used - (store->max_bytes - bytes);
+    uint64_t gain = td_kept_table_gain(&store->table, excess);
+    if (gain < excess)
+        return refuse_beside(store, bytes, used - gain, err);
     if (missing <= free_bytes || missing - free_bytes <= gain)
         return true;
     return td_error_set(err, TD_RESOURCE_EXHAUSTED,

@@ -231,7 +231,8 @@ static void a_model_without_room_is_refused_and_changes_nothing(void **state)
     assert_true(exists(tree, "kept/config.json"));
     begin(store, "running", 60);
     err = begin_refused(store, "other", 50, TD_RESOURCE_EXHAUSTED, &evicted);
-    check_says(&err, "being fetched", "others are fetched");
+    check_says(&err, "it needs 50 bytes; of --cache-max-bytes 100, 60 are for models that are being fetched", "busy");
+    assert_true(exists(tree, "kept/config.json"));
     err = begin_refused(store, "running", 60, TD_CONFLICT, &evicted);
     td_upstream_store_close(store);
     store = open_store(tree, 0);
