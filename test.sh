@@ -308,7 +308,8 @@ run_step() { # NAME
     log_output "$name" <"$results/$name.pipe" &
     logger=$!
     make_scratch
-    env --default-signal=INT,QUIT TMPDIR="$scratch" timeout --kill-after=30 "$limit" "${command[@]}" \
+    env --default-signal=INT,QUIT TMPDIR="$scratch" TD_TIMES="$results/$name.times" \
+        timeout --kill-after=30 "$limit" "${command[@]}" \
         >"$results/$name.pipe" 2>&1 </dev/null &
     child=$!
     wait "$child" || code=$?
@@ -351,6 +352,8 @@ run_tier() {
 tier=full
 case ${1-} in
     --run-step)
+        # What the step took of the processors, with all that it started, for the summary.
+        [ -z "${TD_TIMES-}" ] || trap 'times >"$TD_TIMES"' EXIT
         "step_$2"
         exit
         ;;

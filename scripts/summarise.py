@@ -4,11 +4,13 @@
     scripts/summarise.py RESULTS SECONDS STEP...
 
 SECONDS is what the run took: less than all steps together, because two run at a time. RESULTS/STEP.status holds
-"exit-status seconds kind". A step of kind "one" counts as one test. A step of kind "tests" wrote JUnit XML
-(RESULTS/STEP.xml, by ctest or pytest): its tests are counted, and a step without tests failed. A skipped test counts
-as failed, because it proves nothing. The last line is "N passed, N failed"; the exit status is 1 if any test failed.
+"exit-status seconds kind", and RESULTS/STEP.times what the shell's `times` printed at the step's end. A step of kind
+"one" counts as one test. A step of kind "tests" wrote JUnit XML (RESULTS/STEP.xml, by ctest or pytest): its tests are
+counted, and a step without tests failed. A skipped test counts as failed, because it proves nothing. The last line is
+"N passed, N failed"; the exit status is 1 if any test failed.
 """
 
+import re
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -54,17 +56,29 @@ def outcome(results, step):
     return passed, failed, seconds, notes + bad
 
 
+def processor_seconds(path):
+    """Returns the sum of what `times` of a shell printed: user and system time of itself and of its children."""
+    if not path.exists():
+        return 0
+    times = re.findall(r"(\d+)m([\d.]+)s", path.read_text())
+    return round(sum(60 * int(minutes) + float(seconds) for minutes, seconds in times))
+
+
+def clock(seconds):
+    return f"{seconds // 60:>6}:{seconds % 60:02}"
+
+
 def main():
     results, seconds, steps = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-    rows = [(step, *outcome(results, step)) for step in steps]
-    print(f"\n{'step':<10} {'result':<7} {'passed':>7} {'failed':>7} {'time':>7}")
-    for step, passed, failed, took, notes in rows:
+    rows = [(step, *outcome(results, step), processor_seconds(results / f"{step}.times")) for step in steps]
+    print(f"\n{'step':<10} {'result':<7} {'passed':>7} {'failed':>7} {'time':>9} {'processor':>9}")
+    for step, passed, failed, took, notes, busy in rows:
         verdict = "FAILED" if failed else "ok"
-        print(f"{step:<10} {verdict:<7} {passed:>7} {failed:>7} {took // 60:>4}:{took % 60:02}")
+        print(f"{step:<10} {verdict:<7} {passed:>7} {failed:>7} {clock(took)} {clock(busy)}")
         for note in notes:
             print(f"           {note}")
-    passed, failed = sum(row[1] for row in rows), sum(row[2] for row in rows)
-    print(f"{'':<10} {'':<7} {passed:>7} {failed:>7} {seconds // 60:>4}:{seconds % 60:02}\n")
+    passed, failed, busy = (sum(row[i] for row in rows) for i in (1, 2, 5))
+    print(f"{'':<10} {'':<7} {passed:>7} {failed:>7} {clock(seconds)} {clock(busy)}\n")
     print(f"{passed} passed, {failed} failed")
     sys.exit(1 if failed else 0)
 
