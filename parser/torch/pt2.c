@@ -331,7 +331,9 @@ static bool read_payload(struct reader *r, struct td_json *json, struct payload 
         if (!ok)
             return false;
     }
-    return token == TD_JSON_OBJECT_END && (p->path != NULL || td_json_fail(json, "an entry has no path_name"));
+    if (token == TD_JSON_OBJECT_END && p->path == NULL)
+        (void)td_json_fail(json, "an entry has no path_name");
+    return token == TD_JSON_OBJECT_END && p->path != NULL;
 }
 
 static const struct td_zip_entry *find_record(const struct reader *r, const char *folder, struct td_text name)

@@ -25,8 +25,9 @@ def every_server_ended_well():
 
 @pytest.fixture(scope="module")
 def srv(root):
-    """A server over the module's directory."""
+    """A server over the module's directory, whose entity tags stay as they are."""
     with harness.Server(root) as s:
+        s.wait_hashed()
         yield s
 
 

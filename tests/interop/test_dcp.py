@@ -39,6 +39,7 @@ def made(tmp_path_factory):
 def srv(made):
     age_all(made[0])
     with Server(made[0]) as s:
+        s.wait_hashed()
         yield s
 
 

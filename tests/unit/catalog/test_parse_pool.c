@@ -218,8 +218,12 @@ static void a_parser_that_was_taken_over_costs_its_file(void **state)
     open_pool(300000000, 1);
     for (size_t i = 0; i < COUNT_OF(taken); i++) {
         struct td_error err = TD_ERROR_INIT;
-        uint64_t before = ends(taken[i].end);
-        assert_false(parse_new(tree, taken[i].name, NULL, &err));
+        uint64_t before;
+        int tries = 0;
+        do { /* a parser is not to blame for its time on a machine that is too busy to give it a tenth of the time */
+            before = ends(taken[i].end);
+            assert_false(parse_new(tree, taken[i].name, NULL, &err));
+        } while (err.code == TD_UNAVAILABLE && ++tries < 200);
         assert_string_equal(err.message, taken[i].message);
         assert_int_equal(err.code, TD_INVALID_ARGUMENT); /* so that the file is not tried again */
         assert_int_equal(ends(taken[i].end), before + 1);
