@@ -352,7 +352,7 @@ run_tier() {
 tier=full
 case ${1-} in
     --run-step)
-        # What the step took of the processors, with all that it started, for the summary.
+        # For the summary: the processor time of the step and of all that it started.
         [ -z "${TD_TIMES-}" ] || trap 'times >"$TD_TIMES"' EXIT
         "step_$2"
         exit
