@@ -637,7 +637,7 @@ class Server:
             return digests["published_files"] == digests["files"]
         self.wait_for(all_known, "all files are hashed", timeout)
 
-    def wait_for(self, test, what, timeout=30.0, every=0.03):
+    def wait_for(self, test, what, timeout=10.0, every=0.03):
         """Poll until test() is truthy and return that; refused connections count as 'not yet'."""
         deadline = time.monotonic() + timeout
         last = None

@@ -109,8 +109,8 @@ def test_one_that_never_comes(srv):
     began = time.monotonic()
     with srv.conn() as c:
         c.send(head(100) + b"{")
-        assert c.ended(15)
-    assert 1.3 < time.monotonic() - began < 14
+        assert c.ended(10)
+    assert 1.3 < time.monotonic() - began < 6
     with srv.conn() as c:  # a byte now and then does not help
         c.send(head(4000))
         began = time.monotonic()
@@ -119,7 +119,7 @@ def test_one_that_never_comes(srv):
                 c.send(b" ")
                 time.sleep(0.1)
                 assert not c.ended(0.001)
-        assert time.monotonic() - began < 14
+        assert time.monotonic() - began < 6
     assert srv.get("/healthz").status == 200
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from harness import Conn, Incomplete, Transfer, age, check_error, pattern, same_prefix, tensor, write_by_hand
 
-BYTES = 32 << 20
+BYTES = 64 << 20
 
 
 def model(root, name, nbytes=4096, salt="1", settled=True):
@@ -445,7 +445,7 @@ def test_a_known_file_cut_to_nothing_is_not_served_as_empty(root, start):
 def test_a_file_caught_in_the_middle_of_its_truncation(root, start):
     """open(O_TRUNC) sets the size before the times:
     for a moment the file is empty under its old, settled mtime and ctime."""
-    t = model(root, "m", 2 * BYTES)                         # truncation takes longer the more pages the file has
+    t = model(root, "m", BYTES)                             # truncation takes longer the more pages the file has
     raw = path_of(root, "m").read_bytes()
     s = start(root)
     stop, wrong, count = threading.Event(), [], []
@@ -563,7 +563,7 @@ def test_swapped_for_a_directory_fifo_or_link(root, start, tmp_path):
         for target in (f"/models/{n}/tensors/w", f"/models/{n}/files/model.safetensors"):
             began = time.monotonic()
             r = s.get(target)
-            assert time.monotonic() - began < 10, target
+            assert time.monotonic() - began < 2, target
             assert secret not in r.body, f"{target} serves a file outside the root"
             assert r.status in (200, 404, 503), r
     s.hup()
@@ -644,13 +644,13 @@ def test_sigterm_waits_for_a_transfer(root, start):
         else:
             assert r.status == 503 or "close" in r.get("Connection", "").lower(), f"while draining: {r}"
     for _ in range(8):
-        tr.read(2 << 20)
+        tr.read(4 << 20)
         time.sleep(0.1)
     whole, got = tr.finish()
     assert whole and got == t.data, f"a transfer under drain: whole {whole}, {len(got)} of {BYTES} bytes"
     began = time.monotonic()
-    assert s.wait_exit(20) == 0, f"exit code {s.rc}"
-    assert time.monotonic() - began < 15, f"{time.monotonic() - began:.1f} s from the last byte to the exit"
+    assert s.wait_exit(10) == 0, f"exit code {s.rc}"
+    assert time.monotonic() - began < 5, f"{time.monotonic() - began:.1f} s from the last byte to the exit"
 
 
 # shows: security.md host-sigterm-downloads
@@ -660,9 +660,9 @@ def test_drain_timeout_cuts(root, start):
     tr = Transfer(s, "/models/m/tensors/w", rcvbuf=4096)
     began = time.monotonic()
     s.term()
-    assert s.wait_exit(20) == 0, f"exit code {s.rc}"
+    assert s.wait_exit(10) == 0, f"exit code {s.rc}"
     took = time.monotonic() - began
-    assert 1.5 <= took <= 15, f"ended after {took:.1f} s, --drain-timeout is 2"
+    assert 1.5 <= took <= 5, f"ended after {took:.1f} s, --drain-timeout is 2"
     whole, _ = tr.finish()
     assert not whole, "cut, yet the client thinks the answer is whole"
 
@@ -670,11 +670,11 @@ def test_drain_timeout_cuts(root, start):
 def test_drain_delay_keeps_serving(root, start):
     """readyz 503 at once, still accepting and serving for --drain-delay, each answer with Connection: close."""
     t = model(root, "m")
-    s = start(root, "--drain-delay", 6)
+    s = start(root, "--drain-delay", 3)
     keep = s.conn()
     assert keep.request("/models/m/tensors/w").status == 200
     s.term()
-    s.wait_for(lambda: s.get("/readyz").status == 503, "readyz 503 after SIGTERM", timeout=3)
+    s.wait_for(lambda: s.get("/readyz").status == 503, "readyz 503 after SIGTERM", timeout=1.5)
     assert s.get("/healthz").status == 200, "alive while draining"
     r = s.get("/models/m/tensors/w")
     assert r.status == 200 and r.body == t.data, f"within --drain-delay: {r}"
@@ -684,8 +684,8 @@ def test_drain_delay_keeps_serving(root, start):
     assert keep.ended()
     keep.close()
     began = time.monotonic()
-    assert s.wait_exit(20) == 0
-    assert time.monotonic() - began < 15
+    assert s.wait_exit(10) == 0
+    assert time.monotonic() - began < 5
 
 
 # shows: security.md host-sigterm-downloads
@@ -699,9 +699,9 @@ def test_idle_connections_do_not_hold_up_the_drain(root, start):
         c.send(b"GET /mod")
     began = time.monotonic()
     s.term()
-    assert s.wait_exit(20) == 0
+    assert s.wait_exit(15) == 0
     took = time.monotonic() - began
-    assert took < 15, f"20 idle connections held up the exit for {took:.1f} s"
+    assert took < 5, f"20 idle connections held up the exit for {took:.1f} s"
     for c in conns:
         c.close()
 
@@ -715,9 +715,9 @@ def test_second_sigterm_ends_at_once(root, start):
     assert s.alive()
     began = time.monotonic()
     s.term()
-    s.wait_exit(20)
+    s.wait_exit(10)
     took = time.monotonic() - began
-    assert took < 10, f"ended {took:.1f} s after the second SIGTERM"
+    assert took < 2, f"ended {took:.1f} s after the second SIGTERM"
     s.check_stderr()
     s.rc_after_second = s.rc
     assert s.rc in (0, 1, 128 + signal.SIGTERM, -signal.SIGTERM), f"exit code {s.rc}"

@@ -428,7 +428,7 @@ def test_fifos_devices_and_sockets_never_block(start, tmp_path):
         r = s.get("/models/" + target)
         assert r.status == 404 or (
             target == "fifo.safetensors" and r.status == 200 and r.json()["checkpoints"] == []), f"{target}: {r}"
-        assert time.monotonic() - began < 10, target
+        assert time.monotonic() - began < 2, target
     assert "pipe.json" not in {f["path"] for f in s.json("/models/good")["files"]}
     sock.close()
 

@@ -686,7 +686,7 @@ def test_range_abuse_is_bounded(srv, resources, name):
         res = resources[kind]
         began = time.monotonic()
         r = srv.get(res.target, {"Range": ABUSE[name]})
-        assert time.monotonic() - began < 10, "took too long"
+        assert time.monotonic() - began < 3, "took too long"
         assert r.status in (200, 206, 400, 416, 431), r
         assert len(r.body) <= 2 * res.n + 20000, f"{name}: {len(r.body)} bytes sent for a resource of {res.n}"
         if r.status == 200:

@@ -241,14 +241,14 @@ def test_the_header_deadline_counts_for_every_request_of_a_connection(root, star
 
 
 def test_idle_keep_alive_closes_in_time_and_not_before(root, start):
-    s = start(root, "--idle-timeout", 4, "--header-timeout", 20)
+    s = start(root, "--idle-timeout", 2, "--header-timeout", 20)
     with s.conn() as c:
         assert c.request(SMALL).status == 200
         time.sleep(1.2)
         assert c.request(SMALL).status == 200, "an idle time below --idle-timeout closes nothing"
         began = time.monotonic()
-        assert c.ended(14), "idle for 14 s, --idle-timeout is 4"
-        assert 3.4 <= time.monotonic() - began <= 12, f"closed after {time.monotonic() - began:.1f} s"
+        assert c.ended(8), "idle for 8 s, --idle-timeout is 2"
+        assert 1.4 <= time.monotonic() - began <= 4.5, f"closed after {time.monotonic() - began:.1f} s"
     with s.conn() as c:
         began = time.monotonic()
         assert c.ended(8), "a connection that never said anything is open after 8 s, --idle-timeout is 2"
@@ -385,7 +385,7 @@ def test_connections_beyond_the_cap(root, start):
             began = time.monotonic()
             r = s.get(target, source=OTHER)
             assert r.status == 200, f"{target} at the cap: {r}"
-            assert time.monotonic() - began < 8, f"{target} at the cap took {time.monotonic() - began:.2f} s"
+            assert time.monotonic() - began < 1, f"{target} at the cap took {time.monotonic() - began:.2f} s"
     finally:
         close_all(conns)
     s.wait_for(lambda: s.get(SMALL, source=OTHER).status == 200, "service after the flood")

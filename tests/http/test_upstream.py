@@ -486,7 +486,7 @@ def test_readers_that_wait_hold_up_nobody_else(hubs, cache):
         assert (r.status, r.length) == (200, len(content))
         r = server.get("/org/m/resolve/main/model.safetensors", [("Range", "bytes=0-99"), CHECKS])
         assert (r.status, r.body) == (206, content[:100])
-        assert time.monotonic() - begun < 10       # those that wait do so until the gate opens
+        assert time.monotonic() - begun < 2
     hub.open_gate(None)
     for c in waiting:
         assert c.read_response("GET").body == content[3000000:3000100]

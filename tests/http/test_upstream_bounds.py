@@ -274,7 +274,7 @@ def test_an_upstream_that_asks_for_patience_is_left_alone(hubs, cache):
         assert (r.status, b"has asked clients to wait" in r.body) == (503, True)
     assert len(hub.requests) == asked
     assert count(server, "failures_total") == 0
-    assert time.monotonic() - begun < 25                # nobody is kept waiting for what cannot come
+    assert time.monotonic() - begun < 8                 # nobody is kept waiting for what cannot come
 
 
 # shows: security.md upstream-patience
@@ -303,9 +303,11 @@ def test_patience_that_a_file_is_answered_with_is_for_all(hubs, cache):
     server = cache(hub.url)
     server.get("/models/org/m/files/config.json")
     server.wait_for(lambda: '"org/m" could not be fetched' in server.stderr(), "the fetch has failed")
+    asked = len(hub.requests)
     r = server.get("/models/org/n/files/config.json")
     assert (r.status, b"has asked clients to wait" in r.body) == (503, True)
-    assert hub.count("org/n") == 0
+    # other requests for the first model may have been on their way
+    assert [path for _, path, _ in hub.requests[asked:] if "org/m" not in path] == []
     assert ("no model is asked for during the next 70 s: " + hub.url +
             " has sent Retry-After and may be asked again in 70 s") in server.stderr()
 

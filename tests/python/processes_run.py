@@ -167,7 +167,7 @@ def interrupt(url):
             tensord.load_file(stalled, framework="np", progress=False, stall_timeout=60.0)
             raise AssertionError("the load ended")
         except KeyboardInterrupt:
-            assert time.monotonic() - began < 20
+            assert time.monotonic() - began < 5
         timer.join()
     after = state()
     assert after[:2] == before[:2], (before, after)

@@ -211,7 +211,7 @@ def test_an_index_that_stands_still(fake):
     with pytest.raises(tensord.ConnectError, match=r"index of split train of d is being built, and stands at 77 of \d+ "
                                                    r"bytes for \d s \(retry_for=1\)"):
         tensord.Dataset(server.url("d"), progress=False, retry_for=1)
-    assert 1 < time.monotonic() - began < 15
+    assert 1 < time.monotonic() - began < 5
 
 
 def test_an_index_that_cannot_be_built(fake):
@@ -412,7 +412,7 @@ def test_a_server_that_works_is_kept(fake):
     began = time.monotonic()
     for number in range(100):
         assert dataset[number] == WANTED[number]
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 5
     assert sum(endpoint.port == broken.port for endpoint in taken) <= 1
 
 
@@ -439,7 +439,7 @@ def test_an_interrupt_ends_a_read_at_once(fake):
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             read()
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 3
 
 
 def test_threads_that_are_left_end(fake):

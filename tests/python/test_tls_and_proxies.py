@@ -219,7 +219,7 @@ def at_once(kind, text, url, **options):
     began = time.monotonic()
     with pytest.raises(kind, match=text) as caught:
         tensord.load_file(url, **{**FAST, "retry_for": 60, **options})
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 5
     return str(caught.value)
 
 
@@ -292,7 +292,7 @@ def test_a_handshake_that_hangs_is_bounded_by_connect_timeout():
         began = time.monotonic()
         with pytest.raises(tensord.ConnectError, match="timed out"):
             check(f"https://127.0.0.1:{silent.port}/models/m", connect_timeout=0.5, retry_for=0.2)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 3
 
 
 # ---- certificates of clients, by the server's own TLS
