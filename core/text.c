@@ -1,6 +1,5 @@
 #include "core/text.h"
 
-#include <stddef.h>
 #include <string.h>
 #include <strings.h>
 

@@ -1,5 +1,3 @@
-/* On Linux, setpriority(PRIO_PROCESS, 0, ...) means the running thread. A thread without privileges can lower its
- * priority, and not raise it again: so a long computation has a thread of its own. */
 #include "core/thread.h"
 
 #include "core/waiting.h"
@@ -22,6 +20,9 @@ int td_small_thread_start(void *(*run)(void *argument), void *argument, pthread_
     (void)pthread_attr_destroy(&attributes);
     return sys;
 }
+
+/* On Linux, setpriority(PRIO_PROCESS, 0, ...) means the running thread. A thread without privileges can lower its
+ * priority, and not raise it again: so a long computation has a thread of its own. */
 
 /* sched_setattr(2) of linux/sched/types.h, which cannot be included beside pthread.h. */
 struct attributes {

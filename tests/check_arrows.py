@@ -202,7 +202,7 @@ def circles(uses):
 
 
 def folder_of(module):
-    """The folder that holds a module: "parser/zip" for parser/zip/zip_end."""
+    """The folder that holds a module: "parser/zip" for parser/zip/zip_directory."""
     return module.rpartition("/")[0]
 
 

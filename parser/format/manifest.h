@@ -169,9 +169,7 @@ struct td_names td_tensor_names(const struct td_tensor *tensors, size_t count);
 /* Returns the tensor with this name, or NULL, by binary search. The manifest must be finished. */
 const struct td_tensor *td_manifest_find(const struct td_manifest *manifest, struct td_text name);
 
-/* ---- metadata ----
- * The parsers write it by hand and not by json_build.h, because the values are small and are written item by item while
- * the file is read. */
+/* ---- metadata ---- */
 
 enum { TD_METADATA_TEXT_MAX = 4096 }; /* most bytes of a text that are shown */
 
@@ -183,7 +181,8 @@ const char *td_metadata_find(const struct td_metadata *metadata, size_t count, c
 
 /* Appends a text as a JSON value. `len` is the length of the whole text in bytes; `shown` is the text or its beginning,
  * at most TD_METADATA_TEXT_MAX bytes. A beginning is written as {"length":LEN,"first":"..."}. is_utf8 says whether
- * `shown` is UTF-8; other text is escaped by td_utf8_escape. */
+ * `shown` is UTF-8; other text is escaped by td_utf8_escape. The parsers write metadata by hand and not by
+ * json_build.h, because the values are small and are written item by item while the file is read. */
 void td_metadata_write_text(struct td_buffer *out, struct td_text shown, bool is_utf8, uint64_t len);
 
 #endif

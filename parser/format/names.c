@@ -174,16 +174,11 @@ bool td_names_sort(const struct td_names *names, void *base, size_t size, struct
     return true;
 }
 
-static size_t place_of(const struct td_order *order, size_t i)
-{
-    return order != NULL ? order[i].index : i;
-}
-
 size_t td_names_duplicate(const struct td_names *names, const struct td_order *order)
 {
     for (size_t i = 1; i < names->count; i++)
-        if (names_tie(names, place_of(order, i - 1), place_of(order, i)) == 0)
-            return place_of(order, i);
+        if (names_tie(names, td_order_place(order, i - 1), td_order_place(order, i)) == 0)
+            return td_order_place(order, i);
     return names->count;
 }
 
@@ -196,7 +191,7 @@ static size_t search_in_order(const struct td_names *names, const struct td_orde
     bool met = false; /* whether the name at `high` is the name itself */
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        struct td_text here = names->get(names->context, place_of(order, middle));
+        struct td_text here = names->get(names->context, td_order_place(order, middle));
         int compared = td_text_compare(here, name);
         if (compared < 0) {
             low = middle + 1;
@@ -225,8 +220,8 @@ bool td_names_distinct(const struct td_names *names, struct td_arena *arena, con
     *distinct = td_arena_array(arena, names->count, sizeof **distinct);
     bool ok = *distinct != NULL;
     for (size_t i = 0; ok && i < names->count; i++) {
-        size_t here = place_of(order, i);
-        if (i == 0 || names_tie(names, place_of(order, i - 1), here) != 0) {
+        size_t here = td_order_place(order, i);
+        if (i == 0 || names_tie(names, td_order_place(order, i - 1), here) != 0) {
             struct td_text name = names->get(names->context, here);
             (*distinct)[*distinct_count] = td_arena_strndup(arena, name);
             ok = (*distinct)[(*distinct_count)++] != NULL;
@@ -273,8 +268,8 @@ bool td_names_number_repeated(const struct td_names *names, struct td_arena *are
         ok = *fresh != NULL;
     }
     for (size_t i = 1; ok && *fresh != NULL && i < names->count; i++) {
-        size_t here = place_of(order, i);
-        if (names_tie(names, place_of(order, i - 1), here) != 0)
+        size_t here = td_order_place(order, i);
+        if (names_tie(names, td_order_place(order, i - 1), here) != 0)
             number = 1;
         else
             ok = number_name(names, order, here, arena, &number, &(*fresh)[here]);

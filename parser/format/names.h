@@ -24,9 +24,15 @@ struct td_order {
     size_t index;
 };
 
+/* Returns the index of the item at place i. order NULL: the list is in order. */
+static inline size_t td_order_place(const struct td_order *order, size_t i)
+{
+    return order != NULL ? order[i].index : i;
+}
+
 /* Sorts items by key, and items of equal keys by tie(context, index, index), unless tie is NULL. A stable merge sort.
- * Allocates
- * count * sizeof *items bytes of scratch unless the items are in order already; it fails only when out of memory. */
+ * Allocates count * sizeof *items bytes of scratch unless the items are in order already. Fails only when out of
+ * memory. */
 bool td_order_sort(struct td_order *items, size_t count, int (*tie)(const void *context, size_t a, size_t b),
                    const void *context, struct td_error *err);
 

@@ -593,8 +593,8 @@ static bool unique_metadata(struct walk *w)
     if (!td_names_order(&names, &order, w->h.err))
         return false;
     for (size_t i = 1; i < w->metadata_count; i++) { /* stable: equal keys follow each other in their order */
-        size_t before = order != NULL ? order[i - 1].index : i - 1;
-        size_t here = order != NULL ? order[i].index : i;
+        size_t before = td_order_place(order, i - 1);
+        size_t here = td_order_place(order, i);
         if (strcmp(w->metadata[before].key, w->metadata[here].key) == 0)
             w->metadata[here].value = NULL;
     }

@@ -1,7 +1,8 @@
 /* The mappings of a parsed pickle (pickle.h): a DICT or something like it. Items are in the order in which they were
  * set, and keys are unique: of items with equal keys the last value counts, at the place of the first item, as in
  * Python. Keys are equal as follows: None; BOOL, INT and FLOAT by value; strings; bytes; all else only when it is the
- * same value, so equal tuples are different keys. All functions only read the pickle; any thread may call them. */
+ * same value, so equal tuples are different keys. Any thread may call the functions, which only read the pickle, but
+ * td_pickle_finish_maps, which belongs to parsing. */
 #ifndef TD_PARSER_PICKLE_PICKLE_MAP_H
 #define TD_PARSER_PICKLE_PICKLE_MAP_H
 

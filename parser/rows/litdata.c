@@ -42,7 +42,7 @@ static bool build_framed(const struct td_input *data, struct td_row_index *out, 
     out->row_count = rows;
     out->params[0] = FRAMED_HEAD_BYTES;
     out->params[1] = 4;
-    return td_row_columns_reason(
+    return td_row_index_set_reason(
         out, "its rows are packed in frames (zstd); write them with compression_level=\"sample\" or none", err);
 }
 
@@ -81,7 +81,7 @@ static bool index_litdata(const struct td_row_build *build, struct td_row_index 
     if (!check_footer(data, &table, err))
         return false;
     return table.last > table.first || table.row_count == 0 ||
-           td_row_columns_reason(out, "its rows are in an Arrow file after the table; litdata itself reads it", err);
+           td_row_index_set_reason(out, "its rows are in an Arrow file after the table; litdata itself reads it", err);
 }
 
 static const char *const extensions[] = {NULL};

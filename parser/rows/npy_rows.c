@@ -44,7 +44,7 @@ static bool set_reason(const struct td_tensor *tensor, struct td_row_index *out,
         return true;
     char reason[80];
     (void)snprintf(reason, sizeof reason, "its array is %s; only rows of numbers in C order are answered", what);
-    return td_row_columns_reason(out, reason, err);
+    return td_row_index_set_reason(out, reason, err);
 }
 
 static bool set_index(const struct td_tensor *tensor, struct td_row_index *out, struct td_error *err)

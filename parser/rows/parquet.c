@@ -403,9 +403,8 @@ static bool finish_index(struct parse *p)
                            "the footer says %" PRId64 " rows, its row groups have %" PRIu64, p->rows, out->row_count);
     out->layout = TD_ROWS_BLOCKS;
     out->params[0] = WORDS;
-    out->reason = td_row_memory_copy(reason);
-    if (out->reason == NULL)
-        return td_error_no_memory(p->err);
+    if (!td_row_index_set_reason(out, reason, p->err))
+        return false;
     if (!p->has_columns)
         return true;
     td_buffer_append(&p->columns, "]", 2); /* with a NUL */

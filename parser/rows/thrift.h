@@ -56,7 +56,8 @@ void td_thrift_init(struct td_thrift *reader, const struct td_input *input, uint
 bool td_thrift_next(struct td_thrift *reader, struct td_thrift_field *field);
 
 /* Reads the head of the next field as td_thrift_next, for a loop over a struct: returns whether there is a field. *ok
- * is whether the caller has read the field before; false ends the loop. Sets *ok to false on an error. */
+ * begins as true. The caller sets it to whether it could read the value of the field. Returns false at the end of the
+ * struct and when *ok is false. Sets *ok to false on an error of its own. */
 static inline bool td_thrift_each(struct td_thrift *reader, struct td_thrift_field *field, bool *ok)
 {
     *ok = *ok && td_thrift_next(reader, field);

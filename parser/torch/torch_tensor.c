@@ -20,7 +20,9 @@ const char *td_torch_copy_path(struct td_torch_walker *w)
     return copy;
 }
 
-struct td_tensor *td_torch_add_tensor(struct td_torch_walker *w)
+/* Adds a tensor with the present path as its name. Returns NULL and an error when out of memory. The tensor moves when
+ * the next one is added. */
+static struct td_tensor *walk_add_tensor(struct td_torch_walker *w)
 {
     struct td_tensor tensor = {.name = td_torch_copy_path(w), .name_len = (uint32_t)w->path.len};
     return tensor.name == NULL ? NULL : td_manifest_add_tensor(w->manifest, &tensor, &w->tensor_capacity, w->err);
@@ -170,7 +172,7 @@ static bool place_tensor(struct td_torch_walker *w, struct td_tensor *tensor, td
 static bool read_strided(struct td_torch_walker *w, td_pickle_ref args, uint32_t dtype_at, uint32_t metadata_at)
 {
     const struct td_pickle *p = w->pickle;
-    struct td_tensor *tensor = td_torch_add_tensor(w);
+    struct td_tensor *tensor = walk_add_tensor(w);
     if (tensor == NULL)
         return false;
     const char *bits = metadata_at > 0 ? bits_reason(p, td_pickle_item(p, args, metadata_at)) : NULL;
@@ -263,7 +265,7 @@ static td_pickle_ref known_size(const struct td_torch_walker *w, td_pickle_ref s
 static bool read_unstored(struct td_torch_walker *w, const struct td_dtype *dtype, td_pickle_ref size,
                           td_pickle_ref stride, const char *reason)
 {
-    struct td_tensor *tensor = td_torch_add_tensor(w);
+    struct td_tensor *tensor = walk_add_tensor(w);
     td_pickle_ref sizes = known_size(w, size);
     if (tensor == NULL)
         return false;
@@ -401,7 +403,7 @@ bool td_torch_read_bare_storage(struct td_torch_walker *w, td_pickle_ref ref)
                td_torch_refuse(w->err, w->pickle, ref, "a persistent id is not ('storage', ...)");
     if (storage.dtype == NULL)
         return true;
-    struct td_tensor *tensor = td_torch_add_tensor(w);
+    struct td_tensor *tensor = walk_add_tensor(w);
     uint64_t *shape = td_arena_array(&w->manifest->arena, 1, sizeof *shape);
     if (tensor == NULL || shape == NULL)
         return td_error_no_memory(w->err);

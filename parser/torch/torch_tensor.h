@@ -40,10 +40,6 @@ struct td_torch_walker {
 /* Returns a copy of the present path in the manifest's arena, terminated; NULL and an error when out of memory. */
 const char *td_torch_copy_path(struct td_torch_walker *w);
 
-/* Adds a tensor with the present path as its name. Returns NULL and an error when out of memory. The tensor moves when
- * the next one is added. */
-struct td_tensor *td_torch_add_tensor(struct td_torch_walker *w);
-
 /* Lists the tensor that this object stands for under the present path. Sets *done to false when the object is no
  * tensor. */
 bool td_torch_read_tensor(struct td_torch_walker *w, td_pickle_ref ref, bool *done);

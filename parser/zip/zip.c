@@ -223,7 +223,7 @@ static bool finish_directory(struct td_zip_reader *r, struct td_zip *zip)
     if (!td_names_order(&names, &order, r->err))
         return false;
     for (size_t i = 0; i < count; i++)
-        by_name[i] = &r->entries[order == NULL ? i : order[i].index];
+        by_name[i] = &r->entries[td_order_place(order, i)];
     size_t twice = td_names_duplicate(&names, order);
     free(order);
     if (twice < count)

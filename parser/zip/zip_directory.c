@@ -164,9 +164,9 @@ static bool refuse_without_end(const struct td_zip_reader *r)
                            : "no zip archive: it has no end record (PK\\5\\6)");
 }
 
-/* Takes the last PK\5\6 with room for a record as the end record, because all readers search from the end. Ignores its
- * comment and the bytes after the comment, as zipfile and PyTorch do. */
-/* Finds the end record from the end of the file and sets r->directory_at, r->directory_bytes and r->count. */
+/* Finds the end record and sets r->directory_at, r->directory_bytes and r->count. Takes the last PK\5\6 with room for a
+ * record, because all readers search from the end. Ignores its comment and the bytes after the comment, as zipfile and
+ * PyTorch do. */
 static bool find_end(struct td_zip_reader *r)
 {
     uint64_t size = r->input->size_bytes;

@@ -20,9 +20,10 @@ struct td_zip_central {
     uint16_t comment_len;
 };
 
-/* Finds the end record from the end of the file, and reads the directory: sets r->directory_at and r->count, and fills
- * r->entries (all but their offset), r->order, r->central_at and r->longest_name. Lowers the arena's limit by the
- * scratch that reading the members needs. */
+/* Finds the end record from the end of the file, and reads the directory: sets r->directory_at, r->directory_bytes,
+ * r->count and r->directory, and fills r->entries (all but their offset), r->order, r->central_at and r->longest_name.
+ * Lowers the arena's limit by the scratch that r owns. The caller frees that scratch and restores the limit, also after
+ * a failure. */
 bool td_zip_read_directory(struct td_zip_reader *r);
 
 /* Returns the fields of the directory record that begins at p. */

@@ -138,7 +138,7 @@ static bool read_stream(struct builder *b)
     for (;;) {
         struct td_error inner = TD_ERROR_INIT;
         if (!td_arrow_message_read(&b->reader, at, end, &message, &inner))
-            return fail_in(b, "the message that follows this many record batches:", b->batch_count, &inner);
+            return fail_in(b, "message", 1 + b->batch_count + b->dictionary_count, &inner);
         if (message.type == TD_ARROW_END)
             return true;
         if (!add_message(b, &message))
@@ -303,9 +303,8 @@ static bool end_texts(struct builder *b)
     out->params[TD_ARROW_PARAM_CUT] = obstacle;
     if (obstacle != TD_ARROW_NO_OBSTACLE) {
         out->params[TD_ARROW_PARAM_GATHER] = obstacle;
-        out->reason = td_row_memory_copy(td_arrow_obstacle_text(obstacle));
-        if (out->reason == NULL)
-            return td_error_no_memory(b->err);
+        if (!td_row_index_set_reason(out, td_arrow_obstacle_text(obstacle), b->err))
+            return false;
     }
     size_t len;
     td_buffer_putc(&b->columns, '\0');

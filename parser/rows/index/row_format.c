@@ -75,7 +75,7 @@ bool td_row_columns_end(struct td_buffer *columns, struct td_row_index *index, s
     return true;
 }
 
-bool td_row_columns_reason(struct td_row_index *index, const char *reason, struct td_error *err)
+bool td_row_index_set_reason(struct td_row_index *index, const char *reason, struct td_error *err)
 {
     index->reason = td_row_memory_copy(reason);
     return index->reason != NULL || td_error_no_memory(err);

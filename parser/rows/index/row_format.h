@@ -56,6 +56,6 @@ void td_row_columns_add(struct td_buffer *columns, struct td_text name, const ch
 bool td_row_columns_end(struct td_buffer *columns, struct td_row_index *index, struct td_error *err);
 
 /* Sets index->reason to a copy of the text. Errors: TD_RESOURCE_EXHAUSTED. */
-bool td_row_columns_reason(struct td_row_index *index, const char *reason, struct td_error *err);
+bool td_row_index_set_reason(struct td_row_index *index, const char *reason, struct td_error *err);
 
 #endif
