@@ -88,20 +88,6 @@ def test_a_server_without_a_setup_is_left_out_in_any_order(order):
     assert type(raised.value) is errors.ConnectError
 
 
-def test_bytes_that_arrive_forget_earlier_faults():
-    """Two servers that each send a part and break off: nobody waits while bytes arrive."""
-    patience, arrived = Waits(Options()), []
-
-    def once(endpoint):
-        arrived.append(endpoint.host)
-        if len(arrived) < 6:
-            raise refused()
-        return "".join(arrived)
-
-    assert attempt(Servers([A, B]), patience, once, done=lambda: len(arrived)) == "ababab"
-    assert patience.count == 0
-
-
 def test_other_errors_end_the_attempt():
     tries = Tries(a=[errors.AnswerError("no", 403)])
     with pytest.raises(errors.AnswerError, match="^no$"):

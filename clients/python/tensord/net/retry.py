@@ -61,7 +61,8 @@ class Servers:
 
     def together(self, faults: Dict[Endpoint, Exception], last: Exception) -> Exception:
         """Returns an error that names the fault of each server if none could be reached, else the last fault."""
-        reasons = [*faults.values(), *([self._refusal] if self._refusal else [])]
+        with self._lock:
+            reasons = [*faults.values(), *([self._refusal] if self._refusal else [])]
         if len(reasons) > 1 and all(isinstance(reason, errors.ConnectError) for reason in reasons):
             return errors.ConnectError("; ".join(map(str, reasons)))
         return last
@@ -132,7 +133,6 @@ def attempt(servers: Servers, patience: Patience, once: Callable[[Endpoint], T],
             patience.check()  # a stop also breaks connections
             if done() > before:
                 patience.progress()
-                faults.clear()
             if fault.lasting:
                 servers.leave_out(endpoint, fault.error)
                 continue
