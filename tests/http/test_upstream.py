@@ -639,7 +639,7 @@ def test_eviction_leaves_what_the_operator_has_changed(hubs, cache, tmp_path):
         published(server, f"org/{name}")
     assert {p: p.read_bytes() for p in before} == before
     assert count(server, "evicted_total") == 0
-    server.wait_for(lambda: count(server, "kept_models") == 2, "the operator's models are not counted")
+    server.wait_for(lambda: count(server, "kept_models") == 2, "both of the operator's models are kept")
     being_checked = tmp_path / "cache" / ".tensord-upstream" / "check"
     server.wait_for(lambda: not list(being_checked.iterdir()), "no model is being checked")
 
