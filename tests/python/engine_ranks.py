@@ -8,7 +8,7 @@ import sys
 def become_rank():
     """Fork the ranks that each line of standard input names, [[output, environment, argument, ...], ...], and write
     their exit statuses as JSON to the descriptor of the last argument of this process. Return in each rank, its
-    variables of the environment set, its output and errors redirected to files, with its arguments:
+    variables of the environment set (null: unset), its output and errors redirected to files, with its arguments:
     [FOLDER, URL, RANK, TP, STORE, WAY]."""
     with open(int(sys.argv[-1]), "w") as statuses:
         for line in sys.stdin:
@@ -16,7 +16,11 @@ def become_rank():
             for output, environment, *arguments in json.loads(line):
                 rank = os.fork()
                 if rank == 0:
-                    os.environ.update(environment)
+                    for name, value in environment.items():
+                        if value is None:
+                            os.environ.pop(name, None)
+                        else:
+                            os.environ[name] = value
                     for descriptor, name in ((1, output), (2, output + ".err")):
                         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
                     return arguments

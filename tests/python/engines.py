@@ -111,8 +111,8 @@ class Engine:
         self.statuses.close()
 
     def run(self, folder, url, tp, way="", **variables):
-        """Run all ranks at once, with these variables in their environment, and return what each printed last, as
-        JSON."""
+        """Run all ranks at once, with these variables in their environment (None: unset), and return what each
+        printed last, as JSON."""
         self.runs += 1
         store = self.folder / f"store-{self.runs}"  # by which ranks find each other; a port could be another's by then
         outputs = [self.folder / f"rank-{rank}" for rank in range(tp)]

@@ -217,7 +217,7 @@ def test_two_servers_share_a_load(serve, tmp_path):
         assert equal(tensord.load_file(both, range_bytes=65536), tensors)
         return all(bytes_of(server, "boxes.bin") > old for server, old in zip((one, two), before))
 
-    one.wait_for(share_a_load, "both servers answer parts of one load")
+    assert any(share_a_load() for _ in range(3))
     two.stop()
     assert equal(tensord.load_file(both, range_bytes=65536), tensors)
 

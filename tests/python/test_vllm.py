@@ -78,7 +78,7 @@ def test_errors_name_what_to_do(serve, run):
     said = run(serve.root / "m", url_of(server, "less"), 1, "error")[0]["error"]
     assert said == "ValueError: less has no weights for model.layers.1.mlp.down_proj.weight"
     assert "takes url, token, connections" in run(serve.root / "m", "-", 1, '{"conections": 4}')[0]["error"]
-    assert "HF_ENDPOINT to the server" in run(serve.root / "m", "-", 1, "{}", HF_ENDPOINT="")[0]["error"]
+    assert "HF_ENDPOINT to the server" in run(serve.root / "m", "-", 1, "{}", HF_ENDPOINT=None)[0]["error"]
 
 
 def test_the_server_of_the_hub_is_the_source(hub, run):
