@@ -61,18 +61,18 @@ build_preset() { # PRESET CMAKE_BUILD_ARGUMENT...
     cmake --preset "$1"
     cmake --build --preset "$@" --parallel "$jobs"
 }
-# Builds what a step of pytest tests. In a tier the first lane has built it, and TD_SERVERS_ARE_BUILT says whether it
-# could: a step of the other lane may be building in the same directories.
+# Builds what a step of pytest tests. In a tier the first lane has built it, and TD_BUILT names the steps that passed: a
+# step of the other lane may be building in the same directories.
 build_servers() { # STEP...
-    case ${TD_SERVERS_ARE_BUILT-} in
-        yes) return ;;
-        no)
-            echo "test.sh: the steps that build the servers failed, so there is nothing to test" >&2
-            return 1
-            ;;
-    esac
     local name
-    for name in "$@"; do "step_$name" || return; done
+    for name in "$@"; do
+        if [ -z "${TD_BUILT+set}" ]; then
+            "step_$name"
+        elif [[ " $TD_BUILT " != *" $name "* ]]; then
+            echo "test.sh: the step $name failed, so there is nothing to test" >&2
+            return 1
+        fi
+    done
 }
 
 run_ctest() { # STEP BUILD_DIR CTEST_ARGUMENT...
@@ -331,9 +331,9 @@ run_lane() { # LANE
 run_tier() {
     local lane name
     run_lane first
-    export TD_SERVERS_ARE_BUILT=yes
+    export TD_BUILT=
     for name in "${chosen[@]}"; do
-        [ "$(lane_of "$name")" != first ] || grep -q '^0 ' "$results/$name.status" || TD_SERVERS_ARE_BUILT=no
+        [ "$(lane_of "$name")" != first ] || ! grep -q '^0 ' "$results/$name.status" || TD_BUILT+=" $name"
     done
     side_by_side=yes
     for lane in busy waiting; do
