@@ -6,6 +6,7 @@
 
 #include "api/hub/hub_call.h"
 #include "tests/unit/api/api_place.h"
+#include "tests/unit/tree_fixture.h"
 
 #define C0 "0000000000000000000000000000000000000000"
 #define C1 "1111111111111111111111111111111111111111"
@@ -14,19 +15,6 @@
 #define ABC_OID "80d7d501c2b256023dc42e46d958b9ac2ec283ee"
 #define EMPTY_SHA256 "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 #define EMPTY_OID "fc8e42b32efb9a9bf3ae0234a18a948e499490f8"
-
-/* Copies a file of tests/data into the tree. */
-static inline void copy_data(const struct tree *tree, const char *data, const char *name)
-{
-    char path[512];
-    (void)snprintf(path, sizeof path, TD_TEST_DATA "/%s", data);
-    tree_copy(tree, path, name);
-}
-
-static inline void copy_pickle(const struct tree *tree, const char *name)
-{
-    copy_data(tree, "torch/checkpoint.pt", name);
-}
 
 static inline void fill_hub(const struct tree *tree)
 {

@@ -318,7 +318,7 @@ static void gguf_files_of_large_repositories_are_pulled(void **state)
         (void)snprintf(path, sizeof path, "org/m/%d", i);
         tree_text(&place->tree, path, "");
     }
-    copy_data(&place->tree, "gguf/alignment.gguf", "org/m/zz-Q8_0.gguf");
+    tree_copy(&place->tree, TD_TEST_DATA "/gguf/alignment.gguf", "org/m/zz-Q8_0.gguf");
     loopback_open(&place->loop, &place->tree);
     hash_files(place);
     ask(place, "/v2/org/m/tags/list", NULL, 200, NULL, &answer);

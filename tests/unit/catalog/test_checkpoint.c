@@ -3,13 +3,7 @@
 
 #include "catalog/model/dcp_checkpoint.h"
 #include "tests/unit/catalog/scan_place.h"
-
-static void copy_data(const struct tree *tree, const char *name, const char *data)
-{
-    char path[512];
-    (void)snprintf(path, sizeof path, "%s/%s", TD_TEST_DATA, data);
-    tree_copy(tree, path, name);
-}
+#include "tests/unit/tree_fixture.h"
 
 /* Makes the files of a model m: one per line,
  *   st NAME TENSOR...         a safetensors file
@@ -42,7 +36,7 @@ static void make_files(const struct tree *tree, const char *lines)
         else if (strcmp(what, "text") == 0)
             tree_text(tree, file, rest);
         else if (strcmp(what, "data") == 0)
-            copy_data(tree, file, rest);
+            copy_data(tree, rest, file);
         else
             tree_symlink(tree, file, rest);
     }
@@ -444,7 +438,7 @@ static void metadata_of_all_parts(void **state)
 static void total_of_what_can_be_served(void **state)
 {
     struct place *place = *state;
-    copy_data(&place->tree, "m/x.npz", "npz/mixed.npz");
+    tree_copy(&place->tree, TD_TEST_DATA "/npz/mixed.npz", "m/x.npz");
     (void)scanner_scan(&place->scanner);
     const struct td_model *model = scanner_model(&place->scanner, "m");
     assert_int_equal(model->checkpoints[0].tensor_count, 3);

@@ -3,7 +3,7 @@
 #include "rank/repo_about.h"
 
 #include "tests/kit/loopback.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/tree_fixture.h"
 
 #include <inttypes.h>
 
@@ -18,7 +18,7 @@ static void open_place(struct place *place)
 {
     const struct tree *tree = &place->tree;
     tree_open(&place->tree);
-    tree_copy(tree, TD_TEST_DATA "/torch/checkpoint.pt", "ns/torch/pytorch_model.bin");
+    copy_pickle(tree, "ns/torch/pytorch_model.bin");
     tree_text(tree, "ns/torch/config.json", "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\"}");
     tree_simple(tree, "ns/card/model.safetensors", "a");
     tree_text(tree, "ns/card/README.md", "---\npipeline_tag: summarization\nlibrary_name: setfit\n---\n");

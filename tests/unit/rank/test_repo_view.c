@@ -5,7 +5,7 @@
 #include "rank/rank_digest.h"
 #include "slicing/plan/plan_match.h"
 #include "tests/kit/loopback.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/tree_fixture.h"
 
 #include <strings.h>
 
@@ -18,12 +18,6 @@ struct place {
     struct td_snapshot *snapshot;
     struct td_arena arena;
 };
-
-/* Writes a pickle of torch.save. */
-static void copy_pickle(const struct tree *tree, const char *name)
-{
-    tree_copy(tree, TD_TEST_DATA "/torch/checkpoint.pt", name);
-}
 
 static void fill(const struct tree *tree)
 {
