@@ -9,6 +9,10 @@
 
 enum { TREE_PATH_BYTES = 4096 };
 
+/* Two commits of repositories in caches. */
+#define C0 "0000000000000000000000000000000000000000"
+#define C1 "1111111111111111111111111111111111111111"
+
 struct tree {
     char path[256];
 };

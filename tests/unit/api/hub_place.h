@@ -8,8 +8,6 @@
 #include "tests/unit/api/api_place.h"
 #include "tests/unit/tree_fixture.h"
 
-#define C0 "0000000000000000000000000000000000000000"
-#define C1 "1111111111111111111111111111111111111111"
 /* sha256sum of "abc" and of the empty file, and git hash-object of the LFS pointers to them */
 #define ABC_SHA256 "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 #define ABC_OID "80d7d501c2b256023dc42e46d958b9ac2ec283ee"

@@ -3,8 +3,6 @@
 #include "core/log.h"
 #include "tests/unit/api/served_place.h"
 
-#define C0 "0000000000000000000000000000000000000000"
-#define C1 "1111111111111111111111111111111111111111"
 #define EVIL "\"><script>alert('1')</script>&amp; #?%41"
 
 static void open_place(struct place *place)

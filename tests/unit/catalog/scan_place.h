@@ -5,9 +5,6 @@
 #include "tests/kit/scanner.h"
 #include "tests/unit/unit.h"
 
-#define C0 "0000000000000000000000000000000000000000"
-#define C1 "1111111111111111111111111111111111111111"
-
 enum { SECOND = 1000000000 }; /* ns */
 
 struct place {

@@ -9,9 +9,6 @@
 
 #include <strings.h>
 
-#define C0 "0000000000000000000000000000000000000000"
-#define C1 "1111111111111111111111111111111111111111"
-
 struct place {
     struct tree tree;
     struct loopback loop;
