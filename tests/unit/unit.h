@@ -69,6 +69,11 @@ static inline double cpu_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
+static inline void nap_ms(long ms)
+{
+    (void)nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
+
 /* Returns the next number of xorshift64*, so that random tests are the same in every run. */
 static inline uint64_t random_next(uint64_t *state)
 {

@@ -47,11 +47,6 @@ static inline struct td_catalog_status status_of(const struct place *place)
     return status;
 }
 
-static inline void nap(void)
-{
-    (void)nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
-}
-
 /* Waits until the condition holds; fails after 60 s, which are never needed. */
 #define WAIT_FOR(place, condition)                                                              \
     do {                                                                                        \
@@ -59,7 +54,7 @@ static inline void nap(void)
         struct td_catalog_status status = status_of(place);                                     \
         while (!(condition)) {                                                                  \
             CHECK(td_clock_ns() < give_up_ns, "%s never came: %s", #condition, status.message); \
-            nap();                                                                              \
+            nap_ms(2);                                                                          \
             status = status_of(place);                                                          \
         }                                                                                       \
     } while (0)

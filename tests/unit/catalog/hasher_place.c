@@ -29,11 +29,6 @@ int __wrap_sched_setscheduler(pid_t pid, int policy, const struct sched_param *p
     return -1;
 }
 
-void nap(void)
-{
-    (void)nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
-}
-
 ssize_t __wrap_pread64(int fd, void *out, size_t len, off_t off)
 {
     struct stat st;
@@ -48,11 +43,11 @@ ssize_t __wrap_pread64(int fd, void *out, size_t len, off_t off)
             pthread_cond_wait(&disk.opened, &disk.lock);
         disk.waiting--;
     }
-    unsigned nap_ms = disk.nap_ms;
+    long pause_ms = disk.nap_ms;
     bool bad = disk.bad_size == size;
     pthread_mutex_unlock(&disk.lock);
-    if (nap_ms > 0)
-        (void)nanosleep(&(struct timespec){.tv_nsec = (long)nap_ms * 1000000}, NULL);
+    if (pause_ms > 0)
+        nap_ms(pause_ms);
     if (bad) {
         errno = EIO;
         return -1;

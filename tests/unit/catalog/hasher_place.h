@@ -83,16 +83,13 @@ bool wait_for_file(const struct place *place, const char *path, uint64_t ns);
 /* Makes a sparse file of zeros. */
 void sparse(const struct place *place, const char *name, uint64_t size);
 
-/* Sleeps 2 ms. */
-void nap(void);
-
 /* Waits until the condition holds; fails after 60 s, which are never needed. */
 #define WAIT_FOR(condition)                                                 \
     do {                                                                    \
         uint64_t give_up_ns = td_clock_ns() + 60 * second;                  \
         while (!(condition)) {                                              \
             CHECK(td_clock_ns() < give_up_ns, "%s never came", #condition); \
-            nap();                                                          \
+            nap_ms(2);                                                      \
         }                                                                   \
     } while (0)
 

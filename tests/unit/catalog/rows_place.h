@@ -20,7 +20,7 @@ static inline void wait_indexed(struct td_row_indexer *indexer)
     uint64_t until_ns = td_clock_ns() + UINT64_C(60000000000);
     struct td_row_indexer_status status;
     do {
-        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        nap_ms(1);
         status = status_of(indexer);
         CHECK(td_clock_ns() < until_ns, "%zu of %zu files are ready, %zu failed", status.ready_count, status.file_count,
               status.failed_count);

@@ -66,7 +66,7 @@ static void scans_come_when_asked_for(void **state)
     assert_true(status_of(place).generation == 1);
     tree_simple(&place->tree, "root/n/a.safetensors", "a");
     uint64_t scans = status_of(place).scan_count;
-    (void)nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+    nap_ms(300);
     assert_true(status_of(place).scan_count == scans); /* no scan without a request */
     assert_false(has_model(place, "n"));
     scan_and_wait(place);
@@ -386,7 +386,7 @@ static void endless_writer_does_not_block_readiness(void **state)
     while (!status_of(place).ready) {
         assert_true(td_clock_ns() < until_ns);
         tree_poke(&place->tree, "root/m/a.safetensors", 8, "{", 1);
-        (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        nap_ms(20);
     }
     assert_false(has_model(place, "m"));
     WAIT_FOR(place, has_model(place, "m"));

@@ -132,7 +132,7 @@ static void readers_and_writers_at_once(void **state)
         assert_int_equal(pthread_create(&readers[i], NULL, read_often, &traffic), 0);
     struct td_catalog_tuning tuning = {.interval_ns = 20000000, .max_files = 1000};
     for (size_t i = 0; i < 40; i++) { /* 4 s */
-        (void)nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+        nap_ms(100);
         tuning.require_models = i % 2;
         td_catalog_tune(place.catalog, &tuning);
     }

@@ -14,11 +14,6 @@ enum { SECOND = 1000000000 };
 
 static _Atomic long walk_takes_ms; /* besides the walk itself */
 
-static void nap_ms(long ms)
-{
-    (void)nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
-}
-
 __typeof__(td_walk_run) __wrap_td_walk_run;
 __typeof__(td_walk_run) __real_td_walk_run;
 

@@ -200,7 +200,7 @@ static void a_background_thread_is_joined(void **state)
     begin_to_ask(&same);
     begin_to_ask(&alias);
     for (int i = 0; i < 20; i++) /* time enough for a thread that would read the file again */
-        nap();
+        nap_ms(2);
     assert_int_equal(times_begun(LONG_FILE), 1);
     disk_open();
     assert_true(end_to_ask(&same) && end_to_ask(&alias));

@@ -30,7 +30,7 @@ static void everything_gets_known(void **state)
     assert_true(status.file_bytes == bytes && status.known_bytes == bytes && status.hashed_bytes == bytes);
     assert_true(status.failed_count == 0 && status.mismatch_count == 0);
     scan(place); /* the same files */
-    nap();
+    nap_ms(2);
     assert_int_equal(place->known_calls, 1);
     status = status_of(place);
     assert_true(status.known_count == 4 && status.hashed_bytes == bytes);
@@ -72,7 +72,7 @@ static void an_identity_is_read_once(void **state)
     td_hasher_set_snapshot(place->hasher,
                            place->scanner.snapshot); /* the pass starts again while both files are read */
     for (int i = 0; i < 20; i++)
-        nap();
+        nap_ms(2);
     assert_int_equal(disk_waiting(), 2);
     disk_open();
     WAIT_FOR(status_of(place).known_count == 4);

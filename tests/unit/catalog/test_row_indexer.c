@@ -39,11 +39,11 @@ ssize_t __wrap_pread64(int fd, void *out, size_t len, off_t off)
     while (disk.closed)
         pthread_cond_wait(&disk.opened, &disk.lock);
     disk.waiting--;
-    unsigned nap_ms = disk.nap_ms;
+    long pause_ms = disk.nap_ms;
     bool bad = disk.bad_size == size;
     pthread_mutex_unlock(&disk.lock);
-    if (nap_ms > 0)
-        (void)nanosleep(&(struct timespec){.tv_nsec = (long)nap_ms * 1000000}, NULL);
+    if (pause_ms > 0)
+        nap_ms(pause_ms);
     if (bad) {
         errno = EIO;
         return -1;
@@ -66,7 +66,7 @@ static void wait_for_a_read(void)
 {
     uint64_t until_ns = td_clock_ns() + UINT64_C(60000000000);
     for (size_t waiting = 0; waiting == 0;) {
-        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        nap_ms(1);
         pthread_mutex_lock(&disk.lock);
         waiting = disk.waiting;
         pthread_mutex_unlock(&disk.lock);
@@ -215,7 +215,7 @@ static void a_file_that_changed_since_the_scan(void **state)
     struct td_row_indexer *indexer = open_threads(place, 1);
     give(indexer, place);
     while (state_at(place, "last") == TD_ROWS_PENDING)
-        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        nap_ms(1);
     assert_int_equal(state_at(place, "a"), TD_ROWS_PENDING);
     assert_int_equal(state_at(place, "gone"), TD_ROWS_PENDING);
     (void)scanner_scan(&place->scanner);
@@ -239,7 +239,7 @@ static void a_file_that_changes_while_it_is_read(void **state)
     tree_poke(&place->tree, "a/x.jsonl", 0, "\n", 1);
     set_disk(false, 0, UINT64_MAX);
     while (state_at(place, "last") == TD_ROWS_PENDING)
-        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        nap_ms(1);
     assert_int_equal(state_at(place, "a"), TD_ROWS_PENDING);
     assert_int_equal(status_of(indexer).ready_count, 1);
     td_row_indexer_destroy(indexer);
@@ -256,7 +256,7 @@ static void a_disk_that_fails_for_a_while(void **state)
     struct td_row_indexer *indexer = open_threads(place, 1);
     give(indexer, place);
     while (state_at(place, "last") == TD_ROWS_PENDING)
-        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        nap_ms(1);
     struct td_row_indexer_status status = status_of(indexer);
     assert_true(status.ready_count == 1 && status.failed_count == 0);
     set_disk(false, 0, UINT64_MAX);
@@ -280,7 +280,7 @@ static void stopping_does_not_wait(void **state)
     struct td_row_indexer *indexer = open_threads(place, 1);
     give(indexer, place);
     while (atomic_load(&rows_at(place, "a", 0)->done_bytes) == 0)
-        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        nap_ms(1);
     struct td_split_progress progress = td_split_progress(split_at(place, "a", "train"));
     assert_true(progress.done_bytes > 0 && progress.done_bytes < (uint64_t)2000 * MIB && progress.ready_count == 0);
     uint64_t began_ns = td_clock_ns();
@@ -478,7 +478,7 @@ static void many_files_and_threads(void **state)
     for (size_t i = 0; i < LOOKERS; i++)
         assert_int_equal(pthread_create(&lookers[i], NULL, look_on, indexer), 0);
     wait_indexed(indexer);
-    (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    nap_ms(20);
     atomic_store(&is_over, true);
     for (size_t i = 0; i < LOOKERS; i++)
         assert_int_equal(pthread_join(lookers[i], NULL), 0);

@@ -401,8 +401,7 @@ static void changes_of_every_kind_are_seen(void **state)
     memcpy(tag, scanner_scan(&place->scanner)->tag, sizeof tag);
     for (int kind = 0; kind < 6; kind++) {
         struct td_file *before = td_file_ref(file_at(place, "m/a.safetensors"));
-        struct timespec tick = {.tv_nsec = 20000000};
-        (void)nanosleep(&tick, NULL);
+        nap_ms(20);
         switch (kind) {
         case 0: /* in place, same size, even the same bytes */
             tree_poke(&place->tree, "m/a.safetensors", 8, "{", 1);

@@ -56,14 +56,13 @@ static void future_files_settle_by_watching(void **state)
     assert_int_equal(scanner_scan(&place->scanner)->entry_count, 0);
     uint64_t due_ns = place->scanner.snapshot->unsettled.next_due_ns;
     assert_true(due_ns > 0 && due_ns <= td_clock_ns() + 300000000);
-    struct timespec pause = {.tv_nsec = 150000000};
-    (void)nanosleep(&pause, NULL);
+    nap_ms(150);
     tree_poke(&place->tree, "m/a.safetensors", 8, "{", 1); /* the file is still being written */
     tree_set_age(&place->tree, "m/a.safetensors", -INT64_C(1000) * SECOND);
     assert_int_equal(scanner_scan(&place->scanner)->entry_count, 0);
     assert_true(place->scanner.snapshot->unsettled.next_due_ns > due_ns); /* the wait started again */
     while (td_clock_ns() < place->scanner.snapshot->unsettled.next_due_ns)
-        (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        nap_ms(10);
     assert_int_equal(scanner_scan(&place->scanner)->entry_count, 1);
 }
 
@@ -118,7 +117,7 @@ static void half_changed_files_wait(void **state)
             assert_true(!published || file_at(&place, "m/a.safetensors")->source.id.size_bytes > 0);
         }
         while (td_clock_ns() < place.scanner.snapshot->unsettled.next_due_ns)
-            (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+            nap_ms(10);
         assert_int_equal(scanner_scan(&place.scanner)->unsettled.count, 0);
         assert_int_equal(file_at(&place, "m/a.safetensors")->source.id.size_bytes, 0);
         close_place(&place);
@@ -147,7 +146,7 @@ static void half_changed_files_wait_for_their_writers(void **state)
         assert_int_equal(scanner_scan(&place->scanner)->unsettled.count, 1);
         assert_true(place->scanner.snapshot->unsettled.next_due_ns <= td_clock_ns() + 50000000);
         while (td_clock_ns() < place->scanner.snapshot->unsettled.next_due_ns)
-            (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+            nap_ms(10);
     }
     assert_int_equal(close(writer), 0);
     assert_int_equal(scanner_scan(&place->scanner)->unsettled.count, 0);

@@ -38,11 +38,6 @@ static void close_watched(struct watched_place *watched)
 
 FIXTURE(watched, struct watched_place, open_watched, close_watched)
 
-static void nap_ms(long ms)
-{
-    (void)nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
-}
-
 /* Waits until the watch has heard of something; fails after 60 s, which are never needed. */
 static void wait_notified(struct watched_place *watched)
 {

@@ -259,7 +259,6 @@ static void a_copy_without_digests_is_kept_unverified_and_never_compared(void **
         "[" LFS_FILE("d/config.json", "2", WRONG_SHA256) "]", /* another file */
         "[" GIT_FILE("config.json", "2", "0000") "]",         /* no digest */
     };
-    const struct timespec upkeeps = {.tv_nsec = 20000000};
     (void)state;
     for (size_t i = 0; i < COUNT_OF(pages); i++) {
         struct place place;
@@ -273,7 +272,7 @@ static void a_copy_without_digests_is_kept_unverified_and_never_compared(void **
         fetch_without_digests(&place);
         place.source.pages[1] = "[" LFS_FILE("config.json", "2", WRONG_SHA256) "]"; /* is not asked for */
         for (int starts = 0; starts < 2; starts++) {
-            (void)nanosleep(&upkeeps, NULL);
+            nap_ms(20);
             td_upstream_get_status(place.upstream, &status);
             assert_true(td_upstream_find(place.upstream, TD_TEXT("org/m"), &kept));
             CHECK(!kept.is_verified && status.unverified == 1, "%s", pages[i]);
@@ -681,7 +680,6 @@ static void what_the_operator_has_is_not_fetched(void **state)
 static void one_idle_thread_looks_for_what_is_wanted(void **state)
 {
     enum { LOOKS = 8 };
-    const struct timespec step = {.tv_nsec = 2000000};
     struct place place;
     struct td_snapshot *snapshot = NULL;
     (void)state;
@@ -692,7 +690,7 @@ static void one_idle_thread_looks_for_what_is_wanted(void **state)
     uint64_t began_ns = td_clock_ns();
     timeouts = 0;
     while (timeouts < LOOKS && td_clock_ns() - began_ns < 20 * TD_NS_PER_S)
-        (void)nanosleep(&step, NULL);
+        nap_ms(2);
     assert_true(timeouts >= LOOKS);
     uint64_t took_ns = td_clock_ns() - began_ns;
     CHECK(took_ns >= UINT64_C(100000000) * (LOOKS - 2), "%d looks in %llu ns", LOOKS, (unsigned long long)took_ns);

@@ -328,12 +328,11 @@ static inline unsigned ask_in_vain(struct place *place, const char *id, enum td_
 static inline void await(struct place *place, const uint64_t *number, const struct td_upstream_status *status,
                          uint64_t least)
 {
-    const struct timespec step = {.tv_nsec = 2000000};
     for (;;) {
         td_upstream_get_status(place->upstream, (struct td_upstream_status *)(uintptr_t)status);
         if (*number >= least)
             return;
-        (void)nanosleep(&step, NULL);
+        nap_ms(2);
     }
 }
 

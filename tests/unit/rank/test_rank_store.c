@@ -294,7 +294,7 @@ static void ask_all(struct place *place, struct asker askers[THREADS], uint64_t 
         assert_int_equal(pthread_create(&threads[i], NULL, ask, &askers[i]), 0);
     }
     if (released != NULL) {
-        (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        nap_ms(20);
         for (size_t i = 0; i < TD_RANK_MAKERS; i++)
             td_rank_maker_fini(&released[i]);
     }

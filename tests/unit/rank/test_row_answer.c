@@ -52,7 +52,7 @@ static void start(struct place *place)
     uint64_t until_ns = td_clock_ns() + UINT64_C(60000000000);
     loopback_open(&place->loop, &place->tree);
     do {
-        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        nap_ms(1);
         td_catalog_get_status(place->loop.catalog, &status);
         CHECK(td_clock_ns() < until_ns && status.indexer.failed_count == 0, "no indexes");
     } while (status.indexer.ready_count < place->file_count);

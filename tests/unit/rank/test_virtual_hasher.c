@@ -243,7 +243,7 @@ static bool is_asked(void *context)
 
 static void *ask_later(void *argument)
 {
-    (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL); /* either order must work */
+    nap_ms(20); /* either order must work */
     atomic_store((_Atomic bool *)argument, true);
     return NULL;
 }

@@ -39,12 +39,6 @@ ssize_t __wrap_recv(int fd, void *bytes, size_t len, int flags)
     return atomic_fetch_add(&taken_bytes, len) < 16 << 20 ? (ssize_t)len : 0;
 }
 
-static void pause_1_ms(void)
-{
-    struct timespec pause = {.tv_nsec = 1000000};
-    (void)nanosleep(&pause, NULL);
-}
-
 static struct sockaddr_in address_of(const char *url)
 {
     return (struct sockaddr_in){.sin_family = AF_INET,
@@ -76,7 +70,7 @@ static bool take_second(void *context, struct td_connection *connection, enum td
     assert_int_equal(close(connection->fd), 0);
     speak_to(1);
     for (int i = 0; i < 200 && atomic_load(&ports.handed_count) == 1; i++)
-        pause_1_ms(); /* for the other acceptor to go wrong, if it can */
+        nap_ms(1); /* for the other acceptor to go wrong, if it can */
     return false;
 }
 
@@ -101,7 +95,7 @@ static void a_connection_that_is_not_taken_leaves_the_next_one_alone(void **stat
     }
     speak_to(0);
     while (atomic_load(&ports.handed_count) < 2)
-        pause_1_ms();
+        nap_ms(1);
     for (size_t i = 0; i < 2; i++)
         td_acceptor_stop(ports.acceptors[i]);
     assert_int_equal(atomic_load(&ports.handed[0]), atomic_load(&ports.handed[1]));

@@ -103,7 +103,6 @@ static void few_threads_do_all_jobs(void **state)
     struct td_jobs *jobs = NULL;
     struct td_error err = TD_ERROR_INIT;
     struct task first, second;
-    struct timespec pause = {.tv_nsec = 2000000};
     atomic_store(&threads_left, 1);
     assert_true(td_jobs_create(8, &jobs, &err));
     begin_task(jobs, &first);
@@ -111,7 +110,7 @@ static void few_threads_do_all_jobs(void **state)
     assert_false(td_jobs_are_stuck(jobs)); /* nobody waits for a thread */
     begin_task(jobs, &second);
     while (!td_jobs_are_stuck(jobs))
-        (void)nanosleep(&pause, NULL);
+        nap_ms(2);
     assert_int_not_equal(sem_trywait(&second.begun), 0);
     assert_int_equal(sem_post(&first.go_on), 0);
     assert_int_equal(sem_wait(&second.begun), 0);

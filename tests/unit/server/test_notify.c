@@ -173,8 +173,7 @@ static void the_watchdog_hears_from_the_loop(void **state)
         if (i + 1 < COUNT_OF(cases))
             td_notify_fini(&notify);
     }
-    struct timespec third = {.tv_nsec = 20000000};
-    (void)nanosleep(&third, NULL);
+    nap_ms(20);
     td_notify_alive(&notify);
     assert_string_equal(receive(fd), "WATCHDOG=1");
     td_notify_fini(&notify);

@@ -250,7 +250,7 @@ static void a_thread_of_its_own_is_woken(void **state)
     open_waiters(1);
     prepare(&task, TD_RETRY_REFUSED);
     assert_int_equal(pthread_create(&thread, NULL, sleep_main, &task), 0);
-    (void)nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    nap_ms(5);
     assert_int_not_equal(sem_trywait(&task.done), 0);
     td_waiters_publish(waiters);
     assert_int_equal(pthread_join(thread, &slept), 0);

@@ -58,15 +58,10 @@ static enum td_rest look(const struct place *place)
     return rest;
 }
 
-static void pause_ms(long ms)
-{
-    (void)nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
-}
-
 /* Looks after 100 ms, when the file system's clock has moved on. */
 static enum td_rest look_later(const struct place *place)
 {
-    pause_ms(100);
+    nap_ms(100);
     return look(place);
 }
 
@@ -111,7 +106,7 @@ static void another_file_than_was_found(void **state)
     uint64_t wait_ns;
     tree_text(&place->tree, "root/f", "some text");
     struct td_file_id id = id_now(place);
-    pause_ms(100);
+    nap_ms(100);
     tree_text(&place->tree, "root/f", "other one");
     assert_int_equal(td_file_at_rest(place->root, "f", &id, lease_signal(), &wait_ns), TD_REST_WRITTEN);
     tree_remove(&place->tree, "root/f");
@@ -124,7 +119,7 @@ static void where_no_lease_is_to_be_had(void **state)
     uint64_t wait_ns;
     tree_text(&place->tree, "root/f", "x");
     struct td_file_id id = id_now(place);
-    pause_ms(100);
+    nap_ms(100);
     assert_int_equal(td_file_at_rest(place->root, "f", &id, 0, &wait_ns), TD_REST_UNKNOWN);
     tree_fifo(&place->tree, "root/fifo");
     assert_int_equal(td_file_at_rest(place->root, "fifo", &id, lease_signal(), &wait_ns), TD_REST_UNKNOWN);

@@ -89,12 +89,6 @@ static void start_writer(struct writer *writer, const struct place *place, size_
     assert_int_equal(pthread_create(&writer->thread, NULL, open_and_write, writer), 0);
 }
 
-static void wait_a_little(void)
-{
-    struct timespec pause = {.tv_nsec = 150000000};
-    (void)nanosleep(&pause, NULL);
-}
-
 /* Under a lease a writer cannot open the file until every blob over it is dropped. */
 static void writer_waits_for_the_last_blob(void **state)
 {
@@ -129,11 +123,11 @@ static void writer_waits_for_the_last_blob(void **state)
         assert_int_equal(cuts.count, 1); /* the first call comes once per lease, others while it lasts */
         assert_int_equal(cuts.calls, 2);
         assert_true(cuts.since_ns == since_ns); /* of the first call */
-        wait_a_little();
+        nap_ms(150);
         assert_false(atomic_load(&writer.opened));
         assert_true(holds(blob, FILE_BYTES, 0));
         td_blob_unref(blob);
-        wait_a_little();
+        nap_ms(150);
         assert_false(atomic_load(&writer.opened));
         td_blob_unref(again);
     }

@@ -271,8 +271,7 @@ static void without_a_watch_a_change_is_a_change(void **state)
         open_place(&place, 1, 8, 0);
         struct td_blob *blob = map(&place, 0);
         assert_true(watched_count(&place) == 0 && td_blob_unchanged(blob));
-        struct timespec tick = {.tv_nsec = 20000000};
-        (void)nanosleep(&tick, NULL);
+        nap_ms(20);
         changes[i].run(&place);
         CHECK(!td_blob_unchanged(blob), "%s", changes[i].name);
         td_blob_unref(blob);

@@ -101,9 +101,8 @@ static void reader_end(struct reader *reader)
 /* Waits until a reader has said that it waits. */
 static void await_wanted(struct td_blob *blob)
 {
-    struct timespec step = {.tv_nsec = 1000000};
     while (!td_incoming_take_wanted(blob))
-        (void)nanosleep(&step, NULL);
+        nap_ms(1);
 }
 
 static void readers_get_what_has_arrived_and_wait_for_the_rest(void **state)
@@ -301,7 +300,6 @@ static void an_answer_whose_client_has_gone_waits_no_longer(void **state)
         struct place place = place_create(long_ns);
         _Atomic bool has_left = false;
         const struct td_cancel cancel = {.is_asked = is_asked, .context = (void *)&has_left};
-        struct timespec step = {.tv_nsec = 1000000};
         struct reader reader;
         struct td_body body;
         uint64_t arrived = 0;
@@ -315,7 +313,7 @@ static void an_answer_whose_client_has_gone_waits_no_longer(void **state)
         atomic_store(&has_left, true);
         while (!atomic_load(&reader.is_done) && td_clock_ns() - begun_ns < long_ns / 6) {
             td_incoming_advance(place.blob, ++arrived);
-            (void)nanosleep(&step, NULL);
+            nap_ms(1);
         }
         CHECK(td_clock_ns() - begun_ns < long_ns / 6, "held %d", is_held);
         td_incoming_finish(place.blob); /* lets a reader go that has not noticed */

@@ -73,11 +73,6 @@ static void close_place(struct place *place)
 
 FIXTURE(place, struct place, open_place, close_place)
 
-static void nap_ms(long ms)
-{
-    (void)nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
-}
-
 /* Waits until the condition holds; fails after 60 s, which are never needed. */
 #define WAIT_UNTIL(condition)                                               \
     do {                                                                    \

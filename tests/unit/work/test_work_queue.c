@@ -42,18 +42,13 @@ static struct job *job_of(const struct td_work_job *work)
     return (struct job *)(uintptr_t)work;
 }
 
-static void nap(void)
-{
-    (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-}
-
 /* Waits until the condition holds; fails after 60 s, which are never needed. */
 #define WAIT_FOR(condition)                                                 \
     do {                                                                    \
         uint64_t give_up_ns = td_clock_ns() + 60 * second;                  \
         while (!(condition)) {                                              \
             CHECK(td_clock_ns() < give_up_ns, "%s never came", #condition); \
-            nap();                                                          \
+            nap_ms(1);                                                      \
         }                                                                   \
     } while (0)
 
@@ -264,7 +259,7 @@ static void levels_are_classes(void **state)
     (void)add_job(place, 6, 1, LARGE);
     WAIT_FOR(begun_count(place) == 6);
     struct job *waits = add_job(place, 7, 1, SMALL);
-    nap();
+    nap_ms(1);
     assert_int_equal(state_of(place, waits), TD_WORK_WAITING);
     start_threads(place, 1, SMALL, 0, 1, NULL);
     WAIT_FOR(begun_count(place) == 7);
@@ -354,7 +349,7 @@ static uint64_t search_again(struct place *place)
     td_work_queue_wake(place->queue);
     for (int now = calls; now == calls;) {
         td_work_queue_unlock(place->queue);
-        nap();
+        nap_ms(1);
         td_work_queue_lock(place->queue);
         now = place->more_calls;
         work = place->more_work;
@@ -497,7 +492,7 @@ static void a_thread_without_a_job_asks_for_more(void **state)
     assert_true(place->more_calls >= 3);
     place->more_count = 1;
     td_work_queue_unlock(place->queue);
-    nap();
+    nap_ms(1);
     assert_int_equal(begun_count(place), 4); /* nobody is awake */
     td_work_queue_lock(place->queue);
     td_work_queue_wake(place->queue);
