@@ -45,6 +45,21 @@ static inline void parsed_fini(struct parsed *p)
     assert_int_equal(alloc_count_get().live_bytes, 0);
 }
 
+static inline const struct td_tensor *tensor(const struct parsed *p, const char *name)
+{
+    const struct td_tensor *found = td_manifest_find(&p->manifest, td_text_of(name));
+    CHECK(found != NULL, "no tensor \"%s\"", name);
+    return found;
+}
+
+static inline const char *metadata_value(const struct td_manifest *m, const char *key, size_t len)
+{
+    for (size_t i = 0; i < m->metadata_count; i++)
+        if (strlen(m->metadata[i].key) == len && memcmp(m->metadata[i].key, key, len) == 0)
+            return m->metadata[i].value;
+    return NULL;
+}
+
 /* Returns a copy in a block of exactly len bytes, so that the sanitizer sees a read past the end. The caller frees it
  * with __real_free(). */
 static inline void *exact_copy(const void *bytes, size_t len)

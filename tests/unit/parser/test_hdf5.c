@@ -44,13 +44,6 @@ static void parse(const struct sample *file, struct parsed *p)
     parse_bytes(file->format, file->bytes, file->len, p);
 }
 
-static const struct td_tensor *tensor(const struct parsed *p, const char *name)
-{
-    const struct td_tensor *found = td_manifest_find(&p->manifest, td_text_of(name));
-    CHECK(found != NULL, "no tensor \"%s\"", name);
-    return found;
-}
-
 /* Returns a listing of the manifest in the form of the descriptions. The caller frees it. */
 static char *list_manifest(const struct td_manifest *m)
 {
@@ -66,14 +59,6 @@ static char *list_manifest(const struct td_manifest *m)
     }
     assert_non_null(td_buffer_terminate(&out));
     return out.data;
-}
-
-static const char *metadata_value(const struct td_manifest *m, const char *key, size_t len)
-{
-    for (size_t i = 0; i < m->metadata_count; i++)
-        if (strlen(m->metadata[i].key) == len && memcmp(m->metadata[i].key, key, len) == 0)
-            return m->metadata[i].value;
-    return NULL;
 }
 
 /* Finds each attribute by name, because h5py's order is not the file's. */

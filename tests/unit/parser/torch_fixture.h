@@ -58,26 +58,11 @@ static inline void done(struct parsed *p, struct zip_file *f)
     __real_free(f->bytes);
 }
 
-static inline const struct td_tensor *tensor(const struct parsed *p, const char *name)
-{
-    const struct td_tensor *found = td_manifest_find(&p->manifest, td_text_of(name));
-    CHECK(found != NULL, "no tensor \"%s\"", name);
-    return found;
-}
-
 static inline void check_refused(const struct parsed *p, const char *says, size_t len)
 {
     CHECK(!p->ok, "accepted, not refused with '%s'", says);
     check_error(&p->err, len, false, says);
     check_says(&p->err, says, "refused");
-}
-
-static inline const char *metadata_value(const struct td_manifest *m, const char *key, size_t len)
-{
-    for (size_t i = 0; i < m->metadata_count; i++)
-        if (strlen(m->metadata[i].key) == len && memcmp(m->metadata[i].key, key, len) == 0)
-            return m->metadata[i].value;
-    return NULL;
 }
 
 #endif
