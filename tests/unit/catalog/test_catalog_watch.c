@@ -2,15 +2,11 @@
 #include "catalog/catalog.h"
 
 #include "catalog/scan/walk.h"
-#include "core/clock.h"
 #include "core/log.h"
-#include "tests/kit/loopback.h"
+#include "tests/unit/catalog/catalog_place.h"
 #include "tests/unit/storage/watch_hooks.h"
-#include "tests/unit/unit.h"
 
 #include <errno.h>
-
-enum { SECOND = 1000000000 };
 
 static _Atomic long walk_takes_ms; /* besides the walk itself */
 
@@ -25,52 +21,20 @@ bool __wrap_td_walk_run(struct td_walk *walk, const struct td_root *root, const 
     return __real_td_walk_run(walk, root, place, names, problems, limits, files_found, stop, err);
 }
 
-struct place {
-    struct tree tree;
-    struct td_catalog_config config;
-    char root[TREE_PATH_BYTES];
-    struct td_catalog *catalog;
-};
-
 /* Prepares a place in which files settle for an hour and no scan comes by time. */
-static void prepare(struct place *place)
+static void prepare_watched(struct place *place)
 {
-    tree_open(&place->tree);
-    tree_directory(&place->tree, "root");
-    tree_at(&place->tree, "root", place->root);
-    place->config = (struct td_catalog_config){
-        .root = place->root, .max_maps = 16, .watches = true, .scan = td_scan_config_default()};
+    prepare(place);
+    place->config.watches = true;
     place->config.scan.settle_ns = UINT64_C(3600) * SECOND;
 }
 
-static void start(struct place *place)
+FIXTURE(watched, struct place, prepare_watched, finish)
+
+static void start_and_wait(struct place *place)
 {
-    struct td_error err = TD_ERROR_INIT;
-    CHECK(td_catalog_create(&place->config, &place->catalog, &err), "%s", err.message);
+    start(place);
     loopback_wait_scans(place->catalog, 1);
-}
-
-static void finish(struct place *place)
-{
-    td_catalog_destroy(place->catalog);
-    tree_close(&place->tree);
-}
-
-FIXTURE(catalog, struct place, prepare, finish)
-
-static struct td_catalog_status status_of(const struct place *place)
-{
-    struct td_catalog_status status;
-    td_catalog_get_status(place->catalog, &status);
-    return status;
-}
-
-static bool has_model(const struct place *place, const char *id)
-{
-    struct td_snapshot *snapshot = td_catalog_acquire(place->catalog);
-    bool found = snapshot != NULL && td_snapshot_find_model(snapshot, td_text_of(id)) != NULL;
-    td_snapshot_unref(snapshot);
-    return found;
 }
 
 /* Waits until the model is there, or is gone; fails after 60 s, which are never needed. */
@@ -93,7 +57,7 @@ static void changes_start_scans(void **state)
 {
     struct place *place = *state;
     tree_directory(&place->tree, "root/m");
-    start(place);
+    start_and_wait(place);
     publish(place, "root/m/a.safetensors");
     wait_model(place, "m", true);
     tree_simple(&place->tree, "root/n/a.safetensors", "a"); /* in place */
@@ -109,7 +73,7 @@ static void a_burst_is_few_scans(void **state)
     enum { MODELS = SANITIZED ? 600 : 3000 };
     struct place *place = *state;
     char name[64] = "";
-    start(place);
+    start_and_wait(place);
     uint64_t scans = status_of(place).scan_count;
     uint64_t began_ns = td_clock_ns();
     for (int i = 0; i < MODELS; i++) {
@@ -137,7 +101,7 @@ static void endless_changes_are_scanned_a_quarter_of_the_time(void **state)
     struct place *place = *state;
     place->config.burst_ns = 100000000;
     walk_takes_ms = 50;
-    start(place);
+    start_and_wait(place);
     uint64_t scans = status_of(place).scan_count;
     uint64_t began_ns = td_clock_ns();
     while (td_clock_ns() - began_ns < UINT64_C(2000000000)) {
@@ -157,7 +121,7 @@ static void a_trickle_of_writes_is_few_scans(void **state)
 {
     struct place *place = *state;
     tree_text(&place->tree, "root/m/log.txt", "x");
-    start(place);
+    start_and_wait(place);
     uint64_t scans = status_of(place).scan_count;
     uint64_t began_ns = td_clock_ns();
     while (td_clock_ns() - began_ns < UINT64_C(1500000000)) {
@@ -176,13 +140,13 @@ static void without_watches_scans_come_by_time(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) {
         struct place place;
-        prepare(&place);
+        prepare_watched(&place);
         place.config.interval_ns = 100000000;
         init_fails = i == 0 ? EMFILE : 0;
         add_fails = i == 1 ? ENOSPC : 0;
         tree_simple(&place.tree, "root/m/a.safetensors", "a");
         tree_set_age(&place.tree, "root/m/a.safetensors", INT64_C(4000) * SECOND);
-        start(&place);
+        start_and_wait(&place);
         publish(&place, "root/young.safetensors");
         tree_rename(&place.tree, "root/m", "root/n");
         wait_model(&place, "n", true);
@@ -197,10 +161,10 @@ static void without_watches_scans_come_by_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST_IN(catalog, changes_start_scans),
-        TEST_IN(catalog, a_burst_is_few_scans),
-        TEST_IN(catalog, endless_changes_are_scanned_a_quarter_of_the_time),
-        TEST_IN(catalog, a_trickle_of_writes_is_few_scans),
+        TEST_IN(watched, changes_start_scans),
+        TEST_IN(watched, a_burst_is_few_scans),
+        TEST_IN(watched, endless_changes_are_scanned_a_quarter_of_the_time),
+        TEST_IN(watched, a_trickle_of_writes_is_few_scans),
         cmocka_unit_test(without_watches_scans_come_by_time),
     };
     td_log_set_level(TD_LOG_ERROR);
