@@ -50,7 +50,7 @@ static bool gated_unchanged(struct td_blob *blob)
 
 static void gated_destroy(struct td_blob *blob)
 {
-    (void)blob; /* lives on the test's stack */
+    (void)blob; /* the test owns it */
 }
 
 static const struct td_blob_class gated_class = {
@@ -65,6 +65,14 @@ static void gated_init(struct gated *gated, bool is_open)
     gated->is_open = is_open;
     assert_int_equal(pthread_mutex_init(&gated->lock, NULL), 0);
     assert_int_equal(pthread_cond_init(&gated->opened, NULL), 0);
+}
+
+static void gated_open(struct gated *gated)
+{
+    pthread_mutex_lock(&gated->lock);
+    gated->is_open = true;
+    pthread_cond_broadcast(&gated->opened);
+    pthread_mutex_unlock(&gated->lock);
 }
 
 /* Checks that nobody holds the blob any more. */
@@ -89,19 +97,12 @@ static void open_place(struct place *place)
 
 static void close_place(struct place *place)
 {
+    gated_open(&place->gated);
     td_virtual_hasher_destroy(place->hasher);
     gated_fini(&place->gated);
 }
 
 FIXTURE(hasher, struct place, open_place, close_place)
-
-static void gated_open(struct gated *gated)
-{
-    pthread_mutex_lock(&gated->lock);
-    gated->is_open = true;
-    pthread_cond_broadcast(&gated->opened);
-    pthread_mutex_unlock(&gated->lock);
-}
 
 static void gated_wait_read(struct gated *gated)
 {
