@@ -26,6 +26,7 @@ struct alloc_trials {
 static inline bool alloc_try(struct alloc_trials *trials)
 {
     size_t left = alloc_count_get().live_bytes;
+    CHECK(!trials->is_over || left == 0, "no allocation failed: %zu bytes leak", left);
     CHECK(trials->k == 0 || left == 0, "allocation %zu fails: %zu bytes leak", trials->k, left);
     if (trials->is_over)
         return false;
@@ -41,7 +42,7 @@ static inline void alloc_tried(struct alloc_trials *trials, bool ok, const struc
     alloc_fail_at(0);
     trials->is_over = alloc_count_get().calls < trials->k;
     trials->failed += !ok;
-    CHECK(ok || !trials->is_over, "no allocation fails: %s", err == NULL ? "but the try" : err->message);
+    CHECK(ok || !trials->is_over, "no allocation failed, but the try did: %s", err == NULL ? "" : err->message);
     CHECK(!ok || trials->is_over || trials->may_do_without, "allocation %zu fails: no error", trials->k);
     if (err != NULL)
         CHECK(err->code == (ok ? TD_OK : TD_RESOURCE_EXHAUSTED), "allocation %zu fails: code %d, %s", trials->k,
