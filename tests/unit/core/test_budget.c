@@ -105,6 +105,24 @@ static void shares_of_clients(void **state)
     assert_true(err.code == TD_FAILED_PRECONDITION && strstr(err.message, "50 MiB that one client's things"));
 }
 
+/* A share takes more than its maximum while it replaces bytes; until these are returned, it refuses all others. */
+static void a_share_past_its_maximum(void **state)
+{
+    (void)state;
+    static struct td_shared_budget budget;
+    struct td_error err = TD_ERROR_INIT;
+    td_shared_budget_init(&budget, 100 << 20, "things");
+    struct td_budget *share = td_shared_budget_of(&budget, 7);
+    assert_true(td_budget_take(share, 50 << 20));
+    assert_true(td_budget_take_replacing(share, 10 << 20, 10 << 20));
+    assert_true(td_budget_used(share) == 60 << 20 && td_budget_used(&budget.whole) == 60 << 20);
+    assert_false(td_budget_take(share, 1));
+    assert_false(td_budget_refuse(share, 1, &err));
+    assert_true(err.code == TD_RESOURCE_EXHAUSTED && strstr(err.message, "your address"));
+    td_budget_give(share, 10 << 20);
+    assert_true(td_budget_used(share) == 50 << 20 && td_budget_used(&budget.whole) == 50 << 20);
+}
+
 static void without_a_budget_there_is_enough(void **state)
 {
     (void)state;
@@ -157,6 +175,7 @@ int main(void)
         cmocka_unit_test(room_is_made_while_there_is_some),
         cmocka_unit_test(what_is_replaced_counts_as_free),
         cmocka_unit_test(shares_of_clients),
+        cmocka_unit_test(a_share_past_its_maximum),
         cmocka_unit_test(without_a_budget_there_is_enough),
         cmocka_unit_test(threads_share_it),
     };
