@@ -1,4 +1,4 @@
-/* Shared by the tests of the upstream: a source that the test controls, and an upstream with its store in a tree. */
+/* The source and the place of test_upstream.c. */
 #ifndef TD_TESTS_UNIT_CATALOG_UPSTREAM_PLACE_H
 #define TD_TESTS_UNIT_CATALOG_UPSTREAM_PLACE_H
 
