@@ -1,5 +1,6 @@
 /* Zip archives that are cut off, changed or refused at every place in turn. */
 #include "parser/zip/zip_unpack.h"
+#include "tests/unit/alloc_trials.h"
 #include "tests/unit/parser/zip_opened.h"
 
 static void every_prefix_is_refused(void **state)
@@ -47,28 +48,21 @@ static void every_byte_changed(void **state)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    size_t failed = 0;
+    struct alloc_trials trials = {0};
     struct zip_spec spec = torch_spec();
     struct zip_file f = zip_build(&spec);
     struct td_input input = td_input_memory(f.bytes, f.len);
-    bool done = false;
-    for (size_t k = 1; !done; k++) {
+    while (alloc_try(&trials)) {
         struct opened o;
         uint8_t *bytes = NULL;
-        alloc_fail_at(k);
         open_bytes(f.bytes, f.len, &o);
         if (o.ok && td_zip_check_case(&o.zip, &o.err))
             bytes = td_zip_load(&input, &o.zip.entries[3], LONG_BYTES, &o.err);
-        alloc_fail_at(0);
-        done = alloc_count_get().calls < k;
-        failed += !done;
-        CHECK(done == (bytes != NULL), "allocation %zu: %s", k, o.err.message);
-        if (!done)
-            CHECK(o.err.code == TD_RESOURCE_EXHAUSTED, "allocation %zu: %s", k, o.err.message);
+        alloc_tried(&trials, bytes != NULL, &o.err);
         free(bytes);
         close_opened(&o);
     }
-    assert_true(failed > 10);
+    assert_true(trials.failed > 10);
     free(f.bytes);
 }
 
