@@ -1,7 +1,9 @@
-/*GnuTLS can load both files itself (gnutls_certificate_set_x509_key_file), but its errors do not show which file has
- * which fault. So the parts are read one by one. What is hard: neither GnuTLS nor libmicrohttpd sends an alert when a
- * handshake fails. Wrong client certificates are the most frequent cause, so for these the alert is sent here, before
- * the failure is reported. */
+/* Plan: a struct td_tls has the newest credentials. td_tls_look reads the files again when they change and replaces the
+ * credentials under the lock; each connection keeps a reference on those that it began with. GnuTLS can load
+ * certificate and key itself (gnutls_certificate_set_x509_key_file), but its errors do not show which file has which
+ * fault. So the parts are read one by one.
+ * What is hard: neither GnuTLS nor libmicrohttpd sends an alert when a handshake fails. Wrong client certificates are
+ * the most frequent cause, so for these the alert is sent here, before the failure is reported. */
 #include "server/mhd/tls.h"
 
 #include "core/clock.h"

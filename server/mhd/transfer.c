@@ -5,7 +5,8 @@
  *      file if reference_of finds a blob, else memory if pin_body has pinned the body, else checked.
  *   4. create_by_library, all else, and all until calls of libmicrohttpd have been seen to reach server/mhd/sender:
  *      file if the body is pinned and one run (create_file); else copy if it is short and not pinned (create_copy);
- * else create_moved: memory if it is pinned (create_memory), else checked, by windows. What is hard:
+ *      else create_moved: memory if it is pinned (create_memory), else checked, by windows.
+ * What is hard:
  *   - file, memory: a lease may break while the body is being registered. So the connection is registered first and the
  *     body checked again after that; then either this thread or the one that breaks the lease notices.
  *   - file: the kernel queues pages of the file itself, so a write shows in bytes that the client has not read.

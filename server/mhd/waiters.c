@@ -11,6 +11,7 @@
 #include "core/clock.h"
 #include "core/thread.h"
 
+#include <assert.h>
 #include <microhttpd.h>
 #include <stdlib.h>
 
@@ -146,11 +147,13 @@ static void put_back(struct td_waiters *waiters, struct td_waiter *waiter)
     wake_by(waiters, waiter);
 }
 
-/* Retries the request. Resumes it when its answer is made, parks it again when it has to wait further, or else appends
- * it to `ready`. Without the lock. */
+/* Retries the request. Resumes it when its answer is made, parks it again when it has to wait further, or appends it to
+ * `ready` when the try may wait for a disk, for a job to try again. may_wait: a job calls this function, so that the
+ * try itself may wait; the waker passes false. Without the lock. */
 static void retry_one(struct td_waiters *waiters, struct td_waiter *waiter, bool may_wait)
 {
     enum td_retry result = waiters->config.retry(waiter, may_wait);
+    assert(result != TD_RETRY_REFUSED || !may_wait);
     if (result == TD_RETRY_ANSWERED)
         MHD_resume_connection(waiter->mhd);
     pthread_mutex_lock(&waiters->lock);
@@ -193,7 +196,9 @@ static void start_makers(struct td_waiters *waiters)
             continue;
         maker->is_busy = true;
         waiters->makers_busy++;
-        (void)td_jobs_run(waiters->config.jobs, NULL, &maker->job); /* the jobs are closed after the waiters */
+        bool runs = td_jobs_run(waiters->config.jobs, NULL, &maker->job);
+        assert(runs); /* the jobs are closed after the waiters; else td_waiters_close would wait without end */
+        (void)runs;
     }
     pthread_mutex_unlock(&waiters->lock);
 }
