@@ -9,15 +9,18 @@
 
 /* ---- headers ------------------------------------------------------------------------------------------- */
 
-enum { DATE_BYTES = 30, MOST_FIELDS = TD_RESPONSE_HEADERS + 6 };
+enum { DATE_BYTES = 30, /* with the NUL */ MOST_FIELDS = TD_RESPONSE_HEADERS + 6 };
+
+static const char any_date[] = "Sun, 06 Nov 1994 08:49:37 GMT"; /* an IMF-fixdate has 29 bytes */
 
 struct field {
     const char *name, *value;
 };
 
 /* Lists the fields of the response in the order in which they are sent, and returns their number. They borrow from the
- * response and from `date`. */
-static size_t list_fields(const struct td_response *response, char date[DATE_BYTES], struct field fields[MOST_FIELDS])
+ * response and from `date`. date NULL: only the lengths are wanted, and the value of Last-Modified is any date, since
+ * all have the same length. */
+static size_t list_fields(const struct td_response *response, char *date, struct field fields[MOST_FIELDS])
 {
     size_t count = 0;
     if (response->content_type != NULL)
@@ -29,8 +32,9 @@ static size_t list_fields(const struct td_response *response, char date[DATE_BYT
     if (response->cache_control != NULL)
         fields[count++] = (struct field){"Cache-Control", response->cache_control};
     if (response->last_modified_s >= 0) {
-        td_http_date_format(response->last_modified_s, date);
-        fields[count++] = (struct field){"Last-Modified", date};
+        if (date != NULL)
+            td_http_date_format(response->last_modified_s, date);
+        fields[count++] = (struct field){"Last-Modified", date != NULL ? date : any_date};
     }
     for (size_t i = 0; i < response->header_count; i++)
         fields[count++] = (struct field){response->headers[i].name, response->headers[i].value};
@@ -52,12 +56,11 @@ bool td_answer_header_add(struct MHD_Response *mhd_response, const struct td_res
 
 uint64_t td_answer_header_bytes(const struct td_response *response, uint64_t content_bytes)
 {
-    char date[DATE_BYTES];
     char length[TD_NUMBER_BYTES];
     struct field fields[MOST_FIELDS];
-    size_t count = list_fields(response, date, fields);
+    size_t count = list_fields(response, NULL, fields);
     uint64_t bytes = strlen("HTTP/1.1 200 ") + strlen(MHD_get_reason_phrase_for((unsigned int)response->status)) + 2;
-    bytes += strlen("Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n");
+    bytes += strlen("Date: \r\n") + strlen(any_date);
     bytes += strlen("Content-Length: \r\n") + td_number_write(content_bytes, length);
     for (size_t i = 0; i < count; i++)
         bytes += strlen(fields[i].name) + strlen(fields[i].value) + strlen(": \r\n");
