@@ -224,14 +224,14 @@ static void *reaper_main(void *argument)
 /* Makes the locks and starts the reaper. On failure, undoes what it has done. */
 static bool start_reaper(struct td_registry *registry, struct td_error *err)
 {
-    (void)pthread_mutex_init(&registry->lock, NULL);
-    (void)pthread_mutex_init(&registry->handing, NULL);
-    int sys = pthread_create(&registry->reaper, NULL, reaper_main, registry);
-    if (sys == 0)
-        return true;
-    (void)pthread_mutex_destroy(&registry->handing);
-    (void)pthread_mutex_destroy(&registry->lock);
-    return td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start the thread that watches deadlines");
+    int first = pthread_mutex_init(&registry->lock, NULL);
+    int second = first == 0 ? pthread_mutex_init(&registry->handing, NULL) : first;
+    int sys = second == 0 ? pthread_create(&registry->reaper, NULL, reaper_main, registry) : second;
+    if (second == 0 && sys != 0)
+        (void)pthread_mutex_destroy(&registry->handing);
+    if (first == 0 && sys != 0)
+        (void)pthread_mutex_destroy(&registry->lock);
+    return sys == 0 || td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start the thread that watches deadlines");
 }
 
 bool td_registry_init(struct td_registry *registry, const struct td_registry_limits *limits, struct td_metrics *metrics,

@@ -75,8 +75,9 @@ static bool is_over(struct td_read_proofs *proofs, struct td_departed *departed)
     return true;
 }
 
-/* Returns whether the answer has unacknowledged bytes; if so, makes the closing of its connection a reset. */
-static bool is_reset_unacknowledged(struct td_read_proofs *proofs, struct td_departed *departed)
+/* Makes the closing of the connection a reset if the answer has unacknowledged bytes; returns whether it has. For
+ * take_departed, which hands over the list's state, too. */
+static bool reset_unacknowledged(struct td_read_proofs *proofs, struct td_departed *departed)
 {
     (void)proofs;
     if (departed->fd < 0 || td_socket_unacknowledged_bytes(departed->fd) == 0)
@@ -112,7 +113,7 @@ struct td_departed *td_read_proofs_take_read(struct td_read_proofs *proofs, cons
 
 struct td_departed *td_read_proofs_take_unacknowledged(struct td_read_proofs *proofs, const struct td_blob *blob)
 {
-    return take_departed(proofs, blob, is_reset_unacknowledged);
+    return take_departed(proofs, blob, reset_unacknowledged);
 }
 
 size_t td_read_proofs_count(const struct td_read_proofs *proofs, const struct td_blob *blob)

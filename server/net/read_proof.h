@@ -44,8 +44,8 @@ enum td_referring { TD_REFERRING_ALL, TD_REFERRING_REMOTE, TD_REFERRING_NONE };
 /* The state that the proofs of all connections share. */
 struct td_read_proofs {
     struct td_delivery delivery;
-    struct td_departed *departed; /* a list */
-    _Atomic size_t departed_count;
+    struct td_departed *departed;  /* a list */
+    _Atomic size_t departed_count; /* its length; may be read without the lock */
     enum td_referring referring;
 };
 
