@@ -35,27 +35,30 @@ struct run {
 
 enum { SCHEMA_MOST = 16777216 };
 
+/* Sets the error for files of different schemas, and returns false. */
+static bool fail_schema(struct making *m)
+{
+    return td_error_set(m->err, TD_FAILED_PRECONDITION,
+                        "the files of split \"%.100s\" have different schemas: ask for rows of one file at a time",
+                        m->view->split->name);
+}
+
 /* Returns whether the schema messages of two files are the same bytes; else sets the error. */
 static bool have_same_schema(struct making *m, const struct run *run)
 {
     const uint64_t *mine = run->index->params, *first = m->first_index->params;
     uint64_t bytes = mine[TD_ARROW_PARAM_SCHEMA_BYTES];
-    bool is_same = bytes == first[TD_ARROW_PARAM_SCHEMA_BYTES] && bytes <= SCHEMA_MOST;
-    char *both = malloc(is_same ? 2 * (size_t)bytes + 1 : 1);
-    bool ok = true;
+    if (bytes != first[TD_ARROW_PARAM_SCHEMA_BYTES] || bytes > SCHEMA_MOST)
+        return fail_schema(m);
+    char *both = malloc(2 * (size_t)bytes + 1);
     if (both == NULL)
         return td_error_no_memory(m->err);
-    if (is_same) {
-        ok = td_blob_read(run->file->data, mine[TD_ARROW_PARAM_SCHEMA], both, (size_t)bytes, m->err) &&
-             td_blob_read(m->first->data, first[TD_ARROW_PARAM_SCHEMA], both + bytes, (size_t)bytes, m->err);
-        is_same = ok && memcmp(both, both + bytes, (size_t)bytes) == 0;
-    }
+    bool ok = td_blob_read(run->file->data, mine[TD_ARROW_PARAM_SCHEMA], both, (size_t)bytes, m->err) &&
+              td_blob_read(m->first->data, first[TD_ARROW_PARAM_SCHEMA], both + bytes, (size_t)bytes, m->err);
+    if (ok && memcmp(both, both + bytes, (size_t)bytes) != 0)
+        ok = fail_schema(m);
     free(both);
-    return ok &&
-           (is_same ||
-            td_error_set(m->err, TD_FAILED_PRECONDITION,
-                         "the files of split \"%.100s\" have different schemas: ask for rows of one file at a time",
-                         m->view->split->name));
+    return ok;
 }
 
 /* ---- one run ---- */
