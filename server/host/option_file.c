@@ -91,11 +91,11 @@ bool td_file_change_end(struct td_file_change *change, const struct td_error *er
 
 bool td_file_change_look(struct td_file_change *change, bool always)
 {
-    uint64_t now_ns = td_clock_ns();
     if (always) {
         td_file_change_note(change);
         return true;
     }
+    uint64_t now_ns = td_clock_ns();
     if (now_ns - change->looked_ns < TD_FILE_CHANGE_LOOK_NS)
         return false;
     change->looked_ns = now_ns;
