@@ -1,7 +1,7 @@
 /* HTML pages: for a person with a browser, and for clients that list folders by their links (fsspec). They are rendered
  * while they are sent (html_view.h), so a folder of any length is one page. The functions that answer need
- * call->snapshot; those of a model need call->model as well. When memory is short they
- * answer an error, unless they return one. */
+ * call->snapshot; those of a model need call->model as well. When memory is short they answer an error, unless they
+ * return one. */
 #ifndef TD_API_HTML_HTML_INDEX_H
 #define TD_API_HTML_HTML_INDEX_H
 

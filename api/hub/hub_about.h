@@ -1,5 +1,5 @@
-/* The Hub's description of a repository: task, library and tags, and the facts of its small files and its tensors.
- * Private to api/hub/hub*. */
+/* The Hub's description of a repository: task, library and tags, the facts of its small files and its tensors, and
+ * the errors of its files. Private to api/hub/hub*. */
 #ifndef TD_API_HUB_HUB_ABOUT_H
 #define TD_API_HUB_HUB_ABOUT_H
 
