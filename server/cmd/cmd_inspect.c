@@ -303,7 +303,8 @@ static bool print_json_problems(const struct td_snapshot *snapshot, struct td_er
     td_json_end(&json);
     td_json_builder_fini(&json);
     bool ok = !out.failed || td_buffer_refuse(&out, err);
-    (void)fwrite(out.data, 1, out.len, stdout);
+    if (ok)
+        (void)fwrite(out.data, 1, out.len, stdout);
     td_buffer_fini(&out);
     return ok;
 }

@@ -1,6 +1,7 @@
 /* `tensord pull`: copies a model, or the files of one rank, from servers into a directory. */
 #include "server/cmd/commands.h"
 
+#include "catalog/model/file_kind.h"
 #include "catalog/remote/remote_model.h"
 #include "core/clock.h"
 #include "core/digits.h"
@@ -180,11 +181,11 @@ static void write_rank_name(const struct td_pull_arguments *arguments, char out[
 static bool rename_rank(struct pull *pull, struct td_pull_file *file, struct td_error *err)
 {
     char name[RANK_NAME_BYTES];
-    size_t above = td_path_directories_len(file->path);
-    if (!pull->arguments->has_rank || strcmp(file->path + above, rank_weights) != 0)
+    const char *base = td_base_name(file->path);
+    if (!pull->arguments->has_rank || strcmp(base, rank_weights) != 0)
         return true;
     write_rank_name(pull->arguments, name);
-    if (asprintf(&file->name, "%.*s%s", (int)above, file->path, name) < 0) {
+    if (asprintf(&file->name, "%.*s%s", (int)(base - file->path), file->path, name) < 0) {
         file->name = NULL;
         return td_error_no_memory(err);
     }
@@ -397,7 +398,7 @@ static bool list_files(struct pull *pull, struct td_error *err)
 static bool fetches_beside(const struct pull *pull, const char *path, const char *name)
 {
     char beside[PATH_MAX];
-    (void)snprintf(beside, sizeof beside, "%.*s%s", (int)td_path_directories_len(path), path, name);
+    (void)snprintf(beside, sizeof beside, "%.*s%s", (int)(td_base_name(path) - path), path, name);
     return td_remote_listing_find(&pull->model.listing, beside) != NULL && is_wanted(pull->arguments, beside);
 }
 
@@ -405,7 +406,7 @@ static bool fetches_beside(const struct pull *pull, const char *path, const char
 static bool is_of_a_rank(const struct pull *pull, const char *path)
 {
     const struct td_pull_arguments *arguments = pull->arguments;
-    struct td_text base = td_text_of(path + td_path_directories_len(path));
+    struct td_text base = td_text_of(td_base_name(path));
     char mine[RANK_NAME_BYTES];
     uint64_t rank;
     bool as_json = false;

@@ -36,7 +36,7 @@ int td_refuse_usage(const char *fault, const char *what, const char *const *opti
     char near[TD_SUGGEST_BYTES] = "";
     if (what[0] == '-')
         td_suggest(what, "--", options, near);
-    td_terminal_complain("%s%s%s; usage: %s", fault, what, near, usage);
+    td_terminal_complain("%s%.200s%s; usage: %s", fault, what, near, usage);
     return TD_EXIT_USAGE;
 }
 

@@ -28,8 +28,9 @@ struct td_value_option {
 /* Returns the option of a list that argv[*i] is, after what td_take_option does, or NULL. A NULL name ends the list. */
 const struct td_value_option *td_take_value(int argc, char **argv, int *i, const struct td_value_option *options);
 
-/* Prints a message about wrong usage: `fault` and `what` (an argument, or ""), the option that was probably meant, and
- * the right usage. `options` are the names without dashes; NULL ends them. Returns TD_EXIT_USAGE. */
+/* Prints a message about wrong usage: `fault` and `what` (an argument, or ""; at most 200 bytes of it), the option that
+ * was probably meant, and the right usage. `options` are the names without dashes; NULL ends them. Returns
+ * TD_EXIT_USAGE. */
 int td_refuse_usage(const char *fault, const char *what, const char *const *options, const char *usage);
 
 /* Refuses a URL, and a path that does not exist. `command` is the command's name, for the message. Errors:

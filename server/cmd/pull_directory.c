@@ -6,6 +6,7 @@
  * exclusive lock. */
 #include "server/cmd/pull_directory.h"
 
+#include "catalog/model/file_kind.h"
 #include "core/clock.h"
 #include "storage/disk_tree.h"
 #include "storage/fetch/fetch_target.h"
@@ -39,12 +40,6 @@ struct tidying {
     const struct td_pull_belonging *belonging;
 };
 
-size_t td_path_directories_len(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash == NULL ? 0 : (size_t)(slash - path) + 1;
-}
-
 /* Makes the directory that the first `len` bytes of the path name, and its parents. */
 static bool make_directories(const char *path, size_t len, struct td_error *err)
 {
@@ -72,7 +67,7 @@ static bool make_directories(const char *path, size_t len, struct td_error *err)
 static bool is_taken(const struct td_pull_directory *directory)
 {
     struct stat st;
-    const char *name = directory->final + td_path_directories_len(directory->final);
+    const char *name = td_base_name(directory->final);
     return name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || lstat(directory->final, &st) == 0;
 }
 
@@ -108,7 +103,7 @@ static bool check_owner(const struct td_pull_directory *directory, bool is_new, 
 {
     struct stat st;
     struct stat above_it;
-    size_t parent = td_path_directories_len(directory->final);
+    size_t parent = (size_t)(td_base_name(directory->final) - directory->final);
     char path[PATH_MAX];
     (void)snprintf(path, sizeof path, "%.*s", parent == 0 ? 1 : (int)parent, parent == 0 ? "." : directory->final);
     if (!is_staging(directory, &st))
@@ -146,7 +141,7 @@ static mode_t staging_mode(mode_t mode)
 /* Makes and opens the staging directory. */
 static bool open_staging(struct td_pull_directory *out, struct td_error *err)
 {
-    size_t parent = td_path_directories_len(out->final);
+    size_t parent = (size_t)(td_base_name(out->final) - out->final);
     struct stat st;
     if (asprintf(&out->staging, "%.*s.%s" TD_FETCH_STAGING_END, (int)parent, out->final, out->final + parent) < 0) {
         out->staging = NULL;
@@ -230,7 +225,7 @@ static bool check_content(struct td_pull_directory *directory, const char *conte
 static void copy_path(const char *path, char out[PATH_MAX])
 {
     static const char *const ends[] = {TD_FETCH_PART_END, TD_FETCH_JOURNAL_END};
-    size_t name = td_path_directories_len(path);
+    size_t name = (size_t)(td_base_name(path) - path);
     size_t len = strlen(path);
     (void)snprintf(out, PATH_MAX, "%s", path);
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {

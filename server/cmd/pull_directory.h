@@ -54,7 +54,4 @@ const char *td_pull_directory_kept(const struct td_pull_directory *directory);
 
 void td_pull_directory_close(struct td_pull_directory *directory);
 
-/* Returns the length of the path before its last component: 0, or up to and with a '/'. */
-size_t td_path_directories_len(const char *path);
-
 #endif

@@ -40,6 +40,12 @@ def test_usage(args):
     assert ("--cacert?" in p.stderr) == ("--ca" in args)
 
 
+@pytest.mark.parametrize("command", [["pull", "http://h", "m"], ["sign"]])
+def test_a_message_shows_200_bytes_of_an_argument(command):
+    p = subprocess.run([tensord_binary(), *command, "-" + 5000 * "x"], capture_output=True, text=True, timeout=30)
+    assert p.returncode == 2 and "-" + 199 * "x" in p.stderr and 200 * "x" not in p.stderr, p.stderr
+
+
 def test_two_contents_never_come_together(model, tmp_path):
     """The files of an interrupted pull are of one model and revision; ranks of one engine and size come together."""
     url = f"http://127.0.0.1:{model().port}"
