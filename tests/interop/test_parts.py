@@ -209,7 +209,7 @@ def test_what_comes_from_an_upstream_has_the_same_groups(serve, root, tmp_path):
 # ---- what torch.distributed.checkpoint writes in safetensors files ------------------------------------------
 
 WRITE = textwrap.dedent("""
-    import os, sys
+    import gc, os, sys
     import torch
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
@@ -248,7 +248,10 @@ WRITE = textwrap.dedent("""
         dist.destroy_process_group()
 
     if __name__ == "__main__":
-        mp.spawn(run, (int(sys.argv[2]), sys.argv[1], sys.argv[3], sys.argv[4]), nprocs=int(sys.argv[2]))
+        torch.set_num_threads(1)    # a pool of threads does not outlive a fork
+        gc.freeze()                 # collections in the ranks leave the memory shared that they were forked with
+        mp.start_processes(run, (int(sys.argv[2]), sys.argv[1], sys.argv[3], sys.argv[4]), nprocs=int(sys.argv[2]),
+                           start_method="fork")
 """)
 
 
