@@ -15,7 +15,7 @@ GOLDEN = 0x9E3779B97F4A7C15
 ROUNDS = 8
 MIN_BITS = 16
 MAX_ROWS = 2**63
-SMALL_ROWS = 2**13  # below it most results are too large and permuted again: a table of all 2**16 results costs less
+SMALL_ROWS = 2**13  # below it most results are too large and permuted again: a table of all rows costs less
 FIRST_CHUNK = 256  # positions that `walk` computes at first, so that the first row takes little time
 LAST_CHUNK = 16384  # and later, which costs least for each
 
@@ -128,19 +128,19 @@ class Permutation:
         return [self._permute(position) for position in positions]
 
     def _take_small(self, positions: range) -> List[int]:
-        """Returns the same as `_take_plain`, by a table of all results, which numpy computes in some milliseconds."""
+        """Returns the same as `_take_plain`, by a table of all rows, which numpy computes in some milliseconds."""
         import numpy
 
-        table = self._table
-        if not table:
-            table = self._table = self._evaluate_numpy(numpy.arange(2**MIN_BITS, dtype=numpy.uint64), numpy).tolist()
-        found = []
-        for x in positions:
-            x = table[x]
-            while x >= self.rows:
-                x = table[x]
-            found.append(x)
-        return found
+        if not self._table:
+            numbers = numpy.arange(2**MIN_BITS)
+            results = self._evaluate_numpy(numbers.astype(numpy.uint64), numpy).astype(numbers.dtype)
+            # Where a number leads that is permuted while it is too large: each round doubles how many times at most.
+            ends = numpy.where(numbers < self.rows, numbers, results)
+            rows = results[: self.rows]
+            while (rows >= self.rows).any():
+                rows, ends = ends[rows], ends[ends]
+            self._table = rows.tolist()
+        return self._table[positions.start : positions.stop : positions.step]
 
     def _take_numpy(self, positions: range) -> Any:
         """Returns the same as `_take_plain`, as an array of 64 bits."""
