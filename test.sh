@@ -34,13 +34,13 @@ fuzz      full       busy     900 one   -            libFuzzer targets, each run
 tsan      full       busy    1200 tests -            ThreadSanitizer build by GCC, the tests of catalog and server
 tidy      full       busy    1800 one   -            clang-tidy on the program
 lint      quick,full busy     300 one   venv         ruff, and strict types by mypy, on the Python client
+bench     full       busy     300 one   venv         every benchmark once, with small sizes: that it runs
 smoke     quick      waiting  300 tests venv,node    pytest over a socket, a part of http: ranges, tensors, Hub, S3
 python    full       waiting 1800 tests venv,engines pytest of the Python client against the ASan build
 http      full       waiting 1800 tests venv,node    pytest over a socket: ASan build; release build for memory
 interop   full       waiting 1200 tests venv         pytest with real writers and clients against the ASan build
 clients   full       waiting 1200 tests venv,hub0,readers,node pytest with clients of the Hub, S3, datasets: ASan build
 docker    full       waiting  900 tests venv         the image, built and run by a Docker engine (its own if none runs)
-bench     full       waiting  300 one   venv         every benchmark once, with small sizes: that it runs
 analysis  long       alone   3600 one   -            clang-tidy with all the states of the analyzer
 fuzzing   long       alone   7200 one   -            libFuzzer targets, each run for 180 s from its corpus and finds
 history   long       alone   2700 one   venv         files that change: own or not, leases or none, loopback and veth
