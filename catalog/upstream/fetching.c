@@ -5,6 +5,7 @@
  *     So after wrong bytes each server is asked alone, for the list and for the files. */
 #include "catalog/upstream/fetching.h"
 
+#include "catalog/model/content_hash.h"
 #include "catalog/scan/walk.h"
 #include "catalog/upstream/arriving_file.h"
 #include "core/clock.h"
@@ -353,17 +354,37 @@ static bool refuse_file(const struct td_remote_file *listed, const struct td_fet
                         listed->path, is_sha256 ? "SHA-256" : "Git object id", theirs, ours);
 }
 
+/* Computes the Git object id of a complete file by reading it again. Returns false when the file cannot be read, or the
+ * fetch is cancelled. */
+static bool compute_git_sha1(const struct td_intake *intake, const char *path, struct td_fetch_sums *sums)
+{
+    struct td_error ignored = TD_ERROR_INIT;
+    struct td_content_sums content;
+    struct td_file_id id;
+    int fd = -1;
+    if (!td_root_open_file(intake->folder, path, &fd, &id, &ignored))
+        return false;
+    (void)close(fd);
+    const struct td_content_hash_options options = {.git_sha1 = true, .stop = &intake->is_cancelled};
+    sums->has_git_sha1 = td_content_hash(intake->folder, path, &id, &options, &content, &ignored);
+    if (sums->has_git_sha1)
+        memcpy(sums->git_sha1, content.git_sha1, sizeof sums->git_sha1);
+    return sums->has_git_sha1;
+}
+
 /* Compares a file that came without a digest with the digest in a newer list. A file stays unverified when this list
- * lacks it, or has it with another length, without a digest, or only with a Git object id that was not computed while
- * the file arrived. Errors: TD_FAILED_PRECONDITION when the digests differ. */
+ * lacks it, or has it with another length or without a digest, or the file cannot be read to compute its Git object id.
+ * Errors: TD_FAILED_PRECONDITION when the digests differ. */
 static bool verify_file(struct td_intake *intake, size_t i, const struct td_remote_listing *listing,
                         struct td_error *err)
 {
     const struct td_remote_file *before = &intake->model.listing.files[i];
     const struct td_remote_file *listed = td_remote_listing_find(listing, before->path);
-    const struct td_fetch_sums *sums = &intake->files[i].sums;
+    struct td_fetch_sums *sums = &intake->files[i].sums;
     if (listed == NULL || listed->expected.size_bytes != before->expected.size_bytes ||
-        !(listed->expected.has_sha256 || (listed->expected.has_git_sha1 && sums->has_git_sha1)))
+        !(listed->expected.has_sha256 || listed->expected.has_git_sha1))
+        return true;
+    if (listed->expected.has_git_sha1 && !sums->has_git_sha1 && !compute_git_sha1(intake, listed->path, sums))
         return true;
     intake->files[i].is_verified = td_fetch_sums_fit(sums, &listed->expected);
     if (intake->files[i].is_verified)

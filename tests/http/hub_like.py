@@ -30,6 +30,7 @@ class HubLike:
         self.lie = {}           # path -> content that is sent in place of the right one
         self.wrong_sha = set()  # paths whose SHA-256 in the tree is another
         self.no_digests = False
+        self.no_sha256 = False  # the tree has Git's names alone
         self.retry_after = None # seconds: every request is answered 429
         self.busy_paths = ""    # pattern: only these are
         self.refused = {}       # model -> seconds: requests for it are answered 503
@@ -148,8 +149,9 @@ class HubLike:
             if len(content) >= self.lfs_from:
                 sha = hashlib.sha256(content + (b"!" if path in self.wrong_sha else b"")).hexdigest()
                 item["lfs"] = {"oid": sha, "size": len(content), "pointerSize": 134}
-            if self.no_digests:
+            if self.no_digests or self.no_sha256:
                 item.pop("lfs", None)
+            if self.no_digests:
                 item.pop("oid", None)
             items.append(item)
         return items

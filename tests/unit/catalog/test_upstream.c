@@ -385,6 +385,46 @@ static void files_are_not_read_again_for_late_digests(void **state)
     place_close(&place);
 }
 
+#define WEIGHTS_OID "1c28c629bff5265044e2a512d6bee776683b692f" /* of the large file (git hash-object) */
+
+/* Writes the list of a model whose one file is the large file, with this Git object id; NULL: without a digest. */
+static void write_page(char out[256], const char *oid)
+{
+    (void)snprintf(out, 256, "[{\"type\":\"file\",\"path\":\"model.safetensors\",\"size\":%d%s%s%s}]", WEIGHTS_BYTES,
+                   oid == NULL ? "" : ",\"oid\":\"", oid == NULL ? "" : oid, oid == NULL ? "" : "\"");
+}
+
+/* The source computes no Git object id of the large file while it arrives, as for files over TD_FETCH_GIT_BYTES. */
+static void a_file_is_read_for_a_late_git_id_that_was_not_computed(void **state)
+{
+    (void)state;
+    for (int is_right = 0; is_right < 2; is_right++) {
+        struct place place;
+        struct td_kept_model kept;
+        struct td_snapshot *snapshot = NULL;
+        char pages[2][256];
+        char path[TREE_PATH_BYTES];
+        write_page(pages[0], NULL);
+        write_page(pages[1], is_right == 1 ? WEIGHTS_OID : WRONG_OID);
+        place_open(&place);
+        place.source.pages[0] = pages[0];
+        place.source.pages[1] = pages[1];
+        allow(&place, WEIGHTS_BYTES, SENDS);
+        assert_int_equal(ask(&place, "org/m", &snapshot), TD_UPSTREAM_SENDS);
+        td_snapshot_unref(snapshot);
+        if (is_right == 1)
+            await_published(&place, 1);
+        else
+            await_failed(&place, TD_UPSTREAM_FAILED_CONTENT, 1);
+        assert_int_equal(place.source.lists, 2);
+        bool is_kept = td_upstream_find(place.upstream, TD_TEXT("org/m"), &kept);
+        CHECK(is_kept == (is_right == 1) && (!is_kept || kept.is_verified), "is right %d", is_right);
+        tree_at(&place.tree, "org/m/model.safetensors", path);
+        assert_int_equal(access(path, F_OK) == 0, is_right);
+        place_close(&place);
+    }
+}
+
 static void a_stop_ends_the_last_ask_for_digests_and_the_next_start_goes_on(void **state)
 {
     struct place place;
@@ -714,6 +754,7 @@ int main(void)
         cmocka_unit_test(bytes_with_another_digest_than_the_last_list_has_are_not_published),
         cmocka_unit_test(an_upstream_that_holds_the_last_list_does_not_hold_up_publishing),
         cmocka_unit_test(files_are_not_read_again_for_late_digests),
+        cmocka_unit_test(a_file_is_read_for_a_late_git_id_that_was_not_computed),
         cmocka_unit_test(a_stop_ends_the_last_ask_for_digests_and_the_next_start_goes_on),
         TEST_IN(place, a_fetch_that_begins_anew_ends_its_readers),
         TEST_IN(place, a_full_disk_is_an_answer_and_gives_its_room_back),
