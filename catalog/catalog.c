@@ -169,7 +169,7 @@ static void log_snapshot(const struct td_snapshot *old, const struct td_snapshot
     td_log(TD_LOG_INFO, "indexed %zu model%s, %" PRIu64 " tensor%s in %zu file%s in %.2f s", status->model_count,
            td_plural(status->model_count), status->tensor_count, td_plural(status->tensor_count), status->file_count,
            td_plural(status->file_count), (double)took_ns / 1e9);
-    td_refusals_log(old, snapshot);
+    td_scan_report_refusals(old, snapshot);
     if (status->unsettled_count > 0)
         td_log(TD_LOG_INFO, "%zu file%s changed less than --settle ago; %s will be published once %s stable",
                status->unsettled_count, td_plural(status->unsettled_count),
@@ -209,7 +209,7 @@ static void report_send_guard(struct td_catalog *catalog)
         return;
     struct td_snapshot *snapshot = td_catalog_acquire(catalog);
     if (snapshot != NULL)
-        catalog->logged.send_guard = td_send_guard_report(snapshot, catalog->config.lease_signal);
+        catalog->logged.send_guard = td_scan_report_send_guard(snapshot, catalog->config.lease_signal);
     td_snapshot_unref(snapshot);
 }
 
@@ -359,7 +359,7 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
     if (news)
         log_missing_models(catalog, &counted);
     if (news)
-        td_large_files_log(old, snapshot);
+        td_scan_report_large_files(old, snapshot);
     if (changed) { /* still valid: only this thread replaces it */
         struct td_error err = TD_ERROR_INIT;
         td_hasher_set_snapshot(catalog->hasher, snapshot);

@@ -2,10 +2,10 @@
  *   heap       bytes in allocated memory
  *   mapped     a read-only mapping of a file (file_source.h); a load may fault when the file shrinks
  *   generated  bytes that are made when they are read, such as a long manifest (never whole in memory), a transposed
- *              tensor in logical order (array_blob.h), a tensor in pieces (tiled.h), a big-endian tensor
- * (array_blob.h), a compressed or chunked tensor (decoded.h), a virtual file (composed.h) Any thread may take and drop
- * references. Any number of threads may read a heap or a mapped blob at once; the header of a generated blob says
- * whether they may read that. */
+ *              or big-endian tensor (array_blob.h), a tensor in pieces (tiled.h), a compressed or chunked tensor
+ *              (decoded.h), a virtual file (composed.h)
+ * Any thread may take and drop references. Any number of threads may read a heap or a mapped blob at once; the header
+ * of a generated blob says whether they may read that. */
 #ifndef TD_STORAGE_BLOB_H
 #define TD_STORAGE_BLOB_H
 

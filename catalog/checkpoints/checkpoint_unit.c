@@ -76,7 +76,8 @@ size_t td_units_find(const struct td_unit_builder *b, const char *name)
     return found ? at : SIZE_MAX;
 }
 
-void td_unit_remove(struct td_unit_builder *b)
+/* Frees the last unit. */
+static void remove_unit(struct td_unit_builder *b)
 {
     free(b->units[--b->unit_count].parts);
 }
@@ -148,7 +149,7 @@ bool td_collect_boxes(struct td_unit_builder *b)
                                  : td_boxes_join(unit->parts, unit->part_count, &unfilled, b->err);
     bool is_whole = unit->boxes != NULL;
     if (!is_whole)
-        td_unit_remove(b);
+        remove_unit(b);
     if (!is_whole && unfilled == NULL)
         return false;
     bool ok = true;

@@ -52,9 +52,6 @@ void td_units_problem(struct td_unit_builder *b, const char *path, const char *m
  * move it. */
 struct td_unit *td_unit_add(struct td_unit_builder *b, const char *name, size_t capacity);
 
-/* Frees the last unit. */
-void td_unit_remove(struct td_unit_builder *b);
-
 /* Moves the last unit to those that lack files. Returns it with an empty list of parts, to be filled again, or NULL for
  * want of memory. */
 struct td_unit *td_unit_set_aside(struct td_unit_builder *b);

@@ -24,6 +24,7 @@
 #include "core/waiting.h"
 #include "work/work_queue.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -450,7 +451,9 @@ static bool add_or_report(void *context)
 {
     struct td_hasher *hasher = context;
     if (add_next_files(hasher)) {
-        td_work_queue_unlock(hasher->queue); /* for those that wait for the lock */
+        /* for those that wait for the lock; without the yield this thread would mostly have it again first */
+        td_work_queue_unlock(hasher->queue);
+        (void)sched_yield();
         td_work_queue_lock(hasher->queue);
         return true;
     }

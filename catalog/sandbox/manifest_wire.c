@@ -284,11 +284,10 @@ static void read_tensor(struct td_wire_reader *in, struct td_manifest *manifest,
 {
     *tensor = (struct td_tensor){0};
     struct td_text name = td_wire_get_text(in);
-    tensor->name = td_arena_strndup(&manifest->arena, name);
+    tensor->name = td_wire_need(in, td_arena_strndup(&manifest->arena, name));
     tensor->name_len = (uint32_t)name.len;
-    in->no_memory = in->no_memory || tensor->name == NULL;
     tensor->dtype = td_dtype_at(td_wire_get_u8(in));
-    (void)td_wire_check(in, tensor->name != NULL && name.len <= UINT32_MAX && tensor->dtype != NULL);
+    (void)td_wire_check(in, name.len <= UINT32_MAX && tensor->dtype != NULL);
     read_shape(in, tensor, &manifest->arena);
     tensor->nbytes = td_wire_get_u64(in);
     tensor->offset = td_wire_get_u64(in);

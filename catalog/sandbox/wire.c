@@ -185,6 +185,7 @@ const char **td_wire_get_paths(struct td_wire_reader *reader, struct td_arena *a
         (void)td_wire_check(reader, paths[i] != NULL && td_is_path_below(td_text_of(paths[i])) &&
                                         (i == 0 || strcmp(paths[i - 1], paths[i]) < 0));
     }
+    *count = reader->failed ? 0 : *count;
     return paths;
 }
 

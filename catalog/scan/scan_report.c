@@ -116,7 +116,7 @@ static size_t log_differences(struct sorted before, struct sorted now)
     return same;
 }
 
-void td_refusals_log(const struct td_snapshot *before, const struct td_snapshot *now)
+void td_scan_report_refusals(const struct td_snapshot *before, const struct td_snapshot *now)
 {
     static const struct td_problems none = {0};
     size_t same = 0;
@@ -157,7 +157,7 @@ static enum reason reason_of(int fd, int lease_signal)
     return fstat(fd, &st) == 0 && st.st_uid != geteuid() ? REASON_OWNER : REASON_OTHER;
 }
 
-bool td_send_guard_report(const struct td_snapshot *snapshot, int lease_signal)
+bool td_scan_report_send_guard(const struct td_snapshot *snapshot, int lease_signal)
 {
     static const char *const texts[REASON_COUNT] = {
         [REASON_OWNER] = "they belong to another user: run tensord as their owner, or with CAP_LEASE",
@@ -195,7 +195,7 @@ bool td_send_guard_report(const struct td_snapshot *snapshot, int lease_signal)
 /* huggingface_hub refuses larger files from a server without its chunk store (constants.py, MAX_HTTP_DOWNLOAD_SIZE). */
 static const uint64_t hub_file_max_bytes = UINT64_C(50000000000);
 
-void td_large_files_log(const struct td_snapshot *before, const struct td_snapshot *now)
+void td_scan_report_large_files(const struct td_snapshot *before, const struct td_snapshot *now)
 {
     enum { NAMED_MAX = 10 };
     size_t count = 0;

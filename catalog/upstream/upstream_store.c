@@ -1,7 +1,7 @@
 /* Plan: the table in memory (kept_table.h) has one row for each model in the store, complete or not; it is read from
- * the disk at the start. kept_disk.h changes the disk, which takes long, so they run without the
- * lock: until they return, the row's stage says what is under way and keeps other threads from changing the model. A
- * thread that needs such a stage to end waits for `changed`. */
+ * the disk at the start. The functions of kept_disk.h change the disk, which takes long, so they run without the lock:
+ * until they return, the row's stage says what is under way and keeps other threads from changing the model. A thread
+ * that needs such a stage to end waits for `changed`. */
 #include "catalog/upstream/upstream_store.h"
 
 #include "catalog/upstream/kept_disk.h"

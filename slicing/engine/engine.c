@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Two engines have the same rules for every model. */
+/* The rules of these two engines do not depend on the model. */
 static const struct td_table_rule whole[] = {{"**", NULL, TD_TABLE_WHOLE, 0}, {0}};
 
 const struct td_table_engine td_engine_none = {.name = "none", .number = 2, .any = whole};

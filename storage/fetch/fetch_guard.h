@@ -5,8 +5,8 @@
  *   known to use for that.
  * - A redirect to an address of this host or of a private network is followed only when the first request went to such
  *   an address, too: the operator has a private network then.
- * - A redirect to a public address of this host, or of a network that this host is in is followed only when
- *   the first request went to a private address, to the same address, or to another address of the same network.
+ * - A redirect to a public address of this host, or of a network that this host is in, is followed only when the first
+ *   request went to a private address, to the same address, or to another address of the same network.
  * - A redirect does not lead from https to http.
  * - Without a digest nothing shows whether the bytes of another host are right: a redirect to it needs https.
  *
