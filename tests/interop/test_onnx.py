@@ -345,7 +345,7 @@ def test_typed_data_of_another_number_or_field(tmp_path, kind):
     refused = [one["model"] for one in document["errors"]]
     assert sorted(accepted + refused) == sorted(map(str, range(len(cases)))), err
     assert code == 1
-    lines = {line.split("/m.onnx: ")[0].rsplit("/", 1)[-1]: line for line in err.splitlines()}
+    lines = {line.removeprefix("tensord: ").split("/m.onnx: ")[0]: line for line in err.splitlines()}
     assert sorted(lines) == sorted(refused) and len(err.splitlines()) == len(refused), err
     for number, (shape, field, count, data) in enumerate(cases):
         tensor = onnx.load_model_from_string(data).graph.initializer[0]
