@@ -13,7 +13,8 @@ static void write_catalog(const struct td_catalog_status *status, struct td_buff
     td_metrics_gauge(out, "tensord_unpublished_paths",
                      "Paths that belong to no model and could not be published: errors of GET /models.",
                      (double)status->problem_count);
-    td_metrics_gauge(out, "tensord_unsettled_files", "Files that changed less than --settle ago.",
+    td_metrics_gauge(out, "tensord_unsettled_files",
+                     "Files, and directories of cache commits, that changed less than --settle ago.",
                      (double)status->unsettled_count);
     td_metrics_gauge(out, "tensord_snapshot_generation", "Number of the published state; every change increases it.",
                      (double)status->generation);

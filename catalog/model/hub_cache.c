@@ -1,5 +1,6 @@
 #include "catalog/model/hub_cache.h"
 
+#include "core/text.h"
 #include "core/utf8.h"
 
 #include <dirent.h>
@@ -127,6 +128,31 @@ bool td_hub_cache_commits(const struct td_root *root, const char *path,
         return true;
     while (ok && (name = next_item(dir, S_IFDIR, &st)) != NULL)
         ok = visit(context, name);
+    (void)closedir(dir);
+    return ok;
+}
+
+bool td_hub_cache_downloads(const struct td_root *root, const char *path,
+                            bool (*visit)(void *context, const char *physical, const struct td_file_id *id),
+                            void *context)
+{
+    char at[PATH_MAX];
+    char physical[PATH_MAX];
+    struct stat st;
+    const struct dirent *item;
+    bool ok = true;
+    DIR *dir = snprintf(at, sizeof at, "%s/blobs", path) < (int)sizeof at ? open_listing(root, at) : NULL;
+    if (dir == NULL)
+        return true;
+    /* names alone are read, since there may be many blobs */
+    while (ok && (item = readdir(dir)) != NULL) { // NOLINT(concurrency-mt-unsafe): each DIR is used by one thread
+        if (!td_has_extension(item->d_name, ".incomplete") ||
+            fstatat(dirfd(dir), item->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode) ||
+            snprintf(physical, sizeof physical, "%s/%s", at, item->d_name) >= (int)sizeof physical)
+            continue;
+        struct td_file_id id = td_file_id_of(&st);
+        ok = visit(context, physical, &id);
+    }
     (void)closedir(dir);
     return ok;
 }

@@ -29,6 +29,14 @@ enum { TD_HUB_CACHE_REFS = 1000 }; /* most items of refs/ that are read; more ar
 bool td_hub_cache_refs(const struct td_root *root, const char *path,
                        bool (*visit)(void *context, const char *name, const char *commit), void *context);
 
+/* Calls `visit` for every blob in the folder that is still being downloaded, or whose download was given up: the
+ * clients of the Hub write a blob to blobs/NAME.incomplete first and rename it afterwards. `physical` is its path below
+ * the root, `id` its identity. Stops and returns false when `visit` does.
+ * Source: huggingface_hub file_download.py _download_to_tmp_and_move. */
+bool td_hub_cache_downloads(const struct td_root *root, const char *path,
+                            bool (*visit)(void *context, const char *physical, const struct td_file_id *id),
+                            void *context);
+
 /* The place of a snapshot of a cache, or of a directory in one. */
 struct td_hub_place {
     char folder[PATH_MAX]; /* path of models--org--name; the snapshot's files are symlinks into it */

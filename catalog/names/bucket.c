@@ -277,7 +277,7 @@ static void describe_buckets(const struct builder *b, struct bucket_list *list, 
     for (size_t i = 0; i < list->count; i++) {
         struct td_bucket *bucket = &list->items[i];
         bucket->runs = bucket->is_local ? b->local.items : runs;
-        if (!bucket->is_local) /* else runs may be NULL */
+        if (!bucket->is_local && bucket->run_count > 0) /* else runs may be NULL */
             runs += bucket->run_count;
         for (size_t r = 0; r < bucket->run_count; r++) {
             bucket->key_count += bucket->runs[r].count;

@@ -574,7 +574,7 @@ bool td_grouping_build(struct td_grouping *g)
     }
     if (snapshot->model_count > 0)
         qsort(snapshot->models, snapshot->model_count, sizeof *snapshot->models, model_compare);
-    if (!td_repos_build(snapshot, g->walk->caches, g->walk->cache_count, g->err))
+    if (!td_repos_build(snapshot, g->caches, g->cache_count, g->err))
         return false;
     return g->names_only || (td_datasets_build(snapshot, g->err) && td_buckets_build(snapshot, g->err) &&
                              td_oci_names_build(snapshot, g->err));

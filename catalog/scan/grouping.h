@@ -11,8 +11,9 @@
 struct td_grouping {
     struct td_snapshot *snapshot;       /* has its root and its entries already */
     const struct td_snapshot *previous; /* may be NULL; lends what is unchanged */
-    const struct td_found **found;      /* for each entry, what the walk found; NULL when names_only */
-    const struct td_walk *walk;         /* lists the Hugging Face cache folders */
+    const struct td_found **found;      /* for each entry, what the walk found or found earlier; NULL when names_only */
+    const struct td_cache_folder *caches; /* the commits of Hugging Face caches that the snapshot shows */
+    size_t cache_count;
     bool names_only; /* no file can be read yet: models get no checkpoints, and only they and repositories are made */
     struct td_error *err;
 

@@ -1,17 +1,19 @@
 /* Plan: the walk lists all files. resolve_file() decides for each what the new snapshot shows: the unchanged file of
- * the snapshot before, a newly read file, or (while it may still be written to) the old state or nothing.
+ * the snapshot before, a newly read file, or (while it may still be written to) the old state or nothing. The files of
+ * a commit of a Hugging Face cache share their fate (catalog/scan/cache_unit.h): add_unit() shows them all or none.
  * tag_snapshot() hashes all that models are made of; when the tag is the old one, the old snapshot is the result and
  * grouping is skipped, which makes the scan of an unchanged tree cheap.
  *
- * What is hard: (1) when a file can be trusted. Two versions can share an mtime, so a file counts as settled only when
- * its mtime, or a change seen half-way, is settle_ns old; a lease can prove earlier that no process writes to it. After
- * reading, the identity is checked again. (2) Memory: a new snapshot is built while the old one lives, so memory of
- * files that it will drop counts as free, see has_memory(). */
+ * What is hard: (1) when a file can be trusted, see catalog/scan/settling.c. After reading, the identity is checked
+ * again. (2) Memory: a new snapshot is built while the old one lives, so memory of files that it will drop counts as
+ * free, see has_memory(). */
 #include "catalog/scan/scan.h"
 
 #include "catalog/checkpoints/checkpoint.h"
 #include "catalog/model/file_content.h"
+#include "catalog/scan/cache_unit.h"
 #include "catalog/scan/grouping.h"
+#include "catalog/scan/settling.h"
 #include "catalog/scan/walk.h"
 #include "core/buffer.h"
 #include "core/checked.h"
@@ -39,17 +41,16 @@ struct ahead {
 struct scan {
     struct td_snapshot *snapshot;
     const struct td_snapshot *previous;
-    const struct td_walk *walk;
+    struct td_walk *walk;
+    struct td_units units;
     size_t removed_bytes; /* valid with has_removed: memory of the files of `previous` that this snapshot lacks */
     bool has_removed;
     struct td_mapping_cache *maps;
     const struct td_scan_config *config;
     struct td_scan_progress *progress;
     const _Atomic bool *stop;
-    const struct td_unsettled_list *was_unsettled;
+    struct td_settling settling;
     struct td_unsettled_list unsettled;
-    uint64_t now_ns; /* monotonic */
-    int64_t wall_now_ns;
     struct td_grouping grouping;
     struct td_parse_queue *queue; /* of the files in `ahead`, in their order; NULL: files are not parsed ahead */
     struct ahead ahead[TD_PARSE_QUEUE_MAX];
@@ -68,144 +69,69 @@ struct td_scan_config td_scan_config_default(void)
 
 /* ---- files that may still be written to ---------------------------------------------------------------- */
 
-/* The observations of a young file, besides its identity. */
-struct seen {
-    uint64_t first_ns; /* since when its identity is the same, monotonic */
-    uint64_t due_ns;   /* when it will have settled, monotonic */
-    bool half_changed, has_arrived;
-    bool is_pending, is_racy; /* see td_snapshot.unsettled.pending_count, racy_count */
-};
-
-/* Adds the file to the unsettled ones. */
-static bool unsettled_add(struct scan *s, const struct td_found *found, const struct seen *seen)
+/* Adds a file or folder to the unsettled ones. */
+static bool unsettled_add(struct scan *s, const char *path, const struct td_file_id *id, const struct td_seen *seen)
 {
-    const struct td_unsettled file = {.id = found->id,
+    const struct td_unsettled item = {.id = *id,
                                       .first_seen_ns = seen->first_ns,
                                       .half_changed = seen->half_changed,
                                       .has_arrived = seen->has_arrived};
-    if (!td_unsettled_add(&s->unsettled, &file, found->path, s->err))
+    if (!td_unsettled_add(&s->unsettled, &item, path, s->err))
         return false;
     td_unsettled_facts_add(&s->snapshot->unsettled, seen->is_pending, seen->is_racy, seen->due_ns);
     return true;
 }
 
-/* Returns whether a change may have been seen half-way: a truncation sets the size before the times, so the size
- * differs under the same mtime. The file need not be the same one: a copy with the same mtime may have come between two
- * scans, and be truncated in its turn. */
-static bool is_half_changed(const struct td_file_id *before, const struct td_file_id *now)
-{
-    return before->mtime_ns == now->mtime_ns && before->size_bytes != now->size_bytes;
-}
-
-/* Returns whether a file that came by a rename, and so is complete, can be published: every later change will give it
- * another identity. If that needs some time, seen->due_ns becomes the end of that time. */
-static bool is_arrived(const struct td_found *found, struct seen *seen)
-{
-    struct td_wall wall = td_wall_now();
-    uint64_t wait_ns = 0;
-    if (!seen->has_arrived)
-        return false;
-    enum td_rest rest =
-        td_change_time_at_rest(found->id.ctime_ns, wall.seconds * 1000000000 + wall.nanoseconds, &wait_ns);
-    uint64_t due_ns = td_clock_ns() + wait_ns;
-    if (rest == TD_REST_SOON && due_ns < seen->due_ns)
-        seen->due_ns = due_ns;
-    return rest == TD_REST_YES;
-}
-
-/* Returns whether a process has the file open for writing, as far as a lease shows, or the file has changed again. */
-static bool is_written(const struct scan *s, const struct td_found *found)
-{
-    uint64_t wait_ns;
-    return td_file_at_rest(s->snapshot->root, found->physical, &found->id, s->config->lease_signal, &wait_ns) ==
-           TD_REST_WRITTEN;
-}
-
-/* Returns whether the file is settled: it came by a rename (is_arrived), or its mtime is at least settle_ns old. A file
- * with an mtime in the future (a skewed clock), or one that changed half-way, is settled when scans have seen it
- * unchanged for that long; the latter not while it is written, since a truncation can take longer. Only then can a
- * later write not leave the same mtime ("racily clean"). published is the identity that is shown now, or NULL. Fills in
- * *seen. */
-static bool is_settled(const struct scan *s, const struct td_found *found, const struct td_file_id *published,
-                       struct seen *seen)
-{
-    int64_t age_ns;
-    if (__builtin_sub_overflow(s->wall_now_ns, found->id.mtime_ns, &age_ns))
-        age_ns = -1; /* past the year 2262, which 64 bits cannot hold: treated as the future */
-    const struct td_unsettled *before = td_unsettled_find(s->was_unsettled, found->path);
-    bool same = before != NULL && td_file_id_equal(&before->id, &found->id);
-    seen->first_ns = same ? before->first_seen_ns : s->now_ns;
-    seen->is_pending = true;
-    seen->is_racy = false;
-    seen->has_arrived = found->has_arrived || (same && before->has_arrived);
-    seen->half_changed = (same && before->half_changed) ||
-                         (before != NULL && is_half_changed(&before->id, &found->id)) ||
-                         (published != NULL && is_half_changed(published, &found->id));
-    if (seen->half_changed)
-        age_ns = 0;
-    uint64_t seen_ns = s->now_ns - seen->first_ns;
-    if (s->config->settle_ns == 0 || (age_ns >= 0 && (uint64_t)age_ns >= s->config->settle_ns))
-        return true;
-    if (seen->first_ns != s->now_ns && seen_ns >= s->config->settle_ns) {
-        if (!seen->half_changed || !is_written(s, found))
-            return true;
-        seen_ns = 0; /* waits once more */
-    }
-    uint64_t quiet_ns = age_ns > 0 && (uint64_t)age_ns > seen_ns ? (uint64_t)age_ns : seen_ns;
-    seen->due_ns = s->now_ns + (s->config->settle_ns - quiet_ns);
-    return is_arrived(found, seen);
-}
-
-/* Returns whether a young file may be published at once: it was written from its beginning to its end, as cp does, and
- * no writer has it open. A checkpoint file must also parse. Only a scan that was requested publishes such files. */
-static bool is_finished(const struct scan *s, const struct td_found *found, struct seen *seen)
-{
-    uint64_t wait_ns = 0;
-    if (!s->config->publish_complete)
-        return false;
-    enum td_rest rest =
-        td_file_at_rest(s->snapshot->root, found->physical, &found->id, s->config->lease_signal, &wait_ns);
-    seen->is_pending = rest != TD_REST_WRITTEN;
-    seen->is_racy = rest == TD_REST_SOON;
-    if (seen->is_racy && s->now_ns + wait_ns < seen->due_ns)
-        seen->due_ns = s->now_ns + wait_ns;
-    return rest == TD_REST_YES;
-}
-
 /* ---- files of the snapshot before, and their memory ----------------------------------------------------- */
 
-static const struct td_entry *previous_entry(const struct scan *s, const char *path)
+/* Returns the entry of the found file in the snapshot before, or NULL. `unit` is the one that it is in, or NULL. */
+static const struct td_entry *previous_entry(const struct scan *s, const struct td_found *found,
+                                             const struct td_unit *unit)
 {
-    return s->previous == NULL ? NULL : td_snapshot_find_entry(s->previous, td_text_of(path));
+    if (unit != NULL)
+        return s->units.before[found - s->walk->found];
+    return s->previous == NULL ? NULL : td_snapshot_find_entry(s->previous, td_text_of(found->path));
 }
 
-static bool is_same_place(const struct td_entry *before, const struct td_found *found)
+/* Returns whether the file is settled, see td_settling_is_settled. Fills in *seen. */
+static bool is_settled(const struct scan *s, const struct td_found *found, const struct td_unit *unit,
+                       struct td_young *young, struct td_seen *seen)
 {
-    return before != NULL && strcmp(before->file->source.path, found->physical) == 0;
+    *young = unit != NULL ? td_units_young(&s->units, unit, (size_t)(found - s->walk->found))
+                          : td_settling_file(&s->settling, found, previous_entry(s, found, unit));
+    return td_settling_is_settled(&s->settling, young, seen);
 }
 
-/* Returns whether the entry is this file with unchanged content, so that reading it again would give the same
- * result. */
-static bool is_same_file(const struct td_entry *before, const struct td_found *found)
+/* Returns the memory of a run of entries of the snapshot before. */
+static size_t entries_bytes(const struct scan *s, size_t first, size_t count)
 {
-    return is_same_place(before, found) && td_file_id_equal(&before->file->source.id, &found->id) &&
-           !before->file->transient;
+    size_t bytes = 0;
+    for (size_t i = first; i < first + count; i++)
+        bytes += s->previous->entries[i].file->memory_bytes;
+    return bytes;
+}
+
+/* Returns the memory of the files that this snapshot keeps for what the walk found. */
+static size_t kept_bytes(const struct scan *s, const struct td_found *found, const struct td_unit *unit)
+{
+    const struct td_entry *before = found->error == NULL ? previous_entry(s, found, unit) : NULL;
+    struct td_young young;
+    struct td_seen seen;
+    bool stays = before != NULL && (unit == NULL || !(unit->is_held || unit->is_hidden)) &&
+                 (td_settling_is_same_file(before, found) || !is_settled(s, found, unit, &young, &seen));
+    return stays ? before->file->memory_bytes : 0;
 }
 
 /* Returns the memory of the files that the snapshot before has and this one will not have. */
 static size_t removed_bytes(struct scan *s)
 {
-    size_t bytes = 0;
-    for (size_t i = 0; s->previous != NULL && i < s->previous->entry_count; i++)
-        bytes += s->previous->entries[i].file->memory_bytes;
-    for (size_t i = 0; bytes > 0 && i < s->walk->count; i++) {
-        const struct td_found *found = &s->walk->found[i];
-        const struct td_entry *before = found->error == NULL ? previous_entry(s, found->path) : NULL;
-        struct seen seen;
-        if (before != NULL &&
-            (is_same_file(before, found) ||
-             !is_settled(s, found, is_same_place(before, found) ? &before->file->source.id : NULL, &seen)))
-            bytes -= before->file->memory_bytes;
+    size_t bytes = s->previous == NULL ? 0 : entries_bytes(s, 0, s->previous->entry_count);
+    for (size_t i = 0; bytes > 0 && i < s->walk->count; i++)
+        bytes -= kept_bytes(s, &s->walk->found[i], td_units_of_file(&s->units, i));
+    for (size_t i = 0; bytes > 0 && i < s->units.count; i++) {
+        const struct td_unit *unit = &s->units.items[i];
+        if (unit->is_held && !unit->is_hidden)
+            bytes -= entries_bytes(s, unit->kept.first, unit->kept.count);
     }
     return bytes;
 }
@@ -257,16 +183,17 @@ static void take_memory(struct scan *s, struct td_file *file)
 static void send_ahead(struct scan *s, const struct td_found *found)
 {
     const char *name = td_base_name(found->path);
-    const struct td_entry *before = previous_entry(s, found->path);
+    const struct td_unit *unit = td_units_of_file(&s->units, (size_t)(found - s->walk->found));
     struct td_error why = TD_ERROR_INIT;
-    struct seen seen;
+    struct td_young young;
+    struct td_seen seen;
     struct td_file_id id;
     bool is_pointer;
     int fd;
     enum td_file_kind kind = td_file_kind_of(name); /* a .metadata may prove to be a file like others */
     if (found->error != NULL || kind == TD_FILE_DCP_METADATA || !td_parse_pool_takes(kind, td_facts_kind_of(name)) ||
-        is_same_file(before, found) ||
-        !is_settled(s, found, is_same_place(before, found) ? &before->file->source.id : NULL, &seen) ||
+        (unit != NULL && (unit->is_held || unit->is_hidden)) ||
+        td_settling_is_same_file(previous_entry(s, found, unit), found) || !is_settled(s, found, unit, &young, &seen) ||
         !td_root_open_file(s->snapshot->root, found->physical, &fd, &id, &why))
         return;
     struct td_input input = td_input_descriptor(&fd, id.size_bytes);
@@ -351,19 +278,29 @@ static void file_read(struct scan *s, const struct td_found *found, struct td_fi
 
 /* ---- entries ------------------------------------------------------------------------------------------- */
 
-/* Decides what to publish for the found file. Sets *out to a file with a reference, or to NULL for none yet. */
-static bool resolve_file(struct scan *s, const struct td_found *found, struct td_file **out)
+/* Returns whether the file, which is not settled, is known to be finished. */
+static bool is_finished(const struct scan *s, const struct td_found *found, const struct td_young *young,
+                        struct td_seen *seen)
+{
+    return td_units_is_finished(&s->units, (size_t)(found - s->walk->found)) ||
+           td_settling_is_finished(&s->settling, young, seen);
+}
+
+/* Decides what to publish for the found file, which is in the unit (NULL: in none). Sets *out to a file with a
+ * reference, or to NULL for none yet. */
+static bool resolve_file(struct scan *s, const struct td_found *found, const struct td_unit *unit, struct td_file **out)
 {
     *out = NULL;
-    const struct td_entry *before = previous_entry(s, found->path);
-    if (is_same_file(before, found) &&
+    const struct td_entry *before = previous_entry(s, found, unit);
+    if (td_settling_is_same_file(before, found) &&
         (before->file->needed_bytes == 0 || !has_memory(s, before->file->needed_bytes))) {
         *out = td_file_ref(before->file);
         return true;
     }
-    struct seen seen;
-    bool trusted = is_settled(s, found, is_same_place(before, found) ? &before->file->source.id : NULL, &seen);
-    bool early = !trusted && is_finished(s, found, &seen);
+    struct td_young young;
+    struct td_seen seen;
+    bool trusted = is_settled(s, found, unit, &young, &seen);
+    bool early = !trusted && is_finished(s, found, &young, &seen);
     if (trusted || early) {
         trusted = true;
         const char *name = td_base_name(found->path);
@@ -384,65 +321,219 @@ static bool resolve_file(struct scan *s, const struct td_found *found, struct td
         td_file_unref(file);
         seen.is_pending = false;
         if (!half)
-            seen.due_ns = s->now_ns + s->config->settle_ns;
+            seen.due_ns = s->settling.now_ns + s->config->settle_ns;
     }
     /* A file that is shown with an older identity stays; requests for its bytes get 503 until it settles. */
-    if (!unsettled_add(s, found, &seen))
+    if (!unsettled_add(s, found->path, &found->id, &seen))
         return false;
     if (before != NULL)
         *out = td_file_ref(before->file);
     return true;
 }
 
-/* Returns whether a part of a distributed checkpoint is beside this .metadata, which sorts before its parts. Without a
- * part, it is a dot-file like others. */
-static bool has_distcp_beside(const struct td_walk *walk, size_t metadata)
+/* Adds an entry, and a candidate for a checkpoint if it is one. Takes over the file's reference. */
+static bool add_entry(struct scan *s, const struct td_found *found, const char *path, struct td_file *file)
 {
-    const char *path = walk->found[metadata].path;
-    size_t directory_len = (size_t)(td_base_name(path) - path);
-    for (size_t i = metadata + 1; i < walk->count; i++) {
-        const char *other = walk->found[i].path;
-        if (strncmp(path, other, directory_len) != 0)
-            return false;
-        if (strchr(other + directory_len, '/') == NULL && td_file_kind_of(other) == TD_FILE_DCP_PART)
-            return true;
-    }
-    return false;
+    struct td_snapshot *snapshot = s->snapshot;
+    struct td_entry *entry = &snapshot->entries[snapshot->entry_count];
+    *entry = (struct td_entry){.path = path, .file = file};
+    s->grouping.found[snapshot->entry_count++] = found;
+    return file->kind == TD_FILE_PLAIN || td_grouping_add(&s->grouping, path, entry, NULL);
 }
 
-static bool build_entries(struct scan *s)
+/* Adds the reason why a file cannot be served. */
+static bool add_error(struct scan *s, const char *path, const char *error)
 {
-    const struct td_walk *walk = s->walk;
-    struct td_snapshot *snapshot = s->snapshot;
-    snapshot->entries = calloc(walk->count + 1, sizeof *snapshot->entries);
-    s->grouping.found = calloc(walk->count + 1, sizeof *s->grouping.found);
-    if (snapshot->entries == NULL || s->grouping.found == NULL)
-        return td_error_no_memory(s->err);
-    for (size_t i = 0; i < walk->count; i++) {
-        const struct td_found *found = &walk->found[i];
-        enum td_file_kind kind = td_file_kind_of(found->path);
-        if (kind == TD_FILE_DCP_METADATA && !has_distcp_beside(walk, i))
+    if (td_is_checkpoint_kind(td_file_kind_of(path)))
+        return td_grouping_add(&s->grouping, path, NULL, error);
+    td_problems_add(&s->snapshot->problems, &s->snapshot->arena, path, error);
+    return true;
+}
+
+/* Adds the files number `first` to `end` of the walk, which are in the unit (NULL: in none). */
+static bool add_files(struct scan *s, size_t first, size_t end, const struct td_unit *unit)
+{
+    for (size_t i = first; i < end; i++) {
+        const struct td_found *found = &s->walk->found[i];
+        struct td_file *file;
+        if (td_walk_passes_over(s->walk, i))
             continue;
         if (atomic_load(s->stop))
             return td_error_set(s->err, TD_UNAVAILABLE, "the scan was stopped");
         if (found->error != NULL) {
-            if (!td_is_checkpoint_kind(kind))
-                td_problems_add(&snapshot->problems, &snapshot->arena, found->path, found->error);
-            else if (!td_grouping_add(&s->grouping, found->path, NULL, found->error))
+            if (!add_error(s, found->path, found->error))
                 return false;
             continue;
         }
-        struct td_file *file;
-        if (!resolve_file(s, found, &file))
-            return false;
-        if (file == NULL)
-            continue;
-        struct td_entry *entry = &snapshot->entries[snapshot->entry_count];
-        *entry = (struct td_entry){.path = found->path, .file = file};
-        s->grouping.found[snapshot->entry_count++] = found;
-        if (file->kind != TD_FILE_PLAIN && !td_grouping_add(&s->grouping, found->path, entry, NULL))
+        if (!resolve_file(s, found, unit, &file) || (file != NULL && !add_entry(s, found, found->path, file)))
             return false;
     }
+    return true;
+}
+
+/* ---- units ---------------------------------------------------------------------------------------------- */
+
+/* How much of the snapshot was there before a unit was added. */
+struct mark {
+    size_t entries, candidates, problems, unsettled;
+};
+
+static struct mark mark_here(const struct scan *s)
+{
+    return (struct mark){.entries = s->snapshot->entry_count,
+                         .candidates = s->grouping.candidate_count,
+                         .problems = s->snapshot->problems.count,
+                         .unsettled = s->unsettled.count};
+}
+
+/* Removes what was added since, but for the unsettled files. */
+static void go_back_to(struct scan *s, const struct mark *mark)
+{
+    while (s->snapshot->entry_count > mark->entries)
+        td_file_unref(s->snapshot->entries[--s->snapshot->entry_count].file);
+    s->grouping.candidate_count = mark->candidates;
+    s->snapshot->problems.count = mark->problems;
+}
+
+/* Adds a file or folder of a unit that is held to the unsettled ones, unless its mtime shows that it has settled. What
+ * has settled because it arrived is added as well, so that the next scan still knows of the arrival. */
+static bool add_held(struct scan *s, const char *path, const struct td_file_id *id, bool settled, struct td_seen *seen)
+{
+    if (settled && seen->due_ns == 0)
+        return true;
+    seen->is_pending = seen->is_pending && !settled;
+    return unsettled_add(s, path, id, seen);
+}
+
+static bool add_held_file(struct scan *s, const struct td_unit *unit, size_t i)
+{
+    const struct td_found *found = &s->walk->found[i];
+    struct td_seen seen = {.due_ns = 0};
+    bool settled = td_units_file_is_settled(&s->units, unit, i, &seen);
+    return add_held(s, found->path, &found->id, settled, &seen);
+}
+
+static bool add_held_folder(struct scan *s, const struct td_unit *unit, size_t i)
+{
+    const struct td_found_folder *folder = &s->walk->folders[i];
+    struct td_seen seen = {.due_ns = 0};
+    bool settled = td_units_folder_is_settled(&s->units, unit, i, &seen);
+    return add_held(s, folder->path, &folder->id, settled, &seen);
+}
+
+/* Adds what has not settled of a unit that is held. Both lists are sorted by path. */
+static bool add_unsettled(struct scan *s, const struct td_unit *unit)
+{
+    size_t i = unit->first;
+    const size_t end = unit->first + unit->count;
+    for (size_t k = unit->folder_first; k < unit->folder_first + unit->folder_count; k++) {
+        for (; i < end && strcmp(s->walk->found[i].path, s->walk->folders[k].path) < 0; i++)
+            if (!add_held_file(s, unit, i))
+                return false;
+        if (!add_held_folder(s, unit, k))
+            return false;
+    }
+    for (; i < end; i++)
+        if (!add_held_file(s, unit, i))
+            return false;
+    return true;
+}
+
+/* Returns the path of something below a directory; `rest` begins with '/'. Returns NULL for want of memory. */
+static const char *path_below(const struct scan *s, const char *directory, const char *rest)
+{
+    size_t len = strlen(directory);
+    size_t rest_len = strlen(rest);
+    char *path = td_arena_alloc(&s->snapshot->arena, len + rest_len + 1);
+    if (path == NULL) {
+        (void)td_error_no_memory(s->err);
+        return NULL;
+    }
+    memcpy(path, directory, len);
+    memcpy(path + len, rest, rest_len + 1);
+    return path;
+}
+
+/* Adds the problems that a commit on disk had when its kept state was shown: files that cannot be served, and of which
+ * the state has nothing. They get the path of the state. */
+static bool add_kept_errors(struct scan *s, const struct td_unit *on_disk, const char *path)
+{
+    size_t prefix_len = strlen(on_disk->folder->path);
+    for (size_t i = on_disk->first; i < on_disk->first + on_disk->count; i++) {
+        const struct td_found *found = &s->walk->found[i];
+        struct td_seen seen;
+        if (found->error == NULL || s->units.before[i] != NULL ||
+            !td_units_file_is_settled(&s->units, on_disk, i, &seen))
+            continue;
+        const char *at = path_below(s, path, found->path + prefix_len);
+        if (at == NULL || !add_error(s, at, found->error))
+            return false;
+    }
+    return true;
+}
+
+/* Adds the state that is kept in place of a unit, under the unit's path. */
+static bool add_kept(struct scan *s, const struct td_unit *unit)
+{
+    const struct td_unit_state *kept = &unit->kept;
+    struct td_found *found = td_arena_alloc(&s->walk->scratch, sizeof *found);
+    const char *commit = td_arena_strndup(&s->snapshot->arena, td_text_of(kept->folder->commit));
+    if (found == NULL || commit == NULL)
+        return td_error_no_memory(s->err);
+    *found = (struct td_found){.revision = commit, .other_revision = unit->folder->is_other_revision};
+    size_t prefix_len = strlen(kept->folder->path);
+    for (size_t i = kept->first; i < kept->first + kept->count; i++) {
+        const struct td_entry *before = &s->previous->entries[i];
+        const char *path = path_below(s, unit->folder->path, before->path + prefix_len);
+        if (path == NULL || !add_entry(s, found, path, td_file_ref(before->file)))
+            return false;
+    }
+    const struct td_unit *on_disk = td_units_of_kept(&s->units, unit);
+    return on_disk == NULL || add_kept_errors(s, on_disk, unit->folder->path);
+}
+
+/* Adds the files of a commit of a Hugging Face cache, or what is kept in their place. */
+static bool add_unit(struct scan *s, struct td_unit *unit)
+{
+    if (unit->is_hidden)
+        return true;
+    if (!unit->is_held) {
+        const struct mark mark = mark_here(s);
+        if (!add_files(s, unit->first, unit->first + unit->count, unit))
+            return false;
+        if (s->unsettled.count == mark.unsettled)
+            return true;
+        go_back_to(s, &mark); /* a file changed while it was read */
+        td_units_hold(&s->units, unit);
+    } else if (!add_unsettled(s, unit)) {
+        return false;
+    }
+    return unit->kept.folder == NULL || add_kept(s, unit);
+}
+
+static bool build_entries(struct scan *s)
+{
+    struct td_snapshot *snapshot = s->snapshot;
+    if (!td_units_create(&s->units, &s->settling, s->walk, s->previous, s->err))
+        return false;
+    /* what is kept may have vanished from disk: then it comes from the snapshot before alone */
+    size_t most = s->walk->count + (s->previous == NULL ? 0 : s->previous->entry_count);
+    snapshot->entries = calloc(most + 1, sizeof *snapshot->entries);
+    s->grouping.found = calloc(most + 1, sizeof *s->grouping.found);
+    if (snapshot->entries == NULL || s->grouping.found == NULL)
+        return td_error_no_memory(s->err);
+    size_t at = 0;
+    for (size_t i = 0; i < s->units.count; i++) {
+        struct td_unit *unit = &s->units.items[i];
+        if (!add_files(s, at, unit->first, NULL) || !add_unit(s, unit))
+            return false;
+        at = unit->first + unit->count;
+    }
+    struct td_cache_folder *caches;
+    if (!add_files(s, at, s->walk->count, NULL) ||
+        !td_units_list(&s->units, &snapshot->arena, &caches, &s->grouping.cache_count))
+        return false;
+    s->grouping.caches = caches;
     return true;
 }
 
@@ -473,8 +564,8 @@ static bool tag_snapshot(struct scan *s)
         td_digest_add_cstring(digest, file->facts == NULL ? "" : "facts");
         snapshot->hashed_count += td_file_sha256(file) != NULL ? 1 : 0;
     }
-    for (size_t i = 0; i < s->walk->cache_count; i++)
-        add_cache_folder(digest, &s->walk->caches[i]);
+    for (size_t i = 0; i < s->grouping.cache_count; i++)
+        add_cache_folder(digest, &s->grouping.caches[i]);
     for (size_t i = 0; i < snapshot->problems.count; i++) {
         td_digest_add_cstring(digest, snapshot->problems.items[i].path);
         td_digest_add_cstring(digest, snapshot->problems.items[i].message);
@@ -522,9 +613,11 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snap
                      .config = config,
                      .progress = progress,
                      .stop = stop,
-                     .was_unsettled = unsettled,
-                     .now_ns = td_clock_ns(),
-                     .wall_now_ns = wall.seconds * 1000000000 + wall.nanoseconds,
+                     .settling = {.config = config,
+                                  .root = root,
+                                  .before = unsettled,
+                                  .now_ns = td_clock_ns(),
+                                  .wall_now_ns = wall.seconds * 1000000000 + wall.nanoseconds},
                      .err = err};
     atomic_store(&progress->files_found, 0);
     atomic_store(&progress->files_to_read, 0);
@@ -534,7 +627,7 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snap
         return td_error_no_memory(err);
     struct td_walk walk = {0};
     s.walk = &walk;
-    s.grouping = (struct td_grouping){.snapshot = s.snapshot, .previous = previous, .walk = &walk, .err = err};
+    s.grouping = (struct td_grouping){.snapshot = s.snapshot, .previous = previous, .err = err};
     const struct td_walk_limits limits = {.max_files = config->max_files,
                                           .max_directories = config->max_directories,
                                           .all_revisions = config->all_revisions,
@@ -549,6 +642,7 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snap
     bool unchanged = ok && is_unchanged(&s);
     ok = ok && (unchanged || td_grouping_build(&s.grouping));
     td_tree_watch_end(config->watch, ok);
+    td_units_fini(&s.units);
     td_walk_fini(&walk);
     td_grouping_fini(&s.grouping);
     free(s.grouping.found);

@@ -13,6 +13,7 @@
 #include "core/text.h"
 #include "core/utf8.h"
 #include "parser/format/names.h"
+#include "storage/file_system.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -67,7 +68,8 @@ static const char *join_path(struct td_arena *arena, const char *directory, cons
     return joined;
 }
 
-/* Adds an item. id: of a regular file; NULL with an error. until_ns: a change time up to which a file has arrived. */
+/* Adds an item. id: of a regular file; of the item itself with an error. until_ns: a change time up to which a file has
+ * arrived. */
 static bool add_found(struct walker *w, const struct directory *directory, const char *name,
                       const struct td_file_id *id, int64_t until_ns, const char *error)
 {
@@ -84,10 +86,8 @@ static bool add_found(struct walker *w, const struct directory *directory, const
     item->physical = join_path(&walk->scratch, directory->physical, name);
     item->revision = directory->revision;
     item->other_revision = directory->other_revision;
-    if (id != NULL) {
-        item->id = *id;
-        item->has_arrived = until_ns != 0 && id->ctime_ns <= until_ns;
-    }
+    item->id = *id;
+    item->has_arrived = until_ns != 0 && id->ctime_ns <= until_ns;
     if (error != NULL)
         item->error = td_arena_strndup(walk->names, td_text_of(error));
     if (item->path == NULL || item->physical == NULL || (error != NULL && item->error == NULL))
@@ -95,6 +95,26 @@ static bool add_found(struct walker *w, const struct directory *directory, const
     walk->count++;
     atomic_fetch_add(w->files_found, 1);
     return true;
+}
+
+/* Adds a directory of a commit whose items were listed. `fd` is open on it. */
+static bool add_folder(struct walker *w, const struct directory *directory, int fd)
+{
+    struct td_walk *walk = w->walk;
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return td_error_sys(w->err, TD_IO, errno, "cannot stat \"%s\"", directory->path);
+    if (!TD_ARRAY_GROW(walk->folders, walk->folder_count, walk->folder_capacity, w->err))
+        return false;
+    struct td_found_folder *folder = &walk->folders[walk->folder_count];
+    *folder = (struct td_found_folder){.path = join_path(&walk->scratch, directory->path, ""),
+                                       .physical = directory->physical,
+                                       .revision = directory->revision,
+                                       .id = td_file_id_of(&st),
+                                       .is_watched = directory->watched.is_known && td_sees_every_writer(fd)};
+    folder->has_arrived = directory->arrived_until_ns != 0 && folder->id.ctime_ns <= directory->arrived_until_ns;
+    walk->folder_count++;
+    return folder->path != NULL || td_error_no_memory(w->err);
 }
 
 /* Appends a directory. physical and path must live in the walk's arenas. */
@@ -125,10 +145,11 @@ struct cache {
     size_t parent;        /* the directory that holds the folder */
     const char *physical; /* physical path of the folder */
     const char *id, *path;
-    const char *commit;       /* the chosen commit */
-    struct td_watched blobs;  /* its directory of blobs; zeros: unknown */
-    int64_t arrived_until_ns; /* as in struct directory */
-    struct td_repo_ref *refs; /* in the walk's names */
+    const char *commit;          /* the chosen commit */
+    struct td_watched snapshots; /* its directory of snapshots; zeros: unknown */
+    struct td_watched blobs;     /* its directory of blobs; zeros: unknown */
+    int64_t arrived_until_ns;    /* as in struct directory */
+    struct td_repo_ref *refs;    /* in the walk's names */
     size_t ref_count, ref_capacity;
 };
 
@@ -155,6 +176,19 @@ static bool is_taken(const struct cache *cache, const char *commit, const char *
                    cache->physical, commit);
     td_problems_add(w->walk->problems, w->walk->names, path, why);
     return true;
+}
+
+/* Returns the change time up to which the files of a snapshot have arrived: with the whole cache folder, or with the
+ * snapshot's directory at `physical`. */
+static int64_t snapshot_until_ns(const struct cache *cache, const char *commit, const char *physical)
+{
+    const struct walker *w = cache->walker;
+    struct stat st;
+    int64_t until_ns = 0;
+    if (cache->snapshots.inode == 0 || !td_root_stat(w->root, physical, &st, NULL) || !S_ISDIR(st.st_mode) ||
+        !td_tree_watch_arrived(w->limits->watch, &cache->snapshots, -1, commit, &st, &until_ns))
+        until_ns = 0;
+    return until_ns > cache->arrived_until_ns ? until_ns : cache->arrived_until_ns;
 }
 
 /* Appends one snapshot: the chosen one under org/name, another under org/name@commit. */
@@ -188,7 +222,7 @@ static bool push_revision(void *context, const char *commit)
     if (w->directory_count > before) {
         w->directories[before].other_revision = folder.is_other_revision;
         w->directories[before].blobs = cache->blobs;
-        w->directories[before].arrived_until_ns = cache->arrived_until_ns;
+        w->directories[before].arrived_until_ns = snapshot_until_ns(cache, commit, at);
     }
     return true;
 }
@@ -244,14 +278,16 @@ static bool watch_cache(const struct walker *w, struct cache *cache)
 {
     static const char *const below[] = {"refs", "snapshots", "blobs"};
     struct td_watched folder = {0};
+    struct td_watched refs = {0};
     if (w->limits->watch == NULL)
         return true;
     watch_only(w, cache->physical, &w->directories[cache->parent].watched, &folder);
     for (size_t i = 0; i < sizeof below / sizeof *below; i++) {
         const char *physical = join_path(&w->walk->scratch, cache->physical, below[i]);
+        struct td_watched *const out[] = {&refs, &cache->snapshots, &cache->blobs};
         if (physical == NULL)
             return td_error_no_memory(w->err);
-        watch_only(w, physical, &folder, &cache->blobs); /* the last one stays */
+        watch_only(w, physical, &folder, out[i]);
     }
     return true;
 }
@@ -334,8 +370,8 @@ static int64_t link_until_ns(const struct walker *w, const struct directory *dir
     return until_ns > directory->arrived_until_ns ? until_ns : directory->arrived_until_ns;
 }
 
-/* Visits a symlink as what it leads to, as long as that is inside the root. */
-static bool visit_link(struct walker *w, size_t parent, const char *name)
+/* Visits a symlink as what it leads to, as long as that is inside the root. link_id is that of the link itself. */
+static bool visit_link(struct walker *w, size_t parent, const char *name, const struct td_file_id *link_id)
 {
     const char *physical = join_path(&w->walk->scratch, w->directories[parent].physical, name);
     struct td_error why = TD_ERROR_INIT;
@@ -343,7 +379,7 @@ static bool visit_link(struct walker *w, size_t parent, const char *name)
     if (physical == NULL)
         return td_error_no_memory(w->err);
     if (!td_root_stat(w->root, physical, &st, &why))
-        return add_found(w, &w->directories[parent], name, NULL, 0, broken_link(&why));
+        return add_found(w, &w->directories[parent], name, link_id, 0, broken_link(&why));
     if (S_ISDIR(st.st_mode))
         return visit_directory(w, parent, name, 0);
     struct td_file_id file_id = td_file_id_of(&st);
@@ -351,7 +387,7 @@ static bool visit_link(struct walker *w, size_t parent, const char *name)
         return add_found(w, &w->directories[parent], name, &file_id,
                          link_until_ns(w, &w->directories[parent], physical, &st), NULL);
     // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the walk's arenas hold every name
-    return add_found(w, &w->directories[parent], name, NULL, 0, "is not a regular file");
+    return add_found(w, &w->directories[parent], name, link_id, 0, "is not a regular file");
 }
 
 /* Returns the change time up to which the item, or what is in it, has arrived: by itself or with its directory. */
@@ -378,16 +414,16 @@ static bool visit_item(struct walker *w, size_t parent, int fd, const char *name
     }
     if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return true; /* the item was removed in the meantime */
+    struct td_file_id id = td_file_id_of(&st);
     if (S_ISLNK(st.st_mode))
-        return visit_link(w, parent, name);
+        return visit_link(w, parent, name, &id);
     int64_t until_ns = item_until_ns(w, &w->directories[parent], fd, name, &st);
     if (S_ISDIR(st.st_mode))
         return visit_directory(w, parent, name, until_ns);
-    struct td_file_id id = td_file_id_of(&st);
     if (S_ISREG(st.st_mode))
         return add_found(w, &w->directories[parent], name, &id, until_ns, NULL);
     // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the walk's arenas hold every name
-    return add_found(w, &w->directories[parent], name, NULL, 0, "is not a regular file");
+    return add_found(w, &w->directories[parent], name, &id, 0, "is not a regular file");
 }
 
 static bool is_own_ancestor(const struct walker *w, size_t at)
@@ -449,7 +485,8 @@ static bool visit_all(struct walker *w, size_t at)
         (void)close(fd);
         return false;
     }
-    bool ok = visit_items(w, at, dir);
+    bool ok = visit_items(w, at, dir) &&
+              (w->directories[at].revision == NULL || add_folder(w, &w->directories[at], dirfd(dir)));
     (void)closedir(dir);
     return ok;
 }
@@ -457,6 +494,11 @@ static bool visit_all(struct walker *w, size_t at)
 static int found_compare(const void *a, const void *b)
 {
     return strcmp(((const struct td_found *)a)->path, ((const struct td_found *)b)->path);
+}
+
+static int folder_compare(const void *a, const void *b)
+{
+    return strcmp(((const struct td_found_folder *)a)->path, ((const struct td_found_folder *)b)->path);
 }
 
 /* Keeps the first of several files with one path. Only cache folders can make such paths, never one directory. */
@@ -485,7 +527,7 @@ static struct td_text cache_path(const void *context, size_t i)
     return td_text_of(path);
 }
 
-/* Returns whether the cache's id begins with that of another: models--gpt2 and models--gpt2--sub. */
+/* Returns whether the cache's path begins with that of another: models--gpt2 and models--gpt2--sub. */
 static bool is_in_another(const struct td_walk *walk, const struct td_cache_folder *cache)
 {
     struct td_names names = {.count = walk->cache_count, .context = walk->caches, .get = cache_path};
@@ -494,6 +536,21 @@ static bool is_in_another(const struct td_walk *walk, const struct td_cache_fold
         if (cache->path[len] == '/')
             (void)td_names_search(&names, td_text_n(cache->path, len), &found);
     return found;
+}
+
+/* Removes the files and folders of a commit. Compares pointers: each commit has its own string. */
+static void drop_commit(struct td_walk *walk, const char *commit)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < walk->count; i++)
+        if (walk->found[i].revision != commit)
+            walk->found[left++] = walk->found[i];
+    walk->count = left;
+    left = 0;
+    for (size_t i = 0; i < walk->folder_count; i++)
+        if (walk->folders[i].revision != commit)
+            walk->folders[left++] = walk->folders[i];
+    walk->folder_count = left;
 }
 
 /* Removes a cache if its files would be among those of another cache's commit. */
@@ -515,15 +572,31 @@ static bool drop_inner_caches(struct td_walk *walk, struct td_error *err)
         }
         td_problems_add(walk->problems, walk->names, cache->path,
                         "not published: the id of another Hugging Face cache entry is the beginning of this one's");
-        size_t left = 0;
-        for (size_t f = 0; f < walk->count; f++)
-            if (walk->found[f].revision != cache->commit) /* compares pointers: each folder has its own string */
-                walk->found[left++] = walk->found[f];
-        walk->count = left;
+        drop_commit(walk, cache->commit);
     }
     walk->cache_count = kept;
     free(inner);
     return true;
+}
+
+/* Removes all but the first of several commits with one path, so that no files of two commits are mixed. The files and
+ * the caches must be sorted. */
+static void drop_twin_commits(struct td_walk *walk)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < walk->cache_count; i++) {
+        const struct td_cache_folder *cache = &walk->caches[i];
+        if (kept == 0 || strcmp(walk->caches[kept - 1].path, cache->path) != 0) {
+            walk->caches[kept++] = *cache;
+            continue;
+        }
+        for (size_t f = 0; f < walk->count; f++)
+            if (walk->found[f].revision == cache->commit)
+                td_problems_add(walk->problems, walk->names, walk->found[f].path,
+                                "two files have this path, or two Hugging Face caches this id; one is published");
+        drop_commit(walk, cache->commit);
+    }
+    walk->cache_count = kept;
 }
 
 static bool push_first(struct walker *w, const struct td_hub_place *place)
@@ -572,13 +645,33 @@ bool td_walk_run(struct td_walk *walk, const struct td_root *root, const struct 
         return false;
     if (walk->count > 0)
         qsort(walk->found, walk->count, sizeof *walk->found, found_compare);
+    if (walk->folder_count > 0)
+        qsort(walk->folders, walk->folder_count, sizeof *walk->folders, folder_compare);
+    drop_twin_commits(walk);
     drop_duplicates(walk);
+    return true;
+}
+
+bool td_walk_passes_over(const struct td_walk *walk, size_t i)
+{
+    const char *path = walk->found[i].path;
+    size_t directory_len = (size_t)(td_base_name(path) - path);
+    if (td_file_kind_of(path) != TD_FILE_DCP_METADATA)
+        return false;
+    for (i++; i < walk->count; i++) { /* it sorts before the parts */
+        const char *other = walk->found[i].path;
+        if (strncmp(path, other, directory_len) != 0)
+            return true;
+        if (strchr(other + directory_len, '/') == NULL && td_file_kind_of(other) == TD_FILE_DCP_PART)
+            return false;
+    }
     return true;
 }
 
 void td_walk_fini(struct td_walk *walk)
 {
     free(walk->found);
+    free(walk->folders);
     free(walk->caches);
     if (walk->names != NULL)
         td_arena_fini(&walk->scratch);

@@ -14,17 +14,29 @@ struct td_found {
     const char *revision; /* commit of a Hugging Face cache, or NULL */
     bool other_revision;  /* of another revision of the cache than main */
     bool has_arrived;     /* came by a rename and was not changed since, see storage/tree_watch.h */
-    struct td_file_id id;
-    const char *error; /* why it cannot be served (a link that leaves the root, a FIFO ...), or NULL */
+    struct td_file_id id; /* with an error: of the link, FIFO ... itself */
+    const char *error;    /* why it cannot be served (a link that leaves the root, a FIFO ...), or NULL */
+};
+
+/* A directory of a commit of a Hugging Face cache: the commit's own, or one below it. */
+struct td_found_folder {
+    const char *path;     /* as clients know it, with a '/' at its end */
+    const char *physical; /* path on disk, below the root */
+    const char *revision; /* the commit; the same pointer as in the commit's files */
+    struct td_file_id id; /* after its items were listed */
+    bool has_arrived;     /* came by a rename, and no name in it was changed since */
+    bool is_watched;      /* each change of a name in it is reported, whichever process makes it */
 };
 
 /* The result of a walk. */
 struct td_walk {
-    struct td_arena *names;  /* holds path, revision and error; the snapshot's */
-    struct td_arena scratch; /* holds physical paths; freed with the walk */
+    struct td_arena *names;  /* holds paths, revisions and errors of files; the snapshot's */
+    struct td_arena scratch; /* holds physical paths, and the paths of folders; freed with the walk */
     struct td_found *found;  /* sorted by path, paths unique */
     size_t count, capacity;
-    struct td_cache_folder *caches; /* those that hold a snapshot, one for each commit that is walked */
+    struct td_found_folder *folders; /* sorted by path, paths unique */
+    size_t folder_count, folder_capacity;
+    struct td_cache_folder *caches; /* those that hold a snapshot, one for each commit; sorted by path, paths unique */
     size_t cache_count, cache_capacity;
     struct td_problems *problems;
 };
@@ -48,6 +60,10 @@ bool td_walk_ignores(const char *name);
 bool td_walk_run(struct td_walk *walk, const struct td_root *root, const struct td_hub_place *place,
                  struct td_arena *names, struct td_problems *problems, const struct td_walk_limits *limits,
                  _Atomic uint64_t *files_found, const _Atomic bool *stop, struct td_error *err);
+
+/* Returns whether the found file number i is a .metadata without a part of a distributed checkpoint beside it: a
+ * dot-file like others, which is not listed. */
+bool td_walk_passes_over(const struct td_walk *walk, size_t i);
 
 /* Frees the lists and the physical paths. */
 void td_walk_fini(struct td_walk *walk);

@@ -67,8 +67,7 @@ static bool add_entry(struct td_snapshot *snapshot, const struct incoming_model 
  * a model too, and the model's own directory need not be one. */
 static bool add_models(struct td_snapshot *snapshot, struct td_error *err)
 {
-    static const struct td_walk walk = {.count = 0};
-    struct td_grouping grouping = {.snapshot = snapshot, .walk = &walk, .names_only = true, .err = err};
+    struct td_grouping grouping = {.snapshot = snapshot, .names_only = true, .err = err};
     bool ok = true;
     for (size_t i = 0; ok && i < snapshot->entry_count; i++) {
         const struct td_entry *entry = &snapshot->entries[i];

@@ -158,7 +158,8 @@ static void directories_are_renamed_with_their_files(void **state)
     assert_true(file_at(place, "m/deep/a.safetensors") != NULL && file_at(place, "m/config.json") != NULL);
 }
 
-/* Downloads rename a blob into place and link to it (huggingface_hub, file_download.py). */
+/* Downloads rename a blob into place and link to it (huggingface_hub, file_download.py). Names in a folder settle in at
+ * most 2 s where the watch reports each change of them. A commit is shown whole. */
 static void blobs_of_a_cache(void **state)
 {
     struct watched_place *watched = *state;
@@ -176,11 +177,61 @@ static void blobs_of_a_cache(void **state)
     wait_notified(watched);
     nap_ms(100);
     const struct td_snapshot *snapshot = scanner_scan(&place->scanner);
-    assert_true(snapshot->entry_count == 1 && snapshot->unsettled.count == 1);
+    assert_true(snapshot->entry_count == 0 && snapshot->unsettled.count == 3); /* the folder too */
+    assert_int_equal(snapshot->unsettled.pending_count, 2);                    /* a is complete */
+    assert_true(snapshot->unsettled.next_due_ns < td_clock_ns() + UINT64_C(2) * SECOND);
+    watched->notified = 0;
+    tree_rename(&place->tree, "models--o--n/blobs/y", "models--o--n/blobs/y.incomplete");
+    tree_rename(&place->tree, "models--o--n/blobs/y.incomplete", "models--o--n/blobs/y");
+    wait_notified(watched);
+    while (td_clock_ns() < snapshot->unsettled.next_due_ns + SECOND / 10)
+        nap_ms(10);
+    snapshot = scanner_scan(&place->scanner);
+    assert_true(snapshot->entry_count == 2 && snapshot->unsettled.count == 0);
     assert_non_null(file_at(place, "o/n/a.safetensors"));
     watched->notified = 0;
     tree_text(&place->tree, "models--o--n/refs/v1", C0); /* is not listed, but decides what is */
     wait_notified(watched);
+}
+
+/* A commit that is made elsewhere and renamed into place is complete, and so are its blobs. The ref follows. */
+static void commits_are_renamed_into_place(void **state)
+{
+    struct watched_place *watched = *state;
+    struct place *place = &watched->place;
+    tree_directory(&place->tree, "models--o--n/snapshots");
+    tree_directory(&place->tree, "models--o--n/refs");
+    (void)scanner_scan(&place->scanner);
+    tree_simple(&place->tree, "models--o--n/blobs/x", "a");
+    tree_simple(&place->tree, "models--o--n/blobs/y", "b");
+    tree_symlink(&place->tree, "models--o--n/new/a.safetensors", "../../blobs/x");
+    tree_symlink(&place->tree, "models--o--n/new/sub/b.safetensors", "../../../blobs/y");
+    tree_rename(&place->tree, "models--o--n/new", "models--o--n/snapshots/" C1);
+    wait_notified(watched);
+    const struct td_snapshot *snapshot = scan_when_due(watched);
+    assert_true(snapshot->entry_count == 2 && snapshot->unsettled.count == 0);
+    tree_text(&place->tree, "models--o--n/blobs/z", "later");
+    tree_symlink(&place->tree, "models--o--n/new/a.safetensors", "../../blobs/x");
+    tree_symlink(&place->tree, "models--o--n/new/z.txt", "../../blobs/z");
+    tree_rename(&place->tree, "models--o--n/new", "models--o--n/snapshots/" C0);
+    wait_notified(watched);
+    nap_ms(30);
+    tree_text(&place->tree, "models--o--n/blobs/z", "again"); /* after the rename */
+    (void)scanner_scan(&place->scanner);
+    tree_text(&place->tree, "models--o--n/refs/main", C0); /* it is known by its other path until now */
+    nap_ms(60);
+    snapshot = scanner_scan(&place->scanner);
+    assert_non_null(file_at(place, "o/n/sub/b.safetensors"));
+    assert_true(snapshot->entry_count == 2 && snapshot->unsettled.pending_count == 1);
+    assert_string_equal(scanner_model(&place->scanner, "o/n")->revision, C1);
+    watched->notified = 0;
+    tree_rename(&place->tree, "models--o--n/blobs/z", "models--o--n/blobs/z.incomplete");
+    tree_rename(&place->tree, "models--o--n/blobs/z.incomplete", "models--o--n/blobs/z");
+    wait_notified(watched);
+    nap_ms(20);                        /* both renames were heard */
+    snapshot = scan_when_due(watched); /* the arrivals from before were not forgotten */
+    assert_string_equal(scanner_model(&place->scanner, "o/n")->revision, C0);
+    assert_non_null(file_at(place, "o/n/z.txt"));
 }
 
 int main(void)
@@ -191,6 +242,7 @@ int main(void)
         TEST_IN(watched, writes_between_two_scans_settle),
         TEST_IN(watched, directories_are_renamed_with_their_files),
         TEST_IN(watched, blobs_of_a_cache),
+        TEST_IN(watched, commits_are_renamed_into_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
