@@ -94,7 +94,7 @@ def pollers(server, known):
 
     def get(target, to=None):
         with Conn(to or server.port) as c:
-            r = c.get(target)
+            r = c.request(target)
         assert r.status == 200, f"{target}: {r.status}"
         return r
 
