@@ -239,8 +239,8 @@ static bool look_at_download(void *context, const char *physical, const struct t
     if (__builtin_sub_overflow(settling->wall_now_ns, id->mtime_ns, &age_ns) || age_ns <= -download_ns ||
         age_ns >= download_ns)
         return true; /* also with a time far in the future, which would never come to pass */
-    if (settling->config->publish_complete &&
-        td_file_at_rest(settling->root, physical, id, settling->config->lease_signal, &wait_ns) == TD_REST_YES)
+    if (settling->publish_complete &&
+        td_file_at_rest(settling->root, physical, id, settling->lease_signal, &wait_ns) == TD_REST_YES)
         return true;
     uint64_t left_ns = (uint64_t)download_ns - (age_ns > 0 ? (uint64_t)age_ns : 0);
     download->is_running = true;
@@ -272,7 +272,7 @@ bool td_units_folder_is_settled(const struct td_units *units, const struct td_un
 {
     const struct td_settling *settling = units->settling;
     const struct td_found_folder *folder = &units->walk->folders[i];
-    uint64_t settle_ns = settling->config->settle_ns;
+    uint64_t settle_ns = settling->settle_ns;
     const struct td_young young = {.physical = folder->physical,
                                    .id = folder->id,
                                    .has_arrived = folder->has_arrived,

@@ -16,7 +16,7 @@
 
 #include "catalog/scan/settling.h"
 
-/* What the snapshot before showed of a commit. */
+/* The state of a commit that the snapshot before showed. */
 struct td_unit_state {
     const struct td_cache_folder *folder; /* the snapshot's; NULL: nothing */
     size_t first, count;                  /* run of its entries */

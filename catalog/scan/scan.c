@@ -454,8 +454,8 @@ static const char *path_below(const struct scan *s, const char *directory, const
     return path;
 }
 
-/* Adds the problems that a commit on disk had when its kept state was shown: files that cannot be served, and of which
- * the state has nothing. They get the path of the state. */
+/* Adds the problems that a commit on disk had when its kept state was shown: files that cannot be served, and that the
+ * state lacks. They get the path of the state. */
 static bool add_kept_errors(struct scan *s, const struct td_unit *on_disk, const char *path)
 {
     size_t prefix_len = strlen(on_disk->folder->path);
@@ -613,7 +613,9 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snap
                      .config = config,
                      .progress = progress,
                      .stop = stop,
-                     .settling = {.config = config,
+                     .settling = {.settle_ns = config->settle_ns,
+                                  .publish_complete = config->publish_complete,
+                                  .lease_signal = config->lease_signal,
                                   .root = root,
                                   .before = unsettled,
                                   .now_ns = td_clock_ns(),

@@ -1,4 +1,6 @@
-/* What is hard: when a file can be trusted. Two versions can share an mtime, so a file counts as settled only when its
+/* Plan: is_settled() compares times and earlier observations.
+ *
+ * What is hard: when a file can be trusted. Two versions can share an mtime, so a file counts as settled only when its
  * mtime, or a change seen half-way, is settle_ns old; a lease, or a rename that the watch reported, can prove earlier
  * that no process writes to it. */
 #include "catalog/scan/settling.h"
@@ -28,7 +30,7 @@ struct td_young td_settling_file(const struct td_settling *settling, const struc
                              .has_arrived = found->has_arrived,
                              .before = td_unsettled_find(settling->before, found->path),
                              .shown = td_settling_is_same_place(shown, found) ? &shown->file->source.id : NULL,
-                             .settle_ns = settling->config->settle_ns};
+                             .settle_ns = settling->settle_ns};
 }
 
 /* Returns whether a change may have been seen half-way: a truncation sets the size before the times, so the size
@@ -59,7 +61,7 @@ static bool is_arrived(const struct td_young *young, struct td_seen *seen)
 static bool is_written(const struct td_settling *settling, const struct td_young *young)
 {
     uint64_t wait_ns;
-    return td_file_at_rest(settling->root, young->physical, &young->id, settling->config->lease_signal, &wait_ns) ==
+    return td_file_at_rest(settling->root, young->physical, &young->id, settling->lease_signal, &wait_ns) ==
            TD_REST_WRITTEN;
 }
 
@@ -102,10 +104,9 @@ bool td_settling_is_settled(const struct td_settling *settling, const struct td_
 bool td_settling_is_finished(const struct td_settling *settling, const struct td_young *young, struct td_seen *seen)
 {
     uint64_t wait_ns = 0;
-    if (!settling->config->publish_complete)
+    if (!settling->publish_complete)
         return false;
-    enum td_rest rest =
-        td_file_at_rest(settling->root, young->physical, &young->id, settling->config->lease_signal, &wait_ns);
+    enum td_rest rest = td_file_at_rest(settling->root, young->physical, &young->id, settling->lease_signal, &wait_ns);
     seen->is_pending = rest != TD_REST_WRITTEN;
     seen->is_racy = rest == TD_REST_SOON;
     if (seen->is_racy && settling->now_ns + wait_ns < seen->due_ns)

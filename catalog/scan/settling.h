@@ -4,12 +4,13 @@
 
 #include "catalog/model/snapshot.h"
 #include "catalog/model/unsettled.h"
-#include "catalog/scan/scan.h"
 #include "catalog/scan/walk.h"
 
-/* What one scan knows for all its files. All pointers are borrowed. */
+/* The settings and clocks of one scan, for all its files. All pointers are borrowed. */
 struct td_settling {
-    const struct td_scan_config *config;
+    uint64_t settle_ns; /* as in td_scan_config; so are the next two */
+    bool publish_complete;
+    int lease_signal;
     const struct td_root *root;
     const struct td_unsettled_list *before; /* the unsettled files of the scan before */
     uint64_t now_ns;                        /* monotonic */

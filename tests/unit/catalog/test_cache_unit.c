@@ -18,7 +18,7 @@
 static const int64_t old_ns = INT64_C(60) * SECOND;
 static const int64_t young_ns = INT64_C(10) * SECOND;
 
-/* What tree_text and tree_simple write is older than the time to settle. */
+/* Files of tree_text and tree_simple are older than the time to settle. */
 static void open_settling(struct place *place)
 {
     open_place_of_revisions(place);
@@ -315,7 +315,7 @@ static void ages_of_link(const struct place *place, const char *name, int64_t ag
     assert_int_equal(utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW), 0);
 }
 
-/* What cannot be read is a problem, and keeps no commit away once it has settled. */
+/* A file that cannot be read is a problem, and keeps no commit away once it has settled. */
 static void a_missing_blob_settles_with_its_link(void **state)
 {
     struct place *place = *state;
