@@ -21,7 +21,8 @@ import python_arrows
 BASE = {"core", "parser", "storage"}
 CATALOG = {"catalog"} | {f"catalog/{inner}" for inner in ("model", "names", "sandbox", "dataset", "digests",
                                                            "checkpoints", "scan")}
-LOWER = {"core", "parser", "storage", "slicing", "work", "catalog/upstream", "http", "rank"} | CATALOG
+LOWER = {"core", "parser", "storage", "slicing", "work", "catalog/upstream", "catalog/publish", "http",
+         "rank"} | CATALOG
 CALL = LOWER | {"api/call"}
 MAY_USE = {
     "core": set(),
@@ -40,6 +41,7 @@ MAY_USE = {
     "catalog": BASE | CATALOG,
     "catalog/remote": {"core", "storage", "storage/fetch"},
     "catalog/upstream": BASE | CATALOG | {"storage/fetch", "catalog/remote"},
+    "catalog/publish": BASE | CATALOG | {"storage/fetch"},
     "http": {"core", "storage"},
     "rank": BASE | CATALOG | {"slicing", "work", "http"},
     "api/call": LOWER,
@@ -360,6 +362,8 @@ def self_test():
         ("api/a.c", '#include "storage/fetch/a.h"\n', True),
         ("catalog/scan/a.c", '#include "catalog/checkpoints/a.h"\n#include "catalog/dataset/a.h"\n', False),
         ("catalog/upstream/a.c", '#include "catalog/scan/a.h"\n#include "catalog/a.h"\n', False),
+        ("catalog/publish/a.c", '#include "catalog/model/a.h"\n#include "storage/fetch/a.h"\n', False),
+        ("catalog/publish/a.c", '#include "catalog/upstream/a.h"\n', True),
         ("catalog/model/a.c", '#include "catalog/names/a.h"\n', True),
         ("catalog/names/a.c", '#include "catalog/dataset/a.h"\n', True),
         ("catalog/checkpoints/a.c", '#include "catalog/scan/a.h"\n', True),

@@ -9,13 +9,12 @@
 #include "catalog/upstream/kept_disk.h"
 
 #include "catalog/remote/remote_listing.h"
-#include "core/checked.h"
 #include "core/clock.h"
 #include "core/log.h"
 #include "storage/disk_tree.h"
 #include "storage/file_system.h"
+#include "storage/own_folder.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -24,9 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -75,156 +72,22 @@ static bool tree_tag(const char *directory, char tag[TD_TAG_BYTES])
 
 /* ---- the store's folder -------------------------------------------------------------------------------- */
 
-void td_kept_record_name(const char *key, char out[TD_KEPT_NAME_BYTES])
+static const char *const folders[] = {"incoming", "records", "check", NULL};
+
+const struct td_own_folder_rules td_kept_folder = {
+    .name = TD_UPSTREAM_FOLDER, .option = "--upstream", .children = folders};
+
+void td_kept_record_name(const char *key, char out[TD_OWN_NAME_BYTES])
 {
-    (void)snprintf(out, TD_KEPT_NAME_BYTES, "records/%s", key);
+    (void)snprintf(out, TD_OWN_NAME_BYTES, "records/%s", key);
 }
 
-void td_kept_incoming_name(const char *key, const char *part, char out[TD_KEPT_NAME_BYTES])
+void td_kept_incoming_name(const char *key, const char *part, char out[TD_OWN_NAME_BYTES])
 {
-    (void)snprintf(out, TD_KEPT_NAME_BYTES, "incoming/%s%s", key, part);
-}
-
-/* ---- opening --------------------------------------------------------------------------------------------- */
-
-static bool make_folder(int at, const char *name)
-{
-    return mkdirat(at, name, 0755) == 0 || errno == EEXIST;
-}
-
-static bool make_folders(const struct td_kept_disk *disk)
-{
-    return make_folder(disk->fd, "incoming") && make_folder(disk->fd, "records") && make_folder(disk->fd, "check") &&
-           make_folder(disk->fd, "trash");
-}
-
-static bool cannot_write(const char *root, struct td_error *err)
-{
-    int sys = errno;
-    return td_error_sys(err, sys == EACCES || sys == EPERM || sys == EROFS ? TD_PERMISSION_DENIED : TD_IO, sys,
-                        "--upstream keeps models in \"%s\", which must be writable for this process", root);
-}
-
-static bool lock_store(struct td_kept_disk *disk, const char *root, struct td_error *err)
-{
-    disk->lock_fd = openat(disk->fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
-    if (disk->lock_fd < 0)
-        return cannot_write(root, err);
-    if (flock(disk->lock_fd, LOCK_EX | LOCK_NB) == 0)
-        return true;
-    if (errno == EWOULDBLOCK)
-        return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "another tensord with --upstream serves \"%s\"; give each a directory of its own", root);
-    return td_error_sys(err, TD_IO, errno, "--upstream needs a lock on \"%s/%s/lock\"", root, TD_UPSTREAM_FOLDER);
-}
-
-/* Checks that the file system can rename without replacing, which publishing needs: NFS and some FUSE file systems
- * cannot. The trial folder is moved to the trash, which the start empties. */
-static bool check_renames(const struct td_kept_disk *disk, const char *root, struct td_error *err)
-{
-    static const char from[] = "trial";
-    static const char to[] = "trash/trial";
-    if (!make_folder(disk->fd, from) || renameat2(disk->fd, from, disk->fd, to, RENAME_NOREPLACE) == 0)
-        return true; /* a full disk is found later, and is no reason not to start */
-    int sys = errno;
-    (void)unlinkat(disk->fd, from, AT_REMOVEDIR);
-    return (sys != EINVAL && sys != ENOSYS && sys != EOPNOTSUPP) ||
-           td_error_sys(err, TD_FAILED_PRECONDITION, sys,
-                        "--upstream publishes by renames that replace nothing (RENAME_NOREPLACE), which the file "
-                        "system of \"%s\" lacks; give it one of a local disk",
-                        root);
-}
-
-bool td_kept_disk_open(struct td_kept_disk *disk, const char *root, struct td_error *err)
-{
-    struct td_root *served;
-    disk->root_fd = disk->fd = disk->lock_fd = -1;
-    if (!td_root_create(root, &served, err)) /* the errors of a directory that is served without an upstream */
-        return false;
-    td_root_unref(served);
-    disk->root = realpath(root, NULL);
-    if (disk->root == NULL)
-        return td_error_sys(err, TD_NOT_FOUND, errno, "cannot open \"%s\"", root);
-    disk->root_fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (disk->root_fd < 0)
-        return td_error_sys(err, TD_NOT_FOUND, errno, "cannot open \"%s\"", root);
-    if (!make_folder(disk->root_fd, TD_UPSTREAM_FOLDER))
-        return cannot_write(root, err);
-    disk->fd = openat(disk->root_fd, TD_UPSTREAM_FOLDER, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (disk->fd < 0 || !make_folders(disk))
-        return cannot_write(root, err);
-    return lock_store(disk, root, err) && check_renames(disk, root, err);
-}
-
-void td_kept_disk_close(struct td_kept_disk *disk)
-{
-    const int fds[] = {disk->lock_fd, disk->fd, disk->root_fd};
-    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
-        if (fds[i] >= 0)
-            (void)close(fds[i]);
-    free(disk->root);
-}
-
-/* Returns whether a path still leads to the file that was opened as `fd`. */
-static bool is_still(int at, const char *path, int fd)
-{
-    struct stat now;
-    struct stat opened;
-    return fstatat(at, path, &now, 0) == 0 && fstat(fd, &opened) == 0 && now.st_dev == opened.st_dev &&
-           now.st_ino == opened.st_ino;
-}
-
-/* Sets the error for a store that was removed or replaced. Returns false. */
-static bool refuse_replaced(const struct td_kept_disk *disk, struct td_error *err)
-{
-    return td_error_set(
-        err, TD_FAILED_PRECONDITION,
-        "\"%s/%s\", or what is in it, was removed or replaced while the server runs; restart the server", disk->root,
-        TD_UPSTREAM_FOLDER);
-}
-
-bool td_kept_disk_check(const struct td_kept_disk *disk, struct td_error *err)
-{
-    if (!is_still(AT_FDCWD, disk->root, disk->root_fd) || !is_still(disk->root_fd, TD_UPSTREAM_FOLDER, disk->fd) ||
-        !is_still(disk->fd, "lock", disk->lock_fd))
-        return refuse_replaced(disk, err);
-    return make_folders(disk) || cannot_write(disk->root, err);
+    (void)snprintf(out, TD_OWN_NAME_BYTES, "incoming/%s%s", key, part);
 }
 
 /* ---- paths ----------------------------------------------------------------------------------------------- */
-
-bool td_kept_disk_each(const struct td_kept_disk *disk, const char *folder,
-                       bool (*visit)(void *context, const char *name, struct td_error *err), void *context,
-                       struct td_error *err)
-{
-    int fd = openat(disk->fd, folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *directory = fd < 0 ? NULL : fdopendir(fd);
-    if (directory == NULL) {
-        int sys = errno;
-        if (fd >= 0)
-            (void)close(fd);
-        return td_error_sys(err, TD_IO, sys, "cannot list \"%s/%s\"", TD_UPSTREAM_FOLDER, folder);
-    }
-    bool ok = true;
-    const struct dirent *item = NULL;
-    errno = 0;
-    while (ok && (item = readdir(directory)) != NULL) {
-        if (strcmp(item->d_name, ".") != 0 && strcmp(item->d_name, "..") != 0)
-            ok = visit(context, item->d_name, err);
-        errno = 0;
-    }
-    if (ok && errno != 0)
-        ok = td_error_sys(err, TD_IO, errno, "cannot list \"%s/%s\"", TD_UPSTREAM_FOLDER, folder);
-    (void)closedir(directory);
-    return ok;
-}
-
-/* Writes the path of an item in the store, based on the store's descriptor, so that it stays right when another server
- * has replaced the store's folder. Messages show the path below the served directory instead. */
-static void item_path(const struct td_kept_disk *disk, const char *name, char out[TD_KEPT_PATH_BYTES])
-{
-    (void)snprintf(out, TD_KEPT_PATH_BYTES, "/proc/self/fd/%d/%s", disk->fd, name);
-}
 
 /* Splits an id: writes the name of the model's parent directory, "." without an organisation, and returns the model's
  * own name. */
@@ -238,7 +101,7 @@ static const char *split_id(const char *id, char parent[TD_UPSTREAM_ID_BYTES])
 
 /* Opens the parent directory of a model's place, and sets *name to the model's name there, a part of the id. Returns
  * the descriptor, or -1 with errno. */
-static int open_parent(const struct td_kept_disk *disk, const char *id, const char **name)
+static int open_parent(const struct td_own_folder *disk, const char *id, const char **name)
 {
     char parent[TD_UPSTREAM_ID_BYTES];
     *name = split_id(id, parent);
@@ -250,7 +113,7 @@ static const char *kind_of(const struct stat *st)
     return S_ISLNK(st->st_mode) ? "a symbolic link" : "not a directory";
 }
 
-bool td_kept_disk_check_place(const struct td_kept_disk *disk, const char *id, struct td_error *err)
+bool td_kept_disk_check_place(const struct td_own_folder *disk, const char *id, struct td_error *err)
 {
     char parent[TD_UPSTREAM_ID_BYTES];
     struct stat root;
@@ -272,62 +135,28 @@ bool td_kept_disk_check_place(const struct td_kept_disk *disk, const char *id, s
     return true;
 }
 
-uint64_t td_kept_disk_free_bytes(const struct td_kept_disk *disk)
-{
-    struct statvfs fs;
-    uint64_t free_bytes;
-    if (fstatvfs(disk->fd, &fs) != 0 || !td_mul_u64(fs.f_bavail, fs.f_frsize, &free_bytes))
-        return UINT64_MAX; /* unknown: a write reports a full disk */
-    return free_bytes;
-}
-
-bool td_kept_disk_check_room(const struct td_kept_disk *disk, uint64_t bytes, struct td_error *err)
-{
-    uint64_t free_bytes = td_kept_disk_free_bytes(disk);
-    if (free_bytes >= bytes)
-        return true;
-    return td_error_set(err, TD_RESOURCE_EXHAUSTED,
-                        "it needs %" PRIu64 " more bytes, and the disk has %" PRIu64 " left", bytes, free_bytes);
-}
-
 /* ---- incomplete models ----------------------------------------------------------------------------------- */
 
-uint64_t td_kept_disk_incoming_bytes(const struct td_kept_disk *disk, const char *key)
+uint64_t td_kept_disk_incoming_bytes(const struct td_own_folder *disk, const char *key)
 {
-    char name[TD_KEPT_NAME_BYTES];
-    char path[TD_KEPT_PATH_BYTES];
+    char name[TD_OWN_NAME_BYTES];
+    char path[TD_OWN_PATH_BYTES];
     td_kept_incoming_name(key, "", name);
-    item_path(disk, name, path);
+    td_own_folder_path(disk, name, path);
     return td_disk_tree_bytes(path);
 }
 
-/* Opens a folder of the store by a path that messages can show, and checks that the path leads into this store. */
-static bool open_folder(const struct td_kept_disk *disk, const char *name, struct td_root **folder,
-                        struct td_error *err)
-{
-    char path[PATH_MAX];
-    int n = snprintf(path, sizeof path, "%s/%s/%s", disk->root, TD_UPSTREAM_FOLDER, name);
-    if (n < 0 || n >= PATH_MAX)
-        return td_error_set(err, TD_FAILED_PRECONDITION, "the path of the served directory is too long");
-    if (!td_root_create(path, folder, err))
-        return false;
-    if (is_still(disk->fd, name, (*folder)->fd))
-        return true;
-    td_root_unref(*folder);
-    return refuse_replaced(disk, err);
-}
-
-bool td_kept_disk_open_incoming(const struct td_kept_disk *disk, const char *key, const struct td_kept_note *note,
+bool td_kept_disk_open_incoming(const struct td_own_folder *disk, const char *key, const struct td_kept_note *note,
                                 struct td_root **folder, struct td_error *err)
 {
-    char name[TD_KEPT_NAME_BYTES];
+    char name[TD_OWN_NAME_BYTES];
     td_kept_incoming_name(key, "", name);
-    bool ok = make_folder(disk->fd, name);
+    bool ok = td_own_folder_make(disk, name);
     td_kept_incoming_name(key, "/files", name);
-    if (!ok || !make_folder(disk->fd, name))
+    if (!ok || !td_own_folder_make(disk, name))
         return td_error_sys(err, errno == ENOSPC || errno == EDQUOT ? TD_RESOURCE_EXHAUSTED : TD_IO, errno,
                             "cannot make a folder for \"%s\"", note->id);
-    if (!open_folder(disk, name, folder, err))
+    if (!td_own_folder_open_root(disk, name, folder, err))
         return false;
     td_kept_incoming_name(key, "/model", name);
     if (td_kept_note_write(disk->fd, name, note, err))
@@ -338,7 +167,7 @@ bool td_kept_disk_open_incoming(const struct td_kept_disk *disk, const char *key
 
 /* ---- published models ------------------------------------------------------------------------------------ */
 
-bool td_kept_disk_is_in_place(const struct td_kept_disk *disk, const struct td_kept_note *note)
+bool td_kept_disk_is_in_place(const struct td_own_folder *disk, const struct td_kept_note *note)
 {
     const char *name;
     struct stat st;
@@ -359,7 +188,7 @@ static bool is_as_published(const struct td_kept_note *note, const char *directo
 }
 
 /* Returns whether the model's place has the directory that was published there, and nothing in it has changed. */
-static bool is_untouched(const struct td_kept_disk *disk, const struct td_kept_note *note)
+static bool is_untouched(const struct td_own_folder *disk, const struct td_kept_note *note)
 {
     char place[PATH_MAX];
     int n = snprintf(place, sizeof place, "%s/%s", disk->root, note->id);
@@ -367,7 +196,7 @@ static bool is_untouched(const struct td_kept_disk *disk, const struct td_kept_n
 }
 
 /* Moves a model out of the served directory to `check`. Returns false, with errno, when it cannot be moved. */
-static bool move_to_check(const struct td_kept_disk *disk, const char *id, const char *check)
+static bool move_to_check(const struct td_own_folder *disk, const char *id, const char *check)
 {
     const char *name;
     int parent = open_parent(disk, id, &name);
@@ -382,7 +211,7 @@ static bool move_to_check(const struct td_kept_disk *disk, const char *id, const
 
 /* Moves a model from `check` back to its place. If that fails, the model stays in `check`, and the log says so. Returns
  * whether it was moved. */
-static bool move_back(const struct td_kept_disk *disk, const char *id, const char *check)
+static bool move_back(const struct td_own_folder *disk, const char *id, const char *check)
 {
     const char *name;
     int parent = open_parent(disk, id, &name);
@@ -396,9 +225,9 @@ static bool move_back(const struct td_kept_disk *disk, const char *id, const cha
     return ok;
 }
 
-void td_kept_disk_put_back(const struct td_kept_disk *disk, const char *key)
+void td_kept_disk_put_back(const struct td_own_folder *disk, const char *key)
 {
-    char name[TD_KEPT_NAME_BYTES];
+    char name[TD_OWN_NAME_BYTES];
     char own_key[TD_TAG_BYTES];
     struct td_kept_note note;
     td_kept_record_name(key, name);
@@ -414,30 +243,13 @@ void td_kept_disk_put_back(const struct td_kept_disk *disk, const char *key)
 
 /* ---- removing -------------------------------------------------------------------------------------------- */
 
-void td_kept_disk_remove(const struct td_kept_disk *disk, const char *name)
+void td_kept_disk_remove_incoming(struct td_own_folder *disk, const char *key)
 {
-    char path[TD_KEPT_PATH_BYTES];
-    item_path(disk, name, path);
-    if (!td_disk_tree_remove(path) && errno != ENOENT)
-        td_log(TD_LOG_WARN, "cannot remove \"%s/%s/%s\": %s", disk->root, TD_UPSTREAM_FOLDER, name, strerror(errno));
-}
-
-/* Moves an item of the store into the trash and writes its new name. Returns false, with errno, when it cannot be
- * moved. */
-static bool move_to_trash(struct td_kept_disk *disk, const char *name, char trash[TD_KEPT_NAME_BYTES])
-{
-    uint64_t number = atomic_fetch_add_explicit(&disk->trash_number, 1, memory_order_relaxed);
-    (void)snprintf(trash, TD_KEPT_NAME_BYTES, "trash/%" PRId64 "-%" PRIu64, td_wall_now().seconds, number);
-    return renameat(disk->fd, name, disk->fd, trash) == 0;
-}
-
-void td_kept_disk_remove_incoming(struct td_kept_disk *disk, const char *key)
-{
-    char name[TD_KEPT_NAME_BYTES];
-    char trash[TD_KEPT_NAME_BYTES];
+    char name[TD_OWN_NAME_BYTES];
+    char trash[TD_OWN_NAME_BYTES];
     td_kept_incoming_name(key, "", name);
-    if (move_to_trash(disk, name, trash))
-        td_kept_disk_remove(disk, trash);
+    if (td_own_folder_trash(disk, disk->fd, name, trash))
+        td_own_folder_remove(disk, trash);
     else if (errno != ENOENT)
         td_log(TD_LOG_WARN, "cannot move \"%s/%s/%s\" to \"%s\": %s", disk->root, TD_UPSTREAM_FOLDER, name, trash,
                strerror(errno));
@@ -447,29 +259,29 @@ void td_kept_disk_remove_incoming(struct td_kept_disk *disk, const char *key)
  * the operator never vanish, and again in `check`, where no client finds it, since it could change before the move.
  * Returns NULL when the model is in the trash; otherwise the reason why it is not, and sets *is_in_place to whether it
  * is in its place, not in `check`. */
-static const char *move_published_to_trash(struct td_kept_disk *disk, const struct td_kept_note *note,
-                                           const char *check, char trash[TD_KEPT_NAME_BYTES], bool *is_in_place)
+static const char *move_published_to_trash(struct td_own_folder *disk, const struct td_kept_note *note,
+                                           const char *check, char trash[TD_OWN_NAME_BYTES], bool *is_in_place)
 {
     static const char changed[] = "it has changed since it was published";
-    char path[TD_KEPT_PATH_BYTES];
+    char path[TD_OWN_PATH_BYTES];
     const char *why = changed;
     *is_in_place = true;
-    item_path(disk, check, path);
+    td_own_folder_path(disk, check, path);
     if (!is_untouched(disk, note))
         return changed;
     if (!move_to_check(disk, note->id, check))
         return strerror(errno);
     if (is_as_published(note, path))
-        why = move_to_trash(disk, check, trash) ? NULL : strerror(errno);
+        why = td_own_folder_trash(disk, disk->fd, check, trash) ? NULL : strerror(errno);
     *is_in_place = why != NULL && move_back(disk, note->id, check);
     return why;
 }
 
-bool td_kept_disk_remove_published(struct td_kept_disk *disk, const struct td_kept_note *note, const char *key)
+bool td_kept_disk_remove_published(struct td_own_folder *disk, const struct td_kept_note *note, const char *key)
 {
-    char check[TD_KEPT_NAME_BYTES];
-    char record[TD_KEPT_NAME_BYTES];
-    char trash[TD_KEPT_NAME_BYTES];
+    char check[TD_OWN_NAME_BYTES];
+    char record[TD_OWN_NAME_BYTES];
+    char trash[TD_OWN_NAME_BYTES];
     bool is_in_place;
     (void)snprintf(check, sizeof check, "check/%s", key);
     td_kept_record_name(key, record);
@@ -477,7 +289,7 @@ bool td_kept_disk_remove_published(struct td_kept_disk *disk, const struct td_ke
     if (why == NULL || is_in_place) /* else the next start needs the record to move it back */
         (void)unlinkat(disk->fd, record, 0);
     if (why == NULL)
-        td_kept_disk_remove(disk, trash);
+        td_own_folder_remove(disk, trash);
     else
         td_log(TD_LOG_WARN, "upstream: \"%s\" cannot be removed: %s; --cache-max-bytes does not count it any more",
                note->id, why);
@@ -537,7 +349,7 @@ static void wait_for_rest(int64_t changed_ns)
 }
 
 /* Opens the parent directory of the model's place, and creates it if it is missing. */
-static bool make_parent(const struct td_kept_disk *disk, const char *id, int *parent, const char **name,
+static bool make_parent(const struct td_own_folder *disk, const char *id, int *parent, const char **name,
                         struct td_error *err)
 {
     char path[TD_UPSTREAM_ID_BYTES];
@@ -552,7 +364,7 @@ static bool make_parent(const struct td_kept_disk *disk, const char *id, int *pa
 }
 
 /* Renames the folder of the files into place, durably. */
-static bool move_in_place(const struct td_kept_disk *disk, const char *id, const char *files, struct td_error *err)
+static bool move_in_place(const struct td_own_folder *disk, const char *id, const char *files, struct td_error *err)
 {
     int parent = -1;
     const char *name = NULL;
@@ -567,11 +379,11 @@ static bool move_in_place(const struct td_kept_disk *disk, const char *id, const
 }
 
 /* Removes files that do not belong to the model from its folder, and writes to *note what eviction will compare. */
-static bool prune_files(const struct td_kept_disk *disk, const char *files, const struct td_kept_files *belonging,
+static bool prune_files(const struct td_own_folder *disk, const char *files, const struct td_kept_files *belonging,
                         struct td_kept_note *note, int64_t *changed_ns, struct td_error *err)
 {
-    char path[TD_KEPT_PATH_BYTES];
-    item_path(disk, files, path);
+    char path[TD_OWN_PATH_BYTES];
+    td_own_folder_path(disk, files, path);
     struct pruning pruning = {.prefix_len = strlen(path) + 1, .belonging = belonging};
     struct stat st;
     if (!td_disk_tree_visit(path, prune_item, &pruning) || lstat(path, &st) != 0)
@@ -585,22 +397,22 @@ static bool prune_files(const struct td_kept_disk *disk, const char *files, cons
     return true;
 }
 
-bool td_kept_publish(const struct td_kept_disk *disk, const char *key, const struct td_kept_files *belonging,
+bool td_kept_publish(const struct td_own_folder *disk, const char *key, const struct td_kept_files *belonging,
                      struct td_kept_note *note, struct td_error *err)
 {
-    char files[TD_KEPT_NAME_BYTES];
-    char record[TD_KEPT_NAME_BYTES];
-    char folder[TD_KEPT_NAME_BYTES];
+    char files[TD_OWN_NAME_BYTES];
+    char record[TD_OWN_NAME_BYTES];
+    char folder[TD_OWN_NAME_BYTES];
     int64_t changed_ns = 0;
     td_kept_incoming_name(key, "/files", files);
     td_kept_record_name(key, record);
     td_kept_incoming_name(key, "", folder);
-    if (!td_kept_disk_check(disk, err) || !prune_files(disk, files, belonging, note, &changed_ns, err) ||
+    if (!td_own_folder_check(disk, err) || !prune_files(disk, files, belonging, note, &changed_ns, err) ||
         !td_kept_note_write(disk->fd, record, note, err))
         return false;
     wait_for_rest(changed_ns);
     if (move_in_place(disk, note->id, files, err)) {
-        td_kept_disk_remove(disk, folder);
+        td_own_folder_remove(disk, folder);
         return true;
     }
     (void)unlinkat(disk->fd, record, 0);

@@ -24,8 +24,8 @@ enum { OLD_S = 7 * 86400 };
 
 struct td_upstream_store {
     pthread_mutex_t lock;
-    pthread_cond_t changed;   /* a stage in which something is under way has ended */
-    struct td_kept_disk disk; /* does not change */
+    pthread_cond_t changed;    /* a stage in which something is under way has ended */
+    struct td_own_folder disk; /* does not change */
     uint64_t max_bytes;
     /* Under the lock. */
     struct td_kept_table table;
@@ -67,10 +67,10 @@ static void put_row(struct td_upstream_store *store, const struct td_kept_row *r
 static bool remove_trash(void *context, const char *name, struct td_error *err)
 {
     const struct td_upstream_store *store = context;
-    char path[TD_KEPT_NAME_BYTES];
+    char path[TD_OWN_NAME_BYTES];
     (void)err;
     (void)snprintf(path, sizeof path, "trash/%s", name);
-    td_kept_disk_remove(&store->disk, path);
+    td_own_folder_remove(&store->disk, path);
     return true;
 }
 
@@ -102,7 +102,7 @@ static bool add_row(struct td_upstream_store *store, const struct td_kept_row *r
 static bool load_record(void *context, const char *name, struct td_error *err)
 {
     struct td_upstream_store *store = context;
-    char path[TD_KEPT_NAME_BYTES];
+    char path[TD_OWN_NAME_BYTES];
     struct td_kept_row row = {.stage = TD_KEPT_PUBLISHED};
     struct stat st;
     td_kept_record_name(name, path);
@@ -121,7 +121,7 @@ static bool load_record(void *context, const char *name, struct td_error *err)
 static bool load_incoming(void *context, const char *name, struct td_error *err)
 {
     struct td_upstream_store *store = context;
-    char path[TD_KEPT_NAME_BYTES];
+    char path[TD_OWN_NAME_BYTES];
     struct td_kept_row row = {.stage = TD_KEPT_PAUSED};
     td_kept_incoming_name(name, "/model", path);
     bool ok = read_row(store, path, name, &row) && row.note.began_s + OLD_S > now_s() &&
@@ -129,7 +129,7 @@ static bool load_incoming(void *context, const char *name, struct td_error *err)
     if (ok)
         return add_row(store, &row, err);
     td_kept_incoming_name(name, "", path);
-    td_kept_disk_remove(&store->disk, path);
+    td_own_folder_remove(&store->disk, path);
     return true;
 }
 
@@ -151,12 +151,12 @@ bool td_upstream_store_open(const char *root, uint64_t max_bytes, struct td_upst
         return td_error_no_memory(err);
     }
     store->max_bytes = max_bytes;
-    const struct td_kept_disk *disk = &store->disk;
-    bool ok = td_kept_disk_open(&store->disk, root, err) &&
-              td_kept_disk_each(disk, "trash", remove_trash, store, err) &&
-              td_kept_disk_each(disk, "check", restore_checked, store, err) &&
-              td_kept_disk_each(disk, "records", load_record, store, err) &&
-              td_kept_disk_each(disk, "incoming", load_incoming, store, err);
+    const struct td_own_folder *disk = &store->disk;
+    bool ok = td_own_folder_open(&store->disk, &td_kept_folder, root, err) &&
+              td_own_folder_each(disk, "trash", remove_trash, store, err) &&
+              td_own_folder_each(disk, "check", restore_checked, store, err) &&
+              td_own_folder_each(disk, "records", load_record, store, err) &&
+              td_own_folder_each(disk, "incoming", load_incoming, store, err);
     if (ok)
         *out = store;
     else
@@ -170,7 +170,7 @@ void td_upstream_store_close(struct td_upstream_store *store)
         return;
     if (store->disk.fd >= 0)
         td_upstream_store_write_reads(store);
-    td_kept_disk_close(&store->disk);
+    td_own_folder_close(&store->disk);
     (void)pthread_cond_destroy(&store->changed);
     (void)pthread_mutex_destroy(&store->lock);
     td_kept_table_fini(&store->table);
@@ -313,7 +313,7 @@ static void unclaim_row(struct td_upstream_store *store, const struct td_kept_ro
 static bool reserve_bytes(struct td_upstream_store *store, struct td_kept_row *row, uint64_t missing, uint64_t *evicted,
                           struct td_error *err)
 {
-    uint64_t free_bytes = td_kept_disk_free_bytes(&store->disk);
+    uint64_t free_bytes = td_own_folder_free_bytes(&store->disk);
     pthread_mutex_lock(&store->lock);
     bool ok = check_gain(store, row->note.bytes, missing, free_bytes, err) &&
               evict_until_fits(store, row->note.bytes, evicted, err);
@@ -328,7 +328,7 @@ bool td_upstream_store_begin(struct td_upstream_store *store, const char *id, ui
                              int64_t *began_s, uint64_t *evicted, struct td_error *err)
 {
     struct td_kept_row before;
-    if (!td_kept_disk_check(&store->disk, err) || !claim_row(store, id, &before, err))
+    if (!td_own_folder_check(&store->disk, err) || !claim_row(store, id, &before, err))
         return false;
     struct td_kept_row row = before;
     row.stage = TD_KEPT_FETCHED;
@@ -337,7 +337,7 @@ bool td_upstream_store_begin(struct td_upstream_store *store, const char *id, ui
     uint64_t here = td_kept_disk_incoming_bytes(&store->disk, row.key);
     uint64_t missing = bytes > here ? bytes - here : 0;
     bool ok = td_kept_disk_check_place(&store->disk, id, err) && reserve_bytes(store, &row, missing, evicted, err) &&
-              td_kept_disk_check_room(&store->disk, missing, err) &&
+              td_own_folder_check_room(&store->disk, missing, err) &&
               td_kept_disk_open_incoming(&store->disk, row.key, &row.note, folder, err);
     if (ok)
         *began_s = row.note.began_s;
@@ -436,7 +436,7 @@ bool td_upstream_store_is_there(struct td_upstream_store *store, struct td_text 
     if (td_kept_disk_is_in_place(&store->disk, &copy.note))
         return true;
     if (begin_removal(store, &copy.note, &copy)) { /* the operator has removed or changed it */
-        char path[TD_KEPT_NAME_BYTES];
+        char path[TD_OWN_NAME_BYTES];
         td_kept_record_name(copy.key, path);
         (void)unlinkat(store->disk.fd, path, 0);
         drop_row(store, copy.note.id);
@@ -477,7 +477,7 @@ static bool next_unwritten_read(struct td_upstream_store *store, struct td_kept_
 /* Sets the record's modification time to the model's last read. */
 static void write_read(const struct td_upstream_store *store, const struct td_kept_row *row)
 {
-    char path[TD_KEPT_NAME_BYTES];
+    char path[TD_OWN_NAME_BYTES];
     const struct timespec read = {.tv_sec = row->read_ns / TD_NS_PER_S, .tv_nsec = row->read_ns % TD_NS_PER_S};
     const struct timespec times[2] = {read, read};
     td_kept_record_name(row->key, path);

@@ -19,16 +19,16 @@ static int removals, waits, ends; /* removals of models that have begun; waits o
 static struct td_upstream_store *looked_at; /* by these threads, while they look at the disk; NULL: not */
 static bool is_looking;
 
-bool __wrap_td_kept_disk_remove_published(struct td_kept_disk *disk, const struct td_kept_note *note, const char *key);
-bool __real_td_kept_disk_remove_published(struct td_kept_disk *disk, const struct td_kept_note *note, const char *key);
-bool __wrap_td_kept_disk_is_in_place(const struct td_kept_disk *disk, const struct td_kept_note *note);
-bool __real_td_kept_disk_is_in_place(const struct td_kept_disk *disk, const struct td_kept_note *note);
+bool __wrap_td_kept_disk_remove_published(struct td_own_folder *disk, const struct td_kept_note *note, const char *key);
+bool __real_td_kept_disk_remove_published(struct td_own_folder *disk, const struct td_kept_note *note, const char *key);
+bool __wrap_td_kept_disk_is_in_place(const struct td_own_folder *disk, const struct td_kept_note *note);
+bool __real_td_kept_disk_is_in_place(const struct td_own_folder *disk, const struct td_kept_note *note);
 int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex);
 int __real_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex);
 int __wrap_fstatvfs64(int fd, struct statvfs *fs);
 int __real_fstatvfs64(int fd, struct statvfs *fs);
 
-bool __wrap_td_kept_disk_remove_published(struct td_kept_disk *disk, const struct td_kept_note *note, const char *key)
+bool __wrap_td_kept_disk_remove_published(struct td_own_folder *disk, const struct td_kept_note *note, const char *key)
 {
     pthread_mutex_lock(&lock);
     removals++;
@@ -49,7 +49,7 @@ int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
 }
 
 /* While the store checks the disk, another thread finds that the model is gone, and begins to fetch it again. */
-bool __wrap_td_kept_disk_is_in_place(const struct td_kept_disk *disk, const struct td_kept_note *note)
+bool __wrap_td_kept_disk_is_in_place(const struct td_own_folder *disk, const struct td_kept_note *note)
 {
     struct td_upstream_store *store = looked_at;
     bool ok = __real_td_kept_disk_is_in_place(disk, note);

@@ -1,0 +1,239 @@
+#include "catalog/publish/publish_disk.h"
+
+#include "catalog/model/hub_cache.h"
+#include "core/text.h"
+#include "core/utf8.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { ID_BYTES = 200 };
+
+static const char *const children[] = {"incoming", "new", NULL};
+
+static const struct td_own_folder_rules publish_folder = {
+    .name = TD_PUBLISH_FOLDER, .option = "--publish", .children = children};
+
+/* ---- opening --------------------------------------------------------------------------------------------- */
+
+static bool remove_trash(void *context, const char *name, struct td_error *err)
+{
+    struct td_publish_disk *disk = context;
+    char path[TD_OWN_NAME_BYTES];
+    (void)err;
+    (void)snprintf(path, sizeof path, "trash/%s", name);
+    td_own_folder_remove(&disk->own, path);
+    return true;
+}
+
+/* Removes the directories of incoming/: snapshots of commits that a killed process was making. */
+static bool remove_snapshot(void *context, const char *name, struct td_error *err)
+{
+    struct td_publish_disk *disk = context;
+    char path[TD_OWN_NAME_BYTES];
+    struct stat st;
+    (void)err;
+    (void)snprintf(path, sizeof path, "incoming/%s", name);
+    if (fstatat(disk->own.fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode))
+        td_own_folder_remove(&disk->own, path);
+    return true;
+}
+
+bool td_publish_disk_open(struct td_publish_disk *disk, const char *root, struct td_error *err)
+{
+    disk->own.trash_number = 0;
+    if (!td_own_folder_open(&disk->own, &publish_folder, root, err) ||
+        !td_own_folder_each(&disk->own, "trash", remove_trash, disk, err) ||
+        !td_own_folder_each(&disk->own, "incoming", remove_snapshot, disk, err)) {
+        td_own_folder_close(&disk->own);
+        return false;
+    }
+    for (size_t i = 0; i < TD_PUBLISH_LOCKS; i++)
+        (void)pthread_mutex_init(&disk->locks[i], NULL); /* cannot fail without attributes (glibc) */
+    return true;
+}
+
+void td_publish_disk_close(struct td_publish_disk *disk)
+{
+    for (size_t i = 0; i < TD_PUBLISH_LOCKS; i++)
+        (void)pthread_mutex_destroy(&disk->locks[i]);
+    td_own_folder_close(&disk->own);
+}
+
+/* ---- names ----------------------------------------------------------------------------------------------- */
+
+/* Returns why a segment of an id cannot be used; NULL when it can. */
+static const char *refuse_segment(struct td_text segment)
+{
+    if (segment.len == 0)
+        return "an empty part";
+    if (segment.p[0] == '.')
+        return "a part that begins with a dot";
+    for (size_t i = 0; i < segment.len; i++) {
+        if ((unsigned char)segment.p[i] < ' ' || segment.p[i] == 0x7f)
+            return "a control character";
+        if (segment.p[i] == '\\')
+            return "a backslash";
+        if (i > 0 && segment.p[i] == '-' && segment.p[i - 1] == '-')
+            return "\"--\", which separates the parts of a folder's name";
+        if (i > 0 && segment.p[i] == '.' && segment.p[i - 1] == '.')
+            return "\"..\"";
+    }
+    return segment.p[0] == '-' || segment.p[segment.len - 1] == '-' ? "a \"-\" at the beginning or end of a part"
+                                                                    : NULL;
+}
+
+bool td_publish_name(const char *id, bool is_dataset, struct td_publish_name *name, struct td_error *err)
+{
+    struct td_text rest = td_text_of(id);
+    const char *why = rest.len > ID_BYTES                ? "more than 200 bytes"
+                      : !td_utf8_valid(rest.p, rest.len) ? "bytes that are not UTF-8"
+                                                         : NULL;
+    struct td_text first = td_text_take_until(&rest, '/');
+    if (why == NULL)
+        why = refuse_segment(first);
+    if (why == NULL && id[first.len] == '/')
+        why = memchr(rest.p, '/', rest.len) != NULL ? "more than two parts" : refuse_segment(rest);
+    if (why != NULL)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "the id \"%.200s\" has %s; use \"name\" or \"org/name\"", id,
+                            why);
+    name->is_dataset = is_dataset;
+    (void)snprintf(name->folder, sizeof name->folder, "%s--%.*s%s%.*s", is_dataset ? "datasets" : "models",
+                   TD_SHOW(first, ID_BYTES), rest.len > 0 ? "--" : "", TD_SHOW(rest, ID_BYTES));
+    (void)snprintf(name->path, sizeof name->path, "%s%s", is_dataset ? "datasets/" : "", id);
+    return true;
+}
+
+/* ---- repositories ---------------------------------------------------------------------------------------- */
+
+static pthread_mutex_t *lock_of(struct td_publish_repo *repo)
+{
+    unsigned sum = 0;
+    for (const char *c = repo->name.folder; *c != '\0'; c++)
+        sum = sum * 31 + (unsigned char)*c;
+    return &repo->disk->locks[sum % TD_PUBLISH_LOCKS];
+}
+
+static int open_directory(int at, const char *name)
+{
+    return openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+static bool fail_disk(const struct td_publish_repo *repo, const char *what, struct td_error *err)
+{
+    int sys = errno;
+    enum td_code code = sys == ENOSPC || sys == EDQUOT                  ? TD_RESOURCE_EXHAUSTED
+                        : sys == EACCES || sys == EPERM || sys == EROFS ? TD_PERMISSION_DENIED
+                                                                        : TD_IO;
+    return td_error_sys(err, code, sys, "cannot %s \"%s\"", what, repo->name.folder);
+}
+
+/* Checks that the name belongs to nothing of the operator: neither a directory org/name, nor a cache's folder without
+ * commits/. */
+static bool check_owner(const struct td_publish_repo *repo, struct td_error *err)
+{
+    const struct td_own_folder *own = &repo->disk->own;
+    struct stat st;
+    if (fstatat(own->root_fd, repo->name.path, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return td_error_set(err, TD_CONFLICT,
+                            "\"%s/%s\" was not published and stays as it is; choose another name, or move it away",
+                            own->root, repo->name.path);
+    if (repo->is_new || repo->fd < 0 ||
+        (fstatat(repo->fd, "commits", &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode)))
+        return true;
+    return td_error_set(err, TD_CONFLICT,
+                        "\"%s/%s\" was downloaded by another program and stays as it is; choose another name, or move "
+                        "it away",
+                        own->root, repo->name.folder);
+}
+
+/* Makes the folders of an empty repository in new/, or those of them that are missing. */
+static bool make_new(struct td_publish_repo *repo, const char *path, struct td_error *err)
+{
+    static const char *const parts[] = {"blobs", "snapshots", "refs", "commits"};
+    if (!td_own_folder_make(&repo->disk->own, path))
+        return fail_disk(repo, "make a folder for", err);
+    repo->fd = open_directory(repo->disk->own.fd, path);
+    bool ok = repo->fd >= 0;
+    for (size_t i = 0; ok && i < sizeof parts / sizeof *parts; i++)
+        ok = mkdirat(repo->fd, parts[i], 0755) == 0 || errno == EEXIST;
+    return ok || fail_disk(repo, "make a folder for", err);
+}
+
+/* Opens the directory. The lock is held. */
+static bool open_locked(struct td_publish_repo *repo, bool create, struct td_error *err)
+{
+    const struct td_own_folder *own = &repo->disk->own;
+    char path[TD_OWN_NAME_BYTES];
+    if (!td_own_folder_check(own, err))
+        return false;
+    repo->fd = open_directory(own->root_fd, repo->name.folder);
+    if (repo->fd < 0 && errno != ENOENT)
+        return errno == ENOTDIR || errno == ELOOP
+                   ? td_error_set(err, TD_CONFLICT, "\"%s/%s\" is no directory; move it away", own->root,
+                                  repo->name.folder)
+                   : fail_disk(repo, "open", err);
+    (void)snprintf(path, sizeof path, "new/%s", repo->name.folder);
+    if (repo->fd < 0) {
+        repo->is_new = true;
+        repo->fd = open_directory(own->fd, path);
+        if (repo->fd < 0 && errno != ENOENT)
+            return fail_disk(repo, "open", err);
+    }
+    return check_owner(repo, err) && (repo->fd >= 0 || !create || make_new(repo, path, err));
+}
+
+bool td_publish_repo_open(struct td_publish_disk *disk, const struct td_publish_name *name, bool create,
+                          struct td_publish_repo *repo, struct td_error *err)
+{
+    *repo = (struct td_publish_repo){.disk = disk, .name = *name, .fd = -1};
+    pthread_mutex_lock(lock_of(repo));
+    if (open_locked(repo, create, err))
+        return true;
+    td_publish_repo_close(repo);
+    return false;
+}
+
+void td_publish_repo_close(struct td_publish_repo *repo)
+{
+    if (repo->fd >= 0)
+        (void)close(repo->fd);
+    repo->fd = -1;
+    pthread_mutex_unlock(lock_of(repo));
+}
+
+bool td_publish_repo_show(struct td_publish_repo *repo, struct td_error *err)
+{
+    const struct td_own_folder *own = &repo->disk->own;
+    char path[TD_OWN_NAME_BYTES];
+    (void)snprintf(path, sizeof path, "new/%s", repo->name.folder);
+    if (!check_owner(repo, err))
+        return false;
+    if (renameat2(own->fd, path, own->root_fd, repo->name.folder, RENAME_NOREPLACE) != 0)
+        return errno == EEXIST ? td_error_set(err, TD_CONFLICT, "\"%s/%s\" has appeared and stays as it is", own->root,
+                                              repo->name.folder)
+                               : fail_disk(repo, "publish", err);
+    repo->is_new = false;
+    (void)fsync(own->root_fd);
+    return true;
+}
+
+bool td_publish_repo_remove(struct td_publish_repo *repo, char trash[TD_OWN_NAME_BYTES], struct td_error *err)
+{
+    struct td_own_folder *own = &repo->disk->own;
+    char path[TD_OWN_NAME_BYTES];
+    if (repo->fd < 0)
+        return td_error_set(err, TD_NOT_FOUND, "no model of this name was published");
+    (void)snprintf(path, sizeof path, "%s%s", repo->is_new ? "new/" : "", repo->name.folder);
+    if (!td_own_folder_trash(own, repo->is_new ? own->fd : own->root_fd, path, trash))
+        return fail_disk(repo, "remove", err);
+    (void)(fsync(own->root_fd) + fsync(own->fd));
+    (void)close(repo->fd);
+    repo->fd = -1;
+    return true;
+}

@@ -1,0 +1,78 @@
+/* Repositories that are published, on disk. Everything is in the served directory, in the layout of a Hugging Face
+ * cache, so that a commit becomes visible by one rename and other tools can use DIR as HF_HUB_CACHE:
+ *
+ *   DIR/.tensord-publish/lock                   held by the process that publishes
+ *                        incoming/              unfinished blobs and snapshots
+ *                        new/models--org--name/ a repository without a commit; its first commit moves it into DIR
+ *                        trash/                 items that are being removed
+ *   DIR/models--org--name/blobs/HEX             a file by its SHA-256; never replaced and never written to again
+ *                        /snapshots/COMMIT/     a directory of relative symlinks to blobs
+ *                        /refs/REVISION         the commit of a revision: the rename of this file is the commit
+ *                        /commits/COMMIT        message, token, time and parent; only repositories that were published
+ *                                               have this folder
+ *
+ * Thread-safe, except open and close; everything may wait for the disk. */
+#ifndef TD_CATALOG_PUBLISH_PUBLISH_DISK_H
+#define TD_CATALOG_PUBLISH_PUBLISH_DISK_H
+
+#include "core/error.h"
+#include "storage/own_folder.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdbool.h>
+
+#define TD_PUBLISH_FOLDER ".tensord-publish"
+
+enum { TD_PUBLISH_LOCKS = 64 };
+
+struct td_publish_disk {
+    struct td_own_folder own;
+    pthread_mutex_t locks[TD_PUBLISH_LOCKS]; /* a repository has the one that its folder's name selects */
+};
+
+/* Opens the folder, empties its trash and removes unfinished snapshots. Call td_publish_disk_close if it succeeds.
+ * Errors as td_own_folder_open. */
+bool td_publish_disk_open(struct td_publish_disk *disk, const char *root, struct td_error *err);
+void td_publish_disk_close(struct td_publish_disk *disk);
+
+/* The name of a repository. */
+struct td_publish_name {
+    bool is_dataset;
+    char folder[NAME_MAX + 1]; /* models--org--name, models--name, datasets--org--name */
+    char path[NAME_MAX + 1];   /* where a directory of the operator would be: org/name, datasets/org/name */
+};
+
+/* Checks an id of one or two segments, "name" or "org/name", and sets *name. Errors: TD_INVALID_ARGUMENT for another
+ * number of segments, an empty or hidden one, "--", "..", a backslash, a control character, bytes that are not UTF-8,
+ * an id of more than 200 bytes. */
+bool td_publish_name(const char *id, bool is_dataset, struct td_publish_name *name, struct td_error *err);
+
+/* A repository while one thread changes it or adds to it; others wait to open it. */
+struct td_publish_repo {
+    struct td_publish_disk *disk;
+    struct td_publish_name name;
+    int fd;      /* of its directory; -1: it does not exist */
+    bool is_new; /* it has no commit, and is in new/ */
+};
+
+/* Opens a repository and takes its lock. create: makes an empty one in new/ if there is none. Without `create`, a
+ * repository that does not exist is opened with fd -1. Errors: TD_CONFLICT when the name is that of a directory, or of
+ * a cache's folder, that was not published; TD_FAILED_PRECONDITION when the own folder was replaced;
+ * TD_RESOURCE_EXHAUSTED for a full disk; TD_PERMISSION_DENIED, TD_IO. */
+bool td_publish_repo_open(struct td_publish_disk *disk, const struct td_publish_name *name, bool create,
+                          struct td_publish_repo *repo, struct td_error *err);
+
+/* Gives the lock back and closes the directory. */
+void td_publish_repo_close(struct td_publish_repo *repo);
+
+/* Moves a repository with a whole first commit from new/ into the served directory, durably: it is visible from now on.
+ * Errors: TD_CONFLICT when the name was taken meanwhile; TD_IO. */
+bool td_publish_repo_show(struct td_publish_repo *repo, struct td_error *err);
+
+/* Removes a repository with all its revisions: it vanishes by one rename, and readers keep what they have opened. The
+ * directory is then gone (fd -1). Writes the name of its remains, which the caller removes by td_own_folder_remove, to
+ * trash. Errors: TD_NOT_FOUND, TD_IO. */
+bool td_publish_repo_remove(struct td_publish_repo *repo, char trash[TD_OWN_NAME_BYTES], struct td_error *err);
+
+#endif
