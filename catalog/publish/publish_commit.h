@@ -26,7 +26,7 @@ struct td_commit_file {
     bool has_size; /* the caller knows the size, and the blob must have it */
 };
 
-/* What a commit is to be; all is borrowed. */
+/* An order for a commit; all is borrowed. */
 struct td_commit_order {
     const char *revision; /* "main", "weight_v000012", "refs/pr/1"; made if it is not there */
     const char *parent;   /* the commit that the revision must be at; "": it must not be there yet; NULL: any */
@@ -90,7 +90,7 @@ bool td_publish_delete_ref(struct td_publish_repo *repo, const char *revision, s
 /* Writes the commit that a revision, or a commit's id, names to commit. Returns false when there is none. */
 bool td_publish_resolve(const struct td_publish_repo *repo, const char *revision, char commit[TD_COMMIT_BYTES]);
 
-/* What commits/COMMIT holds. Texts are in the arena. */
+/* The content of commits/COMMIT. Texts are in the arena. */
 struct td_commit_note {
     char commit[TD_COMMIT_BYTES];
     char parent[TD_COMMIT_BYTES]; /* empty: none */

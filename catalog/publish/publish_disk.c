@@ -4,6 +4,7 @@
 #include "core/text.h"
 #include "core/utf8.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -31,16 +32,13 @@ static bool remove_trash(void *context, const char *name, struct td_error *err)
     return true;
 }
 
-/* Removes the directories of incoming/: snapshots of commits that a killed process was making. */
-static bool remove_snapshot(void *context, const char *name, struct td_error *err)
+static bool remove_incoming(void *context, const char *name, struct td_error *err)
 {
     struct td_publish_disk *disk = context;
     char path[TD_OWN_NAME_BYTES];
-    struct stat st;
     (void)err;
     (void)snprintf(path, sizeof path, "incoming/%s", name);
-    if (fstatat(disk->own.fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode))
-        td_own_folder_remove(&disk->own, path);
+    td_own_folder_remove(&disk->own, path);
     return true;
 }
 
@@ -49,7 +47,7 @@ bool td_publish_disk_open(struct td_publish_disk *disk, const char *root, struct
     disk->own.trash_number = 0;
     if (!td_own_folder_open(&disk->own, &publish_folder, root, err) ||
         !td_own_folder_each(&disk->own, "trash", remove_trash, disk, err) ||
-        !td_own_folder_each(&disk->own, "incoming", remove_snapshot, disk, err)) {
+        !td_own_folder_each(&disk->own, "incoming", remove_incoming, disk, err)) {
         td_own_folder_close(&disk->own);
         return false;
     }
@@ -107,6 +105,57 @@ bool td_publish_name(const char *id, bool is_dataset, struct td_publish_name *na
                    TD_SHOW(first, ID_BYTES), rest.len > 0 ? "--" : "", TD_SHOW(rest, ID_BYTES));
     (void)snprintf(name->path, sizeof name->path, "%s%s", is_dataset ? "datasets/" : "", id);
     return true;
+}
+
+/* The search for published repositories in a directory. */
+struct listing {
+    bool (*visit)(void *context, const struct td_publish_name *name, struct td_error *err);
+    void *context;
+};
+
+/* Visits the repository of a folder's name, if it is one that was published. */
+static bool visit_folder(const struct listing *listing, int at, const char *folder, struct td_error *err)
+{
+    char id[NAME_MAX + 1];
+    char path[NAME_MAX + 16];
+    struct stat st;
+    struct td_publish_name name;
+    static const char datasets[] = "datasets/";
+    if (!td_hub_cache_id(folder, id, sizeof id))
+        return true;
+    bool is_dataset = strncmp(folder, datasets, sizeof datasets - 2) == 0;
+    (void)snprintf(path, sizeof path, "%s/commits", folder);
+    if (!td_publish_name(id + (is_dataset ? sizeof datasets - 1 : 0), is_dataset, &name, NULL) ||
+        strcmp(name.folder, folder) != 0 || fstatat(at, path, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(st.st_mode))
+        return true;
+    return listing->visit(listing->context, &name, err);
+}
+
+/* Visits the repositories in a directory, which the descriptor is moved from. */
+static bool visit_folders(const struct listing *listing, int fd, struct td_error *err)
+{
+    DIR *directory = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *item;
+    bool ok = true;
+    if (directory == NULL) {
+        int sys = errno;
+        if (fd >= 0)
+            (void)close(fd);
+        return td_error_sys(err, TD_IO, sys, "cannot list the published models");
+    }
+    while (ok && (item = readdir(directory)) != NULL) // NOLINT(concurrency-mt-unsafe): one thread uses it
+        ok = visit_folder(listing, dirfd(directory), item->d_name, err);
+    (void)closedir(directory);
+    return ok;
+}
+
+bool td_publish_disk_each(struct td_publish_disk *disk,
+                          bool (*visit)(void *context, const struct td_publish_name *name, struct td_error *err),
+                          void *context, struct td_error *err)
+{
+    const struct listing listing = {.visit = visit, .context = context};
+    return visit_folders(&listing, openat(disk->own.root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), err) &&
+           visit_folders(&listing, openat(disk->own.fd, "new", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), err);
 }
 
 /* ---- repositories ---------------------------------------------------------------------------------------- */

@@ -2,10 +2,11 @@
  * cache, so that a commit becomes visible by one rename and other tools can use DIR as HF_HUB_CACHE:
  *
  *   DIR/.tensord-publish/lock                   held by the process that publishes
- *                        incoming/              unfinished blobs and snapshots
+ *                        incoming/              unfinished snapshots and streams, which a start removes
  *                        new/models--org--name/ a repository without a commit; its first commit moves it into DIR
  *                        trash/                 items that are being removed
  *   DIR/models--org--name/blobs/HEX             a file by its SHA-256; never replaced and never written to again
+ *                              .HEX.tensord-*   an unfinished blob and its journal
  *                        /snapshots/COMMIT/     a directory of relative symlinks to blobs
  *                        /refs/REVISION         the commit of a revision: the rename of this file is the commit
  *                        /commits/COMMIT        message, token, time and parent; only repositories that were published
@@ -31,7 +32,7 @@ struct td_publish_disk {
     pthread_mutex_t locks[TD_PUBLISH_LOCKS]; /* a repository has the one that its folder's name selects */
 };
 
-/* Opens the folder, empties its trash and removes unfinished snapshots. Call td_publish_disk_close if it succeeds.
+/* Opens the folder, and empties its trash and incoming/. Call td_publish_disk_close if it succeeds.
  * Errors as td_own_folder_open. */
 bool td_publish_disk_open(struct td_publish_disk *disk, const char *root, struct td_error *err);
 void td_publish_disk_close(struct td_publish_disk *disk);
@@ -47,6 +48,12 @@ struct td_publish_name {
  * number of segments, an empty or hidden one, "--", "..", a backslash, a control character, bytes that are not UTF-8,
  * an id of more than 200 bytes. */
 bool td_publish_name(const char *id, bool is_dataset, struct td_publish_name *name, struct td_error *err);
+
+/* Calls `visit` for each repository that was published, and each in new/, until it returns false. Folders of other
+ * programs are passed over. Errors: TD_IO, and those of `visit`. */
+bool td_publish_disk_each(struct td_publish_disk *disk,
+                          bool (*visit)(void *context, const struct td_publish_name *name, struct td_error *err),
+                          void *context, struct td_error *err);
 
 /* A repository while one thread changes it or adds to it; others wait to open it. */
 struct td_publish_repo {
@@ -67,7 +74,7 @@ bool td_publish_repo_open(struct td_publish_disk *disk, const struct td_publish_
 void td_publish_repo_close(struct td_publish_repo *repo);
 
 /* Moves a repository with a whole first commit from new/ into the served directory, durably: it is visible from now on.
- * Errors: TD_CONFLICT when the name was taken meanwhile; TD_IO. */
+ * Errors: TD_CONFLICT when the name was taken since; TD_IO. */
 bool td_publish_repo_show(struct td_publish_repo *repo, struct td_error *err);
 
 /* Removes a repository with all its revisions: it vanishes by one rename, and readers keep what they have opened. The

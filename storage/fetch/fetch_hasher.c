@@ -208,6 +208,14 @@ void td_fetch_hasher_advance(struct td_fetch_hasher *hasher, uint64_t front)
     pthread_mutex_unlock(&hasher->lock);
 }
 
+void td_fetch_hasher_set_size(struct td_fetch_hasher *hasher, uint64_t size_bytes)
+{
+    pthread_mutex_lock(&hasher->lock);
+    hasher->size_bytes = size_bytes;
+    advance_front(hasher, size_bytes);
+    pthread_mutex_unlock(&hasher->lock);
+}
+
 /* Returns whether the queue will soon have room for a block at the front: the thread is at the waiting blocks, or just
  * before them, and not still at bytes that an earlier process has fetched. Under the lock. */
 static bool has_room_soon(const struct td_fetch_hasher *hasher)

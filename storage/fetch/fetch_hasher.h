@@ -47,6 +47,9 @@ bool td_fetch_sums_fit(const struct td_fetch_sums *sums, const struct td_fetch_e
 
 struct td_fetch_hasher;
 
+/* The size of a file that is not known yet: td_fetch_hasher_set_size follows. Without git_sha1, which needs it. */
+#define TD_FETCH_SIZE_UNKNOWN UINT64_MAX
+
 /* Starts the thread, for the descriptor of a file (borrowed) that will have size_bytes. git_sha1: computes the Git
  * object id too. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_fetch_hasher_start(int fd, uint64_t size_bytes, bool git_sha1, struct td_fetch_hasher **out,
@@ -54,6 +57,9 @@ bool td_fetch_hasher_start(int fd, uint64_t size_bytes, bool git_sha1, struct td
 
 /* Returns an empty block, owned by the caller until td_fetch_hasher_give takes it; NULL when out of memory. */
 struct td_fetch_block *td_fetch_hasher_block(struct td_fetch_hasher *hasher);
+
+/* Sets the size of a file that was started with TD_FETCH_SIZE_UNKNOWN, once all its bytes are in the file. */
+void td_fetch_hasher_set_size(struct td_fetch_hasher *hasher, uint64_t size_bytes);
 
 /* Informs the thread that all bytes before `front` are in the file. A smaller `front` than before is ignored. */
 void td_fetch_hasher_advance(struct td_fetch_hasher *hasher, uint64_t front);

@@ -1,0 +1,74 @@
+/* The store of publishing: repositories on disk, and the bound on the bytes of all blobs. Uploads and streams
+ * (publish_upload.h, publish_stream.h) take their bytes from it and report complete blobs to it. Thread-safe, except
+ * open and close. */
+#ifndef TD_CATALOG_PUBLISH_PUBLISH_STORE_H
+#define TD_CATALOG_PUBLISH_PUBLISH_STORE_H
+
+#include "catalog/publish/publish_disk.h"
+#include "core/digest.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct td_publish_config {
+    const char *root;          /* the served directory; borrowed until td_publish_open returns */
+    uint64_t max_bytes;        /* of all published blobs and open uploads together; 0: no bound */
+    uint64_t upload_expires_s; /* a blob that no commit names is removed after so long */
+    uint64_t keep_commits_s;   /* a commit that no revision names is removed after so long */
+
+    /* Called when a blob has got its place, with the identity that it keeps. On the thread that ends an upload, without
+     * a lock; may wait for the disk. NULL: nothing is called. */
+    void (*on_blob)(void *context, const struct td_file_id *id, const uint8_t sha256[TD_SHA256_BYTES]);
+    void *context;
+};
+
+/* The state that /metrics reports; a copy. */
+struct td_publish_status {
+    uint64_t used_bytes, max_bytes; /* max_bytes 0: no bound */
+    size_t upload_count;            /* blobs that are open: a part of them is arriving, or arrived in the last minute */
+    uint64_t blob_count;            /* blobs that were completed since the start */
+    uint64_t received_bytes;        /* written to blobs since the start */
+    uint64_t refused_digest_count, refused_quota_count;
+};
+
+struct td_publish_upload;
+
+struct td_publish {
+    struct td_publish_disk disk;
+    struct td_publish_config config;
+    _Atomic uint64_t stream_number;    /* for the names of streams */
+    pthread_mutex_t lock;              /* of all below */
+    struct td_publish_upload *uploads; /* that are open, a list; of publish_upload.c alone */
+    struct td_publish_status status;
+};
+
+/* Opens the store, without counting what is there. Errors as td_publish_disk_open; TD_RESOURCE_EXHAUSTED. */
+bool td_publish_store_open(const struct td_publish_config *config, struct td_publish **out, struct td_error *err);
+void td_publish_store_close(struct td_publish *publish);
+
+/* Copies the current state to *status. */
+void td_publish_get_status(struct td_publish *publish, struct td_publish_status *status);
+
+/* Takes so many bytes from the bound. Errors: TD_RESOURCE_EXHAUSTED with sys EDQUOT. */
+bool td_publish_take(struct td_publish *publish, uint64_t bytes, struct td_error *err);
+
+/* Returns bytes to the bound. */
+void td_publish_give_back(struct td_publish *publish, uint64_t bytes);
+
+/* Opens the directory of a repository, which is open, as a root. *out has a reference for the caller. Errors: those of
+ * td_root_create; TD_FAILED_PRECONDITION when its path leads elsewhere. */
+bool td_publish_repo_root(const struct td_publish_repo *repo, struct td_root **out, struct td_error *err);
+
+/* Counts bytes that were written to an unfinished blob. */
+void td_publish_note_bytes(struct td_publish *publish, uint64_t bytes);
+
+/* Counts bytes that were refused because they have another digest. */
+void td_publish_note_refused(struct td_publish *publish);
+
+/* Counts a blob that has got its place, and reports its identity. `dir_fd` is that of blobs/. */
+void td_publish_note_blob(struct td_publish *publish, int dir_fd, const char *hex,
+                          const uint8_t sha256[TD_SHA256_BYTES]);
+
+#endif

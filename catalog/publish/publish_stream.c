@@ -1,0 +1,224 @@
+#include "catalog/publish/publish_stream.h"
+
+#include "core/digits.h"
+#include "core/file_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define STEP_BYTES (UINT64_C(16) * 1024 * 1024) /* taken from the bound at a time, while the size is not known */
+
+struct td_publish_stream {
+    struct td_publish *publish;
+    struct td_publish_name name;
+    char path[TD_OWN_NAME_BYTES]; /* of the file, in the own folder */
+    int fd;
+    uint64_t size_bytes; /* TD_FETCH_SIZE_UNKNOWN: not known */
+    uint64_t at, taken;  /* bytes that arrived, bytes taken from the bound */
+    struct td_fetch_block *block;
+    struct td_fetch_hasher *hasher; /* NULL: not needed yet */
+};
+
+static bool fail_file(int sys, const char *what, struct td_error *err)
+{
+    return td_error_sys(err, sys == ENOSPC || sys == EDQUOT || sys == EFBIG ? TD_RESOURCE_EXHAUSTED : TD_IO, sys,
+                        "cannot %s the unfinished blob", what);
+}
+
+/* Creates the file, with room for the bytes if their number is known. */
+static bool create_file(struct td_publish_stream *stream, struct td_error *err)
+{
+    struct td_own_folder *own = &stream->publish->disk.own;
+    (void)snprintf(stream->path, sizeof stream->path, "incoming/stream-%" PRIu64,
+                   atomic_fetch_add_explicit(&stream->publish->stream_number, 1, memory_order_relaxed));
+    stream->fd = openat(own->fd, stream->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (stream->fd < 0)
+        return fail_file(errno, "create", err);
+    bool is_known = stream->size_bytes != TD_FETCH_SIZE_UNKNOWN && stream->size_bytes > 0;
+    if (!is_known || fallocate(stream->fd, 0, 0, (off_t)stream->size_bytes) == 0 || errno == EOPNOTSUPP ||
+        errno == ENOSYS)
+        return true;
+    return fail_file(errno, "reserve the space on disk for", err);
+}
+
+bool td_publish_stream_begin(struct td_publish *publish, const struct td_publish_name *name, uint64_t size_bytes,
+                             struct td_publish_stream **out, struct td_error *err)
+{
+    struct td_publish_repo repo;
+    uint64_t bytes = size_bytes == TD_FETCH_SIZE_UNKNOWN ? STEP_BYTES : size_bytes;
+    if (bytes > INT64_MAX)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "no file has %" PRIu64 " bytes", bytes);
+    /* that the name may be published to is checked now, and not after the body */
+    if (!td_publish_repo_open(&publish->disk, name, false, &repo, err))
+        return false;
+    td_publish_repo_close(&repo);
+    struct td_publish_stream *stream = calloc(1, sizeof *stream);
+    if (stream == NULL || (stream->block = malloc(sizeof *stream->block)) == NULL) {
+        free(stream);
+        return td_error_no_memory(err);
+    }
+    *stream = (struct td_publish_stream){
+        .publish = publish, .name = *name, .fd = -1, .size_bytes = size_bytes, .block = stream->block};
+    stream->block->len = 0;
+    stream->block->off = 0;
+    if (td_publish_take(publish, bytes, err)) {
+        stream->taken = bytes;
+        if (td_own_folder_check(&publish->disk.own, err) && create_file(stream, err)) {
+            *out = stream;
+            return true;
+        }
+    }
+    td_publish_stream_abandon(stream);
+    return false;
+}
+
+/* Writes the block and passes it to the hasher. */
+static bool write_block(struct td_publish_stream *stream, struct td_error *err)
+{
+    struct td_fetch_block *block = stream->block;
+    if (!td_write_all(stream->fd, block->bytes, block->len))
+        return fail_file(errno, "write", err);
+    td_publish_note_bytes(stream->publish, block->len);
+    if (stream->hasher == NULL &&
+        !td_fetch_hasher_start(stream->fd, TD_FETCH_SIZE_UNKNOWN, false, &stream->hasher, err))
+        return false;
+    if (td_fetch_hasher_give(stream->hasher, block))
+        stream->block = td_fetch_hasher_block(stream->hasher);
+    else
+        td_fetch_hasher_advance(stream->hasher, stream->at);
+    if (stream->block == NULL)
+        return td_error_no_memory(err);
+    stream->block->len = 0;
+    stream->block->off = stream->at;
+    return true;
+}
+
+/* Takes more bytes from the bound when those that were taken are used up. */
+static bool take_more(struct td_publish_stream *stream, size_t len, struct td_error *err)
+{
+    while (stream->taken - stream->at < len) {
+        if (!td_publish_take(stream->publish, STEP_BYTES, err))
+            return false;
+        stream->taken += STEP_BYTES;
+    }
+    return true;
+}
+
+bool td_publish_stream_write(struct td_publish_stream *stream, const void *bytes, size_t len, struct td_error *err)
+{
+    const char *from = bytes;
+    if (stream->size_bytes != TD_FETCH_SIZE_UNKNOWN && len > stream->size_bytes - stream->at)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "the body has more than the %" PRIu64 " bytes that it announced",
+                            stream->size_bytes);
+    if (stream->size_bytes == TD_FETCH_SIZE_UNKNOWN && !take_more(stream, len, err))
+        return false;
+    while (len > 0) {
+        size_t room = sizeof stream->block->bytes - stream->block->len;
+        size_t n = len < room ? len : room;
+        memcpy(stream->block->bytes + stream->block->len, from, n);
+        stream->block->len += n;
+        stream->at += n;
+        from += n;
+        len -= n;
+        if (n == room && !write_block(stream, err))
+            return false;
+    }
+    return true;
+}
+
+/* Writes what is left of the bytes, makes them durable, and sets the digest. */
+static bool finish_file(struct td_publish_stream *stream, uint8_t sum[TD_SHA256_BYTES], struct td_error *err)
+{
+    struct td_fetch_sums sums;
+    if (stream->hasher == NULL)
+        td_sha256(stream->block->bytes, stream->block->len, sum);
+    if (stream->hasher == NULL && !td_write_all(stream->fd, stream->block->bytes, stream->block->len))
+        return fail_file(errno, "write", err);
+    if (stream->hasher == NULL)
+        td_publish_note_bytes(stream->publish, stream->block->len);
+    if (stream->hasher != NULL && stream->block->len > 0 && !write_block(stream, err))
+        return false;
+    /* the reserved space may be longer than the bytes */
+    if (ftruncate(stream->fd, (off_t)stream->at) != 0 || fdatasync(stream->fd) != 0)
+        return fail_file(errno, "write", err);
+    if (stream->hasher == NULL)
+        return true;
+    td_fetch_hasher_set_size(stream->hasher, stream->at);
+    if (!td_fetch_hasher_wait(stream->hasher, NULL, &sums, err))
+        return false;
+    memcpy(sum, sums.sha256, TD_SHA256_BYTES);
+    return true;
+}
+
+/* Gives the file its place. Sets *was_here to whether the repository had the blob already; then the file is dropped. */
+static bool place_file(struct td_publish_stream *stream, const uint8_t sum[TD_SHA256_BYTES], bool *was_here,
+                       struct td_error *err)
+{
+    struct td_publish *publish = stream->publish;
+    struct td_publish_repo repo;
+    char hex[TD_SHA256_TEXT_BYTES];
+    td_hex_write(sum, TD_SHA256_BYTES, hex);
+    if (!td_publish_repo_open(&publish->disk, &stream->name, true, &repo, err))
+        return false;
+    int blobs = openat(repo.fd, "blobs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    bool ok = blobs >= 0 && renameat2(publish->disk.own.fd, stream->path, blobs, hex, RENAME_NOREPLACE) == 0;
+    *was_here = !ok && blobs >= 0 && errno == EEXIST;
+    if (!ok && !*was_here)
+        (void)fail_file(errno, "move", err);
+    if (ok)
+        (void)fsync(blobs);
+    td_publish_repo_close(&repo);
+    if (ok)
+        td_publish_note_blob(publish, blobs, hex, sum);
+    if (blobs >= 0)
+        (void)close(blobs);
+    return ok || *was_here;
+}
+
+bool td_publish_stream_end(struct td_publish_stream *stream, const uint8_t *expected, struct td_publish_sum *out,
+                           struct td_error *err)
+{
+    uint8_t sum[TD_SHA256_BYTES];
+    bool was_here = false;
+    bool ok = stream->size_bytes == TD_FETCH_SIZE_UNKNOWN || stream->at == stream->size_bytes ||
+              td_error_set(err, TD_INVALID_ARGUMENT, "the body ended %" PRIu64 " bytes before its announced end",
+                           stream->size_bytes - stream->at);
+    ok = ok && finish_file(stream, sum, err);
+    if (ok && expected != NULL && memcmp(sum, expected, sizeof sum) != 0) {
+        td_publish_note_refused(stream->publish);
+        ok = td_error_set(err, TD_FAILED_PRECONDITION, "the bytes that arrived have another digest");
+    }
+    ok = ok && place_file(stream, sum, &was_here, err);
+    if (ok) {
+        out->size_bytes = stream->at;
+        memcpy(out->sha256, sum, sizeof out->sha256);
+    }
+    if (ok && !was_here) { /* the blob keeps the bytes that it has */
+        td_publish_give_back(stream->publish, stream->taken - stream->at);
+        stream->taken = 0;
+    }
+    td_publish_stream_abandon(stream);
+    return ok;
+}
+
+void td_publish_stream_abandon(struct td_publish_stream *stream)
+{
+    if (stream == NULL)
+        return;
+    td_fetch_hasher_stop(stream->hasher);
+    if (stream->fd >= 0) {
+        (void)unlinkat(stream->publish->disk.own.fd, stream->path,
+                       0); /* not there any more if the blob has its place */
+        (void)close(stream->fd);
+    }
+    td_publish_give_back(stream->publish, stream->taken);
+    free(stream->block);
+    free(stream);
+}

@@ -1,0 +1,35 @@
+/* Streams: blobs of published repositories whose digest or size the client does not say before. A stream arrives in one
+ * request, whole or not at all. It is hashed while it arrives, and gets its place, blobs/HEX, by a rename. One thread
+ * at a time for each stream. */
+#ifndef TD_CATALOG_PUBLISH_PUBLISH_STREAM_H
+#define TD_CATALOG_PUBLISH_PUBLISH_STREAM_H
+
+#include "catalog/publish/publish_store.h"
+#include "storage/fetch/fetch_hasher.h" /* TD_FETCH_SIZE_UNKNOWN */
+
+/* The blob that a stream became. */
+struct td_publish_sum {
+    uint8_t sha256[TD_SHA256_BYTES];
+    uint64_t size_bytes;
+};
+
+struct td_publish_stream;
+
+/* Begins a stream. size_bytes: of the whole, for which room is reserved; TD_FETCH_SIZE_UNKNOWN: not known. Errors as
+ * td_publish_part_begin. */
+bool td_publish_stream_begin(struct td_publish *publish, const struct td_publish_name *name, uint64_t size_bytes,
+                             struct td_publish_stream **out, struct td_error *err);
+
+/* Takes the next bytes. Errors: TD_INVALID_ARGUMENT for more than size_bytes; TD_RESOURCE_EXHAUSTED, TD_IO. */
+bool td_publish_stream_write(struct td_publish_stream *stream, const void *bytes, size_t len, struct td_error *err);
+
+/* Ends a stream whose body has ended, and frees it. Sets *out to the blob that it became. expected: the digest that it
+ * must have, or NULL. Errors: TD_FAILED_PRECONDITION for another digest; TD_INVALID_ARGUMENT for fewer bytes than
+ * size_bytes; TD_RESOURCE_EXHAUSTED, TD_IO. After an error nothing of it stays. */
+bool td_publish_stream_end(struct td_publish_stream *stream, const uint8_t *expected, struct td_publish_sum *out,
+                           struct td_error *err);
+
+/* Drops a stream, whose body was cut, with all its bytes. NULL is allowed. */
+void td_publish_stream_abandon(struct td_publish_stream *stream);
+
+#endif

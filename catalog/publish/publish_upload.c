@@ -1,0 +1,682 @@
+/* Plan: an open upload is the unfinished file with its journal, a bit for each piece, and the hasher. Parts collect
+ * bytes in a block of memory; write_block() writes the whole pieces of it that nobody has written yet. The part whose
+ * piece was the last one ends the upload: it waits for the digest and gives the blob its place.
+ *
+ * Locks, in this order: the repository's (publish_disk.h), the table's (publish->lock), the upload's. No bytes are
+ * written and nothing is hashed under a lock. An upload stays open for a while after its last part, so that a client
+ * that sends one piece after the other does not have the first ones hashed again for each. */
+#include "catalog/publish/publish_upload.h"
+
+#include "core/clock.h"
+#include "core/digits.h"
+#include "storage/fetch/fetch_hasher.h"
+#include "storage/fetch/fetch_target.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { BLOB_PATH_BYTES = TD_SHA256_TEXT_BYTES + 8 };
+
+enum stage {
+    RECEIVING,
+    VERIFYING, /* all pieces are here, and a part waits for the digest */
+    COMPLETE,
+    DROPPED /* the bytes were wrong, or could not be verified */
+};
+
+struct td_publish_upload {
+    /* under the table's lock */
+    struct td_publish_upload *next;
+    size_t part_count;
+    uint64_t used_ns; /* when the last part ended */
+
+    /* does not change */
+    struct td_publish *publish;
+    struct td_publish_name name;
+    uint8_t sha256[TD_SHA256_BYTES];
+    char hex[TD_SHA256_TEXT_BYTES];
+    uint64_t size_bytes, piece_count;
+    struct td_fetch_target target;
+
+    pthread_mutex_t lock; /* of all below */
+    pthread_cond_t changed;
+    enum stage stage;
+    uint8_t *bits, *writing;        /* for each piece: it is in the file, it is being written */
+    uint64_t done_count, front;     /* number of pieces in the file, and of those before the first missing one */
+    struct td_fetch_hasher *hasher; /* NULL: not needed yet */
+    struct td_error failure;        /* DROPPED for another reason than a wrong digest */
+    bool has_sum;                   /* `sum` is that of the blob, which was in one block */
+    uint8_t sum[TD_SHA256_BYTES];
+};
+
+struct td_publish_part {
+    struct td_publish_upload *upload;
+    uint64_t at, end;               /* the next byte, the end of the span */
+    struct td_fetch_block *block;   /* NULL: none yet */
+    struct td_fetch_hasher *hasher; /* of the upload; NULL: not needed yet, as far as this part knows */
+};
+
+/* ---- pieces ---------------------------------------------------------------------------------------------- */
+
+static bool bit_is_set(const uint8_t *bits, uint64_t i)
+{
+    return (bits[i / 8] >> (i % 8) & 1) != 0;
+}
+
+static void set_bit(uint8_t *bits, uint64_t i, bool value)
+{
+    bits[i / 8] = (uint8_t)((bits[i / 8] & ~(1u << (i % 8))) | ((value ? 1u : 0u) << (i % 8)));
+}
+
+/* Returns the first byte of a piece, or the size of the blob for the number after the last one. */
+static uint64_t piece_start(const struct td_publish_upload *upload, uint64_t piece)
+{
+    return piece < upload->piece_count ? piece * TD_FETCH_PIECE_BYTES : upload->size_bytes;
+}
+
+static void move_front(struct td_publish_upload *upload)
+{
+    while (upload->front < upload->piece_count && bit_is_set(upload->bits, upload->front))
+        upload->front++;
+}
+
+/* ---- the state of a blob --------------------------------------------------------------------------------- */
+
+void td_publish_blob_fini(struct td_publish_blob *blob)
+{
+    free(blob->missing);
+    blob->missing = NULL;
+    blob->missing_count = 0;
+}
+
+/* Adds the runs of missing pieces to the blob. */
+static bool list_missing(const struct td_publish_upload *upload, struct td_publish_blob *blob, struct td_error *err)
+{
+    blob->missing = calloc(TD_PUBLISH_RANGES, sizeof *blob->missing);
+    if (blob->missing == NULL)
+        return td_error_no_memory(err);
+    for (uint64_t i = upload->front; i < upload->piece_count && blob->missing_count < TD_PUBLISH_RANGES;) {
+        uint64_t first = i;
+        while (i < upload->piece_count && !bit_is_set(upload->bits, i))
+            i++;
+        if (i > first)
+            blob->missing[blob->missing_count++] =
+                (struct td_publish_range){.first = piece_start(upload, first), .last = piece_start(upload, i) - 1};
+        else
+            i++;
+    }
+    return true;
+}
+
+/* Describes the upload. */
+static bool describe(struct td_publish_upload *upload, struct td_publish_blob *blob, struct td_error *err)
+{
+    memset(blob, 0, sizeof *blob);
+    memcpy(blob->sha256, upload->sha256, sizeof blob->sha256);
+    blob->size_bytes = upload->size_bytes;
+    pthread_mutex_lock(&upload->lock);
+    blob->is_complete = upload->stage == COMPLETE;
+    bool ok = blob->is_complete || list_missing(upload, blob, err);
+    pthread_mutex_unlock(&upload->lock);
+    return ok;
+}
+
+/* Returns whether the repository has the complete blob, and sets *size_bytes. */
+static bool is_here(const struct td_publish_repo *repo, const char *hex, uint64_t *size_bytes)
+{
+    char path[BLOB_PATH_BYTES];
+    struct stat st;
+    (void)snprintf(path, sizeof path, "blobs/%s", hex);
+    if (repo->fd < 0 || fstatat(repo->fd, path, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode))
+        return false;
+    *size_bytes = (uint64_t)st.st_size;
+    return true;
+}
+
+static void describe_complete(const uint8_t sha256[TD_SHA256_BYTES], uint64_t size_bytes, struct td_publish_blob *blob)
+{
+    *blob = (struct td_publish_blob){.size_bytes = size_bytes, .is_complete = true};
+    memcpy(blob->sha256, sha256, sizeof blob->sha256);
+}
+
+/* ---- open uploads ---------------------------------------------------------------------------------------- */
+
+static bool is_upload_of(const struct td_publish_upload *upload, const char *folder, const char *hex)
+{
+    return strcmp(upload->hex, hex) == 0 && strcmp(upload->name.folder, folder) == 0;
+}
+
+/* Returns the open upload, or NULL. Under the table's lock. */
+static struct td_publish_upload *find_upload(struct td_publish *publish, const char *folder, const char *hex)
+{
+    struct td_publish_upload *upload = publish->uploads;
+    while (upload != NULL && !is_upload_of(upload, folder, hex))
+        upload = upload->next;
+    return upload;
+}
+
+bool td_publish_is_open(struct td_publish *publish, const char *folder, const char *hex)
+{
+    pthread_mutex_lock(&publish->lock);
+    bool is_open = find_upload(publish, folder, hex) != NULL;
+    pthread_mutex_unlock(&publish->lock);
+    return is_open;
+}
+
+/* Frees an upload that is in no table. The unfinished file stays. */
+static void free_upload(struct td_publish_upload *upload)
+{
+    td_fetch_hasher_stop(upload->hasher);
+    td_fetch_target_close(&upload->target);
+    (void)pthread_cond_destroy(&upload->changed);
+    (void)pthread_mutex_destroy(&upload->lock);
+    free(upload->bits);
+    free(upload->writing);
+    free(upload);
+}
+
+/* Removes the upload from the table. Under the table's lock. */
+static void unlink_upload(struct td_publish_upload *upload)
+{
+    struct td_publish_upload **link = &upload->publish->uploads;
+    while (*link != NULL && *link != upload)
+        link = &(*link)->next;
+    if (*link == NULL)
+        return; /* a part that ended it did so already */
+    *link = upload->next;
+    upload->publish->status.upload_count--;
+}
+
+void td_publish_close_idle(struct td_publish *publish, const char *folder, uint64_t before_ns)
+{
+    struct td_publish_upload *closed = NULL;
+    pthread_mutex_lock(&publish->lock);
+    for (struct td_publish_upload *upload = publish->uploads, *next = NULL; upload != NULL; upload = next) {
+        next = upload->next;
+        if (upload->part_count > 0 || upload->used_ns >= before_ns ||
+            (folder != NULL && strcmp(upload->name.folder, folder) != 0))
+            continue;
+        unlink_upload(upload);
+        upload->next = closed;
+        closed = upload;
+    }
+    pthread_mutex_unlock(&publish->lock);
+    while (closed != NULL) {
+        struct td_publish_upload *next = closed->next;
+        free_upload(closed);
+        closed = next;
+    }
+}
+
+/* Counts the pieces that an earlier process, or an earlier part, wrote. */
+static void count_pieces(struct td_publish_upload *upload)
+{
+    for (uint64_t i = 0; i < upload->piece_count; i++)
+        upload->done_count += bit_is_set(upload->bits, i) ? 1 : 0;
+    move_front(upload);
+}
+
+/* Resumes the unfinished file, or begins it: takes its bytes from the bound and reserves its room on the disk. */
+static bool begin_file(struct td_publish_upload *upload, struct td_error *err)
+{
+    struct td_fetch_journal journal = {.size_bytes = upload->size_bytes, .has_sha256 = true};
+    struct td_fetch_journal found;
+    memcpy(journal.sha256, upload->sha256, sizeof journal.sha256);
+    if (!td_fetch_target_lock(&upload->target, NULL, NULL, NULL, err))
+        return false;
+    if (td_fetch_target_resume(&upload->target, &journal, &found, &upload->bits)) {
+        count_pieces(upload);
+        return true;
+    }
+    if (!td_fetch_target_check_room(&upload->target, err) || !td_publish_take(upload->publish, upload->size_bytes, err))
+        return false;
+    upload->bits = calloc(1, (size_t)(upload->piece_count / 8 + 1));
+    if (upload->bits == NULL ? td_error_no_memory(err) : td_fetch_target_begin(&upload->target, &journal, err))
+        return true;
+    td_fetch_target_discard(&upload->target);
+    td_publish_give_back(upload->publish, upload->size_bytes);
+    return false;
+}
+
+/* Opens the upload of a blob that is not here, in an open repository. */
+static bool open_upload(struct td_publish *publish, const struct td_publish_repo *repo,
+                        const uint8_t sha256[TD_SHA256_BYTES], uint64_t size_bytes, struct td_publish_upload **out,
+                        struct td_error *err)
+{
+    struct td_root *root;
+    char path[BLOB_PATH_BYTES];
+    struct td_publish_upload *upload = calloc(1, sizeof *upload);
+    if (upload == NULL)
+        return td_error_no_memory(err);
+    upload->publish = publish;
+    upload->name = repo->name;
+    memcpy(upload->sha256, sha256, sizeof upload->sha256);
+    td_hex_write(sha256, TD_SHA256_BYTES, upload->hex);
+    upload->size_bytes = size_bytes;
+    upload->piece_count = td_fetch_piece_count(size_bytes);
+    td_error_init(&upload->failure);
+    upload->target.directory = upload->target.part = upload->target.journal = -1;
+    (void)pthread_mutex_init(&upload->lock, NULL); /* cannot fail without attributes (glibc) */
+    (void)pthread_cond_init(&upload->changed, NULL);
+    (void)snprintf(path, sizeof path, "blobs/%s", upload->hex);
+    bool ok = td_publish_repo_root(repo, &root, err);
+    if (ok) {
+        ok = td_fetch_target_open(&upload->target, root, path, size_bytes, err) && begin_file(upload, err);
+        td_root_unref(root);
+    }
+    if (ok)
+        upload->writing = calloc(1, (size_t)(upload->piece_count / 8 + 1));
+    if (ok && upload->writing != NULL) {
+        *out = upload;
+        return true;
+    }
+    free_upload(upload);
+    return ok ? td_error_no_memory(err) : false;
+}
+
+/* Returns the size of the unfinished file of a blob that has no open upload, from its journal's place; false when there
+ * is none. */
+static bool find_unfinished(const struct td_publish_repo *repo, const char *hex, uint64_t *size_bytes)
+{
+    char path[BLOB_PATH_BYTES + sizeof TD_FETCH_JOURNAL_END];
+    struct stat part;
+    struct stat journal;
+    (void)snprintf(path, sizeof path, "blobs/.%s" TD_FETCH_PART_END, hex);
+    if (repo->fd < 0 || fstatat(repo->fd, path, &part, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(part.st_mode))
+        return false;
+    (void)snprintf(path, sizeof path, "blobs/.%s" TD_FETCH_JOURNAL_END, hex);
+    *size_bytes = (uint64_t)part.st_size;
+    return fstatat(repo->fd, path, &journal, AT_SYMLINK_NOFOLLOW) == 0 &&
+           (uint64_t)journal.st_size == td_fetch_journal_bytes(*size_bytes);
+}
+
+/* Uses the upload of the blob: one that is open, one that is resumed, or a new one; size_bytes NULL: of any size, and
+ * none is begun. The repository is open. Errors: TD_NOT_FOUND for the latter. */
+static bool use_upload(struct td_publish *publish, const struct td_publish_repo *repo,
+                       const uint8_t sha256[TD_SHA256_BYTES], const uint64_t *size_bytes,
+                       struct td_publish_upload **out, struct td_error *err)
+{
+    char hex[TD_SHA256_TEXT_BYTES];
+    uint64_t found_bytes = 0;
+    td_hex_write(sha256, TD_SHA256_BYTES, hex);
+    pthread_mutex_lock(&publish->lock);
+    *out = find_upload(publish, repo->name.folder, hex);
+    if (*out != NULL)
+        (*out)->part_count++;
+    pthread_mutex_unlock(&publish->lock);
+    if (*out != NULL)
+        return true;
+    bool is_found = find_unfinished(repo, hex, &found_bytes);
+    if (!is_found && size_bytes == NULL)
+        return td_error_set(err, TD_NOT_FOUND, "nothing of a blob with this digest has arrived");
+    if (!open_upload(publish, repo, sha256, is_found ? found_bytes : *size_bytes, out, err))
+        return false;
+    pthread_mutex_lock(&publish->lock);
+    (*out)->part_count = 1;
+    (*out)->next = publish->uploads;
+    publish->uploads = *out;
+    publish->status.upload_count++;
+    pthread_mutex_unlock(&publish->lock);
+    return true;
+}
+
+/* Ends the use of an upload. The last one of an upload that has ended frees it. */
+static void leave_upload(struct td_publish_upload *upload)
+{
+    struct td_publish *publish = upload->publish;
+    pthread_mutex_lock(&upload->lock);
+    bool has_ended = upload->stage == COMPLETE || upload->stage == DROPPED;
+    pthread_mutex_unlock(&upload->lock);
+    pthread_mutex_lock(&publish->lock);
+    bool is_last = --upload->part_count == 0;
+    upload->used_ns = td_clock_ns();
+    if (is_last && has_ended)
+        unlink_upload(upload);
+    pthread_mutex_unlock(&publish->lock);
+    if (is_last && has_ended)
+        free_upload(upload);
+}
+
+bool td_publish_find_blob(struct td_publish *publish, const struct td_publish_name *name,
+                          const uint8_t sha256[TD_SHA256_BYTES], struct td_publish_blob *blob, struct td_error *err)
+{
+    struct td_publish_repo repo;
+    struct td_publish_upload *upload = NULL;
+    char hex[TD_SHA256_TEXT_BYTES];
+    uint64_t size_bytes;
+    td_hex_write(sha256, TD_SHA256_BYTES, hex);
+    if (!td_publish_repo_open(&publish->disk, name, false, &repo, err))
+        return false;
+    bool is_complete = is_here(&repo, hex, &size_bytes);
+    bool ok = is_complete || use_upload(publish, &repo, sha256, NULL, &upload, err);
+    td_publish_repo_close(&repo);
+    if (is_complete)
+        describe_complete(sha256, size_bytes, blob);
+    if (upload != NULL) {
+        ok = describe(upload, blob, err);
+        leave_upload(upload);
+    }
+    return ok;
+}
+
+/* ---- writing --------------------------------------------------------------------------------------------- */
+
+/* Starts the hasher if it does not run yet. Under the lock. */
+static bool start_hasher(struct td_publish_upload *upload, struct td_error *err)
+{
+    if (upload->hasher != NULL)
+        return true;
+    if (!td_fetch_hasher_start(upload->target.part, upload->size_bytes, false, &upload->hasher, err))
+        return false;
+    td_fetch_hasher_advance(upload->hasher, piece_start(upload, upload->front));
+    return true;
+}
+
+/* Prepares the hashing of a block, of which the pieces [piece, stop) will be written: a blob that is in one block, and
+ * in which nobody else wrote a piece, is hashed at once; others need the hasher. Under the lock. */
+static bool prepare_hash(struct td_publish_part *part, uint64_t piece, uint64_t stop, struct td_error *err)
+{
+    struct td_publish_upload *upload = part->upload;
+    upload->has_sum = piece == 0 && stop == upload->piece_count && upload->hasher == NULL;
+    if (upload->has_sum)
+        td_sha256(part->block->bytes, part->block->len, upload->sum);
+    bool ok = upload->has_sum || start_hasher(upload, err);
+    part->hasher = upload->hasher;
+    return ok;
+}
+
+/* Claims the run of pieces from *piece on, up to `end`, that nobody has written: sets *piece to its first one and *stop
+ * to the one after its last. Returns false when there is none. Under the lock. */
+static bool claim_run(struct td_publish_upload *upload, uint64_t *piece, uint64_t end, uint64_t *stop)
+{
+    while (*piece < end && (bit_is_set(upload->bits, *piece) || bit_is_set(upload->writing, *piece)))
+        ++*piece;
+    for (*stop = *piece; *stop < end && !bit_is_set(upload->bits, *stop) && !bit_is_set(upload->writing, *stop);
+         ++*stop)
+        set_bit(upload->writing, *stop, true);
+    return *stop > *piece;
+}
+
+/* Marks a run that was written, or could not be. Sets *front to the bytes before the first missing one. */
+static bool end_run(struct td_publish_upload *upload, uint64_t piece, uint64_t stop, bool is_written, uint64_t *front,
+                    struct td_error *err)
+{
+    pthread_mutex_lock(&upload->lock);
+    for (uint64_t i = piece; i < stop; i++) {
+        set_bit(upload->writing, i, false);
+        if (is_written)
+            set_bit(upload->bits, i, true);
+    }
+    upload->done_count += is_written ? stop - piece : 0;
+    move_front(upload);
+    *front = piece_start(upload, upload->front);
+    /* Under the lock, since a byte of the journal has the bits of eight pieces. */
+    bool ok = is_written && td_fetch_target_note(&upload->target, upload->bits, piece, stop, err);
+    (void)pthread_cond_broadcast(&upload->changed);
+    pthread_mutex_unlock(&upload->lock);
+    if (is_written)
+        td_publish_note_bytes(upload->publish, piece_start(upload, stop) - piece_start(upload, piece));
+    return ok;
+}
+
+/* Sets the error for a blob whose other bytes were wrong. */
+static bool refuse_dropped(const struct td_publish_upload *upload, struct td_error *err)
+{
+    if (upload->failure.code != TD_OK)
+        return td_error_copy(err, &upload->failure);
+    return td_error_set(err, TD_FAILED_PRECONDITION,
+                        "the bytes that arrived for the blob sha256:%s have another digest, so all of them were "
+                        "dropped; send them again",
+                        upload->hex);
+}
+
+/* Writes the whole pieces of the block that nobody has written, and empties the block. */
+static bool write_block(struct td_publish_part *part, struct td_error *err)
+{
+    struct td_publish_upload *upload = part->upload;
+    struct td_fetch_block *block = part->block;
+    uint64_t piece = block->off / TD_FETCH_PIECE_BYTES;
+    uint64_t end = block->off + block->len == upload->size_bytes ? upload->piece_count
+                                                                 : (block->off + block->len) / TD_FETCH_PIECE_BYTES;
+    uint64_t front = 0;
+    bool ok = true;
+    for (uint64_t stop; ok; piece = stop) {
+        pthread_mutex_lock(&upload->lock);
+        if (upload->stage == DROPPED)
+            ok = refuse_dropped(upload, err);
+        bool any = ok && upload->stage == RECEIVING && claim_run(upload, &piece, end, &stop);
+        ok = ok && (!any || prepare_hash(part, piece, stop, err));
+        if (any && !ok)
+            for (uint64_t i = piece; i < stop; i++)
+                set_bit(upload->writing, i, false);
+        pthread_mutex_unlock(&upload->lock);
+        if (!any || !ok)
+            break;
+        uint64_t from = piece_start(upload, piece);
+        size_t len = (size_t)(piece_start(upload, stop) - from);
+        ok = td_fetch_target_write(&upload->target, from, block->bytes + (from - block->off), len, err);
+        ok = end_run(upload, piece, stop, ok, &front, err) && ok;
+        if (ok && part->hasher != NULL && len == block->len && td_fetch_hasher_give(part->hasher, block))
+            part->block = NULL;
+        if (ok && part->hasher != NULL)
+            td_fetch_hasher_advance(part->hasher, front);
+        if (part->block == NULL)
+            break;
+    }
+    if (part->block != NULL)
+        part->block->len = 0;
+    return ok;
+}
+
+/* Makes an empty block for the next bytes. */
+static bool need_block(struct td_publish_part *part, struct td_error *err)
+{
+    if (part->block == NULL && part->hasher != NULL)
+        part->block = td_fetch_hasher_block(part->hasher);
+    else if (part->block == NULL && (part->block = malloc(sizeof *part->block)) != NULL)
+        part->block->len = 0;
+    if (part->block == NULL)
+        return td_error_no_memory(err);
+    if (part->block->len == 0)
+        part->block->off = part->at;
+    return true;
+}
+
+static bool check_span(const struct td_publish_span *span, struct td_error *err)
+{
+    if (span->end > span->size_bytes || span->first > span->end || (span->first == span->end && span->size_bytes > 0))
+        return td_error_set(err, TD_INVALID_ARGUMENT,
+                            "the range [%" PRIu64 ", %" PRIu64 ") is empty, or not within %" PRIu64 " bytes",
+                            span->first, span->end, span->size_bytes);
+    if (span->first % TD_FETCH_PIECE_BYTES == 0 &&
+        (span->end == span->size_bytes || span->end % TD_FETCH_PIECE_BYTES == 0))
+        return true;
+    return td_error_set(err, TD_INVALID_ARGUMENT,
+                        "a range begins at a multiple of %d bytes, and ends at one or with the blob",
+                        TD_FETCH_PIECE_BYTES);
+}
+
+static bool check_size(const struct td_publish_upload *upload, uint64_t size_bytes, struct td_error *err)
+{
+    return upload->size_bytes == size_bytes ||
+           td_error_set(err, TD_CONFLICT,
+                        "an upload of the blob sha256:%s with %" PRIu64 " bytes has begun, and this one has %" PRIu64,
+                        upload->hex, upload->size_bytes, size_bytes);
+}
+
+bool td_publish_part_begin(struct td_publish *publish, const struct td_publish_name *name,
+                           const uint8_t sha256[TD_SHA256_BYTES], const struct td_publish_span *span,
+                           struct td_publish_part **out, struct td_error *err)
+{
+    struct td_publish_repo repo;
+    struct td_publish_upload *upload = NULL;
+    char hex[TD_SHA256_TEXT_BYTES];
+    uint64_t here_bytes;
+    *out = NULL;
+    td_hex_write(sha256, TD_SHA256_BYTES, hex);
+    if (!check_span(span, err) || !td_publish_repo_open(&publish->disk, name, true, &repo, err))
+        return false;
+    bool is_complete = is_here(&repo, hex, &here_bytes);
+    bool ok = is_complete || use_upload(publish, &repo, sha256, &span->size_bytes, &upload, err);
+    td_publish_repo_close(&repo);
+    if (!ok || is_complete)
+        return ok;
+    struct td_publish_part *part = check_size(upload, span->size_bytes, err) ? calloc(1, sizeof *part) : NULL;
+    if (part == NULL) {
+        leave_upload(upload);
+        return td_error_no_memory(err);
+    }
+    *part = (struct td_publish_part){.upload = upload, .at = span->first, .end = span->end};
+    *out = part;
+    return true;
+}
+
+bool td_publish_part_write(struct td_publish_part *part, const void *bytes, size_t len, struct td_error *err)
+{
+    const char *from = bytes;
+    if (len > part->end - part->at)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "the body has more bytes than its range");
+    while (len > 0) {
+        if (!need_block(part, err))
+            return false;
+        size_t room = sizeof part->block->bytes - part->block->len;
+        size_t n = len < room ? len : room;
+        memcpy(part->block->bytes + part->block->len, from, n);
+        part->block->len += n;
+        part->at += n;
+        from += n;
+        len -= n;
+        if ((n == room || part->at == part->end) && !write_block(part, err))
+            return false;
+    }
+    return true;
+}
+
+static void free_part(struct td_publish_part *part)
+{
+    free(part->block);
+    leave_upload(part->upload);
+    free(part);
+}
+
+void td_publish_part_abandon(struct td_publish_part *part)
+{
+    struct td_error ignored = TD_ERROR_INIT;
+    if (part->block != NULL && part->block->len >= TD_FETCH_PIECE_BYTES)
+        (void)write_block(part, &ignored);
+    free_part(part);
+}
+
+/* ---- the end --------------------------------------------------------------------------------------------- */
+
+/* Waits for the digest. Errors: TD_IO, TD_RESOURCE_EXHAUSTED. */
+static bool find_digest(struct td_publish_upload *upload, uint8_t sum[TD_SHA256_BYTES], struct td_error *err)
+{
+    struct td_fetch_sums sums;
+    pthread_mutex_lock(&upload->lock);
+    bool has_sum = upload->has_sum;
+    bool ok = has_sum || start_hasher(upload, err);
+    struct td_fetch_hasher *hasher = upload->hasher;
+    memcpy(sum, upload->sum, TD_SHA256_BYTES);
+    pthread_mutex_unlock(&upload->lock);
+    if (has_sum || !ok)
+        return ok;
+    if (!td_fetch_hasher_wait(hasher, NULL, &sums, err))
+        return false;
+    memcpy(sum, sums.sha256, TD_SHA256_BYTES);
+    return true;
+}
+
+/* Returns whether the repository still is the one that the upload began in: it may have been removed since. */
+static bool is_same_repo(const struct td_publish_upload *upload, const struct td_publish_repo *repo)
+{
+    struct stat begun;
+    struct stat now;
+    return repo->fd >= 0 && fstat(upload->target.directory, &begun) == 0 &&
+           fstatat(repo->fd, "blobs", &now, AT_SYMLINK_NOFOLLOW) == 0 && begun.st_dev == now.st_dev &&
+           begun.st_ino == now.st_ino;
+}
+
+/* Gives the blob its place. Nobody else writes to the file any more. */
+static bool place_blob(struct td_publish_upload *upload, struct td_error *err)
+{
+    struct td_publish_repo repo;
+    (void)fdatasync(upload->target.part); /* without the lock; td_fetch_target_finish reports errors */
+    if (!td_publish_repo_open(&upload->publish->disk, &upload->name, false, &repo, err))
+        return false;
+    bool ok = is_same_repo(upload, &repo) ? td_fetch_target_finish(&upload->target, err)
+                                          : td_error_set(err, TD_NOT_FOUND, "the model was removed while it arrived");
+    td_publish_repo_close(&repo);
+    if (ok)
+        td_publish_note_blob(upload->publish, upload->target.directory, upload->hex, upload->sha256);
+    return ok;
+}
+
+/* Verifies the complete file and ends the upload, for all of its parts. The stage is VERIFYING. */
+static bool end_upload(struct td_publish_upload *upload, struct td_error *err)
+{
+    struct td_publish *publish = upload->publish;
+    uint8_t sum[TD_SHA256_BYTES];
+    bool is_known = find_digest(upload, sum, err);
+    bool is_right = is_known && memcmp(sum, upload->sha256, sizeof sum) == 0;
+    bool ok = is_known && (!is_right || place_blob(upload, err));
+    bool is_dropped = !ok || !is_right;
+    if (is_dropped) {
+        td_fetch_target_discard(&upload->target);
+        td_publish_give_back(publish, upload->size_bytes);
+    }
+    pthread_mutex_lock(&publish->lock);
+    unlink_upload(upload); /* the next part of this blob begins anew */
+    pthread_mutex_unlock(&publish->lock);
+    if (is_known && !is_right)
+        td_publish_note_refused(publish);
+    pthread_mutex_lock(&upload->lock);
+    upload->stage = is_dropped ? DROPPED : COMPLETE;
+    if (!ok && err != NULL)
+        upload->failure = *err;
+    (void)pthread_cond_broadcast(&upload->changed);
+    pthread_mutex_unlock(&upload->lock);
+    return ok;
+}
+
+/* Waits while another part writes one of the last pieces or verifies the blob. Returns the stage: RECEIVING when pieces
+ * are missing, VERIFYING when the caller is the one to end the upload. */
+static enum stage await_others(struct td_publish_upload *upload)
+{
+    pthread_mutex_lock(&upload->lock);
+    while (upload->stage == VERIFYING)
+        (void)pthread_cond_wait(&upload->changed, &upload->lock);
+    enum stage stage = upload->stage;
+    if (stage == RECEIVING && upload->done_count == upload->piece_count)
+        stage = upload->stage = VERIFYING;
+    pthread_mutex_unlock(&upload->lock);
+    return stage;
+}
+
+bool td_publish_part_end(struct td_publish_part *part, enum td_publish_end *end, struct td_publish_blob *blob,
+                         struct td_error *err)
+{
+    struct td_publish_upload *upload = part->upload;
+    if (part->at < part->end) {
+        (void)td_error_set(err, TD_INVALID_ARGUMENT, "the body ended %" PRIu64 " bytes before the end of its range",
+                           part->end - part->at);
+        td_publish_part_abandon(part);
+        return false;
+    }
+    enum stage stage = await_others(upload);
+    bool ok = stage != VERIFYING || end_upload(upload, err);
+    pthread_mutex_lock(&upload->lock);
+    stage = upload->stage;
+    ok = ok && (stage != DROPPED || upload->failure.code == TD_OK || td_error_copy(err, &upload->failure));
+    pthread_mutex_unlock(&upload->lock);
+    *end = stage == COMPLETE ? TD_PUBLISH_COMPLETE : stage == DROPPED ? TD_PUBLISH_WRONG : TD_PUBLISH_INCOMPLETE;
+    ok = ok && describe(upload, blob, err);
+    free_part(part);
+    return ok;
+}

@@ -1,0 +1,630 @@
+/* Blobs of published repositories while they arrive: pieces in any order and from many at once, what stays after a cut
+ * and a restart, wrong digests, streams, and the bound on bytes. */
+#include "catalog/publish/publish_upload.h"
+
+#include "catalog/publish/publish.h"
+#include "catalog/publish/publish_stream.h"
+#include "core/digits.h"
+#include "storage/fetch/fetch_target.h"
+#include "tests/unit/tree_fixture.h"
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PIECE ((uint64_t)TD_FETCH_PIECE_BYTES)
+
+enum { MAX_BYTES = 8 * 1024 * 1024 };
+
+/* A store on a tree, with what on_blob reported last. */
+struct place {
+    struct tree tree;
+    struct td_publish *publish;
+    struct td_publish_config config;
+    struct td_file_id id;
+    uint8_t noted[TD_SHA256_BYTES];
+    unsigned notes;
+    uint8_t *bytes; /* of the blob that tests send */
+};
+
+static void note(void *context, const struct td_file_id *id, const uint8_t sha256[TD_SHA256_BYTES])
+{
+    struct place *place = context;
+    place->id = *id;
+    memcpy(place->noted, sha256, TD_SHA256_BYTES);
+    place->notes++;
+}
+
+static void reopen(struct place *place)
+{
+    struct td_error err = TD_ERROR_INIT;
+    td_publish_close(place->publish);
+    place->publish = NULL;
+    CHECK(td_publish_open(&place->config, &place->publish, &err), "%s", err.message);
+}
+
+static void place_open(struct place *place)
+{
+    tree_open(&place->tree);
+    place->config = (struct td_publish_config){
+        .root = place->tree.path, .upload_expires_s = 3600, .keep_commits_s = 3600, .on_blob = note, .context = place};
+    place->bytes = malloc(MAX_BYTES);
+    assert_non_null(place->bytes);
+    for (size_t i = 0; i < MAX_BYTES; i++)
+        place->bytes[i] = tree_data_byte(i, (unsigned)(i / TD_FETCH_PIECE_BYTES));
+    reopen(place);
+}
+
+static void place_close(struct place *place)
+{
+    td_publish_close(place->publish);
+    tree_close(&place->tree);
+    free(place->bytes);
+}
+
+FIXTURE(place, struct place, place_open, place_close)
+
+static struct td_publish_name name_of(const char *id)
+{
+    struct td_publish_name name;
+    struct td_error err = TD_ERROR_INIT;
+    CHECK(td_publish_name(id, false, &name, &err), "%s", err.message);
+    return name;
+}
+
+static uint64_t used_bytes(struct place *place)
+{
+    struct td_publish_status status;
+    td_publish_get_status(place->publish, &status);
+    return status.used_bytes;
+}
+
+static struct td_publish_part *begin(struct place *place, const char *id, const uint8_t *sum, uint64_t size,
+                                     uint64_t first, uint64_t end)
+{
+    const struct td_publish_name name = name_of(id);
+    const struct td_publish_span span = {.size_bytes = size, .first = first, .end = end};
+    struct td_publish_part *part = NULL;
+    struct td_error err = TD_ERROR_INIT;
+    CHECK(td_publish_part_begin(place->publish, &name, sum, &span, &part, &err), "%s", err.message);
+    return part;
+}
+
+static enum td_code begin_fails(struct place *place, const char *id, const uint8_t *sum, uint64_t size, uint64_t first,
+                                uint64_t end, struct td_error *err)
+{
+    const struct td_publish_name name = name_of(id);
+    const struct td_publish_span span = {.size_bytes = size, .first = first, .end = end};
+    struct td_publish_part *part = NULL;
+    td_error_init(err);
+    assert_false(td_publish_part_begin(place->publish, &name, sum, &span, &part, err));
+    assert_null(part);
+    return err->code;
+}
+
+/* Writes bytes of a part, `step` at a time. */
+static void write_part(struct td_publish_part *part, const uint8_t *bytes, uint64_t len, size_t step)
+{
+    struct td_error err = TD_ERROR_INIT;
+    for (uint64_t at = 0; at < len; at += step)
+        CHECK(td_publish_part_write(part, bytes + at, (size_t)(len - at < step ? len - at : step), &err), "%s",
+              err.message);
+}
+
+static enum td_publish_end end_part(struct td_publish_part *part, struct td_publish_blob *blob)
+{
+    enum td_publish_end end = TD_PUBLISH_WRONG;
+    struct td_error err = TD_ERROR_INIT;
+    CHECK(td_publish_part_end(part, &end, blob, &err), "%s", err.message);
+    return end;
+}
+
+/* Sends [first, end) of the blob at once. */
+static enum td_publish_end send_span(struct place *place, const char *id, const uint8_t *sum, uint64_t size,
+                                     uint64_t first, uint64_t end)
+{
+    struct td_publish_blob blob;
+    struct td_publish_part *part = begin(place, id, sum, size, first, end);
+    if (part == NULL)
+        return TD_PUBLISH_COMPLETE;
+    write_part(part, place->bytes + first, end - first, 100000);
+    enum td_publish_end result = end_part(part, &blob);
+    td_publish_blob_fini(&blob);
+    return result;
+}
+
+/* Checks that the file of the blob is in the repository's folder (below .tensord-publish/new until a commit), whole. */
+static void check_file(struct place *place, const char *folder, const uint8_t *sum, uint64_t size)
+{
+    char name[TREE_PATH_BYTES];
+    char path[TREE_PATH_BYTES];
+    char hex[TD_SHA256_TEXT_BYTES];
+    struct stat st;
+    td_hex_write(sum, TD_SHA256_BYTES, hex);
+    (void)snprintf(name, sizeof name, ".tensord-publish/new/%s/blobs/%s", folder, hex);
+    tree_at(&place->tree, name, path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0 && fstat(fd, &st) == 0);
+    assert_int_equal(st.st_size, size);
+    uint8_t *found = malloc(size + 1);
+    assert_int_equal(read(fd, found, size + 1), size);
+    assert_memory_equal(found, place->bytes, size);
+    free(found);
+    (void)close(fd);
+    struct td_file_id id = td_file_id_of(&st);
+    CHECK(td_file_id_equal(&id, &place->id), "on_blob got another identity than the file has");
+    assert_memory_equal(place->noted, sum, TD_SHA256_BYTES);
+}
+
+static void blobs_of_any_size_arrive_whole(void **state)
+{
+    const uint64_t sizes[] = {0, 1, 1000, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, 2 * PIECE + 1, 5 * PIECE + 17};
+    struct place *place = *state;
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        uint8_t sum[TD_SHA256_BYTES];
+        struct td_publish_blob blob;
+        uint64_t before = used_bytes(place);
+        td_sha256(place->bytes, sizes[i], sum);
+        struct td_publish_part *part = begin(place, "org/m", sum, sizes[i], 0, sizes[i]);
+        assert_int_equal(used_bytes(place), before + sizes[i]);
+        write_part(part, place->bytes, sizes[i], 10007);
+        assert_int_equal(end_part(part, &blob), TD_PUBLISH_COMPLETE);
+        CHECK(blob.is_complete && blob.size_bytes == sizes[i] && blob.missing == NULL, "size %zu", (size_t)sizes[i]);
+        check_file(place, "models--org--m", sum, sizes[i]);
+        assert_int_equal(place->notes, i + 1);
+        assert_null(begin(place, "org/m", sum, sizes[i], 0, sizes[i])); /* it is here */
+        assert_int_equal(used_bytes(place), before + sizes[i]);
+    }
+}
+
+static void pieces_arrive_in_any_order(void **state)
+{
+    static const unsigned order[] = {3, 0, 4, 2, 1};
+    const uint64_t size = 4 * PIECE + 5;
+    struct place *place = *state;
+    const struct td_publish_name name = name_of("m");
+    struct td_publish_blob blob;
+    struct td_error err = TD_ERROR_INIT;
+    uint8_t sum[TD_SHA256_BYTES];
+    td_sha256(place->bytes, size, sum);
+    assert_false(td_publish_find_blob(place->publish, &name, sum, &blob, &err));
+    assert_int_equal(err.code, TD_NOT_FOUND);
+    for (size_t i = 0; i < COUNT_OF(order); i++) {
+        uint64_t first = order[i] * PIECE;
+        uint64_t end = first + PIECE < size ? first + PIECE : size;
+        assert_int_equal(send_span(place, "m", sum, size, first, end),
+                         i + 1 < COUNT_OF(order) ? TD_PUBLISH_INCOMPLETE : TD_PUBLISH_COMPLETE);
+        if (i == 2) { /* 3, 0 and 4 are here */
+            assert_true(td_publish_find_blob(place->publish, &name, sum, &blob, NULL));
+            assert_int_equal(blob.missing_count, 1);
+            assert_int_equal(blob.missing[0].first, PIECE);
+            assert_int_equal(blob.missing[0].last, 3 * PIECE - 1);
+            CHECK(!blob.is_complete && blob.size_bytes == size, "the state of the blob");
+            td_publish_blob_fini(&blob);
+        }
+    }
+    check_file(place, "models--m", sum, size);
+    assert_true(td_publish_find_blob(place->publish, &name, sum, &blob, NULL));
+    assert_true(blob.is_complete);
+    td_publish_blob_fini(&blob);
+}
+
+static void spans_and_sizes_are_checked(void **state)
+{
+    static const struct {
+        uint64_t size, first, end;
+    } wrong[] = {{10, 0, 11},
+                 {10, 4, 10},
+                 {10, 0, 5},
+                 {10, 10, 10},
+                 {10, 8, 4},
+                 {0, 0, 1},
+                 {3 * TD_FETCH_PIECE_BYTES, TD_FETCH_PIECE_BYTES, 2 * TD_FETCH_PIECE_BYTES + 1},
+                 {UINT64_MAX, 0, UINT64_MAX}};
+    struct place *place = *state;
+    struct td_error err;
+    uint8_t sum[TD_SHA256_BYTES];
+    td_sha256(place->bytes, 10, sum);
+    for (size_t i = 0; i < COUNT_OF(wrong); i++) {
+        enum td_code code = begin_fails(place, "m", sum, wrong[i].size, wrong[i].first, wrong[i].end, &err);
+        CHECK(code == TD_INVALID_ARGUMENT || (wrong[i].size == UINT64_MAX && code == TD_RESOURCE_EXHAUSTED), "%zu: %s",
+              i, err.message);
+    }
+    assert_int_equal(used_bytes(place), 0);
+    td_publish_part_abandon(begin(place, "m", sum, 10, 0, 10));
+    assert_int_equal(begin_fails(place, "m", sum, 11, 0, 11, &err), TD_CONFLICT);
+    assert_non_null(strstr(err.message, "with 10 bytes has begun, and this one has 11"));
+    struct td_publish_part *part = begin(place, "m", sum, 10, 0, 10);
+    assert_false(td_publish_part_write(part, place->bytes, 11, &err));
+    td_publish_part_abandon(part);
+    part = begin(place, "m", sum, 10, 0, 10);
+    struct td_publish_blob blob;
+    enum td_publish_end end;
+    write_part(part, place->bytes, 9, 9);
+    td_error_init(&err);
+    assert_false(td_publish_part_end(part, &end, &blob, &err));
+    assert_non_null(strstr(err.message, "1 bytes before the end"));
+}
+
+static void wrong_bytes_are_dropped_and_can_be_sent_again(void **state)
+{
+    const uint64_t size = 3 * PIECE;
+    struct place *place = *state;
+    const struct td_publish_name name = name_of("org/m");
+    struct td_publish_blob blob;
+    uint8_t sum[TD_SHA256_BYTES];
+    td_sha256(place->bytes, size, sum);
+    assert_int_equal(send_span(place, "org/m", sum, size, 0, PIECE), TD_PUBLISH_INCOMPLETE);
+    struct td_publish_part *late = begin(place, "org/m", sum, size, 0, size);
+    place->bytes[2 * PIECE] ^= 1;
+    assert_int_equal(send_span(place, "org/m", sum, size, PIECE, size), TD_PUBLISH_WRONG);
+    place->bytes[2 * PIECE] ^= 1;
+    assert_int_equal(place->notes, 0);
+    assert_int_equal(used_bytes(place), 0);
+    assert_false(td_publish_find_blob(place->publish, &name, sum, &blob, NULL));
+    /* one who is still sending is told, and gives nobody's bytes back twice */
+    struct td_error err = TD_ERROR_INIT;
+    bool ok = true;
+    for (uint64_t at = 0; ok && at < size; at += PIECE)
+        ok = td_publish_part_write(late, place->bytes + at, PIECE, &err);
+    CHECK(!ok && err.code == TD_FAILED_PRECONDITION, "%s", err.message);
+    td_publish_part_abandon(late);
+    assert_int_equal(send_span(place, "org/m", sum, size, 0, size), TD_PUBLISH_COMPLETE);
+    check_file(place, "models--org--m", sum, size);
+    assert_int_equal(used_bytes(place), size);
+}
+
+static void a_slow_client_holds_up_nobody(void **state)
+{
+    const uint64_t size = 3 * PIECE + 9;
+    struct place *place = *state;
+    struct td_publish_status status;
+    struct td_publish_blob blob;
+    uint8_t sum[TD_SHA256_BYTES];
+    td_sha256(place->bytes, size, sum);
+    struct td_publish_part *slow = begin(place, "m", sum, size, 0, size);
+    write_part(slow, place->bytes, PIECE - 1, PIECE); /* its first piece is not whole */
+    assert_int_equal(send_span(place, "m", sum, size, 0, size), TD_PUBLISH_COMPLETE);
+    write_part(slow, place->bytes + PIECE - 1, size - PIECE + 1, 5000);
+    assert_int_equal(end_part(slow, &blob), TD_PUBLISH_COMPLETE);
+    td_publish_blob_fini(&blob);
+    check_file(place, "models--m", sum, size);
+    td_publish_get_status(place->publish, &status);
+    assert_int_equal(status.received_bytes, size); /* no byte was written twice */
+    assert_int_equal(status.upload_count, 0);
+    assert_int_equal(place->notes, 1);
+}
+
+/* A client that sends other bytes for a piece of a small blob than the client whose bytes are hashed from memory. */
+static void bytes_of_two_clients_are_hashed_as_they_are_in_the_file(void **state)
+{
+    const uint64_t size = 2 * PIECE;
+    struct place *place = *state;
+    uint8_t sum[TD_SHA256_BYTES];
+    td_sha256(place->bytes, size, sum);
+    place->bytes[0] ^= 1;
+    assert_int_equal(send_span(place, "m", sum, size, 0, PIECE), TD_PUBLISH_INCOMPLETE);
+    place->bytes[0] ^= 1;
+    assert_int_equal(send_span(place, "m", sum, size, 0, size), TD_PUBLISH_WRONG);
+    assert_int_equal(send_span(place, "m", sum, size, 0, size), TD_PUBLISH_COMPLETE);
+    check_file(place, "models--m", sum, size);
+}
+
+static void what_has_arrived_stays_after_a_cut_and_a_restart(void **state)
+{
+    const uint64_t size = 6 * PIECE;
+    struct place *place = *state;
+    const struct td_publish_name name = name_of("org/m");
+    struct td_publish_blob blob;
+    uint8_t sum[TD_SHA256_BYTES];
+    td_sha256(place->bytes, size, sum);
+    struct td_publish_part *part = begin(place, "org/m", sum, size, 0, size);
+    write_part(part, place->bytes, 3 * PIECE + 5, 70000); /* three whole pieces */
+    td_publish_part_abandon(part);
+    for (int i = 0; i < 2; i++) {
+        assert_true(td_publish_find_blob(place->publish, &name, sum, &blob, NULL));
+        CHECK(blob.missing_count == 1 && blob.missing[0].first == 3 * PIECE && blob.missing[0].last == size - 1,
+              "restarted %d times: %zu ranges from %zu", i, blob.missing_count, (size_t)blob.missing[0].first);
+        td_publish_blob_fini(&blob);
+        assert_int_equal(used_bytes(place), size);
+        reopen(place);
+    }
+    assert_int_equal(send_span(place, "org/m", sum, size, 3 * PIECE, size), TD_PUBLISH_COMPLETE);
+    check_file(place, "models--org--m", sum, size);
+    reopen(place);
+    assert_int_equal(used_bytes(place), size);
+    assert_null(begin(place, "org/m", sum, size, 0, size));
+}
+
+static void the_bound_holds_and_bytes_come_back(void **state)
+{
+    struct place *place = *state;
+    const struct td_publish_name name = name_of("a");
+    struct td_error err;
+    uint8_t sums[2][TD_SHA256_BYTES];
+    td_sha256(place->bytes, PIECE, sums[0]);
+    td_sha256(place->bytes, 2 * PIECE, sums[1]);
+    place->config.max_bytes = 3 * PIECE - 1;
+    reopen(place);
+    assert_int_equal(send_span(place, "a", sums[0], PIECE, 0, PIECE), TD_PUBLISH_COMPLETE);
+    assert_int_equal(begin_fails(place, "b", sums[1], 2 * PIECE, 0, 2 * PIECE, &err), TD_RESOURCE_EXHAUSTED);
+    assert_int_equal(err.sys, EDQUOT);
+    assert_non_null(strstr(err.message, "the blob has 524288 bytes, and published models take 262144 of 786431"));
+    reopen(place);
+    assert_int_equal(used_bytes(place), PIECE);
+    td_error_init(&err);
+    CHECK(td_publish_remove(place->publish, &name, &err), "%s", err.message);
+    assert_int_equal(used_bytes(place), 0);
+    assert_int_equal(send_span(place, "b", sums[1], 2 * PIECE, 0, 2 * PIECE), TD_PUBLISH_COMPLETE);
+    assert_false(td_publish_remove(place->publish, &name, &err));
+    assert_int_equal(err.code, TD_NOT_FOUND);
+}
+
+static void blobs_are_known_to_their_own_repository_alone(void **state)
+{
+    struct place *place = *state;
+    const struct td_publish_name other = name_of("org/other");
+    struct td_publish_blob blob;
+    uint8_t sum[TD_SHA256_BYTES];
+    td_sha256(place->bytes, 5, sum);
+    assert_int_equal(send_span(place, "org/m", sum, 5, 0, 5), TD_PUBLISH_COMPLETE);
+    assert_false(td_publish_find_blob(place->publish, &other, sum, &blob, NULL));
+    td_publish_part_abandon(begin(place, "org/other", sum, 5, 0, 5));
+}
+
+/* ---- streams ---------------------------------------------------------------------------------------------- */
+
+static bool send_stream(struct place *place, uint64_t announced, uint64_t len, const uint8_t *expected,
+                        struct td_publish_sum *sum, struct td_error *err)
+{
+    const struct td_publish_name name = name_of("org/m");
+    struct td_publish_stream *stream = NULL;
+    td_error_init(err);
+    if (!td_publish_stream_begin(place->publish, &name, announced, &stream, err))
+        return false;
+    for (uint64_t at = 0; at < len; at += 100000)
+        if (!td_publish_stream_write(stream, place->bytes + at, (size_t)(len - at < 100000 ? len - at : 100000), err)) {
+            td_publish_stream_abandon(stream);
+            return false;
+        }
+    return td_publish_stream_end(stream, expected, sum, err);
+}
+
+static void streams_of_any_size_arrive_whole(void **state)
+{
+    const uint64_t sizes[] = {0, 1, 2 * PIECE - 1, 2 * PIECE, 2 * PIECE + 1, MAX_BYTES};
+    struct place *place = *state;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        for (int known = 0; known < 2; known++) {
+            struct td_publish_sum blob;
+            struct td_error err;
+            uint8_t sum[TD_SHA256_BYTES];
+            td_sha256(place->bytes, sizes[i], sum);
+            CHECK(send_stream(place, known == 1 ? sizes[i] : TD_FETCH_SIZE_UNKNOWN, sizes[i], known == 1 ? sum : NULL,
+                              &blob, &err),
+                  "%s", err.message);
+            CHECK(blob.size_bytes == sizes[i] && memcmp(blob.sha256, sum, sizeof sum) == 0, "size %zu",
+                  (size_t)sizes[i]);
+        }
+        bytes += sizes[i]; /* the second time it was here */
+        assert_int_equal(used_bytes(place), bytes);
+        assert_int_equal(place->notes, i + 1);
+        uint8_t sum[TD_SHA256_BYTES];
+        td_sha256(place->bytes, sizes[i], sum);
+        check_file(place, "models--org--m", sum, sizes[i]);
+    }
+}
+
+static void wrong_streams_leave_nothing(void **state)
+{
+    static const struct {
+        uint64_t announced, len;
+        bool is_wrong;
+        enum td_code code;
+        const char *message;
+    } cases[] = {{1000, 999, false, TD_INVALID_ARGUMENT, "the body ended 1 bytes before its announced end"},
+                 {1000, 1001, false, TD_INVALID_ARGUMENT, "more than the 1000 bytes that it announced"},
+                 {3 * TD_FETCH_PIECE_BYTES, 3 * TD_FETCH_PIECE_BYTES, true, TD_FAILED_PRECONDITION, "another digest"},
+                 {TD_FETCH_SIZE_UNKNOWN, 10, true, TD_FAILED_PRECONDITION, "another digest"},
+                 {UINT64_C(1) << 63, 0, false, TD_INVALID_ARGUMENT, "no file has 9223372036854775808 bytes"},
+                 {UINT64_C(1) << 62, 0, false, TD_RESOURCE_EXHAUSTED, "reserve the space on disk"}};
+    static const uint8_t other[TD_SHA256_BYTES];
+    struct place *place = *state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_publish_sum blob;
+        struct td_error err;
+        bool ok = send_stream(place, cases[i].announced, cases[i].len, cases[i].is_wrong ? other : NULL, &blob, &err);
+        CHECK(!ok && err.code == cases[i].code && strstr(err.message, cases[i].message) != NULL, "%zu: %d %s", i,
+              (int)err.code, err.message);
+        assert_int_equal(used_bytes(place), 0);
+        assert_int_equal(place->notes, 0);
+    }
+    char path[TREE_PATH_BYTES];
+    tree_at(&place->tree, ".tensord-publish/incoming", path);
+    assert_int_equal(rmdir(path), 0); /* it is empty */
+}
+
+/* ---- names, owners, expiry -------------------------------------------------------------------------------- */
+
+static void names_are_checked(void **state)
+{
+    static const char *const wrong[] = {"",     "/",    "a/",   "/a",    "a/b/c", ".a",     "a/.b",
+                                        "a--b", "a/b-", "-a",   "a..b",  "a/b\n", "a\\b",   "\xff",
+                                        "..",   "a/..", "a//b", "a\x7f", "-",     "org/--", "a/b--c"};
+    static const char *const good[] = {"a", "org/m", "Org_1/m.v2-x", "a-b/c-d", "\xc3\xa4/b"};
+    char id[300];
+    struct td_publish_name name;
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(wrong); i++) {
+        struct td_error err = TD_ERROR_INIT;
+        CHECK(!td_publish_name(wrong[i], false, &name, &err) && err.code == TD_INVALID_ARGUMENT, "\"%s\"", wrong[i]);
+    }
+    for (size_t i = 0; i < COUNT_OF(good); i++)
+        CHECK(td_publish_name(good[i], i % 2 == 1, &name, NULL), "\"%s\"", good[i]);
+    memset(id, 'x', sizeof id);
+    id[100] = '/';
+    id[200] = '\0';
+    assert_true(td_publish_name(id, true, &name, NULL));
+    id[200] = 'x';
+    id[201] = '\0';
+    assert_false(td_publish_name(id, true, &name, NULL));
+    assert_true(td_publish_name("org/m", true, &name, NULL));
+    assert_string_equal(name.folder, "datasets--org--m");
+    assert_string_equal(name.path, "datasets/org/m");
+}
+
+static void models_of_the_operator_stay_as_they_are(void **state)
+{
+    struct place *place = *state;
+    struct td_error err;
+    uint8_t sum[TD_SHA256_BYTES] = {0};
+    tree_text(&place->tree, "org/m/config.json", "{}");
+    tree_text(&place->tree, "models--org--cached/refs/main", "0123456789012345678901234567890123456789");
+    tree_text(&place->tree, "models--org--file", "");
+    assert_int_equal(begin_fails(place, "org/m", sum, 1, 0, 1, &err), TD_CONFLICT);
+    assert_non_null(strstr(err.message, "was not published and stays as it is"));
+    assert_int_equal(begin_fails(place, "org/cached", sum, 1, 0, 1, &err), TD_CONFLICT);
+    assert_non_null(strstr(err.message, "was downloaded by another program"));
+    assert_int_equal(begin_fails(place, "org/file", sum, 1, 0, 1, &err), TD_CONFLICT);
+    assert_int_equal(used_bytes(place), 0);
+}
+
+static void one_process_publishes(void **state)
+{
+    struct place *place = *state;
+    struct td_publish *second = NULL;
+    struct td_error err = TD_ERROR_INIT;
+    assert_false(td_publish_open(&place->config, &second, &err));
+    assert_int_equal(err.code, TD_FAILED_PRECONDITION);
+    assert_non_null(strstr(err.message, "another tensord with --publish serves"));
+}
+
+static void unfinished_blobs_expire(void **state)
+{
+    struct place *place = *state;
+    const struct td_publish_name name = name_of("org/m");
+    const _Atomic bool stop = false;
+    struct td_publish_blob blob;
+    uint8_t sums[2][TD_SHA256_BYTES];
+    char path[TREE_PATH_BYTES];
+    char hex[TD_SHA256_TEXT_BYTES];
+    td_sha256(place->bytes, 2 * PIECE, sums[0]);
+    td_sha256(place->bytes, 3 * PIECE, sums[1]);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(send_span(place, "org/m", sums[i], (uint64_t)(2 + i) * PIECE, 0, PIECE),
+                         TD_PUBLISH_INCOMPLETE);
+    reopen(place);
+    td_hex_write(sums[0], TD_SHA256_BYTES, hex);
+    (void)snprintf(path, sizeof path, ".tensord-publish/new/models--org--m/blobs/.%s" TD_FETCH_PART_END, hex);
+    tree_set_age(&place->tree, path, INT64_C(3601) * 1000000000);
+    td_publish_tidy(place->publish, &stop);
+    assert_int_equal(used_bytes(place), 3 * PIECE);
+    assert_false(td_publish_find_blob(place->publish, &name, sums[0], &blob, NULL));
+    assert_true(td_publish_find_blob(place->publish, &name, sums[1], &blob, NULL));
+    td_publish_blob_fini(&blob);
+    /* one that a client sends is not removed */
+    td_hex_write(sums[1], TD_SHA256_BYTES, hex);
+    (void)snprintf(path, sizeof path, ".tensord-publish/new/models--org--m/blobs/.%s" TD_FETCH_PART_END, hex);
+    tree_set_age(&place->tree, path, INT64_C(3601) * 1000000000);
+    td_publish_tidy(place->publish, &stop);
+    assert_int_equal(send_span(place, "org/m", sums[1], 3 * PIECE, PIECE, 3 * PIECE), TD_PUBLISH_COMPLETE);
+}
+
+static void a_model_that_is_removed_ends_its_uploads(void **state)
+{
+    struct place *place = *state;
+    const struct td_publish_name name = name_of("org/m");
+    struct td_publish_blob blob;
+    struct td_error err = TD_ERROR_INIT;
+    enum td_publish_end end;
+    uint8_t sum[TD_SHA256_BYTES];
+    td_sha256(place->bytes, PIECE + 1, sum);
+    struct td_publish_part *part = begin(place, "org/m", sum, PIECE + 1, 0, PIECE + 1);
+    write_part(part, place->bytes, PIECE, PIECE);
+    CHECK(td_publish_remove(place->publish, &name, &err), "%s", err.message);
+    write_part(part, place->bytes + PIECE, 1, 1);
+    assert_false(td_publish_part_end(part, &end, &blob, &err));
+    assert_int_equal(err.code, TD_NOT_FOUND);
+    assert_int_equal(used_bytes(place), 0);
+    assert_int_equal(send_span(place, "org/m", sum, PIECE + 1, 0, PIECE + 1), TD_PUBLISH_COMPLETE);
+}
+
+/* ---- many at once ------------------------------------------------------------------------------------------ */
+
+struct sender {
+    struct place *place;
+    const uint8_t *sum;
+    uint64_t size;
+    unsigned number;
+    _Atomic unsigned *complete;
+};
+
+/* Sends the blob piece by piece, from a place of its own on, until it is complete. */
+static void *send_pieces(void *argument)
+{
+    struct sender *sender = argument;
+    uint64_t pieces = td_fetch_piece_count(sender->size);
+    enum td_publish_end end = TD_PUBLISH_INCOMPLETE;
+    for (uint64_t i = 0; end == TD_PUBLISH_INCOMPLETE && i < 4 * pieces; i++) {
+        uint64_t first = (i * 3 + sender->number * 7) % pieces * PIECE;
+        uint64_t last = first + PIECE < sender->size ? first + PIECE : sender->size;
+        end = send_span(sender->place, "org/m", sender->sum, sender->size, first, last);
+    }
+    *sender->complete += end == TD_PUBLISH_COMPLETE ? 1 : 0;
+    return NULL;
+}
+
+static void many_senders_complete_one_blob(void **state)
+{
+    enum { SENDERS = 6, ROUNDS = 10 };
+    struct place *place = *state;
+    for (int round = 0; round < ROUNDS; round++) {
+        const uint64_t size = 19 * PIECE + (uint64_t)round;
+        struct sender senders[SENDERS];
+        pthread_t threads[SENDERS];
+        _Atomic unsigned complete = 0;
+        struct td_publish_status status;
+        uint8_t sum[TD_SHA256_BYTES];
+        td_sha256(place->bytes, size, sum);
+        for (unsigned i = 0; i < SENDERS; i++) {
+            senders[i] = (struct sender){.place = place, .sum = sum, .size = size, .number = i, .complete = &complete};
+            assert_int_equal(pthread_create(&threads[i], NULL, send_pieces, &senders[i]), 0);
+        }
+        for (unsigned i = 0; i < SENDERS; i++)
+            (void)pthread_join(threads[i], NULL);
+        assert_int_equal(complete, SENDERS);
+        check_file(place, "models--org--m", sum, size);
+        td_publish_get_status(place->publish, &status);
+        assert_int_equal(status.upload_count, 0);
+        assert_int_equal(status.blob_count, round + 1);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST_IN(place, blobs_of_any_size_arrive_whole),
+        TEST_IN(place, pieces_arrive_in_any_order),
+        TEST_IN(place, spans_and_sizes_are_checked),
+        TEST_IN(place, wrong_bytes_are_dropped_and_can_be_sent_again),
+        TEST_IN(place, a_slow_client_holds_up_nobody),
+        TEST_IN(place, bytes_of_two_clients_are_hashed_as_they_are_in_the_file),
+        TEST_IN(place, what_has_arrived_stays_after_a_cut_and_a_restart),
+        TEST_IN(place, the_bound_holds_and_bytes_come_back),
+        TEST_IN(place, blobs_are_known_to_their_own_repository_alone),
+        TEST_IN(place, streams_of_any_size_arrive_whole),
+        TEST_IN(place, wrong_streams_leave_nothing),
+        cmocka_unit_test(names_are_checked),
+        TEST_IN(place, models_of_the_operator_stay_as_they_are),
+        TEST_IN(place, one_process_publishes),
+        TEST_IN(place, unfinished_blobs_expire),
+        TEST_IN(place, a_model_that_is_removed_ends_its_uploads),
+        TEST_IN(place, many_senders_complete_one_blob),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
