@@ -157,9 +157,9 @@ bool td_hub_cache_downloads(const struct td_root *root, const char *path,
     return ok;
 }
 
-/* The directories below refs/ that are still to be listed, as paths below it. At most 16 wait; more are left out. */
+/* The directories below refs/ that are still to be listed, as paths below it. Those that find no room are left out. */
 struct pending {
-    char names[16][NAME_MAX + 1];
+    char names[TD_HUB_CACHE_REF_FOLDERS][NAME_MAX + 1];
     size_t count;
 };
 

@@ -22,7 +22,10 @@ bool td_hub_cache_commit(const struct td_root *root, const char *path, char *com
 bool td_hub_cache_commits(const struct td_root *root, const char *path,
                           bool (*visit)(void *context, const char *commit), void *context);
 
-enum { TD_HUB_CACHE_REFS = 1000 }; /* most items of refs/ that are read; more are left out */
+enum {
+    TD_HUB_CACHE_REFS = 1000,      /* most items of refs/ that are read; more are left out */
+    TD_HUB_CACHE_REF_FOLDERS = 16, /* folders of refs/ that certainly all are read */
+};
 
 /* Calls `visit` for every ref in refs/ ("main", "v1.0", "refs/pr/1") with the commit that the ref names. Stops and
  * returns false when `visit` does. */

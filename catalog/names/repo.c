@@ -265,10 +265,10 @@ bool td_repo_files_are_data(const struct td_snapshot *snapshot, size_t first, si
     return false;
 }
 
-static void commit_add(struct td_digest *digest, const char *path, const char *tag)
+void td_repo_commit_add(struct td_digest *commit, const char *path, const char *content)
 {
-    td_digest_add_cstring(digest, path);
-    td_digest_add_cstring(digest, tag);
+    td_digest_add_cstring(commit, path);
+    td_digest_add_cstring(commit, content);
 }
 
 /* Returns the number of problems of the models at the repository's directory and below. */
@@ -308,8 +308,8 @@ static bool describe_repo(const struct td_snapshot *snapshot, struct td_repo *re
         if (!td_add_u64(repo->file_bytes, file->source.id.size_bytes, &repo->file_bytes))
             repo->file_bytes = UINT64_MAX; /* sparse files can be that large */
         all_known = all_known && sha256 != NULL;
-        commit_add(by_content, path, sha256 == NULL ? "" : sha256);
-        commit_add(by_identity, path, file->identity_tag);
+        td_repo_commit_add(by_content, path, sha256 == NULL ? "" : sha256);
+        td_repo_commit_add(by_identity, path, file->identity_tag);
     }
     repo->error_count += count_problems(snapshot, repo);
     repo->has_data = td_repo_files_are_data(snapshot, repo->first_entry, repo->entry_count, repo->prefix_len);

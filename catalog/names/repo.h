@@ -12,10 +12,17 @@
 #define TD_CATALOG_NAMES_REPO_H
 
 #include "catalog/model/snapshot.h"
+#include "core/digest.h"
 #include "core/text.h"
 
 /* A commit id in 40 hexadecimal digits, like Git's, and a NUL. */
 enum { TD_COMMIT_BYTES = 41 };
+
+/* Adds a file to the hash that becomes a commit id: its path in the repository, and its SHA-256 in lower-case
+ * hexadecimal digits (or its identity tag, for an identity commit). Files are added in the order of their paths
+ * (td_text_compare); td_digest_finish_text with TD_COMMIT_BYTES then writes the id. So the same paths and contents
+ * have the same commit, whether a scan finds them or a client publishes them. */
+void td_repo_commit_add(struct td_digest *commit, const char *path, const char *content);
 
 /* The namespace of names with one segment: "local/demo" is another name for "demo", unless the path local/demo exists,
  * which then owns that name. */
