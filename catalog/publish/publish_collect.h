@@ -1,6 +1,6 @@
-/* Removes commits and blobs of a published repository that nothing uses. The caller has opened the repository. What is
- * removed moves to the trash by a rename first, so readers keep what they have opened, and a crash leaves nothing half.
- */
+/* Removes commits and blobs of a published repository that nothing uses. The caller has opened the repository. Items
+ * are removed by a rename into one folder of the trash, so readers keep what they have opened, and a crash leaves
+ * nothing half. */
 #ifndef TD_CATALOG_PUBLISH_PUBLISH_COLLECT_H
 #define TD_CATALOG_PUBLISH_PUBLISH_COLLECT_H
 
@@ -18,11 +18,18 @@ struct td_collect_rules {
 
 struct td_collected {
     uint64_t commits, blobs, blob_bytes; /* that were removed */
+    char trash[TD_OWN_NAME_BYTES]; /* the folder of their remains, which the caller removes by td_own_folder_remove when
+                                      it has closed the repository; empty: there is no such folder */
 };
 
-/* Removes each commit that no revision names since keep_commits_s, and those beyond the newest
- * TD_PUBLISH_KEPT_COMMITS of them; then each blob that no snapshot names and that is older than upload_expires_s.
- * Removes a repository in new/ that has no blob and is older than that. Errors: TD_IO, TD_RESOURCE_EXHAUSTED. */
+/* Removes each commit that no revision names since keep_commits_s, and those beyond the TD_PUBLISH_KEPT_COMMITS that
+ * were left last; then each blob that no snapshot names and that arrived more than upload_expires_s ago. Removes a
+ * repository in new/ that has no blob, not even an unfinished one, and is older than that; repo->fd is then -1. Does
+ * nothing for a repository that does not exist.
+ *
+ * When in doubt, keeps: without any revision, or with one that holds no commit id, all commits stay; when an item of a
+ * snapshot is no link to a blob, or cannot be read, all blobs stay. Logs why. Errors: TD_RESOURCE_EXHAUSTED, TD_IO,
+ * TD_PERMISSION_DENIED; what was removed until then counts. */
 bool td_publish_collect(struct td_publish_repo *repo, const struct td_collect_rules *rules,
                         struct td_collected *collected, struct td_error *err);
 

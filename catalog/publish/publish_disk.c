@@ -173,7 +173,7 @@ static int open_directory(int at, const char *name)
     return openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-static bool fail_disk(const struct td_publish_repo *repo, const char *what, struct td_error *err)
+bool td_publish_fail(const struct td_publish_repo *repo, const char *what, struct td_error *err)
 {
     int sys = errno;
     enum td_code code = sys == ENOSPC || sys == EDQUOT                  ? TD_RESOURCE_EXHAUSTED
@@ -206,12 +206,12 @@ static bool make_new(struct td_publish_repo *repo, const char *path, struct td_e
 {
     static const char *const parts[] = {"blobs", "snapshots", "refs", "commits"};
     if (!td_own_folder_make(&repo->disk->own, path))
-        return fail_disk(repo, "make a folder for", err);
+        return td_publish_fail(repo, "make a folder for", err);
     repo->fd = open_directory(repo->disk->own.fd, path);
     bool ok = repo->fd >= 0;
     for (size_t i = 0; ok && i < sizeof parts / sizeof *parts; i++)
         ok = mkdirat(repo->fd, parts[i], 0755) == 0 || errno == EEXIST;
-    return ok || fail_disk(repo, "make a folder for", err);
+    return ok || td_publish_fail(repo, "make a folder for", err);
 }
 
 /* Opens the directory. The lock is held. */
@@ -226,13 +226,13 @@ static bool open_locked(struct td_publish_repo *repo, bool create, struct td_err
         return errno == ENOTDIR || errno == ELOOP
                    ? td_error_set(err, TD_CONFLICT, "\"%s/%s\" is no directory; move it away", own->root,
                                   repo->name.folder)
-                   : fail_disk(repo, "open", err);
+                   : td_publish_fail(repo, "open", err);
     (void)snprintf(path, sizeof path, "new/%s", repo->name.folder);
     if (repo->fd < 0) {
         repo->is_new = true;
         repo->fd = open_directory(own->fd, path);
         if (repo->fd < 0 && errno != ENOENT)
-            return fail_disk(repo, "open", err);
+            return td_publish_fail(repo, "open", err);
     }
     return check_owner(repo, err) && (repo->fd >= 0 || !create || make_new(repo, path, err));
 }
@@ -266,7 +266,7 @@ bool td_publish_repo_show(struct td_publish_repo *repo, struct td_error *err)
     if (renameat2(own->fd, path, own->root_fd, repo->name.folder, RENAME_NOREPLACE) != 0)
         return errno == EEXIST ? td_error_set(err, TD_CONFLICT, "\"%s/%s\" has appeared and stays as it is", own->root,
                                               repo->name.folder)
-                               : fail_disk(repo, "publish", err);
+                               : td_publish_fail(repo, "publish", err);
     repo->is_new = false;
     (void)fsync(own->root_fd);
     return true;
@@ -280,7 +280,7 @@ bool td_publish_repo_remove(struct td_publish_repo *repo, char trash[TD_OWN_NAME
         return td_error_set(err, TD_NOT_FOUND, "no model of this name was published");
     (void)snprintf(path, sizeof path, "%s%s", repo->is_new ? "new/" : "", repo->name.folder);
     if (!td_own_folder_trash(own, repo->is_new ? own->fd : own->root_fd, path, trash))
-        return fail_disk(repo, "remove", err);
+        return td_publish_fail(repo, "remove", err);
     (void)(fsync(own->root_fd) + fsync(own->fd));
     (void)close(repo->fd);
     repo->fd = -1;

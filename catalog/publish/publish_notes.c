@@ -1,0 +1,261 @@
+#include "catalog/publish/publish_notes.h"
+
+#include "catalog/publish/publish_tree.h"
+#include "core/array.h"
+#include "core/file_io.h"
+#include "core/json/json_build.h"
+#include "core/json/json_document.h"
+#include "core/log.h"
+#include "core/utf8.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    TOKEN_BYTES = 256,      /* of a token's name; longer ones are cut */
+    NOTE_BYTES = 64 * 1024, /* of a note: a message takes up to six bytes for each of its own */
+};
+
+/* ---- one note -------------------------------------------------------------------------------------------- */
+
+/* Adds a text, cut to `most` bytes. */
+static void add_text(struct td_json_builder *json, const char *key, const char *text, size_t most)
+{
+    char shown[4 * TD_COMMIT_MESSAGE_BYTES + 1];
+    struct td_text cut = td_text_of(text);
+    cut.len = td_text_shown(cut, most);
+    if (!td_utf8_valid(cut.p, cut.len)) {
+        td_utf8_escape(cut, shown, sizeof shown);
+        cut = td_text_of(shown);
+        cut.len = td_text_shown(cut, most);
+    }
+    td_json_add_text(json, key, cut);
+}
+
+/* Appends the note's JSON. */
+static void format(const struct td_commit_note *note, struct td_buffer *text)
+{
+    struct td_json_builder json;
+    td_json_builder_init(&json, text);
+    td_json_begin_object(&json, NULL);
+    td_json_add_string(&json, "parent", note->parent);
+    add_text(&json, "message", note->message, TD_COMMIT_MESSAGE_BYTES);
+    add_text(&json, "token", note->token, TOKEN_BYTES);
+    td_json_add_u64(&json, "time", (uint64_t)note->time_s);
+    td_json_add_u64(&json, "time_ns", note->time_ns);
+    td_json_end(&json);
+    td_json_builder_fini(&json);
+    td_buffer_putc(text, '\n');
+}
+
+bool td_publish_note_write(const struct td_publish_stage *stage, const struct td_commit_note *note,
+                           struct td_error *err)
+{
+    const struct td_publish_repo *repo = stage->repo;
+    struct td_buffer text;
+    td_buffer_init(&text);
+    format(note, &text);
+    bool ok =
+        text.failed ? td_buffer_refuse(&text, err) : td_publish_stage_write(stage, "note", td_buffer_text(&text), err);
+    td_buffer_fini(&text);
+    if (!ok)
+        return false;
+    int at = td_folder_open(repo->fd, "commits");
+    ok = at >= 0 && renameat2(stage->fd, "note", at, note->commit, 0) == 0;
+    if (ok && fsync(at) != 0) {
+        int sys = errno;
+        (void)unlinkat(at, note->commit, 0);
+        errno = sys;
+        ok = false;
+    }
+    int sys = errno;
+    if (at >= 0)
+        (void)close(at);
+    errno = sys;
+    return ok || td_publish_fail(repo, "write the note of a commit of", err);
+}
+
+/* Returns a copy of a member that is a text; NULL, or for another type and a damaged text. */
+static const char *text_of(const struct td_json_document *document, const cJSON *root, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, key);
+    return td_json_item_is_string(item) ? td_json_document_string(document, item) : NULL;
+}
+
+static bool number_of(const struct td_json_document *document, const cJSON *root, const char *key, uint64_t most,
+                      uint64_t *out)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, key);
+    return cJSON_IsRaw(item) && td_json_document_u64(document, item, out) && *out <= most;
+}
+
+/* Reads the note in a text; texts of the note are in the arena. */
+static bool parse(struct td_text text, struct td_arena *arena, struct td_commit_note *note)
+{
+    struct td_json_document document;
+    uint64_t time_s = 0;
+    uint64_t time_ns = 0;
+    struct td_error ignored = TD_ERROR_INIT;
+    td_json_document_read(&document, text, arena, &ignored);
+    const cJSON *root = td_json_document_object(&document, "a note");
+    const char *parent = text_of(&document, root, "parent");
+    note->message = text_of(&document, root, "message");
+    note->token = text_of(&document, root, "token");
+    if (parent == NULL || note->message == NULL || note->token == NULL ||
+        (parent[0] != '\0' && !td_publish_is_commit(td_text_of(parent))) ||
+        !number_of(&document, root, "time", INT64_MAX, &time_s) ||
+        !number_of(&document, root, "time_ns", 999999999, &time_ns) || !td_json_document_end(&document))
+        return false;
+    (void)snprintf(note->parent, sizeof note->parent, "%s", parent);
+    note->time_s = (int64_t)time_s;
+    note->time_ns = (uint32_t)time_ns;
+    return true;
+}
+
+/* Opens a note for reading. Returns -1 with errno. */
+static int open_note(const struct td_publish_repo *repo, const char *commit)
+{
+    int at = td_folder_open(repo->fd, "commits");
+    int fd = at < 0 ? -1 : openat(at, commit, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    int sys = errno;
+    if (at >= 0)
+        (void)close(at);
+    errno = sys;
+    return fd;
+}
+
+bool td_publish_note_read(const struct td_publish_repo *repo, const char *commit, struct td_arena *arena,
+                          struct td_commit_note *note)
+{
+    *note = (struct td_commit_note){.message = "", .token = ""};
+    int fd = open_note(repo, commit);
+    if (fd < 0)
+        return false;
+    char *bytes = malloc(NOTE_BYTES);
+    ssize_t n = bytes == NULL ? -1 : td_read_at(fd, bytes, NOTE_BYTES, 0);
+    (void)close(fd);
+    bool ok = n > 0 && parse(td_text_n(bytes, (size_t)n), arena, note);
+    free(bytes);
+    (void)snprintf(note->commit, sizeof note->commit, "%s", commit);
+    if (!ok)
+        td_log(TD_LOG_WARN, "publish: the note of commit %s of \"%s\" is damaged", commit, repo->name.path);
+    return ok;
+}
+
+void td_publish_note_remove(const struct td_publish_repo *repo, const char *commit)
+{
+    int at = td_folder_open(repo->fd, "commits");
+    if (at < 0)
+        return;
+    (void)unlinkat(at, commit, 0);
+    (void)close(at);
+}
+
+/* ---- when a commit was left ------------------------------------------------------------------------------ */
+
+void td_publish_note_left(const struct td_publish_repo *repo, const char *commit)
+{
+    int fd = open_note(repo, commit);
+    if (fd < 0)
+        fd = td_publish_tree_open(repo, commit);
+    if (fd < 0)
+        return;
+    (void)futimens(fd, NULL);
+    (void)close(fd);
+}
+
+int64_t td_publish_note_left_ns(const struct td_publish_repo *repo, const char *commit)
+{
+    struct stat st;
+    int fd = open_note(repo, commit);
+    if (fd < 0 && errno == ENOENT)
+        fd = td_publish_tree_open(repo, commit);
+    if (fd < 0)
+        return INT64_MAX;
+    bool ok = fstat(fd, &st) == 0;
+    (void)close(fd);
+    return ok ? td_file_id_of(&st).mtime_ns : INT64_MAX;
+}
+
+/* ---- all notes ------------------------------------------------------------------------------------------- */
+
+struct listing {
+    const struct td_publish_repo *repo;
+    struct td_arena *arena;
+    struct td_commit_note *notes;
+    size_t count, capacity;
+};
+
+static bool add_note(struct listing *listing, const char *commit, struct td_error *err)
+{
+    if (!TD_ARRAY_GROW(listing->notes, listing->count, listing->capacity, err))
+        return false;
+    if (td_publish_note_read(listing->repo, commit, listing->arena, &listing->notes[listing->count]))
+        listing->count++;
+    return true;
+}
+
+/* The newest first; of one time, by id. */
+static int compare_notes(const void *a, const void *b)
+{
+    const struct td_commit_note *x = a;
+    const struct td_commit_note *y = b;
+    if (x->time_s != y->time_s)
+        return x->time_s > y->time_s ? -1 : 1;
+    if (x->time_ns != y->time_ns)
+        return x->time_ns > y->time_ns ? -1 : 1;
+    return strcmp(x->commit, y->commit);
+}
+
+/* Adds the notes of the snapshots in a directory, which is closed. */
+static bool add_notes(struct listing *listing, int fd, struct td_error *err)
+{
+    DIR *dir = fdopendir(fd);
+    const struct dirent *item;
+    size_t seen = 0;
+    bool ok = true;
+    if (dir == NULL) {
+        (void)close(fd);
+        return td_error_no_memory(err);
+    }
+    errno = 0;
+    while (ok && (item = readdir(dir)) != NULL) { // NOLINT(concurrency-mt-unsafe): one thread uses it
+        ok = seen++ < TD_NOTES_MOST ||
+             td_error_set(err, TD_FAILED_PRECONDITION, "\"%s\" has too many commits", listing->repo->name.path);
+        if (ok && td_publish_is_commit(td_text_of(item->d_name)))
+            ok = add_note(listing, item->d_name, err);
+        errno = 0;
+    }
+    if (ok && errno != 0)
+        ok = td_publish_fail(listing->repo, "list the commits of", err);
+    (void)closedir(dir);
+    return ok;
+}
+
+bool td_publish_list_commits(const struct td_publish_repo *repo, struct td_arena *arena, struct td_commit_note **notes,
+                             size_t *count, struct td_error *err)
+{
+    struct listing listing = {.repo = repo, .arena = arena};
+    *notes = NULL;
+    *count = 0;
+    if (repo->fd < 0 || repo->is_new)
+        return true;
+    int fd = td_folder_open(repo->fd, "snapshots");
+    if (fd < 0)
+        return errno == ENOENT || td_publish_fail(repo, "list the commits of", err);
+    if (!add_notes(&listing, fd, err)) {
+        free(listing.notes);
+        return false;
+    }
+    if (listing.count > 0)
+        qsort(listing.notes, listing.count, sizeof *listing.notes, compare_notes);
+    *notes = listing.notes;
+    *count = listing.count;
+    return true;
+}

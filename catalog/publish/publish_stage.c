@@ -1,0 +1,55 @@
+#include "catalog/publish/publish_stage.h"
+
+#include "catalog/publish/publish_folder.h"
+#include "core/file_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Writes the name of the repository's folder: its lock keeps others out. */
+static void name_stage(const struct td_publish_repo *repo, char out[TD_OWN_NAME_BYTES])
+{
+    (void)snprintf(out, TD_OWN_NAME_BYTES, "incoming/%s", repo->name.folder);
+}
+
+bool td_publish_stage_open(struct td_publish_stage *stage, struct td_publish_repo *repo, struct td_error *err)
+{
+    const struct td_own_folder *own = &repo->disk->own;
+    char name[TD_OWN_NAME_BYTES];
+    *stage = (struct td_publish_stage){.repo = repo, .fd = -1};
+    name_stage(repo, name);
+    bool ok = mkdirat(own->fd, name, 0755) == 0;
+    if (!ok && errno == EEXIST) { /* a change that failed could not remove it */
+        td_own_folder_remove(own, name);
+        ok = mkdirat(own->fd, name, 0755) == 0;
+    }
+    stage->fd = ok ? td_folder_open(own->fd, name) : -1;
+    return stage->fd >= 0 || td_publish_fail(repo, "prepare a change of", err);
+}
+
+void td_publish_stage_close(struct td_publish_stage *stage)
+{
+    char name[TD_OWN_NAME_BYTES];
+    if (stage->fd < 0)
+        return;
+    (void)close(stage->fd);
+    stage->fd = -1;
+    name_stage(stage->repo, name);
+    if (unlinkat(stage->repo->disk->own.fd, name, AT_REMOVEDIR) != 0)
+        td_own_folder_remove(&stage->repo->disk->own, name);
+}
+
+bool td_publish_stage_write(const struct td_publish_stage *stage, const char *name, struct td_text content,
+                            struct td_error *err)
+{
+    int fd = openat(stage->fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    bool ok = fd >= 0 && td_write_all(fd, content.p, content.len) && fsync(fd) == 0;
+    int sys = errno;
+    if (fd >= 0)
+        (void)close(fd);
+    errno = sys;
+    return ok || td_publish_fail(stage->repo, "write a file of", err);
+}
