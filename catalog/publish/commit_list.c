@@ -151,22 +151,32 @@ static bool mark_deletion(const struct td_commit_list *before, const char *path,
     return true;
 }
 
-/* Sets list->deleted to which files of the list before are to go. */
+/* Sets list->deleted to which files of the list before are to go. `marks` are zeros. */
+static bool mark_deletions(const struct td_commit_list *before, const struct td_commit_order *order, int32_t *marks,
+                           struct td_commit_list *list, struct td_error *err)
+{
+    int32_t inside = 0;
+    for (size_t i = 0; i < order->deletion_count; i++)
+        if (!mark_deletion(before, order->deletions[i], marks) && !order->ignores_missing)
+            return td_error_set(err, TD_NOT_FOUND, "cannot delete \"%.*s\": it is not there",
+                                TD_SHOW(td_text_of(order->deletions[i]), 200));
+    for (size_t i = 0; i < before->count; i++) {
+        inside += marks[i];
+        list->deleted[i] = inside > 0;
+    }
+    return true;
+}
+
 static bool find_deleted(const struct td_commit_list *before, const struct td_commit_order *order,
                          struct td_commit_list *list, struct td_error *err)
 {
     int32_t *marks = calloc(before->count + 1, sizeof *marks);
     list->deleted = calloc(before->count + 1, 1);
-    bool ok = (marks != NULL && list->deleted != NULL) || td_error_no_memory(err);
-    for (size_t i = 0; ok && i < order->deletion_count; i++)
-        ok = mark_deletion(before, order->deletions[i], marks) || order->ignores_missing ||
-             td_error_set(err, TD_NOT_FOUND, "cannot delete \"%.*s\": it is not there",
-                          TD_SHOW(td_text_of(order->deletions[i]), 200));
-    int32_t inside = 0;
-    for (size_t i = 0; ok && i < before->count; i++) {
-        inside += marks[i];
-        list->deleted[i] = inside > 0;
+    if (marks == NULL || list->deleted == NULL) {
+        free(marks);
+        return td_error_no_memory(err);
     }
+    bool ok = mark_deletions(before, order, marks, list, err);
     free(marks);
     return ok;
 }

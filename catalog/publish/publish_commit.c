@@ -83,7 +83,7 @@ static bool look_at_blob(int blobs, struct td_commit_entry *entry)
     char name[TD_SHA256_TEXT_BYTES];
     struct stat st;
     td_hex_write(entry->sha256, TD_SHA256_BYTES, name);
-    if (blobs < 0 || fstatat(blobs, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+    if (fstatat(blobs, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return false;
     entry->bytes = (uint64_t)st.st_size;
     errno = ENOENT;
@@ -146,18 +146,20 @@ static void drop_repeated(struct committing *c)
 /* Checks that all blobs of the list are there, and counts their bytes. */
 static bool check_blobs(struct committing *c)
 {
-    int blobs = td_folder_open(c->repo->fd, "blobs");
-    bool ok = blobs >= 0 || td_publish_fail(c->repo, "open the blobs of", c->err);
+    bool ok = true;
     c->result->missing = calloc(c->order->file_count + 1, sizeof *c->result->missing);
-    ok = ok && (c->result->missing != NULL || td_error_no_memory(c->err));
+    if (c->result->missing == NULL)
+        return td_error_no_memory(c->err);
+    int blobs = td_folder_open(c->repo->fd, "blobs");
+    if (blobs < 0)
+        return td_publish_fail(c->repo, "open the blobs of", c->err);
     for (size_t i = 0; ok && i < c->list.count; i++) {
         struct td_commit_entry *entry = &c->list.entries[i];
         bool is_here = look_at_blob(blobs, entry);
         ok = is_here ? check_size(c, entry) : lack_blob(c, entry);
         c->result->file_bytes += is_here ? entry->bytes : 0;
     }
-    if (blobs >= 0)
-        (void)close(blobs);
+    (void)close(blobs);
     if (ok && c->result->missing_count > 0) {
         c->result->verdict = TD_COMMIT_LACKS_BLOBS;
         c->result->file_bytes = 0;
