@@ -195,7 +195,7 @@ static inline bool read_link(void *context, const FTSENT *item)
         content[n] = '\0';
         (void)close(fd);
     }
-    (void)snprintf(line, sizeof line, "%s=%s", item->fts_path + reading->top_len, content);
+    (void)snprintf(line, sizeof line, "%s\t%s", item->fts_path + reading->top_len, content);
     assert_true(reading->count < MOST_FILES);
     reading->lines[reading->count++] = strdup(line);
     return true;
@@ -217,6 +217,7 @@ static inline const char *files_below(const char *directory)
     qsort(reading.lines, reading.count, sizeof *reading.lines, compare_lines);
     out[0] = '\0';
     for (size_t i = 0; i < reading.count; i++) {
+        *strchr(reading.lines[i], '\t') = '='; /* which sorts after characters of longer paths */
         used += (size_t)snprintf(out + used, sizeof out - used, "%s%s", i > 0 ? " " : "", reading.lines[i]);
         free(reading.lines[i]);
     }
