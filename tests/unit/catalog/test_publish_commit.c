@@ -634,7 +634,7 @@ static void a_blob_that_is_to_stay_and_is_missing_is_reported(void **state)
     assert_string_equal(files_at(place, "main"), "a=1 b=3");
 }
 
-/* What a first commit that was killed wrote into new/ does not appear with the next. */
+/* Files that a killed first commit wrote into new/ do not appear with the next. */
 static void a_first_commit_that_was_killed_leaves_nothing(void **state)
 {
     struct publish_place *place = *state;
