@@ -11,6 +11,7 @@
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/log.h"
+#include "core/mix64.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -43,6 +44,8 @@ struct collecting {
     size_t commit_count, commit_capacity;
     struct blob *blobs; /* sorted */
     size_t blob_count, blob_capacity;
+    ino_t *links;                  /* a hash table of inodes of links that were read; 0: a free slot */
+    size_t link_count, link_slots; /* link_slots is a power of two, or 0 */
 };
 
 /* ---- the trash ------------------------------------------------------------------------------------------- */
@@ -247,17 +250,58 @@ static int compare_blobs(const void *a, const void *b)
     return memcmp(((const struct blob *)a)->sha256, ((const struct blob *)b)->sha256, TD_SHA256_BYTES);
 }
 
+/* Returns the slot of a table that has the inode, or the free one for it. */
+static ino_t *find_slot(ino_t *links, size_t slots, ino_t inode)
+{
+    size_t at = (size_t)td_mix64((uint64_t)inode) & (slots - 1);
+    while (links[at] != 0 && links[at] != inode)
+        at = (at + 1) & (slots - 1);
+    return &links[at];
+}
+
+/* Doubles the table of inodes. Returns false, and changes nothing, when memory is short. */
+static bool grow_links(struct collecting *c)
+{
+    size_t slots = c->link_slots == 0 ? 1024 : 2 * c->link_slots;
+    ino_t *links = calloc(slots, sizeof *links);
+    if (links == NULL)
+        return false;
+    for (size_t i = 0; i < c->link_slots; i++)
+        if (c->links[i] != 0)
+            *find_slot(links, slots, c->links[i]) = c->links[i];
+    free(c->links);
+    c->links = links;
+    c->link_slots = slots;
+    return true;
+}
+
+/* Returns whether the link was read before, under another name. */
+static bool was_read(const struct collecting *c, ino_t inode)
+{
+    return c->link_slots > 0 && *find_slot(c->links, c->link_slots, inode) == inode;
+}
+
+/* Notes that the link was read. Without memory it is read again, at its next name. */
+static void note_read(struct collecting *c, ino_t inode)
+{
+    if (inode == 0 || (2 * c->link_count >= c->link_slots && !grow_links(c)))
+        return;
+    *find_slot(c->links, c->link_slots, inode) = inode;
+    c->link_count++;
+}
+
 static bool mark_blob(void *context, const struct td_folder_item *item, struct td_error *err)
 {
     struct collecting *c = context;
     struct blob key = {.is_named = false};
-    if (item->kind == S_IFDIR)
+    if (item->kind == S_IFDIR || (item->kind == S_IFLNK && item->inode != 0 && was_read(c, item->inode)))
         return true;
     if (!td_publish_link_read(item, 1, key.sha256))
         return td_error_set(err, TD_FAILED_PRECONDITION, "\"snapshots/%.200s\" is no link to a blob", item->path);
     struct blob *blob = bsearch(&key, c->blobs, c->blob_count, sizeof key, compare_blobs);
     if (blob != NULL)
         blob->is_named = true;
+    note_read(c, item->inode);
     return true;
 }
 
@@ -361,5 +405,6 @@ bool td_publish_collect(struct td_publish_repo *repo, const struct td_collect_ru
     free(c.refs.items);
     free(c.commits);
     free(c.blobs);
+    free(c.links);
     return ok;
 }

@@ -116,7 +116,8 @@ static bool visit_item(struct walk *walk, const struct dirent *item,
                                          .name = item->d_name,
                                          .path = walk->path,
                                          .depth = walk->depth - 1,
-                                         .kind = kind_of(dirfd(dir), item)};
+                                         .kind = kind_of(dirfd(dir), item),
+                                         .inode = item->d_ino};
     if (found.kind == 0)
         return td_error_sys(walk->err, TD_IO, errno, "cannot look at \"%s\"", walk->path);
     if (!visit(context, &found, walk->err))

@@ -27,6 +27,7 @@ struct td_folder_item {
     const char *path; /* below the directory that is walked */
     size_t depth;     /* number of '/' in the path */
     mode_t kind;      /* S_IFDIR, S_IFREG, S_IFLNK ... */
+    ino_t inode;
 };
 
 /* Calls `visit` for each item below the directory, in any order, for a directory before its items. Stops at the first
