@@ -170,19 +170,20 @@ static bool check_blobs(struct committing *c)
 
 /* ---- looking --------------------------------------------------------------------------------------------- */
 
-/* Returns whether the commit's snapshot is there and has the list's files. */
-static bool has_whole_snapshot(struct committing *c)
+/* Sets c->has_snapshot. A snapshot that was damaged does not count. */
+static bool find_snapshot(struct committing *c)
 {
     struct td_commit_list found = {.count = 0};
-    if (c->before_fd >= 0 && strcmp(c->before_id, c->result->commit) == 0)
-        return true; /* read_before has compared it with its id */
-    int fd = td_publish_tree_open(c->repo, c->result->commit);
+    struct td_error why = TD_ERROR_INIT;
+    c->has_snapshot = c->before_fd >= 0 && strcmp(c->before_id, c->result->commit) == 0; /* read_before checked it */
+    int fd = c->has_snapshot || c->repo->is_new ? -1 : td_publish_tree_open(c->repo, c->result->commit);
     if (fd < 0)
-        return false;
-    bool ok = td_publish_tree_read(fd, c->result->commit, &found, NULL) && td_commit_list_equal(&found, &c->list);
+        return true;
+    bool ok = td_publish_tree_read(fd, c->result->commit, &found, &why);
+    c->has_snapshot = ok && td_commit_list_equal(&found, &c->list);
     td_commit_list_fini(&found);
     (void)close(fd);
-    return ok;
+    return ok || why.code == TD_FAILED_PRECONDITION || td_error_copy(c->err, &why);
 }
 
 /* Decides the verdict, and all that make() needs, without a change. */
@@ -208,7 +209,8 @@ static bool look(struct committing *c)
         return false;
     if (strcmp(result->commit, result->parent) == 0)
         result->verdict = TD_COMMIT_UNCHANGED;
-    c->has_snapshot = !c->repo->is_new && has_whole_snapshot(c);
+    if (!find_snapshot(c))
+        return false;
     return result->parent[0] != '\0' || td_publish_ref_check_new(c->repo, c->order->revision, c->err);
 }
 
@@ -278,12 +280,15 @@ static bool make_note(struct committing *c)
 {
     struct td_arena arena;
     struct td_commit_note note;
+    struct td_error why = TD_ERROR_INIT;
     const struct td_wall now = td_wall_now();
     td_arena_init(&arena, 0);
-    bool exists = td_publish_note_read(c->repo, c->result->commit, &arena, &note);
+    bool exists = td_publish_note_read(c->repo, c->result->commit, &arena, &note, &why);
     td_arena_fini(&arena);
     if (exists)
         return true;
+    if (why.code != TD_NOT_FOUND && why.code != TD_FAILED_PRECONDITION)
+        return td_error_copy(c->err, &why);
     note = (struct td_commit_note){.message = c->order->message == NULL ? "" : c->order->message,
                                    .token = c->order->token == NULL ? "" : c->order->token,
                                    .time_s = now.seconds,

@@ -176,7 +176,8 @@ static int open_directory(int at, const char *name)
 bool td_publish_fail(const struct td_publish_repo *repo, const char *what, struct td_error *err)
 {
     int sys = errno;
-    enum td_code code = sys == ENOSPC || sys == EDQUOT                  ? TD_RESOURCE_EXHAUSTED
+    enum td_code code = sys == ENOSPC || sys == EDQUOT || sys == ENOMEM || sys == EMFILE || sys == ENFILE
+                            ? TD_RESOURCE_EXHAUSTED
                         : sys == EACCES || sys == EPERM || sys == EROFS ? TD_PERMISSION_DENIED
                                                                         : TD_IO;
     return td_error_sys(err, code, sys, "cannot %s \"%s\"", what, repo->name.folder);

@@ -86,7 +86,8 @@ static bool enter(struct walk *walk, int at, const char *name, size_t path_len)
         int sys = errno;
         if (fd >= 0)
             (void)close(fd);
-        return td_error_sys(walk->err, TD_IO, sys, "cannot list \"%s\"", walk->path);
+        bool is_short = sys == ENOMEM || sys == EMFILE || sys == ENFILE;
+        return td_error_sys(walk->err, is_short ? TD_RESOURCE_EXHAUSTED : TD_IO, sys, "cannot list \"%s\"", walk->path);
     }
     walk->open[walk->depth] = dir;
     walk->path_len[walk->depth++] = path_len;

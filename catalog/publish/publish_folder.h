@@ -32,8 +32,8 @@ struct td_folder_item {
 
 /* Calls `visit` for each item below the directory, in any order, for a directory before its items. Stops at the first
  * false. Uses no recursion. `fd` stays open. Errors: TD_FAILED_PRECONDITION for more than `most` items, for folders
- * deeper than TD_FOLDER_DEPTH and for paths of more than 4,095 bytes; TD_IO when a directory cannot be read; those of
- * `visit`. */
+ * deeper than TD_FOLDER_DEPTH and for paths of more than 4,095 bytes; TD_IO when a directory cannot be read;
+ * TD_RESOURCE_EXHAUSTED for memory and descriptors; those of `visit`. */
 bool td_folder_walk(int fd, size_t most,
                     bool (*visit)(void *context, const struct td_folder_item *item, struct td_error *err),
                     void *context, struct td_error *err);

@@ -95,14 +95,15 @@ static bool number_of(const struct td_json_document *document, const cJSON *root
     return cJSON_IsRaw(item) && td_json_document_u64(document, item, out) && *out <= most;
 }
 
-/* Reads the note in a text; texts of the note are in the arena. */
-static bool parse(struct td_text text, struct td_arena *arena, struct td_commit_note *note)
+/* Reads the note in a text; texts of the note are in the arena. Errors: TD_FAILED_PRECONDITION for a damaged note,
+ * TD_RESOURCE_EXHAUSTED. */
+static bool parse(struct td_text text, struct td_arena *arena, struct td_commit_note *note, struct td_error *err)
 {
     struct td_json_document document;
     uint64_t time_s = 0;
     uint64_t time_ns = 0;
-    struct td_error ignored = TD_ERROR_INIT;
-    td_json_document_read(&document, text, arena, &ignored);
+    struct td_error why = TD_ERROR_INIT;
+    td_json_document_read(&document, text, arena, &why);
     const cJSON *root = td_json_document_object(&document, "a note");
     const char *parent = text_of(&document, root, "parent");
     note->message = text_of(&document, root, "message");
@@ -111,7 +112,8 @@ static bool parse(struct td_text text, struct td_arena *arena, struct td_commit_
         (parent[0] != '\0' && !td_publish_is_commit(td_text_of(parent))) ||
         !number_of(&document, root, "time", INT64_MAX, &time_s) ||
         !number_of(&document, root, "time_ns", 999999999, &time_ns) || !td_json_document_end(&document))
-        return false;
+        return why.code == TD_RESOURCE_EXHAUSTED ? td_error_copy(err, &why)
+                                                 : td_error_set(err, TD_FAILED_PRECONDITION, "the note is damaged");
     (void)snprintf(note->parent, sizeof note->parent, "%s", parent);
     note->time_s = (int64_t)time_s;
     note->time_ns = (uint32_t)time_ns;
@@ -131,20 +133,22 @@ static int open_note(const struct td_publish_repo *repo, const char *commit)
 }
 
 bool td_publish_note_read(const struct td_publish_repo *repo, const char *commit, struct td_arena *arena,
-                          struct td_commit_note *note)
+                          struct td_commit_note *note, struct td_error *err)
 {
     *note = (struct td_commit_note){.message = "", .token = ""};
     int fd = open_note(repo, commit);
+    if (fd < 0 && (errno == ENOENT || errno == ELOOP))
+        return td_error_set(err, TD_NOT_FOUND, "commit %s has no note", commit);
     if (fd < 0)
-        return false;
+        return td_publish_fail(repo, "read the note of a commit of", err);
     char *bytes = malloc(NOTE_BYTES);
-    ssize_t n = bytes == NULL ? -1 : td_read_at(fd, bytes, NOTE_BYTES, 0);
+    ssize_t n = bytes == NULL ? 0 : td_read_at(fd, bytes, NOTE_BYTES, 0);
+    bool ok = bytes == NULL ? td_error_no_memory(err)
+              : n < 0       ? td_publish_fail(repo, "read the note of a commit of", err)
+                            : parse(td_text_n(bytes, (size_t)n), arena, note, err);
     (void)close(fd);
-    bool ok = n > 0 && parse(td_text_n(bytes, (size_t)n), arena, note);
     free(bytes);
     (void)snprintf(note->commit, sizeof note->commit, "%s", commit);
-    if (!ok)
-        td_log(TD_LOG_WARN, "publish: the note of commit %s of \"%s\" is damaged", commit, repo->name.path);
     return ok;
 }
 
@@ -194,10 +198,17 @@ struct listing {
 
 static bool add_note(struct listing *listing, const char *commit, struct td_error *err)
 {
+    struct td_error why = TD_ERROR_INIT;
     if (!TD_ARRAY_GROW(listing->notes, listing->count, listing->capacity, err))
         return false;
-    if (td_publish_note_read(listing->repo, commit, listing->arena, &listing->notes[listing->count]))
+    if (td_publish_note_read(listing->repo, commit, listing->arena, &listing->notes[listing->count], &why)) {
         listing->count++;
+        return true;
+    }
+    if (why.code != TD_NOT_FOUND && why.code != TD_FAILED_PRECONDITION)
+        return td_error_copy(err, &why);
+    td_log(TD_LOG_WARN, "publish: the note of commit %s of \"%s\" is missing or damaged", commit,
+           listing->repo->name.path);
     return true;
 }
 

@@ -29,9 +29,10 @@ bool td_publish_list_commits(const struct td_publish_repo *repo, struct td_arena
 
 enum { TD_NOTES_MOST = 100000 /* items of commits/ and of snapshots/ that are read */ };
 
-/* Reads the note of a commit; its texts are in the arena. Returns false when there is no note, or a damaged one. */
+/* Reads the note of a commit; its texts are in the arena. Errors: TD_NOT_FOUND without a note, TD_FAILED_PRECONDITION
+ * for a damaged one, TD_RESOURCE_EXHAUSTED, TD_IO. */
 bool td_publish_note_read(const struct td_publish_repo *repo, const char *commit, struct td_arena *arena,
-                          struct td_commit_note *note);
+                          struct td_commit_note *note, struct td_error *err);
 
 /* Writes a note, durably; replaces one that is damaged. Cuts the message to TD_COMMIT_MESSAGE_BYTES between characters,
  * and bytes that are not UTF-8 are shown as \xNN. Errors as td_publish_fail; TD_RESOURCE_EXHAUSTED. */

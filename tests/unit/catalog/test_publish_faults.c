@@ -2,6 +2,7 @@
  */
 #include "catalog/publish/publish_commit.h"
 
+#include "tests/unit/alloc_hooks.h"
 #include "tests/unit/catalog/publish_place.h"
 
 #include <signal.h>
@@ -218,6 +219,47 @@ static void a_revision_that_cannot_be_set_stays(void **state)
     assert_true(td_publish_set_ref(&place->repo, "v1", "main", false, NULL));
 }
 
+/* Without memory, too: also for a commit whose snapshot and note are there, which must not count as damaged. */
+static void a_commit_without_memory_changes_nothing(void **state)
+{
+    struct publish_place *place = *state;
+    struct td_commit_file file = {.path = "d/a"};
+    const struct td_commit_order order = {
+        .revision = "main", .keep = true, .files = &file, .file_count = 1, .message = "m"};
+    char first[TEXT_BYTES];
+    char now[TEXT_BYTES];
+    commit_is(place, &(struct ask){.files = "d/a=2 b=1"}, TD_COMMIT_MOVED); /* the commit that is tried exists */
+    commit_is(place, &(struct ask){.files = "d/a=1 b=1"}, TD_COMMIT_MOVED);
+    td_commit_result_fini(&place->result);
+    td_sha256("2", 1, file.sha256);
+    for (size_t round = 0; round < 2; round++) {
+        size_t k = 0;
+        bool has_failed = true;
+        read_all(place, first);
+        while (has_failed) {
+            struct td_commit_result result;
+            struct td_error err = TD_ERROR_INIT;
+            alloc_count_start();
+            alloc_fail_at(++k);
+            bool ok = td_publish_commit(&place->repo, &order, &result, &err);
+            td_commit_result_fini(&result);
+            alloc_fail_at(0);
+            has_failed = alloc_count_get().calls >= k;
+            CHECK(ok != has_failed, "allocation %zu: %s", k, err.message);
+            assert_int_equal(alloc_count_get().live_bytes, 0);
+            if (ok)
+                continue;
+            assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
+            read_all(place, now);
+            assert_string_equal(now, first);
+        }
+        assert_true(k > 10);
+        assert_string_equal(files_at(place, "main"), round == 0 ? "b=1 d/a=2" : "b=1 d/a=3");
+        put_blob(place, "3");
+        td_sha256("3", 1, file.sha256); /* and a commit that is new */
+    }
+}
+
 /* ---- a process that is killed ---------------------------------------------------------------------------- */
 
 /* The files of a commit by its number: content and names depend on the number. */
@@ -327,6 +369,7 @@ int main(void)
         cmocka_unit_test(a_first_commit_that_fails_shows_nothing),
         TEST_IN(publish, links_that_cannot_be_hard_links_are_written),
         TEST_IN(publish, a_revision_that_cannot_be_set_stays),
+        TEST_IN(publish, a_commit_without_memory_changes_nothing),
         TEST_IN(publish, a_killed_process_leaves_one_commit_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
