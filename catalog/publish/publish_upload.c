@@ -280,8 +280,8 @@ static bool open_upload(struct td_publish *publish, const struct td_publish_repo
     return ok ? td_error_no_memory(err) : false;
 }
 
-/* Returns the size of the unfinished file of a blob that has no open upload, from its journal's place; false when there
- * is none. */
+/* Sets *size_bytes to the size of the unfinished file of a blob without an open upload. Returns false when there is no
+ * such file with a journal. */
 static bool find_unfinished(const struct td_publish_repo *repo, const char *hex, uint64_t *size_bytes)
 {
     char path[BLOB_PATH_BYTES + sizeof TD_FETCH_JOURNAL_END];
@@ -296,8 +296,8 @@ static bool find_unfinished(const struct td_publish_repo *repo, const char *hex,
            (uint64_t)journal.st_size == td_fetch_journal_bytes(*size_bytes);
 }
 
-/* Uses the upload of the blob: one that is open, one that is resumed, or a new one; size_bytes NULL: of any size, and
- * none is begun. The repository is open. Errors: TD_NOT_FOUND for the latter. */
+/* Uses the upload of the blob: one that is open, one that is resumed, or a new one; size_bytes NULL: of any size, but
+ * only one that exists. The repository is open. Errors: TD_NOT_FOUND for the latter. */
 static bool use_upload(struct td_publish *publish, const struct td_publish_repo *repo,
                        const uint8_t sha256[TD_SHA256_BYTES], const uint64_t *size_bytes,
                        struct td_publish_upload **out, struct td_error *err)
@@ -378,7 +378,7 @@ static bool start_hasher(struct td_publish_upload *upload, struct td_error *err)
     return true;
 }
 
-/* Prepares the hashing of a block, of which the pieces [piece, stop) will be written: a blob that is in one block, and
+/* Prepares the hashing of a block whose pieces [piece, stop) will be written: a blob that is in one block, and
  * in which nobody else wrote a piece, is hashed at once; others need the hasher. Under the lock. */
 static bool prepare_hash(struct td_publish_part *part, uint64_t piece, uint64_t stop, struct td_error *err)
 {
@@ -632,7 +632,7 @@ static bool end_upload(struct td_publish_upload *upload, struct td_error *err)
         td_publish_give_back(publish, upload->size_bytes);
     }
     pthread_mutex_lock(&publish->lock);
-    unlink_upload(upload); /* the next part of this blob begins anew */
+    unlink_upload(upload); /* the next part of this blob starts over */
     pthread_mutex_unlock(&publish->lock);
     if (is_known && !is_right)
         td_publish_note_refused(publish);

@@ -1,7 +1,7 @@
 /* Uploads: blobs of published repositories while they arrive, whose digest and size are known before.
  *
- * A blob arrives in pieces of TD_FETCH_PIECE_BYTES, in any order, from any number of requests at once, each of which
- * has a part (a range of whole pieces). A piece is written when it is whole, by the request that has it first; the same
+ * A blob arrives in pieces of TD_FETCH_PIECE_BYTES, in any order, from any number of requests at once. Each request has
+ * a part, a range of whole pieces. A piece is written when it is whole, by the request that has it first; the same
  * bytes from others are dropped. So a slow client holds up nobody, and no byte is written twice. The pieces that are on
  * disk are in a journal (storage/fetch/fetch_journal.h) beside the unfinished file, blobs/.HEX.tensord-part: after the
  * end of the client, of the connection or of the server, only the missing ones are sent. The blob is hashed while it
@@ -21,7 +21,7 @@ struct td_publish_range {
     uint64_t first, last; /* bytes; both are in the range */
 };
 
-/* What is here of a blob. */
+/* The state of a blob. */
 struct td_publish_blob {
     uint8_t sha256[TD_SHA256_BYTES];
     uint64_t size_bytes;
@@ -58,7 +58,8 @@ bool td_publish_part_begin(struct td_publish *publish, const struct td_publish_n
                            struct td_publish_part **out, struct td_error *err);
 
 /* Takes the next bytes of the part. Errors: TD_INVALID_ARGUMENT for more bytes than the span has; TD_RESOURCE_EXHAUSTED
- * or TD_IO from the disk; TD_FAILED_PRECONDITION when the blob was dropped meanwhile, since its bytes were wrong. */
+ * or TD_IO from the disk; TD_FAILED_PRECONDITION when the blob was dropped since its beginning, because its bytes were
+ * wrong. */
 bool td_publish_part_write(struct td_publish_part *part, const void *bytes, size_t len, struct td_error *err);
 
 /* How a part ended. */

@@ -266,7 +266,7 @@ static void wrong_bytes_are_dropped_and_can_be_sent_again(void **state)
     assert_int_equal(place->notes, 0);
     assert_int_equal(used_bytes(place), 0);
     assert_false(td_publish_find_blob(place->publish, &name, sum, &blob, NULL));
-    /* one who is still sending is told, and gives nobody's bytes back twice */
+    /* a client that still sends gets an error, and its end gives no bytes back again */
     struct td_error err = TD_ERROR_INIT;
     bool ok = true;
     for (uint64_t at = 0; ok && at < size; at += PIECE)
