@@ -280,8 +280,10 @@ static void commit_for_ever(struct publish_place *place, size_t number)
     for (;; number++) {
         char files[TEXT_BYTES];
         files_by_number(number % LISTS, files);
-        if (!commit_as(place, &(struct ask){.files = files}))
+        if (!commit_as(place, &(struct ask){.files = files})) {
+            print_error("the child cannot commit: %s\n", place->err.message);
             _exit(1);
+        }
     }
 }
 
