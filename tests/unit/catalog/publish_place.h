@@ -125,6 +125,12 @@ static inline void split_words(struct words *words, const char *text)
     }
 }
 
+/* Returns the files of the order, for messages. */
+static const char *shown_files(const struct ask *ask)
+{
+    return ask->files == NULL ? "no files" : ask->files;
+}
+
 /* Makes the commit. The result and the error are in the place. */
 static inline bool commit_as(struct publish_place *place, const struct ask *ask)
 {
@@ -162,14 +168,14 @@ static inline bool commit_as(struct publish_place *place, const struct ask *ask)
 
 static inline void commit_is(struct publish_place *place, const struct ask *ask, enum td_commit_verdict verdict)
 {
-    CHECK(commit_as(place, ask), "%s: %s", ask->files, place->err.message);
-    CHECK(place->result.verdict == verdict, "%s: verdict %d", ask->files, (int)place->result.verdict);
+    CHECK(commit_as(place, ask), "%s: %s", shown_files(ask), place->err.message);
+    CHECK(place->result.verdict == verdict, "%s: verdict %d", shown_files(ask), (int)place->result.verdict);
 }
 
 static inline void commit_fails(struct publish_place *place, const struct ask *ask, enum td_code code, const char *says)
 {
-    CHECK(!commit_as(place, ask), "%s: succeeds", ask->files);
-    CHECK(place->err.code == code, "%s: code %d, %s", ask->files, (int)place->err.code, place->err.message);
+    CHECK(!commit_as(place, ask), "%s: succeeds", shown_files(ask));
+    CHECK(place->err.code == code, "%s: code %d, %s", shown_files(ask), (int)place->err.code, place->err.message);
     check_says(&place->err, says, ask->files == NULL ? "" : ask->files);
 }
 

@@ -100,7 +100,7 @@ static void a_repository_keeps_a_number_of_commits(void **state)
         (void)snprintf(files, sizeof files, "a=%zu", i);
         commit_is(place, &(struct ask){.files = files}, TD_COMMIT_MOVED);
         memcpy(commits[i], place->result.commit, TD_COMMIT_BYTES);
-        (void)snprintf(note, sizeof note, "commits/%s", commits[i > 0 ? i - 1 : 0]);
+        (void)snprintf(note, sizeof note, "commits/%.40s", commits[i > 0 ? i - 1 : 0]);
         assert_int_equal(utimensat(place->repo.fd, note, times, 0), 0);
     }
     assert_int_equal(collect_later(place, 0).commits, 3); /* one of the others is main */
