@@ -1,6 +1,12 @@
-/* Publishing: what clients put into the served directory. Owns the repositories on disk (publish_disk.h), the blobs
- * that are arriving (publish_upload.h), and the bound on the bytes of all of them. Thread-safe, except open and close.
- */
+/* Publishing: blobs and commits that clients put into the served directory. No interface offers this yet. The journey:
+ *   1. publish_disk opens the repository in DIR, in the layout of a Hugging Face cache, and locks it.
+ *   2. publish_upload takes a blob in pieces, in any order and from many requests, with a journal; publish_stream takes
+ *      one whose digest or size is not known before.
+ *   3. storage/fetch/fetch_hasher hashes it as it arrives; a rename gives it its name, blobs/ and its SHA-256.
+ *   4. commit_list applies a list of paths to the revision's files; publish_tree makes the snapshot of symlinks.
+ *   5. publish_refs renames the revision's file into place: that is the commit.
+ *   6. publish_collect removes commits and blobs that nothing names.
+ * This module opens all of it, and tidies. Thread-safe, except open and close. */
 #ifndef TD_CATALOG_PUBLISH_PUBLISH_H
 #define TD_CATALOG_PUBLISH_PUBLISH_H
 

@@ -720,11 +720,11 @@ def test_digests_that_are_there_with_the_last_byte_verify_the_copy(hubs, cache):
     assert count(server, "unverified_models") == 0
 
 
-# shows: security.md upstream-late-digest
 @pytest.mark.parametrize("nbytes, no_sha256", [
     (2 * MIB, False),
     (2 * MIB, True),
     (17 * MIB, True)])  # its Git name is not computed while it arrives
+# shows: security.md upstream-late-digest
 def test_bytes_with_another_digest_than_the_last_list_has_are_not_published(hubs, cache, nbytes, no_sha256):
     files = model(nbytes=nbytes)
     hub = hubs({"org/m": files})
