@@ -244,16 +244,18 @@ static bool begin_file(struct td_publish_upload *upload, struct td_error *err)
     return false;
 }
 
-/* Opens the upload of a blob that is not here, in an open repository. */
-static bool open_upload(struct td_publish *publish, const struct td_publish_repo *repo,
-                        const uint8_t sha256[TD_SHA256_BYTES], uint64_t size_bytes, struct td_publish_upload **out,
-                        struct td_error *err)
+/* Opens the upload of a blob that is not here, in an open repository. Returns NULL after a failure. */
+static struct td_publish_upload *open_upload(struct td_publish *publish, const struct td_publish_repo *repo,
+                                             const uint8_t sha256[TD_SHA256_BYTES], uint64_t size_bytes,
+                                             struct td_error *err)
 {
     struct td_root *root;
     char path[BLOB_PATH_BYTES];
     struct td_publish_upload *upload = calloc(1, sizeof *upload);
-    if (upload == NULL)
-        return td_error_no_memory(err);
+    if (upload == NULL) {
+        (void)td_error_no_memory(err);
+        return NULL;
+    }
     upload->publish = publish;
     upload->name = repo->name;
     memcpy(upload->sha256, sha256, sizeof upload->sha256);
@@ -272,12 +274,12 @@ static bool open_upload(struct td_publish *publish, const struct td_publish_repo
     }
     if (ok)
         upload->writing = calloc(1, (size_t)(upload->piece_count / 8 + 1));
-    if (ok && upload->writing != NULL) {
-        *out = upload;
-        return true;
-    }
+    if (ok && upload->writing != NULL)
+        return upload;
+    if (ok)
+        (void)td_error_no_memory(err);
     free_upload(upload);
-    return ok ? td_error_no_memory(err) : false;
+    return NULL;
 }
 
 /* Sets *size_bytes to the size of the unfinished file of a blob without an open upload. Returns false when there is no
@@ -315,14 +317,16 @@ static bool use_upload(struct td_publish *publish, const struct td_publish_repo 
     bool is_found = find_unfinished(repo, hex, &found_bytes);
     if (!is_found && size_bytes == NULL)
         return td_error_set(err, TD_NOT_FOUND, "nothing of a blob with this digest has arrived");
-    if (!open_upload(publish, repo, sha256, is_found ? found_bytes : *size_bytes, out, err))
+    struct td_publish_upload *upload = open_upload(publish, repo, sha256, is_found ? found_bytes : *size_bytes, err);
+    if (upload == NULL)
         return false;
     pthread_mutex_lock(&publish->lock);
-    (*out)->part_count = 1;
-    (*out)->next = publish->uploads;
-    publish->uploads = *out;
+    upload->part_count = 1;
+    upload->next = publish->uploads;
+    publish->uploads = upload;
     publish->status.upload_count++;
     pthread_mutex_unlock(&publish->lock);
+    *out = upload;
     return true;
 }
 
