@@ -74,8 +74,14 @@ def test_fifty_snapshots(root, tmp_path):
         before = s.anon_bytes()
         with Watch(s) as first:
             caches = one_round(workers, tmp_path / "first")
-        with Watch(s) as second:
-            one_round(workers, tmp_path / "second")
+        peaks = [first.most]
+        for number in range(3):     # a leak grows in each round; a busy machine may serve fewer at once in one round
+            with Watch(s) as again:
+                one_round(workers, tmp_path / f"again-{number}")
+            more = again.most - max(peaks)
+            peaks.append(again.most)
+            if more < AGAIN:
+                break
         for w in workers:
             w.__exit__()
         want = digests(root / "ns/model")
@@ -83,4 +89,4 @@ def test_fifty_snapshots(root, tmp_path):
             snapshots = list((tmp_path / "first" / cache).glob("models--ns--model/snapshots/*"))
             assert len(snapshots) == 1 and digests(snapshots[0]) == want
         assert first.most - before < GROWTH
-        assert second.most - first.most < AGAIN
+        assert more < AGAIN, peaks
