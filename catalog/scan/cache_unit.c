@@ -13,6 +13,7 @@
 #include "catalog/model/file_kind.h"
 #include "catalog/model/hub_cache.h"
 #include "catalog/names/repo.h"
+#include "parser/format/names.h"
 #include "storage/file_system.h"
 
 #include <limits.h>
@@ -46,36 +47,60 @@ static int unit_compare(const void *a, const void *b)
     return path_compare(((const struct td_unit *)a)->folder->path, ((const struct td_unit *)b)->folder->path);
 }
 
-/* A sorted list whose items have paths. */
-struct paths {
-    const void *items;
-    size_t count;
-    const char *(*get)(const void *items, size_t i);
-};
-
-static const char *found_path(const void *items, size_t i)
+static struct td_text found_path(const void *items, size_t i)
 {
-    return ((const struct td_found *)items)[i].path;
+    return td_text_of(((const struct td_found *)items)[i].path);
 }
 
-static const char *found_folder_path(const void *items, size_t i)
+static struct td_text found_folder_path(const void *items, size_t i)
 {
-    return ((const struct td_found_folder *)items)[i].path;
+    return td_text_of(((const struct td_found_folder *)items)[i].path);
 }
 
-/* Returns the place of the first path that does not come before `directory` with `border` after it. */
-static size_t lower_bound(const struct paths *paths, const char *directory, char border)
+/* Sets the run of the paths below a directory, in a list that is in byte order. */
+static void find_below(const struct td_names *paths, const char *directory, size_t *first, size_t *count)
 {
-    size_t len = strlen(directory);
+    char text[PATH_MAX + 1];
+    size_t len = strnlen(directory, PATH_MAX);
+    memcpy(text, directory, len);
+    text[len] = '/';
+    *first = td_names_search(paths, td_text_n(text, len + 1), NULL);
+    text[len]++;
+    *count = td_names_search(paths, td_text_n(text, len + 1), NULL) - *first;
+}
+
+static struct td_text cache_path(const void *items, size_t i)
+{
+    return td_text_of(((const struct td_cache_folder *)items)[i].path);
+}
+
+static struct td_text unit_path(const void *items, size_t i)
+{
+    return td_text_of(((const struct td_unit *)items)[i].folder->path);
+}
+
+/* Returns whether the path, with a '/' at its end, comes before a text of `len` bytes with `border` after it. */
+static bool comes_before(struct td_text path, const char *text, size_t len, char border)
+{
+    for (size_t i = 0; i <= len; i++) {
+        int a = i < path.len ? (unsigned char)path.p[i] : i == path.len ? '/' : -1;
+        int b = (unsigned char)(i < len ? text[i] : border);
+        if (a != b)
+            return a < b;
+    }
+    return false;
+}
+
+/* Returns the place of the first commit that does not come before the path with `border` after it, in a list in the
+ * order of path_compare. Such a list is not in byte order: "o/n-x" comes before "o/n". */
+static size_t find_border(const struct td_names *commits, const char *path, char border)
+{
+    size_t len = strlen(path);
     size_t low = 0;
-    size_t high = paths->count;
+    size_t high = commits->count;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
-        const char *path = paths->get(paths->items, mid);
-        int order = strncmp(path, directory, len);
-        if (order == 0)
-            order = (unsigned char)path[len] - (unsigned char)border;
-        if (order < 0)
+        if (comes_before(commits->get(commits->context, mid), path, len, border))
             low = mid + 1;
         else
             high = mid;
@@ -83,36 +108,11 @@ static size_t lower_bound(const struct paths *paths, const char *directory, char
     return low;
 }
 
-/* Sets the run of the paths below a directory. */
-static void find_below(const struct paths *paths, const char *directory, size_t *first, size_t *count)
+/* Returns the place of a commit's path in such a list, or SIZE_MAX. */
+static size_t find_commit(const struct td_names *commits, const char *path)
 {
-    *first = lower_bound(paths, directory, '/');
-    *count = lower_bound(paths, directory, '/' + 1) - *first;
-}
-
-static const char *cache_path(const void *items, size_t i)
-{
-    return ((const struct td_cache_folder *)items)[i].path;
-}
-
-static const char *unit_path(const void *items, size_t i)
-{
-    return ((const struct td_unit *)items)[i].folder->path;
-}
-
-/* Returns the place of a commit's path in a list that is in the order of path_compare, or SIZE_MAX. */
-static size_t find_commit(const struct paths *paths, const char *path)
-{
-    size_t low = 0;
-    size_t high = paths->count;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (path_compare(paths->get(paths->items, mid), path) < 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low < paths->count && strcmp(paths->get(paths->items, low), path) == 0 ? low : SIZE_MAX;
+    size_t at = find_border(commits, path, '/');
+    return at < commits->count && td_text_equals(commits->get(commits->context, at), path) ? at : SIZE_MAX;
 }
 
 /* Writes the path that a commit has beside the main one, folder@commit. Returns false when it is too long. */
@@ -130,7 +130,7 @@ static struct td_unit_state state_at(const struct td_units *units, const char *p
     if (units->previous == NULL)
         return state;
     const struct td_repos *repos = td_repos_of(units->previous);
-    const struct paths paths = {.items = repos->caches, .count = repos->cache_count, .get = cache_path};
+    const struct td_names paths = {.context = repos->caches, .count = repos->cache_count, .get = cache_path};
     size_t at = find_commit(&paths, path);
     if (at == SIZE_MAX)
         return state;
@@ -328,9 +328,9 @@ static bool judge(struct td_units *units, const struct td_unit *unit)
 static void hide_others(struct td_units *units, const struct td_unit *main)
 {
     const char *folder = main->folder->folder;
-    const struct paths paths = {.items = units->items, .count = units->count, .get = unit_path};
-    size_t end = lower_bound(&paths, folder, '@' + 1);
-    for (size_t i = lower_bound(&paths, folder, '@'); i < end; i++) {
+    const struct td_names paths = {.context = units->items, .count = units->count, .get = unit_path};
+    size_t end = find_border(&paths, folder, '@' + 1);
+    for (size_t i = find_border(&paths, folder, '@'); i < end; i++) {
         struct td_unit *unit = &units->items[i];
         if (unit->folder->is_other_revision && strcmp(unit->folder->folder, folder) == 0)
             unit->is_hidden = main->kept.folder == NULL || strcmp(unit->folder->commit, main->kept.folder->commit) == 0;
@@ -352,8 +352,8 @@ void td_units_hold(struct td_units *units, struct td_unit *unit)
 static void fill_units(struct td_units *units)
 {
     const struct td_walk *walk = units->walk;
-    const struct paths files = {.items = walk->found, .count = walk->count, .get = found_path};
-    const struct paths folders = {.items = walk->folders, .count = walk->folder_count, .get = found_folder_path};
+    const struct td_names files = {.context = walk->found, .count = walk->count, .get = found_path};
+    const struct td_names folders = {.context = walk->folders, .count = walk->folder_count, .get = found_folder_path};
     for (size_t i = 0; i < units->count; i++)
         units->items[i].folder = &walk->caches[i];
     if (units->count > 0)
@@ -407,7 +407,7 @@ const struct td_unit *td_units_of_file(const struct td_units *units, size_t i)
 static size_t find_unit(const struct td_units *units, const char *folder, const char *commit)
 {
     char path[PATH_MAX];
-    const struct paths paths = {.items = units->items, .count = units->count, .get = unit_path};
+    const struct td_names paths = {.context = units->items, .count = units->count, .get = unit_path};
     size_t at = find_commit(&paths, folder);
     if (at != SIZE_MAX && strcmp(units->items[at].folder->commit, commit) == 0)
         return at;
@@ -434,7 +434,7 @@ struct list {
 static bool is_listed(const struct list *list, const struct td_cache_folder *main, const char *commit)
 {
     char path[PATH_MAX];
-    const struct paths paths = {.items = list->items, .count = list->count, .get = cache_path};
+    const struct td_names paths = {.context = list->items, .count = list->count, .get = cache_path};
     return strcmp(main->commit, commit) == 0 ||
            (write_other_path(main->path, commit, path) && find_commit(&paths, path) != SIZE_MAX);
 }

@@ -4,6 +4,7 @@
 
 #include "tests/kit/scanner.h"
 #include "tests/unit/unit.h"
+#include <signal.h>
 
 enum { SECOND = 1000000000 }; /* ns */
 
@@ -42,6 +43,16 @@ static inline struct td_file *file_at(const struct place *place, const char *pat
 {
     const struct td_entry *entry = scanner_entry(&place->scanner, path);
     return entry == NULL ? NULL : entry->file;
+}
+
+/* Lets scans take leases, as the server does. */
+static inline void take_leases(struct place *place)
+{
+    sigset_t blocked;
+    (void)sigemptyset(&blocked);
+    (void)sigaddset(&blocked, SIGRTMIN + 1); /* the kernel sends it when a lease is released */
+    assert_int_equal(pthread_sigmask(SIG_BLOCK, &blocked, NULL), 0);
+    place->scanner.config.lease_signal = SIGRTMIN + 1;
 }
 
 #endif

@@ -6,7 +6,6 @@
 #include "tests/unit/catalog/scan_place.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -360,6 +359,31 @@ static void after_a_restart(void **state)
     expect_revision(place, "v1", "0: a b");
 }
 
+/* The paths of "o/n-x" come before those of "o/n", which is the beginning of both. */
+static void ids_that_begin_alike_hide_their_own_commits(void **state)
+{
+    static const char *const others[] = {"models--o--n", "models--o--p", "models--o--q"};
+    struct place *place = *state;
+    size_t first;
+    size_t count;
+    make_commit(place, "models--o--n-x/snapshots/" C0, "a");
+    make_commit(place, "models--o--n-x/snapshots/" C1, "c");
+    set_ref(place, "models--o--n-x", "main", C1);
+    tree_set_age(&place->tree, "models--o--n-x/blobs/c", young_ns);
+    for (size_t i = 0; i < COUNT_OF(others); i++) {
+        char snapshot[256];
+        (void)snprintf(snapshot, sizeof snapshot, "%s/snapshots/" C0, others[i]);
+        make_commit(place, snapshot, "a");
+        set_ref(place, others[i], "main", C0);
+    }
+    expect(place, "0: a");
+    td_snapshot_entries_below(place->scanner.snapshot, TD_TEXT("o/n-x@" C0), &first, &count);
+    assert_int_equal(count, 0); /* no commit is shown while the main one is not */
+    tree_set_age(&place->tree, "models--o--n-x/blobs/c", old_ns);
+    expect_at(place, false, "o/n-x", NULL, "1: c");
+    expect_at(place, false, "o/n-x", C0, "0: a");
+}
+
 static void revisions_are_whole(void **state)
 {
     struct place *place = *state;
@@ -418,11 +442,7 @@ static void a_requested_scan_publishes_whole_commits(void **state)
 {
     struct place *place = *state;
     char path[TREE_PATH_BYTES];
-    sigset_t blocked;
-    (void)sigemptyset(&blocked);
-    (void)sigaddset(&blocked, SIGRTMIN + 1); /* the kernel sends it when a lease is released */
-    assert_int_equal(pthread_sigmask(SIG_BLOCK, &blocked, NULL), 0);
-    place->scanner.config.lease_signal = SIGRTMIN + 1;
+    take_leases(place);
     place->scanner.config.publish_complete = true;
     make_commit(place, SNAPSHOT0, "a b c");
     expect(place, "0: a b c");
@@ -523,6 +543,7 @@ int main(void)
         TEST_IN(settling, a_removed_commit_stays_until_the_next_one_has_settled),
         TEST_IN(settling, a_missing_blob_settles_with_its_link),
         TEST_IN(settling, after_a_restart),
+        TEST_IN(settling, ids_that_begin_alike_hide_their_own_commits),
         TEST_IN(settling, revisions_are_whole),
         TEST_IN(settling, datasets_and_models_in_folders),
         TEST_IN(settling, a_requested_scan_publishes_whole_commits),

@@ -5,7 +5,6 @@
 #include "tests/unit/catalog/scan_place.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -129,12 +128,8 @@ static void half_changed_files_wait_for_their_writers(void **state)
 {
     struct place *place = *state;
     char path[TREE_PATH_BYTES];
-    sigset_t blocked;
-    (void)sigemptyset(&blocked);
-    (void)sigaddset(&blocked, SIGRTMIN + 1); /* the kernel sends it when a lease is released */
-    assert_int_equal(pthread_sigmask(SIG_BLOCK, &blocked, NULL), 0);
     place->scanner.config.settle_ns = 50000000;
-    place->scanner.config.lease_signal = SIGRTMIN + 1;
+    take_leases(place);
     tree_simple(&place->tree, "m/a.safetensors", "a");
     tree_set_age(&place->tree, "m/a.safetensors", INT64_C(100) * SECOND);
     assert_int_equal(scanner_scan(&place->scanner)->entry_count, 1);
