@@ -32,9 +32,9 @@ enum {
 bool td_hub_cache_refs(const struct td_root *root, const char *path,
                        bool (*visit)(void *context, const char *name, const char *commit), void *context);
 
-/* Calls `visit` for every blob in the folder that is still being downloaded, or whose download was given up: the
- * clients of the Hub write a blob to blobs/NAME.incomplete first and rename it afterwards. `physical` is its path below
- * the root, `id` its identity. Stops and returns false when `visit` does.
+/* Calls `visit` for each unfinished download in the folder, also for one that its client has ended early. Clients of
+ * the Hub write a blob to blobs/NAME.incomplete first, and rename the file when it is whole. `physical` is the file's
+ * path below the root, `id` its identity. Stops and returns false when `visit` does.
  * Source: huggingface_hub file_download.py _download_to_tmp_and_move. */
 bool td_hub_cache_downloads(const struct td_root *root, const char *path,
                             bool (*visit)(void *context, const char *physical, const struct td_file_id *id),
