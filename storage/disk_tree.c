@@ -1,9 +1,41 @@
 #include "storage/disk_tree.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
+
+static bool fail_list(const char *shown, int sys, struct td_error *err)
+{
+    bool is_short = sys == ENOMEM || sys == EMFILE || sys == ENFILE;
+    return td_error_sys(err, is_short ? TD_RESOURCE_EXHAUSTED : TD_IO, sys, "cannot list \"%.300s\"", shown);
+}
+
+bool td_disk_list(int fd, const char *shown,
+                  bool (*visit)(void *context, int at, const char *name, struct td_error *err), void *context,
+                  struct td_error *err)
+{
+    DIR *directory = fd < 0 ? NULL : fdopendir(fd);
+    if (directory == NULL) {
+        int sys = errno;
+        if (fd >= 0)
+            (void)close(fd);
+        return fail_list(shown, sys, err);
+    }
+    bool ok = true;
+    const struct dirent *item = NULL;
+    errno = 0;
+    while (ok && (item = readdir(directory)) != NULL) { // NOLINT(concurrency-mt-unsafe): one thread uses it
+        if (strcmp(item->d_name, ".") != 0 && strcmp(item->d_name, "..") != 0)
+            ok = visit(context, fd, item->d_name, err);
+        errno = 0;
+    }
+    if (ok && errno != 0)
+        ok = fail_list(shown, errno, err);
+    (void)closedir(directory);
+    return ok;
+}
 
 /* Returns whether the item could not be looked at: then it has no state, or what is in it is not known. */
 static bool has_failed(const FTSENT *item)

@@ -5,7 +5,6 @@
 #include "core/log.h"
 #include "storage/disk_tree.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -139,30 +138,28 @@ bool td_own_folder_check(const struct td_own_folder *folder, struct td_error *er
 
 /* ---- items ----------------------------------------------------------------------------------------------- */
 
+/* A call of td_own_folder_each. */
+struct each {
+    bool (*visit)(void *context, const char *name, struct td_error *err);
+    void *context;
+};
+
+static bool visit_name(void *context, int at, const char *name, struct td_error *err)
+{
+    const struct each *each = context;
+    (void)at;
+    return each->visit(each->context, name, err);
+}
+
 bool td_own_folder_each(const struct td_own_folder *folder, const char *name,
                         bool (*visit)(void *context, const char *name, struct td_error *err), void *context,
                         struct td_error *err)
 {
-    int fd = openat(folder->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *directory = fd < 0 ? NULL : fdopendir(fd);
-    if (directory == NULL) {
-        int sys = errno;
-        if (fd >= 0)
-            (void)close(fd);
-        return td_error_sys(err, TD_IO, sys, "cannot list \"%s/%s\"", folder->rules->name, name);
-    }
-    bool ok = true;
-    const struct dirent *item = NULL;
-    errno = 0;
-    while (ok && (item = readdir(directory)) != NULL) { // NOLINT(concurrency-mt-unsafe): one thread uses it
-        if (strcmp(item->d_name, ".") != 0 && strcmp(item->d_name, "..") != 0)
-            ok = visit(context, item->d_name, err);
-        errno = 0;
-    }
-    if (ok && errno != 0)
-        ok = td_error_sys(err, TD_IO, errno, "cannot list \"%s/%s\"", folder->rules->name, name);
-    (void)closedir(directory);
-    return ok;
+    char shown[TD_OWN_NAME_BYTES + 32];
+    struct each each = {.visit = visit, .context = context};
+    (void)snprintf(shown, sizeof shown, "%s/%s", folder->rules->name, name);
+    return td_disk_list(openat(folder->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), shown, visit_name,
+                        &each, err);
 }
 
 void td_own_folder_path(const struct td_own_folder *folder, const char *name, char out[TD_OWN_PATH_BYTES])
@@ -218,4 +215,26 @@ void td_own_folder_remove(const struct td_own_folder *folder, const char *name)
     td_own_folder_path(folder, name, path);
     if (!td_disk_tree_remove(path) && errno != ENOENT)
         td_log(TD_LOG_WARN, "cannot remove \"%s/%s/%s\": %s", folder->root, folder->rules->name, name, strerror(errno));
+}
+
+/* The folder whose items are removed. */
+struct emptying {
+    const struct td_own_folder *folder;
+    const char *name;
+};
+
+static bool remove_item(void *context, const char *name, struct td_error *err)
+{
+    const struct emptying *emptying = context;
+    char path[TD_OWN_NAME_BYTES];
+    (void)err;
+    (void)snprintf(path, sizeof path, "%s/%s", emptying->name, name);
+    td_own_folder_remove(emptying->folder, path);
+    return true;
+}
+
+bool td_own_folder_empty(const struct td_own_folder *folder, const char *name, struct td_error *err)
+{
+    struct emptying emptying = {.folder = folder, .name = name};
+    return td_own_folder_each(folder, name, remove_item, &emptying, err);
 }

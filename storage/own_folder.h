@@ -50,7 +50,8 @@ bool td_own_folder_check(const struct td_own_folder *folder, struct td_error *er
 /* Makes a folder at a path in it. Returns false, with errno, when it is missing still. */
 bool td_own_folder_make(const struct td_own_folder *folder, const char *name);
 
-/* Calls `visit` for each name in a folder of it, until it returns false. Errors: TD_IO, and those of `visit`. */
+/* Calls `visit` for each name in a folder of it, until it returns false. Errors: as td_disk_list, and those of `visit`.
+ */
 bool td_own_folder_each(const struct td_own_folder *folder, const char *name,
                         bool (*visit)(void *context, const char *name, struct td_error *err), void *context,
                         struct td_error *err);
@@ -76,5 +77,8 @@ bool td_own_folder_trash(struct td_own_folder *folder, int at, const char *path,
 
 /* Removes an item with everything below it, and logs what cannot be removed. Takes long for many files. */
 void td_own_folder_remove(const struct td_own_folder *folder, const char *name);
+
+/* Removes everything in a folder of it, and logs what cannot be removed. Errors: as td_own_folder_each. */
+bool td_own_folder_empty(const struct td_own_folder *folder, const char *name, struct td_error *err);
 
 #endif

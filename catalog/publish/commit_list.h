@@ -31,16 +31,16 @@ struct td_commit_file {
 struct td_commit_order {
     const char *revision; /* "main", "weight_v000012", "refs/pr/1"; made if it is not there */
     const char *parent;   /* the commit that the revision must be at; "": it must not be there yet; NULL: any */
-    const char *from;     /* revision or commit whose files a new revision begins with; NULL: none. Not used when the
-                             revision is there */
+    const char *from;     /* a revision or commit: a new revision begins with its files; NULL: with no files. A revision
+                             that exists ignores it */
     bool keep;            /* files that are not named stay; else the revision has exactly `files` */
     bool allows_hidden;   /* paths may be such that no list shows them, such as .metadata.tmp */
     bool ignores_missing; /* paths to delete need not be there */
     bool renews_times;    /* files that are named count as written now, also those that do not change (S3) */
     const struct td_commit_file *files;
     size_t file_count;
-    const char *const *deletions; /* paths of files, and of folders when they end in '/'. They act on what was there
-                                     before; `files` are then added */
+    const char *const *deletions; /* paths of files, and of folders, which end in '/': the commit removes them from the
+                                     files before, and then adds `files` */
     size_t deletion_count;
     const char *message; /* "" : none */
     const char *token;   /* the name of the token that asks; "": none */

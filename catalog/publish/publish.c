@@ -1,13 +1,13 @@
 #include "catalog/publish/publish.h"
 
 #include "catalog/publish/publish_collect.h"
+#include "catalog/publish/publish_folder.h"
 #include "catalog/publish/publish_upload.h"
 #include "core/clock.h"
 #include "core/log.h"
+#include "storage/disk_tree.h"
 #include "storage/fetch/fetch_target.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,15 +19,15 @@
 
 /* ---- blobs of a repository ------------------------------------------------------------------------------- */
 
-/* Visits the files of blobs/: sums up their bytes or, with `expired_s`, removes unfinished blobs that are older. */
+/* The files of the blobs/ of an open repository, as far as no upload of them is open. */
 struct blobs {
     struct td_publish *publish;
     const struct td_publish_repo *repo;
-    int64_t expired_s; /* since 1970; INT64_MIN: nothing is removed */
-    uint64_t bytes;    /* of blobs, and of unfinished ones that are not open; of those that were removed */
+    int64_t expired_s; /* of unfinished blobs: the time of the last write, since 1970, or later ones stay */
+    uint64_t bytes;    /* that were counted or removed */
 };
 
-/* Returns the digits of an unfinished blob's name, ".HEX.tensord-part"; false for another name. */
+/* Writes the digits of an unfinished blob's name, ".HEX.tensord-part". Returns false for another name. */
 static bool is_unfinished(const char *name, char hex[TD_SHA256_TEXT_BYTES])
 {
     static const size_t len = TD_SHA256_TEXT_BYTES - 1;
@@ -39,44 +39,46 @@ static bool is_unfinished(const char *name, char hex[TD_SHA256_TEXT_BYTES])
     return true;
 }
 
-/* Removes an unfinished blob with its journal. */
-static void expire_blob(struct blobs *blobs, int fd, const char *name, const char *hex, const struct stat *st)
+/* Adds the bytes of a complete blob, or of an unfinished one. */
+static bool count_blob(void *context, int at, const char *name, struct td_error *err)
 {
-    char journal[NAME_MAX + 1];
-    (void)snprintf(journal, sizeof journal, ".%s" TD_FETCH_JOURNAL_END, hex);
-    (void)unlinkat(fd, journal, 0);
-    if (unlinkat(fd, name, 0) == 0)
-        blobs->bytes += (uint64_t)st->st_size;
-}
-
-static void visit_blob(struct blobs *blobs, int fd, const char *name)
-{
+    struct blobs *blobs = context;
     struct stat st;
     char hex[TD_SHA256_TEXT_BYTES];
-    if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode))
-        return;
+    (void)err;
     bool is_part = is_unfinished(name, hex);
-    if (is_part && td_publish_is_open(blobs->publish, blobs->repo->name.folder, hex))
-        return;
-    if (blobs->expired_s == INT64_MIN)
-        blobs->bytes += is_part || name[0] != '.' ? (uint64_t)st.st_size : 0;
-    else if (is_part && (int64_t)st.st_mtim.tv_sec <= blobs->expired_s)
-        expire_blob(blobs, fd, name, hex, &st);
+    bool counts = is_part ? !td_publish_is_open(blobs->publish, blobs->repo->name.folder, hex) : name[0] != '.';
+    if (counts && fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+        blobs->bytes += (uint64_t)st.st_size;
+    return true;
 }
 
-/* Visits all files of the open repository's blobs/. Returns blobs.bytes. */
-static uint64_t visit_blobs(struct td_publish *publish, const struct td_publish_repo *repo, int64_t expired_s)
+/* Removes an unfinished blob with its journal, if nobody has written to it for long. */
+static bool expire_blob(void *context, int at, const char *name, struct td_error *err)
 {
-    struct blobs blobs = {.publish = publish, .repo = repo, .expired_s = expired_s};
-    int fd = repo->fd < 0 ? -1 : openat(repo->fd, "blobs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *directory = fd < 0 ? NULL : fdopendir(fd);
-    if (directory == NULL && fd >= 0)
-        (void)close(fd);
-    const struct dirent *item;
-    while (directory != NULL && (item = readdir(directory)) != NULL) // NOLINT(concurrency-mt-unsafe): one thread
-        visit_blob(&blobs, fd, item->d_name);
-    if (directory != NULL)
-        (void)closedir(directory);
+    struct blobs *blobs = context;
+    struct stat st;
+    char hex[TD_SHA256_TEXT_BYTES];
+    char journal[NAME_MAX + 1];
+    (void)err;
+    if (!is_unfinished(name, hex) || td_publish_is_open(blobs->publish, blobs->repo->name.folder, hex) ||
+        fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode) ||
+        (int64_t)st.st_mtim.tv_sec > blobs->expired_s)
+        return true;
+    (void)snprintf(journal, sizeof journal, ".%s" TD_FETCH_JOURNAL_END, hex);
+    (void)unlinkat(at, journal, 0);
+    if (unlinkat(at, name, 0) == 0)
+        blobs->bytes += (uint64_t)st.st_size;
+    return true;
+}
+
+/* Returns the bytes of all blobs of the repository, without unfinished ones that are open: the end of their upload
+ * returns them. */
+static uint64_t count_blobs(struct td_publish *publish, const struct td_publish_repo *repo)
+{
+    struct blobs blobs = {.publish = publish, .repo = repo};
+    if (repo->fd >= 0)
+        (void)td_disk_list(td_folder_open(repo->fd, "blobs"), repo->name.folder, count_blob, &blobs, NULL);
     return blobs.bytes;
 }
 
@@ -90,7 +92,7 @@ static bool count_repo(void *context, const struct td_publish_name *name, struct
     (void)err;
     if (!td_publish_repo_open(&publish->disk, name, false, &repo, NULL))
         return true; /* not ours to count, or gone */
-    publish->status.used_bytes += visit_blobs(publish, &repo, INT64_MIN);
+    publish->status.used_bytes += count_blobs(publish, &repo);
     td_publish_repo_close(&repo);
     return true;
 }
@@ -123,7 +125,7 @@ bool td_publish_remove(struct td_publish *publish, const struct td_publish_name 
     td_publish_close_idle(publish, name->folder, UINT64_MAX);
     if (!td_publish_repo_open(&publish->disk, name, false, &repo, err))
         return false;
-    uint64_t bytes = visit_blobs(publish, &repo, INT64_MIN);
+    uint64_t bytes = count_blobs(publish, &repo);
     bool ok = td_publish_repo_remove(&repo, trash, err);
     td_publish_repo_close(&repo);
     if (!ok)
@@ -141,7 +143,20 @@ struct tidying {
     const _Atomic bool *stop;
 };
 
-/* Removes what has expired in one repository. */
+/* Removes unfinished blobs that nobody has written to for long, and commits and blobs that nothing names. */
+static bool tidy_open_repo(const struct tidying *tidying, struct td_publish_repo *repo, struct td_collected *collected,
+                           struct td_error *err)
+{
+    const struct td_collect_rules *rules = &tidying->rules;
+    int64_t age_s = rules->upload_expires_s < INT32_MAX ? (int64_t)rules->upload_expires_s : INT32_MAX;
+    struct blobs blobs = {.publish = tidying->publish, .repo = repo, .expired_s = rules->now_s - age_s};
+    bool ok = td_disk_list(td_folder_open(repo->fd, "blobs"), repo->name.folder, expire_blob, &blobs, err) &&
+              td_publish_collect(repo, rules, collected, err);
+    td_publish_give_back(tidying->publish, blobs.bytes + collected->blob_bytes);
+    return ok;
+}
+
+/* Tidies one repository. */
 static bool tidy_repo(void *context, const struct td_publish_name *name, struct td_error *err)
 {
     struct tidying *tidying = context;
@@ -152,27 +167,16 @@ static bool tidy_repo(void *context, const struct td_publish_name *name, struct 
     (void)err;
     if (!td_publish_repo_open(&publish->disk, name, false, &repo, NULL))
         return true;
-    int64_t age_s = tidying->rules.upload_expires_s < INT32_MAX ? (int64_t)tidying->rules.upload_expires_s : INT32_MAX;
-    uint64_t bytes = visit_blobs(publish, &repo, tidying->rules.now_s - age_s);
-    bool ok = repo.fd < 0 || td_publish_collect(&repo, &tidying->rules, &collected, &why);
+    bool ok = repo.fd < 0 || tidy_open_repo(tidying, &repo, &collected, &why);
     td_publish_repo_close(&repo);
-    td_publish_give_back(publish, bytes + collected.blob_bytes);
+    if (collected.trash[0] != '\0')
+        td_own_folder_remove(&publish->disk.own, collected.trash);
     if (!ok)
         td_log(TD_LOG_WARN, "publish: \"%s\" cannot be tidied: %s", name->folder, why.message);
     else if (collected.commits + collected.blobs > 0)
         td_log(TD_LOG_INFO, "publish: removed %" PRIu64 " commits and %" PRIu64 " blobs of \"%s\", %" PRIu64 " bytes",
                collected.commits, collected.blobs, name->path, collected.blob_bytes);
     return !atomic_load(tidying->stop);
-}
-
-static bool remove_trash(void *context, const char *name, struct td_error *err)
-{
-    struct td_publish *publish = context;
-    char path[TD_OWN_NAME_BYTES];
-    (void)err;
-    (void)snprintf(path, sizeof path, "trash/%s", name);
-    td_own_folder_remove(&publish->disk.own, path);
-    return true;
 }
 
 void td_publish_tidy(struct td_publish *publish, const _Atomic bool *stop)
@@ -185,9 +189,8 @@ void td_publish_tidy(struct td_publish *publish, const _Atomic bool *stop)
                                         .upload_expires_s = publish->config.upload_expires_s},
                               .stop = stop};
     td_publish_close_idle(publish, NULL, now_ns > IDLE_NS ? now_ns - IDLE_NS : 0);
-    if (!td_own_folder_check(&publish->disk.own, &why) ||
-        !td_publish_disk_each(&publish->disk, tidy_repo, &tidying, &why) ||
-        !td_own_folder_each(&publish->disk.own, "trash", remove_trash, publish, &why))
-        if (why.code != TD_OK)
-            td_log(TD_LOG_WARN, "publish: cannot remove what has expired: %s", why.message);
+    bool ok = td_own_folder_check(&publish->disk.own, &why) &&
+              td_publish_disk_each(&publish->disk, tidy_repo, &tidying, &why);
+    if (!ok && why.code != TD_OK) /* else it was stopped */
+        td_log(TD_LOG_WARN, "publish: the published models cannot be tidied: %s", why.message);
 }

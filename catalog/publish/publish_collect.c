@@ -12,8 +12,8 @@
 #include "core/digits.h"
 #include "core/log.h"
 #include "core/mix64.h"
+#include "storage/disk_tree.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -72,7 +72,7 @@ static bool open_trash(struct collecting *c, struct td_error *err)
     if (!ok)
         c->collected->trash[0] = '\0';
     errno = sys;
-    return (ok && c->trash_fd >= 0) || td_publish_fail(c->repo, "remove something of", err);
+    return (ok && c->trash_fd >= 0) || td_publish_fail(&c->repo->name, "remove something of", err);
 }
 
 /* Moves an item of one of the repository's folders into the trash. */
@@ -82,42 +82,23 @@ static bool discard(struct collecting *c, const char *folder, const char *name, 
         return false;
     int at = td_folder_open(c->repo->fd, folder);
     bool ok = at >= 0 && renameat(at, name, c->trash_fd, name) == 0;
-    int sys = errno;
-    if (at >= 0)
-        (void)close(at);
-    errno = sys;
-    return ok || td_publish_fail(c->repo, "remove something of", err);
+    td_folder_close(at);
+    return ok || td_publish_fail(&c->repo->name, "remove something of", err);
 }
 
 /* ---- listing --------------------------------------------------------------------------------------------- */
 
 /* Calls `visit` for each item of a folder of the repository. A folder that is missing has no items. */
 static bool each_item(struct collecting *c, const char *folder,
-                      bool (*visit)(struct collecting *c, int at, const char *name, struct td_error *err),
+                      bool (*visit)(void *context, int at, const char *name, struct td_error *err),
                       struct td_error *err)
 {
+    char shown[NAME_MAX + 32];
     int fd = td_folder_open(c->repo->fd, folder);
     if (fd < 0 && errno == ENOENT)
         return true;
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    bool ok = dir != NULL;
-    const struct dirent *item = NULL;
-    if (!ok) {
-        (void)td_publish_fail(c->repo, "list a folder of", err);
-        if (fd >= 0)
-            (void)close(fd);
-        return false;
-    }
-    errno = 0;
-    while (ok && (item = readdir(dir)) != NULL) { // NOLINT(concurrency-mt-unsafe): one thread uses it
-        if (strcmp(item->d_name, ".") != 0 && strcmp(item->d_name, "..") != 0)
-            ok = visit(c, dirfd(dir), item->d_name, err);
-        errno = 0;
-    }
-    if (ok && errno != 0)
-        ok = td_publish_fail(c->repo, "list a folder of", err);
-    (void)closedir(dir);
-    return ok;
+    (void)snprintf(shown, sizeof shown, "%s/%s", c->repo->name.folder, folder);
+    return td_disk_list(fd, shown, visit, c, err);
 }
 
 /* Returns whether something is older than a number of seconds. */
@@ -171,8 +152,9 @@ static bool is_named(const struct collecting *c, const char *commit)
     return bsearch(commit, c->refs.items, c->refs.count, sizeof *c->refs.items, compare_ref_commit) != NULL;
 }
 
-static bool add_commit(struct collecting *c, int at, const char *name, struct td_error *err)
+static bool add_commit(void *context, int at, const char *name, struct td_error *err)
 {
+    struct collecting *c = context;
     (void)at;
     if (!td_publish_is_commit(td_text_of(name)) || is_named(c, name))
         return true;
@@ -195,8 +177,9 @@ static int compare_commits(const void *a, const void *b)
 }
 
 /* Removes the note of a commit that has no snapshot. */
-static bool drop_note(struct collecting *c, int at, const char *name, struct td_error *err)
+static bool drop_note(void *context, int at, const char *name, struct td_error *err)
 {
+    const struct collecting *c = context;
     (void)err;
     int fd = td_publish_is_commit(td_text_of(name)) ? td_publish_tree_open(c->repo, name) : -1;
     if (fd >= 0)
@@ -231,8 +214,9 @@ static bool collect_commits(struct collecting *c, struct td_error *err)
 
 /* ---- blobs ----------------------------------------------------------------------------------------------- */
 
-static bool add_blob(struct collecting *c, int at, const char *name, struct td_error *err)
+static bool add_blob(void *context, int at, const char *name, struct td_error *err)
 {
+    struct collecting *c = context;
     uint8_t sha256[TD_SHA256_BYTES];
     (void)at;
     if (!td_hex_read_bytes(td_text_of(name), sha256, sizeof sha256))
@@ -311,7 +295,7 @@ static bool mark_blobs(struct collecting *c)
     struct td_error why = TD_ERROR_INIT;
     int fd = td_folder_open(c->repo->fd, "snapshots");
     bool ok = fd >= 0 ? td_folder_walk(fd, SIZE_MAX, mark_blob, c, &why)
-                      : c->repo->is_new || td_publish_fail(c->repo, "list the snapshots of", &why);
+                      : c->repo->is_new || td_publish_fail(&c->repo->name, "list the snapshots of", &why);
     if (fd >= 0)
         (void)close(fd);
     if (!ok)
@@ -348,7 +332,7 @@ static bool collect_blobs(struct collecting *c, struct td_error *err)
     if (!mark_blobs(c))
         return true;
     int at = td_folder_open(c->repo->fd, "blobs");
-    bool ok = at >= 0 || td_publish_fail(c->repo, "list a folder of", err);
+    bool ok = at >= 0 || td_publish_fail(&c->repo->name, "list a folder of", err);
     for (size_t i = 0; ok && i < c->blob_count; i++)
         ok = c->blobs[i].is_named || collect_blob(c, at, &c->blobs[i], err);
     if (at >= 0)
@@ -358,9 +342,9 @@ static bool collect_blobs(struct collecting *c, struct td_error *err)
 
 /* ---- repositories in new/ -------------------------------------------------------------------------------- */
 
-static bool stop_at_item(struct collecting *c, int at, const char *name, struct td_error *err)
+static bool stop_at_item(void *context, int at, const char *name, struct td_error *err)
 {
-    (void)c;
+    (void)context;
     (void)at;
     (void)name;
     (void)err;

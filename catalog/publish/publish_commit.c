@@ -94,7 +94,7 @@ static bool look_at_blob(int blobs, struct td_commit_entry *entry)
 static bool lack_blob(struct committing *c, const struct td_commit_entry *entry)
 {
     if (errno != ENOENT)
-        return td_publish_fail(c->repo, "look at a blob of", c->err);
+        return td_publish_fail(&c->repo->name, "look at a blob of", c->err);
     if (entry->number != SIZE_MAX) {
         c->result->missing[c->result->missing_count++] = entry->number;
         return true;
@@ -152,7 +152,7 @@ static bool check_blobs(struct committing *c)
         return td_error_no_memory(c->err);
     int blobs = td_folder_open(c->repo->fd, "blobs");
     if (blobs < 0)
-        return td_publish_fail(c->repo, "open the blobs of", c->err);
+        return td_publish_fail(&c->repo->name, "open the blobs of", c->err);
     for (size_t i = 0; ok && i < c->list.count; i++) {
         struct td_commit_entry *entry = &c->list.entries[i];
         bool is_here = look_at_blob(blobs, entry);
@@ -228,7 +228,7 @@ static bool empty_new(struct committing *c)
             td_own_folder_remove(&c->repo->disk->own, path);
         ok = mkdirat(c->repo->fd, parts[i], 0755) == 0;
     }
-    return ok || td_publish_fail(c->repo, "make a folder for", c->err);
+    return ok || td_publish_fail(&c->repo->name, "make a folder for", c->err);
 }
 
 static void name_snapshot(const struct committing *c, char out[TD_COMMIT_BYTES + 16])
@@ -262,7 +262,7 @@ static bool make_snapshot(struct committing *c)
     }
     c->made_snapshot = renameat2(c->stage.fd, "tree", c->repo->fd, path, RENAME_NOREPLACE) == 0;
     return (c->made_snapshot && td_folder_sync(c->repo->fd, "snapshots")) ||
-           td_publish_fail(c->repo, "add a snapshot to", c->err);
+           td_publish_fail(&c->repo->name, "add a snapshot to", c->err);
 }
 
 /* Lets links of files that are written again have the time of now in a snapshot that was there. */
@@ -310,7 +310,7 @@ static bool move_revision(struct committing *c)
     if (!c->repo->is_new)
         return true;
     if (fsync(c->repo->fd) != 0)
-        return td_publish_fail(c->repo, "write the folder of", c->err);
+        return td_publish_fail(&c->repo->name, "write the folder of", c->err);
     return td_publish_repo_show(c->repo, c->err);
 }
 

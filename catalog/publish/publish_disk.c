@@ -1,10 +1,11 @@
 #include "catalog/publish/publish_disk.h"
 
 #include "catalog/model/hub_cache.h"
+#include "catalog/publish/publish_folder.h"
 #include "core/text.h"
 #include "core/utf8.h"
+#include "storage/disk_tree.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -22,32 +23,11 @@ static const struct td_own_folder_rules publish_folder = {
 
 /* ---- opening --------------------------------------------------------------------------------------------- */
 
-static bool remove_trash(void *context, const char *name, struct td_error *err)
-{
-    struct td_publish_disk *disk = context;
-    char path[TD_OWN_NAME_BYTES];
-    (void)err;
-    (void)snprintf(path, sizeof path, "trash/%s", name);
-    td_own_folder_remove(&disk->own, path);
-    return true;
-}
-
-static bool remove_incoming(void *context, const char *name, struct td_error *err)
-{
-    struct td_publish_disk *disk = context;
-    char path[TD_OWN_NAME_BYTES];
-    (void)err;
-    (void)snprintf(path, sizeof path, "incoming/%s", name);
-    td_own_folder_remove(&disk->own, path);
-    return true;
-}
-
 bool td_publish_disk_open(struct td_publish_disk *disk, const char *root, struct td_error *err)
 {
     disk->own.trash_number = 0;
-    if (!td_own_folder_open(&disk->own, &publish_folder, root, err) ||
-        !td_own_folder_each(&disk->own, "trash", remove_trash, disk, err) ||
-        !td_own_folder_each(&disk->own, "incoming", remove_incoming, disk, err)) {
+    if (!td_own_folder_open(&disk->own, &publish_folder, root, err) || !td_own_folder_empty(&disk->own, "trash", err) ||
+        !td_own_folder_empty(&disk->own, "incoming", err)) {
         td_own_folder_close(&disk->own);
         return false;
     }
@@ -114,8 +94,9 @@ struct listing {
 };
 
 /* Visits the repository of a folder's name, if it is one that was published. */
-static bool visit_folder(const struct listing *listing, int at, const char *folder, struct td_error *err)
+static bool visit_folder(void *context, int at, const char *folder, struct td_error *err)
 {
+    const struct listing *listing = context;
     char id[NAME_MAX + 1];
     char path[NAME_MAX + 16];
     struct stat st;
@@ -131,31 +112,13 @@ static bool visit_folder(const struct listing *listing, int at, const char *fold
     return listing->visit(listing->context, &name, err);
 }
 
-/* Visits the repositories in a directory, which the descriptor is moved from. */
-static bool visit_folders(const struct listing *listing, int fd, struct td_error *err)
-{
-    DIR *directory = fd < 0 ? NULL : fdopendir(fd);
-    const struct dirent *item;
-    bool ok = true;
-    if (directory == NULL) {
-        int sys = errno;
-        if (fd >= 0)
-            (void)close(fd);
-        return td_error_sys(err, TD_IO, sys, "cannot list the published models");
-    }
-    while (ok && (item = readdir(directory)) != NULL) // NOLINT(concurrency-mt-unsafe): one thread uses it
-        ok = visit_folder(listing, dirfd(directory), item->d_name, err);
-    (void)closedir(directory);
-    return ok;
-}
-
 bool td_publish_disk_each(struct td_publish_disk *disk,
                           bool (*visit)(void *context, const struct td_publish_name *name, struct td_error *err),
                           void *context, struct td_error *err)
 {
-    const struct listing listing = {.visit = visit, .context = context};
-    return visit_folders(&listing, openat(disk->own.root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), err) &&
-           visit_folders(&listing, openat(disk->own.fd, "new", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), err);
+    struct listing listing = {.visit = visit, .context = context};
+    return td_disk_list(td_folder_open(disk->own.root_fd, "."), disk->own.root, visit_folder, &listing, err) &&
+           td_disk_list(td_folder_open(disk->own.fd, "new"), TD_PUBLISH_FOLDER "/new", visit_folder, &listing, err);
 }
 
 /* ---- repositories ---------------------------------------------------------------------------------------- */
@@ -168,19 +131,14 @@ static pthread_mutex_t *lock_of(struct td_publish_repo *repo)
     return &repo->disk->locks[sum % TD_PUBLISH_LOCKS];
 }
 
-static int open_directory(int at, const char *name)
-{
-    return openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-}
-
-bool td_publish_fail(const struct td_publish_repo *repo, const char *what, struct td_error *err)
+bool td_publish_fail(const struct td_publish_name *name, const char *what, struct td_error *err)
 {
     int sys = errno;
-    enum td_code code = sys == ENOSPC || sys == EDQUOT || sys == ENOMEM || sys == EMFILE || sys == ENFILE
-                            ? TD_RESOURCE_EXHAUSTED
-                        : sys == EACCES || sys == EPERM || sys == EROFS ? TD_PERMISSION_DENIED
-                                                                        : TD_IO;
-    return td_error_sys(err, code, sys, "cannot %s \"%s\"", what, repo->name.folder);
+    bool is_full = sys == ENOSPC || sys == EDQUOT || sys == EFBIG;
+    bool is_short = sys == ENOMEM || sys == EMFILE || sys == ENFILE;
+    bool is_refused = sys == EACCES || sys == EPERM || sys == EROFS;
+    enum td_code code = is_full || is_short ? TD_RESOURCE_EXHAUSTED : is_refused ? TD_PERMISSION_DENIED : TD_IO;
+    return td_error_sys(err, code, sys, "cannot %s \"%s\"", what, name->folder);
 }
 
 /* Checks that the name belongs to nothing of the operator: neither a directory org/name, nor a cache's folder without
@@ -207,12 +165,12 @@ static bool make_new(struct td_publish_repo *repo, const char *path, struct td_e
 {
     static const char *const parts[] = {"blobs", "snapshots", "refs", "commits"};
     if (!td_own_folder_make(&repo->disk->own, path))
-        return td_publish_fail(repo, "make a folder for", err);
-    repo->fd = open_directory(repo->disk->own.fd, path);
+        return td_publish_fail(&repo->name, "make a folder for", err);
+    repo->fd = td_folder_open(repo->disk->own.fd, path);
     bool ok = repo->fd >= 0;
     for (size_t i = 0; ok && i < sizeof parts / sizeof *parts; i++)
         ok = mkdirat(repo->fd, parts[i], 0755) == 0 || errno == EEXIST;
-    return ok || td_publish_fail(repo, "make a folder for", err);
+    return ok || td_publish_fail(&repo->name, "make a folder for", err);
 }
 
 /* Opens the directory. The lock is held. */
@@ -222,18 +180,18 @@ static bool open_locked(struct td_publish_repo *repo, bool create, struct td_err
     char path[TD_OWN_NAME_BYTES];
     if (!td_own_folder_check(own, err))
         return false;
-    repo->fd = open_directory(own->root_fd, repo->name.folder);
+    repo->fd = td_folder_open(own->root_fd, repo->name.folder);
     if (repo->fd < 0 && errno != ENOENT)
         return errno == ENOTDIR || errno == ELOOP
                    ? td_error_set(err, TD_CONFLICT, "\"%s/%s\" is no directory; move it away", own->root,
                                   repo->name.folder)
-                   : td_publish_fail(repo, "open", err);
+                   : td_publish_fail(&repo->name, "open", err);
     (void)snprintf(path, sizeof path, "new/%s", repo->name.folder);
     if (repo->fd < 0) {
         repo->is_new = true;
-        repo->fd = open_directory(own->fd, path);
+        repo->fd = td_folder_open(own->fd, path);
         if (repo->fd < 0 && errno != ENOENT)
-            return td_publish_fail(repo, "open", err);
+            return td_publish_fail(&repo->name, "open", err);
     }
     return check_owner(repo, err) && (repo->fd >= 0 || !create || make_new(repo, path, err));
 }
@@ -267,7 +225,7 @@ bool td_publish_repo_show(struct td_publish_repo *repo, struct td_error *err)
     if (renameat2(own->fd, path, own->root_fd, repo->name.folder, RENAME_NOREPLACE) != 0)
         return errno == EEXIST ? td_error_set(err, TD_CONFLICT, "\"%s/%s\" has appeared and stays as it is", own->root,
                                               repo->name.folder)
-                               : td_publish_fail(repo, "publish", err);
+                               : td_publish_fail(&repo->name, "publish", err);
     repo->is_new = false;
     (void)fsync(own->root_fd);
     return true;
@@ -281,7 +239,7 @@ bool td_publish_repo_remove(struct td_publish_repo *repo, char trash[TD_OWN_NAME
         return td_error_set(err, TD_NOT_FOUND, "no model of this name was published");
     (void)snprintf(path, sizeof path, "%s%s", repo->is_new ? "new/" : "", repo->name.folder);
     if (!td_own_folder_trash(own, repo->is_new ? own->fd : own->root_fd, path, trash))
-        return td_publish_fail(repo, "remove", err);
+        return td_publish_fail(&repo->name, "remove", err);
     (void)(fsync(own->root_fd) + fsync(own->fd));
     (void)close(repo->fd);
     repo->fd = -1;

@@ -78,9 +78,9 @@ void td_publish_repo_close(struct td_publish_repo *repo);
 bool td_publish_repo_show(struct td_publish_repo *repo, struct td_error *err);
 
 /* Reports a failure of the system, which errno names: "cannot WHAT "models--org--name"". Codes: TD_RESOURCE_EXHAUSTED
- * for a full disk or quota (sys says which), and for memory and descriptors; TD_PERMISSION_DENIED; else TD_IO. Returns
- * false. */
-bool td_publish_fail(const struct td_publish_repo *repo, const char *what, struct td_error *err);
+ * for a full disk, a quota or too long a file (sys says which), and for memory and descriptors; TD_PERMISSION_DENIED;
+ * else TD_IO. Returns false. */
+bool td_publish_fail(const struct td_publish_name *name, const char *what, struct td_error *err);
 
 /* Removes a repository with all its revisions: it vanishes by one rename, and readers keep what they have opened. The
  * directory is then gone (fd -1). Writes the name of its remains, which the caller removes by td_own_folder_remove, to

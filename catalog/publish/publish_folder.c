@@ -15,11 +15,11 @@ int td_folder_open(int at, const char *name)
     return openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* Closes a descriptor and keeps errno. */
-static void close_quietly(int fd)
+void td_folder_close(int fd)
 {
     int sys = errno;
-    (void)close(fd);
+    if (fd >= 0)
+        (void)close(fd);
     errno = sys;
 }
 
@@ -29,7 +29,7 @@ static int step_into(int at, const char *name, bool create)
     bool made = create && mkdirat(at, name, 0755) == 0;
     bool ok = made ? fsync(at) == 0 : !create || errno == EEXIST;
     int fd = ok ? td_folder_open(at, name) : -1;
-    close_quietly(at);
+    td_folder_close(at);
     return fd;
 }
 
@@ -57,8 +57,7 @@ bool td_folder_sync(int at, const char *name)
 {
     int fd = td_folder_open(at, name);
     bool ok = fd >= 0 && fsync(fd) == 0;
-    if (fd >= 0)
-        close_quietly(fd);
+    td_folder_close(fd);
     return ok;
 }
 

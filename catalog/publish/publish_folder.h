@@ -15,6 +15,9 @@ enum { TD_FOLDER_DEPTH = 32 /* levels of folders below the one that is walked */
  * errno. */
 int td_folder_open(int at, const char *name);
 
+/* Closes a descriptor, unless it is -1, and keeps errno. */
+void td_folder_close(int fd);
+
 /* Opens the directory that holds the item at `path` below `at`, and sets *name to the item's name, a part of `path`.
  * create: makes directories that are missing, durably. Follows no link. Returns the descriptor, which the caller
  * closes, or -1 with errno. */

@@ -7,8 +7,8 @@
 #include "core/json/json_document.h"
 #include "core/log.h"
 #include "core/utf8.h"
+#include "storage/disk_tree.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -74,11 +74,8 @@ bool td_publish_note_write(const struct td_publish_stage *stage, const struct td
         errno = sys;
         ok = false;
     }
-    int sys = errno;
-    if (at >= 0)
-        (void)close(at);
-    errno = sys;
-    return ok || td_publish_fail(repo, "write the note of a commit of", err);
+    td_folder_close(at);
+    return ok || td_publish_fail(&repo->name, "write the note of a commit of", err);
 }
 
 /* Returns a copy of a member that is a text; NULL, or for another type and a damaged text. */
@@ -125,10 +122,7 @@ static int open_note(const struct td_publish_repo *repo, const char *commit)
 {
     int at = td_folder_open(repo->fd, "commits");
     int fd = at < 0 ? -1 : openat(at, commit, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    int sys = errno;
-    if (at >= 0)
-        (void)close(at);
-    errno = sys;
+    td_folder_close(at);
     return fd;
 }
 
@@ -140,11 +134,11 @@ bool td_publish_note_read(const struct td_publish_repo *repo, const char *commit
     if (fd < 0 && (errno == ENOENT || errno == ELOOP))
         return td_error_set(err, TD_NOT_FOUND, "commit %s has no note", commit);
     if (fd < 0)
-        return td_publish_fail(repo, "read the note of a commit of", err);
+        return td_publish_fail(&repo->name, "read the note of a commit of", err);
     char *bytes = malloc(NOTE_BYTES);
     ssize_t n = bytes == NULL ? 0 : td_read_at(fd, bytes, NOTE_BYTES, 0);
     bool ok = bytes == NULL ? td_error_no_memory(err)
-              : n < 0       ? td_publish_fail(repo, "read the note of a commit of", err)
+              : n < 0       ? td_publish_fail(&repo->name, "read the note of a commit of", err)
                             : parse(td_text_n(bytes, (size_t)n), arena, note, err);
     (void)close(fd);
     free(bytes);
@@ -194,11 +188,18 @@ struct listing {
     struct td_arena *arena;
     struct td_commit_note *notes;
     size_t count, capacity;
+    size_t seen; /* items of snapshots/ */
 };
 
-static bool add_note(struct listing *listing, const char *commit, struct td_error *err)
+static bool add_note(void *context, int at, const char *commit, struct td_error *err)
 {
+    struct listing *listing = context;
     struct td_error why = TD_ERROR_INIT;
+    (void)at;
+    if (listing->seen++ >= TD_NOTES_MOST)
+        return td_error_set(err, TD_FAILED_PRECONDITION, "\"%s\" has too many commits", listing->repo->name.path);
+    if (!td_publish_is_commit(td_text_of(commit)))
+        return true;
     if (!TD_ARRAY_GROW(listing->notes, listing->count, listing->capacity, err))
         return false;
     if (td_publish_note_read(listing->repo, commit, listing->arena, &listing->notes[listing->count], &why)) {
@@ -224,31 +225,6 @@ static int compare_notes(const void *a, const void *b)
     return strcmp(x->commit, y->commit);
 }
 
-/* Adds the notes of the snapshots in a directory, which is closed. */
-static bool add_notes(struct listing *listing, int fd, struct td_error *err)
-{
-    DIR *dir = fdopendir(fd);
-    const struct dirent *item;
-    size_t seen = 0;
-    bool ok = true;
-    if (dir == NULL) {
-        (void)close(fd);
-        return td_error_no_memory(err);
-    }
-    errno = 0;
-    while (ok && (item = readdir(dir)) != NULL) { // NOLINT(concurrency-mt-unsafe): one thread uses it
-        ok = seen++ < TD_NOTES_MOST ||
-             td_error_set(err, TD_FAILED_PRECONDITION, "\"%s\" has too many commits", listing->repo->name.path);
-        if (ok && td_publish_is_commit(td_text_of(item->d_name)))
-            ok = add_note(listing, item->d_name, err);
-        errno = 0;
-    }
-    if (ok && errno != 0)
-        ok = td_publish_fail(listing->repo, "list the commits of", err);
-    (void)closedir(dir);
-    return ok;
-}
-
 bool td_publish_list_commits(const struct td_publish_repo *repo, struct td_arena *arena, struct td_commit_note **notes,
                              size_t *count, struct td_error *err)
 {
@@ -259,8 +235,8 @@ bool td_publish_list_commits(const struct td_publish_repo *repo, struct td_arena
         return true;
     int fd = td_folder_open(repo->fd, "snapshots");
     if (fd < 0)
-        return errno == ENOENT || td_publish_fail(repo, "list the commits of", err);
-    if (!add_notes(&listing, fd, err)) {
+        return errno == ENOENT || td_publish_fail(&repo->name, "list the commits of", err);
+    if (!td_disk_list(fd, repo->name.folder, add_note, &listing, err)) {
         free(listing.notes);
         return false;
     }

@@ -70,10 +70,7 @@ static bool read_commit(int at, const char *name, char commit[TD_COMMIT_BYTES])
     char text[TD_COMMIT_BYTES + 2];
     int fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : td_read_at(fd, text, sizeof text, 0);
-    int sys = errno;
-    if (fd >= 0)
-        (void)close(fd);
-    errno = sys;
+    td_folder_close(fd);
     commit[0] = '\0';
     if (n < 0)
         return false;
@@ -149,7 +146,7 @@ bool td_publish_refs_read(const struct td_publish_repo *repo, struct td_publish_
     if (fd < 0 && errno == ENOENT)
         return true;
     if (fd < 0)
-        return td_publish_fail(repo, "read the revisions of", err);
+        return td_publish_fail(&repo->name, "read the revisions of", err);
     bool ok = td_folder_walk(fd, MOST_ITEMS, add_ref, refs, err);
     (void)close(fd);
     if (refs->count > 0)
@@ -207,7 +204,7 @@ static bool fail_ref(const struct td_publish_repo *repo, const char *revision, s
 {
     return errno == ENOTDIR || errno == EISDIR || errno == ELOOP
                ? td_error_set(err, TD_CONFLICT, "another revision is in the way of the revision \"%s\"", revision)
-               : td_publish_fail(repo, "set a revision of", err);
+               : td_publish_fail(&repo->name, "set a revision of", err);
 }
 
 /* Keeps what the revision holds as a file in the stage, and sets *exists. Returns false, with an error, when it cannot
@@ -330,5 +327,5 @@ bool td_publish_delete_ref(struct td_publish_repo *repo, const char *revision, s
         remove_empty_folders(repo, path);
     errno = sys;
     return ok || (is_missing ? td_error_set(err, TD_NOT_FOUND, "no revision \"%s\"", revision)
-                             : td_publish_fail(repo, "delete a revision of", err));
+                             : td_publish_fail(&repo->name, "delete a revision of", err));
 }

@@ -27,7 +27,7 @@ bool td_publish_stage_open(struct td_publish_stage *stage, struct td_publish_rep
         ok = mkdirat(own->fd, name, 0755) == 0;
     }
     stage->fd = ok ? td_folder_open(own->fd, name) : -1;
-    return stage->fd >= 0 || td_publish_fail(repo, "prepare a change of", err);
+    return stage->fd >= 0 || td_publish_fail(&repo->name, "prepare a change of", err);
 }
 
 void td_publish_stage_close(struct td_publish_stage *stage)
@@ -47,9 +47,6 @@ bool td_publish_stage_write(const struct td_publish_stage *stage, const char *na
 {
     int fd = openat(stage->fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     bool ok = fd >= 0 && td_write_all(fd, content.p, content.len) && fsync(fd) == 0;
-    int sys = errno;
-    if (fd >= 0)
-        (void)close(fd);
-    errno = sys;
-    return ok || td_publish_fail(stage->repo, "write a file of", err);
+    td_folder_close(fd);
+    return ok || td_publish_fail(&stage->repo->name, "write a file of", err);
 }

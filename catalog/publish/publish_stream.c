@@ -1,5 +1,6 @@
 #include "catalog/publish/publish_stream.h"
 
+#include "catalog/publish/publish_folder.h"
 #include "core/digits.h"
 #include "core/file_io.h"
 
@@ -26,12 +27,6 @@ struct td_publish_stream {
     struct td_fetch_hasher *hasher; /* NULL: not needed yet */
 };
 
-static bool fail_file(int sys, const char *what, struct td_error *err)
-{
-    return td_error_sys(err, sys == ENOSPC || sys == EDQUOT || sys == EFBIG ? TD_RESOURCE_EXHAUSTED : TD_IO, sys,
-                        "cannot %s the unfinished blob", what);
-}
-
 /* Creates the file, with room for the bytes if their number is known. */
 static bool create_file(struct td_publish_stream *stream, struct td_error *err)
 {
@@ -40,12 +35,12 @@ static bool create_file(struct td_publish_stream *stream, struct td_error *err)
                    atomic_fetch_add_explicit(&stream->publish->stream_number, 1, memory_order_relaxed));
     stream->fd = openat(own->fd, stream->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (stream->fd < 0)
-        return fail_file(errno, "create", err);
+        return td_publish_fail(&stream->name, "begin a blob of", err);
     bool is_known = stream->size_bytes != TD_FETCH_SIZE_UNKNOWN && stream->size_bytes > 0;
     if (!is_known || fallocate(stream->fd, 0, 0, (off_t)stream->size_bytes) == 0 || errno == EOPNOTSUPP ||
         errno == ENOSYS)
         return true;
-    return fail_file(errno, "reserve the space on disk for", err);
+    return td_publish_fail(&stream->name, "reserve the space on disk for a blob of", err);
 }
 
 bool td_publish_stream_begin(struct td_publish *publish, const struct td_publish_name *name, uint64_t size_bytes,
@@ -84,7 +79,7 @@ static bool write_block(struct td_publish_stream *stream, struct td_error *err)
 {
     struct td_fetch_block *block = stream->block;
     if (!td_write_all(stream->fd, block->bytes, block->len))
-        return fail_file(errno, "write", err);
+        return td_publish_fail(&stream->name, "write a blob of", err);
     td_publish_note_bytes(stream->publish, block->len);
     if (stream->hasher == NULL &&
         !td_fetch_hasher_start(stream->fd, TD_FETCH_SIZE_UNKNOWN, false, &stream->hasher, err))
@@ -120,14 +115,11 @@ bool td_publish_stream_write(struct td_publish_stream *stream, const void *bytes
     if (stream->size_bytes == TD_FETCH_SIZE_UNKNOWN && !take_more(stream, len, err))
         return false;
     while (len > 0) {
-        size_t room = sizeof stream->block->bytes - stream->block->len;
-        size_t n = len < room ? len : room;
-        memcpy(stream->block->bytes + stream->block->len, from, n);
-        stream->block->len += n;
+        size_t n = td_fetch_block_add(stream->block, from, len);
         stream->at += n;
         from += n;
         len -= n;
-        if (n == room && !write_block(stream, err))
+        if (stream->block->len == TD_FETCH_BLOCK_BYTES && !write_block(stream, err))
             return false;
     }
     return true;
@@ -140,14 +132,14 @@ static bool finish_file(struct td_publish_stream *stream, uint8_t sum[TD_SHA256_
     if (stream->hasher == NULL)
         td_sha256(stream->block->bytes, stream->block->len, sum);
     if (stream->hasher == NULL && !td_write_all(stream->fd, stream->block->bytes, stream->block->len))
-        return fail_file(errno, "write", err);
+        return td_publish_fail(&stream->name, "write a blob of", err);
     if (stream->hasher == NULL)
         td_publish_note_bytes(stream->publish, stream->block->len);
     if (stream->hasher != NULL && stream->block->len > 0 && !write_block(stream, err))
         return false;
     /* the reserved space may be longer than the bytes */
     if (ftruncate(stream->fd, (off_t)stream->at) != 0 || fdatasync(stream->fd) != 0)
-        return fail_file(errno, "write", err);
+        return td_publish_fail(&stream->name, "write a blob of", err);
     if (stream->hasher == NULL)
         return true;
     td_fetch_hasher_set_size(stream->hasher, stream->at);
@@ -167,11 +159,11 @@ static bool place_file(struct td_publish_stream *stream, const uint8_t sum[TD_SH
     td_hex_write(sum, TD_SHA256_BYTES, hex);
     if (!td_publish_repo_open(&publish->disk, &stream->name, true, &repo, err))
         return false;
-    int blobs = openat(repo.fd, "blobs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int blobs = td_folder_open(repo.fd, "blobs");
     bool ok = blobs >= 0 && renameat2(publish->disk.own.fd, stream->path, blobs, hex, RENAME_NOREPLACE) == 0;
     *was_here = !ok && blobs >= 0 && errno == EEXIST;
     if (!ok && !*was_here)
-        (void)fail_file(errno, "move", err);
+        (void)td_publish_fail(&stream->name, "place a blob of", err);
     if (ok)
         (void)fsync(blobs);
     td_publish_repo_close(&repo);

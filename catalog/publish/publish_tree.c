@@ -65,10 +65,7 @@ int td_publish_tree_open(const struct td_publish_repo *repo, const char *commit)
     (void)snprintf(path, sizeof path, "snapshots/%s", commit);
     int parent = td_folder_open_parent(repo->fd, path, false, &name);
     int fd = parent < 0 ? -1 : td_folder_open(parent, name);
-    int sys = errno;
-    if (parent >= 0)
-        (void)close(parent);
-    errno = sys;
+    td_folder_close(parent);
     return fd;
 }
 
@@ -111,7 +108,7 @@ struct writer {
 
 static bool fail(const struct writer *writer)
 {
-    return td_publish_fail(writer->stage->repo, "write a snapshot of", writer->err);
+    return td_publish_fail(&writer->stage->repo->name, "write a snapshot of", writer->err);
 }
 
 /* Makes a folder and opens it. */

@@ -549,14 +549,12 @@ bool td_publish_part_write(struct td_publish_part *part, const void *bytes, size
     while (len > 0) {
         if (!need_block(part, err))
             return false;
-        size_t room = sizeof part->block->bytes - part->block->len;
-        size_t n = len < room ? len : room;
-        memcpy(part->block->bytes + part->block->len, from, n);
-        part->block->len += n;
+        size_t n = td_fetch_block_add(part->block, from, len);
         part->at += n;
         from += n;
         len -= n;
-        if ((n == room || part->at == part->end) && !write_block(part, err))
+        bool is_full = part->block->len == TD_FETCH_BLOCK_BYTES;
+        if ((is_full || part->at == part->end) && !write_block(part, err))
             return false;
     }
     return true;

@@ -64,16 +64,6 @@ static void put_row(struct td_upstream_store *store, const struct td_kept_row *r
 
 /* ---- the start ------------------------------------------------------------------------------------------- */
 
-static bool remove_trash(void *context, const char *name, struct td_error *err)
-{
-    const struct td_upstream_store *store = context;
-    char path[TD_OWN_NAME_BYTES];
-    (void)err;
-    (void)snprintf(path, sizeof path, "trash/%s", name);
-    td_own_folder_remove(&store->disk, path);
-    return true;
-}
-
 /* Moves a model back that a killed process had moved to check/: it may have been changed by the operator. */
 static bool restore_checked(void *context, const char *name, struct td_error *err)
 {
@@ -152,8 +142,7 @@ bool td_upstream_store_open(const char *root, uint64_t max_bytes, struct td_upst
     }
     store->max_bytes = max_bytes;
     const struct td_own_folder *disk = &store->disk;
-    bool ok = td_own_folder_open(&store->disk, &td_kept_folder, root, err) &&
-              td_own_folder_each(disk, "trash", remove_trash, store, err) &&
+    bool ok = td_own_folder_open(&store->disk, &td_kept_folder, root, err) && td_own_folder_empty(disk, "trash", err) &&
               td_own_folder_each(disk, "check", restore_checked, store, err) &&
               td_own_folder_each(disk, "records", load_record, store, err) &&
               td_own_folder_each(disk, "incoming", load_incoming, store, err);

@@ -130,6 +130,15 @@ static void *hasher_main(void *argument)
 
 /* ---- the caller's side --------------------------------------------------------------------------------- */
 
+size_t td_fetch_block_add(struct td_fetch_block *block, const void *bytes, size_t len)
+{
+    size_t room = sizeof block->bytes - block->len;
+    size_t added = len < room ? len : room;
+    memcpy(block->bytes + block->len, bytes, added);
+    block->len += added;
+    return added;
+}
+
 bool td_fetch_sums_fit(const struct td_fetch_sums *sums, const struct td_fetch_expected *expected)
 {
     return (!expected->has_sha256 || memcmp(expected->sha256, sums->sha256, TD_SHA256_BYTES) == 0) &&

@@ -10,6 +10,7 @@
 #include "core/error.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum {
@@ -41,6 +42,9 @@ struct td_fetch_block {
     uint64_t since_ns; /* when the first byte came; used by the thread that fills the block */
     uint8_t bytes[TD_FETCH_BLOCK_BYTES];
 };
+
+/* Copies as many of the bytes into the block as fit, and returns their number. */
+size_t td_fetch_block_add(struct td_fetch_block *block, const void *bytes, size_t len);
 
 /* Returns whether the sums match the expected digests; true when no digest is expected. */
 bool td_fetch_sums_fit(const struct td_fetch_sums *sums, const struct td_fetch_expected *expected);
