@@ -8,6 +8,7 @@
 #include "storage/disk_tree.h"
 #include "storage/fetch/fetch_target.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -150,7 +151,8 @@ static bool tidy_open_repo(const struct tidying *tidying, struct td_publish_repo
     const struct td_collect_rules *rules = &tidying->rules;
     int64_t age_s = rules->upload_expires_s < INT32_MAX ? (int64_t)rules->upload_expires_s : INT32_MAX;
     struct blobs blobs = {.publish = tidying->publish, .repo = repo, .expired_s = rules->now_s - age_s};
-    bool ok = td_disk_list(td_folder_open(repo->fd, "blobs"), repo->name.folder, expire_blob, &blobs, err) &&
+    int fd = td_folder_open(repo->fd, "blobs");
+    bool ok = ((fd < 0 && errno == ENOENT) || td_disk_list(fd, repo->name.folder, expire_blob, &blobs, err)) &&
               td_publish_collect(repo, rules, collected, err);
     td_publish_give_back(tidying->publish, blobs.bytes + collected->blob_bytes);
     return ok;
