@@ -48,6 +48,16 @@ static void wait_notified(struct watched_place *watched)
     watched->notified = 0;
 }
 
+/* Waits until the watch has reported all that was done so far. */
+static void await_quiet(struct watched_place *watched)
+{
+    wait_notified(watched);
+    do {
+        watched->notified = 0;
+        nap_ms(200);
+    } while (watched->notified > 0);
+}
+
 /* Makes a file outside and renames it into place. */
 static void publish(struct watched_place *watched, const char *name, const char *tensors)
 {
@@ -206,6 +216,7 @@ static void commits_are_renamed_into_place(void **state)
     tree_simple(&place->tree, "models--o--n/blobs/y", "b");
     tree_symlink(&place->tree, "models--o--n/new/a.safetensors", "../../blobs/x");
     tree_symlink(&place->tree, "models--o--n/new/sub/b.safetensors", "../../../blobs/y");
+    await_quiet(watched);
     tree_rename(&place->tree, "models--o--n/new", "models--o--n/snapshots/" C1);
     wait_notified(watched);
     const struct td_snapshot *snapshot = scan_when_due(watched);
@@ -213,6 +224,7 @@ static void commits_are_renamed_into_place(void **state)
     tree_text(&place->tree, "models--o--n/blobs/z", "later");
     tree_symlink(&place->tree, "models--o--n/new/a.safetensors", "../../blobs/x");
     tree_symlink(&place->tree, "models--o--n/new/z.txt", "../../blobs/z");
+    await_quiet(watched);
     tree_rename(&place->tree, "models--o--n/new", "models--o--n/snapshots/" C0);
     wait_notified(watched);
     nap_ms(30);
