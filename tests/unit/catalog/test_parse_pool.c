@@ -211,24 +211,31 @@ static const struct {
     {"spin-.safetensors", TD_PARSE_SLOW, "the parser needed more than 0.3 s and was stopped (--parse-timeout)"},
 };
 
+/* As parse_new(), but tries again while the machine is too busy to give the parser a tenth of the time. */
+static bool parse_given_time(const struct tree *tree, const char *name, struct td_error *err)
+{
+    for (int tries = 0;; tries++) {
+        *err = (struct td_error)TD_ERROR_INIT;
+        bool ok = parse_new(tree, name, NULL, err);
+        if (ok || err->code != TD_UNAVAILABLE || tries == 200)
+            return ok;
+    }
+}
+
 /* shows: security.md content-parser-attacks */
 static void a_parser_that_was_taken_over_costs_its_file(void **state)
 {
     struct tree *tree = *state;
+    struct td_error err;
     open_pool(300000000, 1);
     for (size_t i = 0; i < COUNT_OF(taken); i++) {
-        struct td_error err = TD_ERROR_INIT;
-        uint64_t before;
-        int tries = 0;
-        do { /* a parser is not to blame for its time on a machine that is too busy to give it a tenth of the time */
-            before = ends(taken[i].end);
-            assert_false(parse_new(tree, taken[i].name, NULL, &err));
-        } while (taken[i].end == TD_PARSE_SLOW && err.code == TD_UNAVAILABLE && ++tries < 200);
+        uint64_t before = ends(taken[i].end);
+        assert_false(parse_given_time(tree, taken[i].name, &err));
         assert_string_equal(err.message, taken[i].message);
         assert_int_equal(err.code, TD_INVALID_ARGUMENT); /* so that the file is not tried again */
-        assert_int_equal(ends(taken[i].end), before + 1);
-        struct td_error none = TD_ERROR_INIT;
-        CHECK(parse_new(tree, "good.safetensors", NULL, &none), "%s", none.message);
+        uint64_t count = ends(taken[i].end) - before;
+        assert_true(count == 1 || (count > 1 && taken[i].end == TD_PARSE_SLOW));
+        CHECK(parse_given_time(tree, "good.safetensors", &err), "%s", err.message);
     }
     td_parse_pool_destroy(pool);
 }
