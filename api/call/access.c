@@ -226,6 +226,64 @@ bool td_access_is_free(const struct td_call *call)
            (call->request->is_local || atomic_load(&call->api->metrics_open));
 }
 
+/* ---- publishing ---------------------------------------------------------------------------------------- */
+
+/* Returns whether the request has a field that a proxy adds to requests that it passes on, or a browser to requests of
+ * scripts and forms of other pages. */
+static bool is_passed_on(const struct td_request *request)
+{
+    static const char *const names[] = {"Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Real-IP",
+                                        "Via",       "Origin"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (td_request_has_header(request, names[i]))
+            return true;
+    return false;
+}
+
+bool td_access_is_of_this_machine(const struct td_call *call)
+{
+    return call->request->is_local && !is_passed_on(call->request);
+}
+
+/* Returns whether the place that the request comes from may publish. Else answers. A page of any site can make a
+ * browser on this machine or network send a POST, but it cannot make it send a token. */
+static bool check_place(const struct td_call *call)
+{
+    bool is_local_only = call->api->publish_who == TD_PUBLISH_LOCAL;
+    if (is_local_only ? td_access_is_of_this_machine(call)
+                      : call->caller.kind != TD_CALLER_OPEN || !td_request_has_header(call->request, "Origin"))
+        return true;
+    td_response_fail(call->response, 403, NULL, "%s",
+                     is_local_only ? "publishing is for this machine alone, not through a proxy nor from a page in a "
+                                     "browser (--publish any allows it)"
+                                   : "a page in a browser may not publish without a token (--tokens)");
+    return false;
+}
+
+bool td_access_may_publish(const struct td_call *call, struct td_text id)
+{
+    const struct td_caller *caller = &call->caller;
+    if (call->api->publish_who == TD_PUBLISH_OFF) {
+        td_call_refuse_method(call);
+        return false;
+    }
+    if (!check_place(call))
+        return false;
+    if (caller->kind == TD_CALLER_OPEN || caller->kind == TD_CALLER_HOLDER)
+        return true;
+    if (caller->kind == TD_CALLER_NOBODY) {
+        td_response_fail(call->response, 401, NULL, "publishing needs a token with the right to write");
+        return false;
+    }
+    if (td_token_may_write(caller->token, id))
+        return true;
+    td_response_fail(call->response, 403, NULL,
+                     "the token may not publish to \"%.*s\": it needs the right to write, and a pattern that matches "
+                     "(tensord token new NAME --write --models GLOB)",
+                     TD_SHOW(id, 400));
+    return false;
+}
+
 bool td_access_sees_numbers(const struct td_call *call)
 {
     const struct td_caller *caller = &call->caller;

@@ -58,6 +58,20 @@ void td_access_add_basic_challenge(const struct td_call *call, const struct td_r
  * contract. A signature in the URL is not looked at. */
 bool td_access_is_free(const struct td_call *call);
 
+/* Returns whether the connection comes from this machine, and nothing in the request shows that a proxy or a page in a
+ * browser passed it on. */
+bool td_access_is_of_this_machine(const struct td_call *call);
+
+/* Returns whether the sender may publish to the repository with this id: that of a model, or "datasets/ID". Else
+ * answers by the facade's write_error, and returns false:
+ *   405  nobody may (TD_PUBLISH_OFF); as td_call_refuse_method
+ *   403  the request is not of this machine (TD_PUBLISH_LOCAL), or comes without a token from a page in a browser
+ *   401  the server has tokens, and the request has none
+ *   403  the token lacks the right to write, or its patterns do not match the id, whether there is such a model or not
+ * A call with a signed URL has the rights of its signer. Looks nothing up, so that every facade can ask before it reads
+ * a body, and again before it changes anything. Does not wait. */
+bool td_access_may_publish(const struct td_call *call, struct td_text id);
+
 /* Returns whether the sender may know numbers of all models. */
 bool td_access_sees_numbers(const struct td_call *call);
 

@@ -219,6 +219,13 @@ bool td_call_may_list(const struct td_call *call)
     return td_call_may_describe(call, TD_TEXT(""));
 }
 
+void td_call_refuse_method(const struct td_call *call)
+{
+    td_response_fail(call->response, 405, NULL, "method %.*s is not allowed here; %s",
+                     TD_SHOW(call->request->method, 32), call->is_post ? "POST is" : "GET and HEAD are");
+    td_response_add_header(call->response, "Allow", "%s", call->is_post ? "POST" : "GET, HEAD");
+}
+
 void td_call_serve(const struct td_call *call, void (*handle)(const struct td_call *call))
 {
     struct td_text method = call->request->method;
@@ -231,9 +238,7 @@ void td_call_serve(const struct td_call *call, void (*handle)(const struct td_ca
             td_call_finish(call, head);
         return;
     }
-    td_response_fail(call->response, 405, NULL, "method %.*s is not allowed here; %s", TD_SHOW(method, 32),
-                     call->is_post ? "POST is" : "GET and HEAD are");
-    td_response_add_header(call->response, "Allow", "%s", call->is_post ? "POST" : "GET, HEAD");
+    td_call_refuse_method(call);
 }
 
 static bool client_checks(const struct td_request *request)

@@ -127,6 +127,9 @@ bool td_call_may_describe(const struct td_call *call, struct td_text directory);
 /* Does the same for a list of everything that the caller may see. */
 bool td_call_may_list(const struct td_call *call);
 
+/* Answers 405 with the method that the route (is_post) takes. */
+void td_call_refuse_method(const struct td_call *call);
+
 /* Calls the handler, unless td_call_may_answer forbids it, then td_call_finish. Answers 405 instead when the route
  * (is_post) does not take the request's method. */
 void td_call_serve(const struct td_call *call, void (*handle)(const struct td_call *call));

@@ -21,6 +21,13 @@ enum td_rescan_from {
     TD_RESCAN_FROM_NONE,
 };
 
+/* The senders that may publish. */
+enum td_publish_who {
+    TD_PUBLISH_OFF,   /* nobody */
+    TD_PUBLISH_LOCAL, /* this machine, by the rule of TD_RESCAN_FROM_LOCAL */
+    TD_PUBLISH_ANY,
+};
+
 enum { TD_MANIFEST_CACHE_BYTES = 64 * 1024 * 1024 };
 
 struct td_api {
@@ -36,6 +43,7 @@ struct td_api {
     struct td_shared_budget rows;             /* TD_ROWS_BUDGET_BYTES: memory of answers with rows of datasets */
     const char *s3_listen; /* the address of the S3 port, for messages; borrowed; NULL or empty: the port is off */
     _Atomic enum td_rescan_from rescan_from; /* may change while requests run */
+    enum td_publish_who publish_who; /* set before the first request, and asked by td_access_may_publish alone */
     pthread_mutex_t tokens_lock;
     struct td_token_set *tokens; /* who may ask; guarded by the lock; NULL: everybody */
     _Atomic bool metrics_open;   /* metrics and the contract need no token, wherever the request comes from */

@@ -154,23 +154,10 @@ void td_handle_version(const struct td_call *call)
 /* The most ids in each list of the answer. */
 enum { NAMED_MAX = 1000 };
 
-/* Returns whether somebody else than the connection's peer sent the request: a proxy adds one of these headers to
- * requests that it passes on, a browser to requests of scripts and forms of other pages. */
-static bool is_passed_on(const struct td_request *request)
-{
-    static const char *const names[] = {"Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Real-IP",
-                                        "Via",       "Origin"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (td_request_has_header(request, names[i]))
-            return true;
-    return false;
-}
-
 static bool check_sender(const struct td_call *call)
 {
     enum td_rescan_from from = atomic_load(&call->api->rescan_from);
-    if (from == TD_RESCAN_FROM_ANY ||
-        (from == TD_RESCAN_FROM_LOCAL && call->request->is_local && !is_passed_on(call->request)))
+    if (from == TD_RESCAN_FROM_ANY || (from == TD_RESCAN_FROM_LOCAL && td_access_is_of_this_machine(call)))
         return true;
     td_response_fail(call->response, 403, NULL,
                      from == TD_RESCAN_FROM_NONE

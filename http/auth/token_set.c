@@ -265,3 +265,8 @@ bool td_token_may_see(const struct td_token *token, struct td_text id)
                        (int)name.len, name.p);
     return matches(token, td_text_n(spelled, (size_t)len));
 }
+
+bool td_token_may_write(const struct td_token *token, struct td_text id)
+{
+    return (token->rights & TD_RIGHT_WRITE) != 0 && td_token_may_see(token, id);
+}

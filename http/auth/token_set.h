@@ -20,7 +20,7 @@ enum {
     TD_S3_SECRET_BYTES = 44,   /* of a secret key, with its NUL */
 };
 
-/* The rights of a token. Nothing asks for TD_RIGHT_WRITE yet. */
+/* The rights of a token: to see models, and to publish them. */
 enum { TD_RIGHT_READ = 1, TD_RIGHT_WRITE = 2 };
 
 struct td_token {
@@ -78,5 +78,8 @@ void td_token_url_key(const struct td_token_set *set, const struct td_token *tok
 /* Returns whether the token may see what has this id: a model, or a dataset as "datasets/ID". An id of one segment is
  * matched with the default namespace before it, too: "demo" is "local/demo". */
 bool td_token_may_see(const struct td_token *token, struct td_text id);
+
+/* Returns whether the token has the right to write, and may see what has this id, so that it may publish to it. */
+bool td_token_may_write(const struct td_token *token, struct td_text id);
 
 #endif

@@ -194,6 +194,12 @@ static enum td_rescan_from rescan_from_of(const char *word)
                                       : TD_RESCAN_FROM_NONE;
 }
 
+/* Returns the value of --publish. The table of options has checked the word. */
+static enum td_publish_who publish_who_of(const char *word)
+{
+    return strcmp(word, "local") == 0 ? TD_PUBLISH_LOCAL : strcmp(word, "any") == 0 ? TD_PUBLISH_ANY : TD_PUBLISH_OFF;
+}
+
 /* Returns the value of --sendfile. The table of options has checked the word. */
 static enum td_referring referring_of(const char *word)
 {
@@ -371,6 +377,7 @@ static bool start_parts(struct service *service, struct td_error *err)
         !start_upstream(service, err))
         return false;
     service->api.s3_listen = config->s3_listen;
+    service->api.publish_who = publish_who_of(config->publish);
     keep_tls(service, false);
     atomic_store(&service->api.rescan_from, rescan_from_of(config->rescan_from));
     atomic_store(&service->api.metrics_open, config->metrics_open);

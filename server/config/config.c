@@ -257,6 +257,16 @@ static bool check_upstream(const struct td_config *config, struct td_error *err)
     return true;
 }
 
+/* Refuses the options of a server that fetches and is published to. */
+static bool check_publish(const struct td_config *config, struct td_error *err)
+{
+    return strcmp(config->publish, "off") == 0 || config->upstream[0] == '\0' ||
+           td_error_set(err, TD_INVALID_ARGUMENT,
+                        "--publish %s is not possible together with --upstream: publish to the upstream, or leave one "
+                        "of them out",
+                        config->publish);
+}
+
 bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_error *err)
 {
     memset(config, 0, sizeof *config);
@@ -268,7 +278,8 @@ bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_
         ok = td_error_set(err, TD_INVALID_ARGUMENT,
                           "no directory is given; usage: tensord serve DIR, or --config FILE with the key "
                           "\"directory\"");
-    ok = ok && check_tls(config, err) && check_upstream(config, err) && check_access_log(config, err);
+    ok = ok && check_tls(config, err) && check_upstream(config, err) && check_publish(config, err) &&
+         check_access_log(config, err);
     if (!ok)
         td_config_fini(config);
     return ok;

@@ -33,6 +33,7 @@ enum { AT_START, LIVE };
 #define SWITCH(member) ROW(TD_OPTION_SWITCH, 0, 0, member, TD_OPTION_EVERYWHERE, NULL, NULL)
 
 static const char *const rescan_words[] = {"local", "any", "none", NULL};
+static const char *const publish_words[] = {"off", "local", "any", NULL};
 static const char *const files_words[] = {"mutable", "immutable", NULL};
 static const char *const sendfile_words[] = {"on", "remote", "off", NULL};
 static const char *const sandbox_words[] = {"required", "best-effort", "off", NULL};
@@ -120,6 +121,14 @@ static const struct td_option options[] = {
      TEXT(upstream_ca, TD_OPTION_EVERYWHERE), AT_START},
     {"cache-max-bytes", "SIZE", "0", "disk for fetched models; the least recently read are evicted; 0 = no limit",
      SIZE(cache_max_bytes, 0, UINT64_MAX), AT_START},
+    {"publish", "WHO", "off", "who may publish models and datasets to DIR: off, local or any",
+     WORD(publish, publish_words), AT_START},
+    {"publish-max-bytes", "SIZE", "0", "disk for published blobs and open uploads; more are answered 507; 0 = no limit",
+     SIZE(publish_max_bytes, 0, UINT64_MAX), AT_START},
+    {"upload-expires", "TIME", "86400s", "time after which a blob is removed that no commit names",
+     TIME(upload_expires_ns, NS, 31536000 * NS), AT_START},
+    {"keep-commits", "TIME", "3600s", "time for which a commit stays that no branch or tag names",
+     TIME(keep_commits_ns, 0, 31536000 * NS), AT_START},
     {"hash-threads", "N", "1", "threads that hash files for entity tags when the machine is idle; 0 = none",
      COUNT(hash_threads, 0, 64), AT_START},
     {"index-threads", "N", "2", "threads that find the rows of new files of datasets", COUNT(index_threads, 1, 16),

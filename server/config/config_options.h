@@ -52,6 +52,10 @@ struct td_config {
     const char *upstream_token_file; /* empty: no token */
     const char *upstream_ca;         /* a file; empty: the system's authorities */
     uint64_t cache_max_bytes;        /* of fetched models; 0: no bound */
+    const char *publish;             /* "off", "local" or "any" */
+    uint64_t publish_max_bytes;      /* of all published blobs and open uploads; 0: no bound */
+    uint64_t upload_expires_ns;
+    uint64_t keep_commits_ns;
     uint64_t hash_threads;
     uint64_t index_threads;
     const char *sandbox; /* "required", "best-effort" or "off" */

@@ -58,6 +58,12 @@ static bool judge_tokens(const struct td_exposure *exposure, struct td_error *er
                             "--require-auth: others reach %s, and it asks for no tokens; make one with tensord token "
                             "new NAME --tokens FILE and give --tokens FILE, or listen on 127.0.0.1",
                             exposure->url);
+    if (exposure->publish_any)
+        return td_error_set(err, TD_INVALID_ARGUMENT,
+                            "--publish any: others reach %s, and could publish without a token; make one with tensord "
+                            "token new NAME --tokens FILE --write and give --tokens FILE, listen on 127.0.0.1, or "
+                            "give --publish local",
+                            exposure->url);
     td_log(TD_LOG_WARN,
            "others reach %s without a token: every client that can connect can read every model; make a token with "
            "tensord token new NAME --tokens FILE and give --tokens FILE, or listen on 127.0.0.1",

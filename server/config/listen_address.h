@@ -33,10 +33,12 @@ struct td_exposure {
     bool has_tokens;   /* clients need one */
     bool require_tls;  /* --require-tls */
     bool require_auth; /* --require-auth */
+    bool publish_any;  /* --publish any */
 };
 
 /* Warns when other machines reach a port without TLS, so that others can read the traffic, and when they need no token.
- * With require_tls or require_auth either is an error (TD_INVALID_ARGUMENT) that says what to do. */
+ * With require_tls or require_auth either is an error (TD_INVALID_ARGUMENT) that says what to do; with publish_any a
+ * port without tokens is. */
 bool td_exposure_judge(const struct td_exposure *exposure, struct td_error *err);
 
 #endif

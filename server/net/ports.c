@@ -3,6 +3,8 @@
 #include "api/api.h"
 #include "server/config/listen_address.h"
 
+#include <string.h>
+
 /* Returns whether the port is used, and others than this machine can reach it. */
 static bool is_exposed(const struct td_port *port)
 {
@@ -35,7 +37,8 @@ bool td_ports_judge(const struct td_ports *ports, const struct td_config *config
     struct td_exposure exposure = {.has_tls = config->tls_cert[0] != '\0',
                                    .has_tokens = config->tokens[0] != '\0',
                                    .require_tls = config->require_tls,
-                                   .require_auth = config->require_auth};
+                                   .require_auth = config->require_auth,
+                                   .publish_any = strcmp(config->publish, "any") == 0};
     for (size_t i = 0; exposure.url == NULL && i < TD_PORTS; i++)
         if (is_exposed(&ports->all[i]))
             exposure.url = ports->all[i].url;

@@ -17,12 +17,17 @@ static struct td_token token_of(const char *name, const char *secret, unsigned r
 static void open_place(struct place *place)
 {
     static const char *const none[] = {NULL};
+    static const char *const some[] = {"org/*", "local/one", NULL};
     static const uint8_t key[TD_TOKEN_KEY_BYTES] = {1};
     struct td_error err = TD_ERROR_INIT;
-    struct td_token tokens[] = {token_of("now", NOW, TD_RIGHT_READ, 0), token_of("old", OLD, TD_RIGHT_READ, 1),
+    struct td_token tokens[] = {token_of("now", NOW, TD_RIGHT_READ, 0),
+                                token_of("old", OLD, TD_RIGHT_READ, 1),
                                 token_of("writer", WRITER, TD_RIGHT_WRITE, 0),
-                                token_of("blind", "td_blind", TD_RIGHT_READ, 0)};
+                                token_of("blind", "td_blind", TD_RIGHT_READ, 0),
+                                token_of("editor", "td_editor", TD_RIGHT_READ | TD_RIGHT_WRITE, 0),
+                                token_of("narrow", "td_narrow", TD_RIGHT_READ | TD_RIGHT_WRITE, 0)};
     tokens[3].models = none;
+    tokens[5].models = some;
     tree_open(&place->tree);
     tree_simple(&place->tree, "m/model.safetensors", "w");
     loopback_open(&place->loop, &place->tree);
@@ -191,16 +196,25 @@ static void some_paths_are_free(void **state)
     }
 }
 
+enum { BODY_BYTES = 4096 };
+
+/* Copies the beginning of the answer's body, and a NUL. */
+static void read_body(const struct td_response *response, char body[BODY_BYTES])
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct td_body_cursor cursor = {0};
+    size_t len = response->body.total_bytes < BODY_BYTES - 1 ? (size_t)response->body.total_bytes : BODY_BYTES - 1;
+    CHECK(td_body_read(&response->body, &cursor, body, len, &err), "%s", err.message);
+    body[len] = '\0';
+}
+
 /* Returns whether /readyz has numbers of models. */
 static bool has_numbers(struct place *place, const char *lines, bool is_local)
 {
     struct td_response response;
-    char body[4096] = "";
-    struct td_error err = TD_ERROR_INIT;
+    char body[BODY_BYTES];
     ask(place, "/readyz", lines, is_local, &response);
-    size_t len = response.body.total_bytes < sizeof body - 1 ? (size_t)response.body.total_bytes : sizeof body - 1;
-    struct td_body_cursor cursor = {0};
-    CHECK(td_body_read(&response.body, &cursor, body, len, &err), "%s", err.message);
+    read_body(&response, body);
     td_response_fini(&response);
     return strstr(body, "\"models\":1") != NULL;
 }
@@ -235,6 +249,92 @@ static void tokens_are_replaced(void **state)
     assert_int_equal(status_of(place, "/models", NULL, true), 200);
 }
 
+/* Publishing: each sender, and each kind of server. */
+struct publisher {
+    enum td_publish_who who;
+    bool is_local, is_signed; /* is_signed: by the holder of the tokens file */
+    const char *line;         /* of the header; NULL: none */
+    const char *token;        /* the name in the set; NULL: the server has no tokens; empty: no token */
+    const char *id;
+    int status; /* 0: may publish */
+};
+
+/* Returns the status that td_access_may_publish answers, or 0. */
+static int publish_status(struct place *place, const struct publisher *sender, char body[BODY_BYTES])
+{
+    struct loopback_request request;
+    struct td_response response;
+    struct td_token_set *set = td_api_tokens(&place->loop.api);
+    loopback_request_init(&request, "PUT", "/models/m/files/a", sender->line);
+    request.request.is_local = sender->is_local;
+    place->loop.api.publish_who = sender->who;
+    td_response_init_for(&response, &request.request);
+    struct td_call call = {.api = &place->loop.api, .request = &request.request, .response = &response};
+    call.caller = (struct td_caller){.kind = TD_CALLER_OPEN};
+    if (sender->token != NULL)
+        call.caller = (struct td_caller){.kind = TD_CALLER_NOBODY, .tokens = set};
+    if (sender->token != NULL && sender->token[0] != '\0') {
+        call.caller.kind = TD_CALLER_TOKEN;
+        call.caller.token = td_token_set_find_name(set, td_text_of(sender->token));
+    }
+    if (sender->is_signed)
+        call.caller.kind = TD_CALLER_HOLDER;
+    bool may = td_access_may_publish(&call, td_text_of(sender->id));
+    int status = may ? 0 : response.status;
+    read_body(&response, body);
+    td_response_fini(&response);
+    td_token_set_unref(set);
+    return status;
+}
+
+/* shows: security.md publish-rights */
+static void few_may_publish(void **state)
+{
+    static const struct publisher cases[] = {
+        {TD_PUBLISH_OFF, true, false, NULL, NULL, "m", 405},
+        {TD_PUBLISH_OFF, true, true, NULL, "", "m", 405},
+        {TD_PUBLISH_OFF, true, false, NULL, "editor", "m", 405},
+        {TD_PUBLISH_LOCAL, true, false, NULL, NULL, "m", 0},
+        {TD_PUBLISH_LOCAL, false, false, NULL, NULL, "m", 403},
+        {TD_PUBLISH_LOCAL, true, false, "X-Forwarded-For: 10.0.0.1", NULL, "m", 403},
+        {TD_PUBLISH_LOCAL, true, false, "Origin: http://other", NULL, "m", 403},
+        {TD_PUBLISH_LOCAL, false, false, NULL, "editor", "m", 403},
+        {TD_PUBLISH_LOCAL, true, false, NULL, "editor", "m", 0},
+        {TD_PUBLISH_LOCAL, true, false, NULL, "now", "m", 403},
+        {TD_PUBLISH_ANY, false, false, NULL, NULL, "m", 0},
+        {TD_PUBLISH_ANY, false, false, "X-Forwarded-For: 10.0.0.1", NULL, "m", 0},
+        {TD_PUBLISH_ANY, false, false, "Origin: http://other", NULL, "m", 403},
+        {TD_PUBLISH_ANY, false, false, "Origin: http://other", "editor", "m", 0},
+        {TD_PUBLISH_ANY, false, false, NULL, "", "m", 401},
+        {TD_PUBLISH_ANY, false, true, NULL, "", "m", 0},
+        {TD_PUBLISH_ANY, false, false, NULL, "now", "m", 403},
+        {TD_PUBLISH_ANY, false, false, NULL, "editor", "m", 0},
+        {TD_PUBLISH_ANY, false, false, NULL, "editor", "datasets/org/rows", 0},
+        {TD_PUBLISH_ANY, false, false, NULL, "narrow", "org/x", 0},
+        {TD_PUBLISH_ANY, false, false, NULL, "narrow", "local/one", 0},
+        {TD_PUBLISH_ANY, false, false, NULL, "narrow", "one", 0},
+        {TD_PUBLISH_ANY, false, false, NULL, "narrow", "m", 403},
+        {TD_PUBLISH_ANY, false, false, NULL, "narrow", "datasets/org/x", 403},
+    };
+    struct place *place = *state;
+    char message[BODY_BYTES], absent[BODY_BYTES];
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        int status = publish_status(place, &cases[i], message);
+        CHECK(status == cases[i].status, "case %zu: %d: %s", i, status, message);
+    }
+    /* the same words for a model that is there and for one that is not, without the right and without the pattern */
+    static const char *const names[] = {"now", "narrow"};
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        struct publisher sender = {TD_PUBLISH_ANY, false, false, NULL, names[i], "m", 403};
+        assert_int_equal(publish_status(place, &sender, message), 403);
+        sender.id = "n";
+        assert_int_equal(publish_status(place, &sender, absent), 403);
+        size_t at = (size_t)(strstr(absent, "\"n") - absent) + 1;
+        absent[at] = 'm';
+        assert_string_equal(message, absent);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,6 +344,7 @@ int main(void)
         TEST_IN(place, some_paths_are_free),
         TEST_IN(place, readiness_has_numbers_for_few),
         TEST_IN(place, tokens_are_replaced),
+        TEST_IN(place, few_may_publish),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,8 +40,8 @@ static void forget_environment(void)
 /* Parses a command line of words separated by blanks. "''" is an empty word. */
 static bool parse_line(struct td_config *config, const char *line, struct td_error *err)
 {
-    static char words[1024];
-    char *argv[96];
+    static char words[1280];
+    char *argv[112];
     int argc = 0;
     char *save = NULL;
     assert_true(strlen(line) < sizeof words);
@@ -83,6 +83,9 @@ static void defaults_are_as_documented(void **state)
     assert_string_equal(config.sandbox, "best-effort");
     assert_true(config.upstream[0] == '\0' && config.upstream_token_file[0] == '\0' && config.upstream_ca[0] == '\0');
     assert_true(config.cache_max_bytes == 0);
+    assert_string_equal(config.publish, "off");
+    assert_true(config.publish_max_bytes == 0 && config.upload_expires_ns == 86400 * second);
+    assert_true(config.keep_commits_ns == 3600 * second);
     assert_true(config.parse_timeout_ns == 30000000000 && config.parse_memory == 1073741824);
     assert_true(config.max_connections == 1024 && config.max_connections_per_address == 256);
     assert_true(config.max_waiters == 1000);
@@ -111,7 +114,7 @@ static void every_option_is_read(void **state)
         "--print-config=sources "
         "--tls-cert c.pem --tls-key=k.pem --tls-client-ca a.pem --plain-listen 127.0.0.1:82 --require-tls on "
         "--tokens t --require-auth --metrics-open on --sendfile remote "
-
+        "--publish off --publish-max-bytes 2T --upload-expires 90 --keep-commits=0 "
         "--upstream http://a,http://b --upstream-token-file=f --upstream-ca u.pem --cache-max-bytes 77 "
         "--sandbox required --parse-timeout 7.5 --parse-memory 200000000";
     char names[OPTIONS_MAX][NAME_BYTES];
@@ -143,6 +146,9 @@ static void every_option_is_read(void **state)
     assert_string_equal(config.upstream_token_file, "f");
     assert_string_equal(config.upstream_ca, "u.pem");
     assert_true(config.cache_max_bytes == 77);
+    assert_string_equal(config.publish, "off");
+    assert_true(config.publish_max_bytes == UINT64_C(2) << 40 && config.upload_expires_ns == 90 * second);
+    assert_true(config.keep_commits_ns == 0);
     assert_string_equal(config.state_dir, "s");
     assert_string_equal(config.files, "immutable");
     assert_string_equal(config.tokens, "t");
@@ -307,6 +313,14 @@ static void mistakes_are_explained(void **state)
         {"a --upstream http://h:1,", "--upstream: an empty URL follows the last comma"},
         {"a --upstream me:secret@b", "--upstream: the URL must begin with http:// or https://, but it is \"...@...\""},
         {"a --upstream https://a,http://b", NULL},
+        {"a --publish on", "--publish takes off, local or any, not \"on\""},
+        {"a --publish any", NULL},
+        {"a --publish local --publish-max-bytes 1.5G", "--publish-max-bytes takes bytes, or a size"},
+        {"a --publish local --upload-expires 0", "from 1s to 365d"},
+        {"a --publish local --keep-commits 366d", "from 0s to 365d"},
+        {"a --publish local --upstream http://a", "--publish local is not possible together with --upstream"},
+        {"a --publish any --upstream http://a", "--publish any is not possible together with --upstream"},
+        {"a --publish off --upstream http://a", NULL},
         {"a --plain-listen :1", "--plain-listen is for a server with TLS"},
         {"a --tls-cert c --tls-key k --plain-listen x", "--plain-listen takes ADDRESS:PORT, such as 127.0.0.1:8082"},
         {"a --directory b", "unknown option \"--directory\""},
@@ -433,7 +447,8 @@ static void help_lists_all(void **state)
                                           "--tokens",           "--require-auth",    "--metrics-open",
                                           "--sandbox",          "--parse-timeout",   "--parse-memory",
                                           "--upstream",         "--upstream-ca",     "--upstream-token-file",
-                                          "--cache-max-bytes",  "--sendfile"};
+                                          "--cache-max-bytes",  "--sendfile",        "--publish-max-bytes",
+                                          "--publish",          "--upload-expires",  "--keep-commits"};
     char text[8192];
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);
