@@ -484,63 +484,48 @@ void td_cmd_plan_help(FILE *out)
         out);
 }
 
-static int usage(const char *fault, const char *what)
-{
-    static const char *const options[] = {"engine", "tp", "plan", "checkpoint", "json", "no-sandbox", "help", NULL};
-    return td_refuse_usage(fault, what, options,
-                           "tensord plan DIR MODEL (--engine NAME --tp SIZE | --plan FILE) [--checkpoint ID] [--json]; "
-                           "tensord plan --help");
-}
-
-/* Checks --engine and --tp. Returns 0, or the exit code after printing a message. */
-static int check_engine(struct arguments *arguments)
+/* Checks --engine and --tp. Returns false after printing a message. */
+static bool check_engine(const struct td_command_line *line, struct arguments *arguments)
 {
     struct td_error err = TD_ERROR_INIT;
     if (!td_engine_exists(td_text_of(arguments->engine))) {
         (void)td_engine_not_found(td_text_of(arguments->engine), &err);
-        return usage("--engine: ", err.message);
+        return td_command_line_refuse(line, "--engine: ", err.message);
     }
-    if (!td_number_read(td_text_of(arguments->tp), TD_MAX_TP_SIZE, &arguments->tp_size) ||
-        !td_tp_size_check(arguments->tp_size, &err))
-        return usage("--tp takes a number of ranks from 1 to 4096, not ", arguments->tp);
-    return 0;
+    return (td_number_read(td_text_of(arguments->tp), TD_MAX_TP_SIZE, &arguments->tp_size) &&
+            td_tp_size_check(arguments->tp_size, &err)) ||
+           td_command_line_refuse(line, "--tp takes a number of ranks from 1 to 4096, not ", arguments->tp);
 }
 
-/* Reads the arguments. Returns 0, or the exit code after printing a message. */
-static int read_arguments(int argc, char **argv, struct arguments *arguments)
+/* Reads the arguments. Returns false after printing a message. */
+static bool read_arguments(int argc, char **argv, struct arguments *arguments)
 {
-    const struct td_value_option options[] = {{"--engine", &arguments->engine},
-                                              {"--tp", &arguments->tp},
-                                              {"--plan", &arguments->plan},
-                                              {"--checkpoint", &arguments->checkpoint},
-                                              {NULL, NULL}};
+    const struct td_command_option options[] = {{"--engine", .value = &arguments->engine, .may_be_empty = true},
+                                                {"--tp", .value = &arguments->tp, .may_be_empty = true},
+                                                {"--plan", .value = &arguments->plan, .may_be_empty = true},
+                                                {"--checkpoint", .value = &arguments->checkpoint, .may_be_empty = true},
+                                                {"--json", .flag = &arguments->json},
+                                                {"--no-sandbox", .flag = &arguments->no_sandbox},
+                                                {.name = NULL}};
+    const struct td_command_line line = {
+        .options = options,
+        .usage = "tensord plan DIR MODEL (--engine NAME --tp SIZE | --plan FILE) [--checkpoint ID] [--json]; "
+                 "tensord plan --help"};
+    const char *others[3] = {NULL};
+    size_t count;
     memset(arguments, 0, sizeof *arguments);
-    for (int i = 0; i < argc; i++) {
-        const char *option = argv[i];
-        const struct td_value_option *taken = td_take_value(argc, argv, &i, options);
-        if (taken != NULL && *taken->value == NULL)
-            return usage("a value is missing after ", option);
-        if (taken != NULL)
-            continue;
-        if (strcmp(option, "--json") == 0)
-            arguments->json = true;
-        else if (strcmp(option, "--no-sandbox") == 0)
-            arguments->no_sandbox = true;
-        else if (option[0] == '-' && option[1] != '\0')
-            return usage("unknown option ", option);
-        else if (arguments->directory == NULL)
-            arguments->directory = option;
-        else if (arguments->model == NULL)
-            arguments->model = option;
-        else
-            return usage("only a directory and a model are allowed, but there is also ", option);
-    }
-    if (arguments->model == NULL)
-        return usage("give a directory and a model", "");
+    if (!td_command_line_read(&line, argc, argv, others, 2, &count))
+        return false;
+    arguments->directory = others[0];
+    arguments->model = others[1];
+    if (count > 2)
+        return td_command_line_refuse(&line, "only a directory and a model are allowed, but there is also ", others[2]);
+    if (count < 2)
+        return td_command_line_refuse(&line, "give a directory and a model", "");
     if ((arguments->plan == NULL) == (arguments->engine == NULL) ||
         (arguments->engine == NULL) != (arguments->tp == NULL))
-        return usage("give either --engine and --tp, or --plan", "");
-    return arguments->engine == NULL ? 0 : check_engine(arguments);
+        return td_command_line_refuse(&line, "give either --engine and --tp, or --plan", "");
+    return arguments->engine == NULL || check_engine(&line, arguments);
 }
 
 int td_cmd_plan(int argc, char **argv)
@@ -548,9 +533,8 @@ int td_cmd_plan(int argc, char **argv)
     struct arguments arguments;
     struct job job = {.arguments = &arguments};
     struct td_error err = TD_ERROR_INIT;
-    int status = read_arguments(argc, argv, &arguments);
-    if (status != 0)
-        return status;
+    if (!read_arguments(argc, argv, &arguments))
+        return TD_EXIT_USAGE;
     bool ok = plan_and_report(&job, &err);
     ok = td_output_flush(&err) && ok;
     if (!ok)

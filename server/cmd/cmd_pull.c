@@ -5,57 +5,40 @@
 #include "catalog/remote/remote_model.h"
 #include "core/clock.h"
 #include "core/digits.h"
-#include "core/glob.h"
 #include "rank/rank_name.h"
 #include "server/cmd/command_line.h"
-#include "server/cmd/progress.h"
+#include "server/cmd/copying.h"
 #include "server/cmd/pull_arguments.h"
 #include "server/cmd/pull_directory.h"
 #include "server/cmd/pull_files.h"
 #include "server/config/config.h"
 #include "server/host/terminal.h"
-#include "storage/fetch/fetch_answer.h"
 #include "storage/fetch/fetch_file.h"
 #include "storage/fetch/fetch_target.h"
 
 #include <inttypes.h>
 #include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Smaller files are fetched in parallel, with one connection each, since the round trip takes longer than their
  * bytes. */
 enum { SMALL_BYTES = 8 * 1024 * 1024, MAX_WORKERS = 16 };
-
-/* Most notes about each of several servers: a bad server fails for every file, while the others send it. */
-enum { MAX_NOTES = 3 };
 
 /* Most new lists of files that the pull continues with. It fails when the model changes more often. */
 enum { MAX_CHANGES = 3 };
 
 struct pull {
     const struct td_pull_arguments *arguments;
-    struct td_fetch_reputation reputations[TD_FETCH_MAX_SERVERS];
-    char token_advice[TD_FETCH_ADVICE_BYTES]; /* for answers of 401; must outlive the client */
-    struct td_fetch_client *client;
+    struct td_copying copying;
     struct td_fetch_session *session;
     struct td_remote_model model;
     struct td_pull_directory directory;
     struct td_pull_files list;
-    struct td_cancel cancel;
-    struct td_fetch_notes notes;
-    struct td_progress progress;
-    struct td_pull_meter meter;                   /* used by the progress thread alone */
-    _Atomic uint64_t there_bytes, total_bytes;    /* on disk, and of all files */
-    _Atomic size_t waiting;                       /* files whose bytes are waited for */
-    _Atomic size_t next;                          /* the next file of the workers */
-    _Atomic bool has_failed;                      /* a worker has */
-    _Atomic unsigned noted[TD_FETCH_MAX_SERVERS]; /* notes about each server */
+    _Atomic size_t next; /* the next file of the workers */
 };
 
 /* A thread that fetches files, with its current file. */
@@ -69,97 +52,33 @@ struct worker {
     struct td_error err;
 };
 
-/* ---- progress and notes -------------------------------------------------------------------------------- */
-
-/* Returns whether a signal that ends the pull is pending. */
-static bool has_signal(void)
-{
-    sigset_t pending;
-    return sigpending(&pending) == 0 && (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1);
-}
-
-static bool is_cancelled(void *context)
-{
-    const struct pull *pull = context;
-    return atomic_load(&pull->has_failed) || has_signal();
-}
-
-/* Returns the server that the text names, the longest URL of several; SIZE_MAX: none. */
-static size_t named_server(const struct pull *pull, const char *text)
-{
-    size_t found = SIZE_MAX;
-    size_t longest = 0;
-    for (size_t i = 0; i < td_fetch_client_count(pull->client); i++) {
-        const char *url = td_fetch_client_url(pull->client, i);
-        if (strlen(url) > longest && strstr(text, url) != NULL) {
-            longest = strlen(url);
-            found = i;
-        }
-    }
-    return found;
-}
-
-/* Prints a note to standard error. Called by all workers. */
-static void print_note(void *context, const char *text)
-{
-    struct pull *pull = context;
-    size_t server = named_server(pull, text);
-    bool is_counted = server != SIZE_MAX && td_fetch_client_count(pull->client) > 1;
-    unsigned count = is_counted ? atomic_fetch_add(&pull->noted[server], 1) : 0;
-    if (pull->arguments->quiet || count >= MAX_NOTES)
-        return;
-    td_progress_pause(&pull->progress);
-    td_terminal_complain("%s%s", text, count + 1 == MAX_NOTES ? "; further notes about this server are left out" : "");
-    td_progress_resume(&pull->progress);
-}
-
-/* Describes the progress; the meter is the progress thread's alone. */
-static void describe(const void *context, char *text, size_t capacity)
-{
-    struct pull *pull = (struct pull *)(uintptr_t)context;
-    td_pull_meter_write(&pull->meter, td_clock_ns(), atomic_load(&pull->there_bytes), atomic_load(&pull->total_bytes),
-                        atomic_load(&pull->waiting) > 0, text, capacity);
-}
+/* ---- progress ------------------------------------------------------------------------------------------ */
 
 static void note_arrived(void *context, uint64_t off, uint64_t len, bool resumed)
 {
     struct worker *worker = context;
     (void)off, (void)resumed;
     worker->file_bytes += len;
-    atomic_fetch_add(&worker->pull->there_bytes, len);
+    atomic_fetch_add(&worker->pull->copying.done_bytes, len);
 }
 
 static void note_waiting(void *context, bool is_waiting)
 {
     struct worker *worker = context;
     if (is_waiting)
-        atomic_fetch_add(&worker->pull->waiting, 1);
+        atomic_fetch_add(&worker->pull->copying.waiting, 1);
     else
-        atomic_fetch_sub(&worker->pull->waiting, 1);
+        atomic_fetch_sub(&worker->pull->copying.waiting, 1);
 }
 
 static void note_discarded(void *context)
 {
     struct worker *worker = context;
-    atomic_fetch_sub(&worker->pull->there_bytes, worker->file_bytes);
+    atomic_fetch_sub(&worker->pull->copying.done_bytes, worker->file_bytes);
     worker->file_bytes = 0;
 }
 
 /* ---- which files --------------------------------------------------------------------------------------- */
-
-static bool matches(const char *const *patterns, size_t count, const char *path)
-{
-    for (size_t i = 0; i < count; i++)
-        if (td_glob_match(td_text_of(patterns[i]), td_text_of(path)))
-            return true;
-    return false;
-}
-
-static bool is_wanted(const struct td_pull_arguments *arguments, const char *path)
-{
-    return (arguments->include_count == 0 || matches(arguments->include, arguments->include_count, path)) &&
-           !matches(arguments->exclude, arguments->exclude_count, path);
-}
 
 enum { RANK_NAME_BYTES = 64 };
 
@@ -193,13 +112,6 @@ static bool rename_rank(struct pull *pull, struct td_pull_file *file, struct td_
            td_error_set(err, TD_FAILED_PRECONDITION, "the model has a file \"%s\" of its own", file->name);
 }
 
-/* Returns false, with an error, when the pull was cancelled. Loops over the list call it, since a server may list so
- * many files that a loop takes long. */
-static bool check_not_cancelled(const struct pull *pull, struct td_error *err)
-{
-    return !td_cancel_is_asked(&pull->cancel) || td_error_set(err, TD_CONFLICT, "stopped");
-}
-
 static bool choose_files(struct pull *pull, struct td_error *err)
 {
     const struct td_remote_listing *listing = &pull->model.listing;
@@ -210,9 +122,9 @@ static bool choose_files(struct pull *pull, struct td_error *err)
     for (size_t i = 0; i < listing->count; i++) {
         const struct td_remote_file *listed = &listing->files[i];
         struct td_pull_file *file = &pull->list.files[pull->list.count];
-        if (!check_not_cancelled(pull, err))
+        if (!td_copying_check(&pull->copying, err))
             return false;
-        if (!is_wanted(pull->arguments, listed->path))
+        if (!td_copy_options_take(&pull->arguments->copy, listed->path))
             continue;
         file->path = listed->path;
         file->expected = &listed->expected;
@@ -221,7 +133,7 @@ static bool choose_files(struct pull *pull, struct td_error *err)
         if (!rename_rank(pull, file, err))
             return false;
     }
-    atomic_store(&pull->total_bytes, total);
+    atomic_store(&pull->copying.total_bytes, total);
     if (pull->list.count == 0)
         return td_error_set(err, TD_NOT_FOUND, "%s has no files%s", pull->arguments->model,
                             listing->count > 0 ? " that --include and --exclude let through" : "");
@@ -232,7 +144,7 @@ static bool choose_files(struct pull *pull, struct td_error *err)
 static bool check_places(const struct pull *pull, struct td_error *err)
 {
     for (size_t i = 0; i < pull->list.count; i++)
-        if (!check_not_cancelled(pull, err) ||
+        if (!td_copying_check(&pull->copying, err) ||
             !td_fetch_target_check(pull->directory.root, td_pull_file_name(&pull->list.files[i]), err))
             return false;
     return true;
@@ -255,7 +167,7 @@ static bool fetch_one(struct worker *worker, struct td_pull_file *file, struct t
     bool ok = td_remote_model_fetch(worker->session, &pull->model, pull->arguments->model, file->path, &job,
                                     &file->outcome, err);
     if (ok && file->outcome.was_there)
-        atomic_fetch_add(&pull->there_bytes, file->expected->size_bytes);
+        atomic_fetch_add(&pull->copying.done_bytes, file->expected->size_bytes);
     file->is_done = ok;
     return ok;
 }
@@ -266,11 +178,11 @@ static void *fetch_files(void *argument)
     struct worker *worker = argument;
     struct pull *pull = worker->pull;
     size_t i;
-    while (!atomic_load(&pull->has_failed) && (i = atomic_fetch_add(&pull->next, 1)) < pull->list.count) {
+    while (!atomic_load(&pull->copying.has_failed) && (i = atomic_fetch_add(&pull->next, 1)) < pull->list.count) {
         bool is_small = pull->list.files[i].expected->size_bytes < SMALL_BYTES;
         if (!pull->list.files[i].is_done && is_small == worker->takes_small &&
             !fetch_one(worker, &pull->list.files[i], &worker->err))
-            atomic_store(&pull->has_failed, true);
+            atomic_store(&pull->copying.has_failed, true);
     }
     return NULL;
 }
@@ -292,12 +204,13 @@ static bool fetch_small(struct pull *pull, struct td_error *err)
     size_t wanted = count_small(pull);
     size_t count = 0;
     wanted = wanted < MAX_WORKERS ? wanted : MAX_WORKERS;
-    wanted = wanted < pull->arguments->connections ? wanted : (size_t)pull->arguments->connections;
+    wanted = wanted < pull->arguments->copy.connections ? wanted : (size_t)pull->arguments->copy.connections;
     atomic_store(&pull->next, 0);
     for (size_t i = 0; i < wanted; i++) {
         workers[count] =
             (struct worker){.pull = pull, .connections = 1, .takes_small = true, .err = {.pos = TD_ERROR_POS_NONE}};
-        if (td_fetch_session_create(pull->client, &pull->cancel, &pull->notes, &workers[count].session, NULL) &&
+        if (td_fetch_session_create(pull->copying.client, &pull->copying.cancel, &pull->copying.notes,
+                                    &workers[count].session, NULL) &&
             (count == 0 || pthread_create(&workers[count].thread, NULL, fetch_files, &workers[count]) == 0))
             count++;
         else
@@ -324,7 +237,7 @@ static bool fetch_large(struct pull *pull, struct td_error *err)
 {
     struct worker worker = {.pull = pull,
                             .session = pull->session,
-                            .connections = (unsigned)pull->arguments->connections,
+                            .connections = (unsigned)pull->arguments->copy.connections,
                             .err = {.pos = TD_ERROR_POS_NONE}};
     atomic_store(&pull->next, 0);
     (void)fetch_files(&worker);
@@ -334,55 +247,18 @@ static bool fetch_large(struct pull *pull, struct td_error *err)
 
 static bool fetch_all(struct pull *pull, struct td_error *err)
 {
-    pull->meter.is_log = isatty(STDERR_FILENO) != 1;
-    if (!pull->arguments->quiet)
-        td_progress_start(&pull->progress, pull->arguments->model, describe, pull);
+    td_copying_show(&pull->copying, "", pull->arguments->model);
     bool ok = fetch_small(pull, err) && fetch_large(pull, err);
-    td_progress_stop(&pull->progress);
+    td_copying_show_end(&pull->copying);
     return ok;
-}
-
-/* Reads the token from --token-file or TENSORD_TOKEN. Sets *token to NULL if neither is given. Returns false after an
- * error. */
-static bool read_token(const struct td_pull_arguments *arguments, char **token, struct td_error *err)
-{
-    const char *given = getenv("TENSORD_TOKEN");
-    if (arguments->token_file != NULL)
-        return td_fetch_token_read(arguments->token_file, token, err);
-    if (given == NULL || given[0] == '\0')
-        return true;
-    return td_fetch_token_take(given, "TENSORD_TOKEN", token, err);
 }
 
 static bool connect_client(struct pull *pull, struct td_error *err)
 {
     const struct td_pull_arguments *arguments = pull->arguments;
-    char *token = NULL;
-    bool ok = read_token(arguments, &token, err);
-    if (token == NULL)
-        (void)snprintf(pull->token_advice, sizeof pull->token_advice,
-                       "a token is needed: give it by --token-file FILE or TENSORD_TOKEN");
-    else
-        (void)snprintf(pull->token_advice, sizeof pull->token_advice,
-                       "the token of %s%.80s is wrong, expired or revoked",
-                       arguments->token_file != NULL ? "--token-file " : "TENSORD_TOKEN",
-                       arguments->token_file != NULL ? arguments->token_file : "");
-    const struct td_fetch_settings settings = {
-        .urls = arguments->urls,
-        .url_count = arguments->url_count,
-        .token = token,
-        .token_advice = pull->token_advice,
-        .ca = arguments->ca,
-        .cert = arguments->cert,
-        .key = arguments->key,
-        .retry_for_ns = arguments->retry_s * TD_NS_PER_S,
-        .stall_s = (unsigned)arguments->stall_s,
-        .reputations = pull->reputations,
-    };
-    ok = ok && td_fetch_client_create(&settings, &pull->client, err) &&
-         td_fetch_session_create(pull->client, &pull->cancel, &pull->notes, &pull->session, err);
-    td_fetch_token_free(token);
-    return ok;
+    struct td_copying *copying = &pull->copying;
+    return td_copying_connect(copying, arguments->urls, arguments->url_count, err) &&
+           td_fetch_session_create(copying->client, &copying->cancel, &copying->notes, &pull->session, err);
 }
 
 /* Lists the files of the model. Errors name the model. */
@@ -399,7 +275,8 @@ static bool fetches_beside(const struct pull *pull, const char *path, const char
 {
     char beside[PATH_MAX];
     (void)snprintf(beside, sizeof beside, "%.*s%s", (int)(td_base_name(path) - path), path, name);
-    return td_remote_listing_find(&pull->model.listing, beside) != NULL && is_wanted(pull->arguments, beside);
+    return td_remote_listing_find(&pull->model.listing, beside) != NULL &&
+           td_copy_options_take(&pull->arguments->copy, beside);
 }
 
 /* Returns whether the path names the weights of a rank, in a directory that also gets this rank's weights. */
@@ -423,7 +300,8 @@ static bool belongs_to_pull(void *context, const char *path)
     const struct pull *pull = context;
     if (is_of_a_rank(pull, path))
         return true;
-    return td_remote_listing_find(&pull->model.listing, path) != NULL && is_wanted(pull->arguments, path);
+    return td_remote_listing_find(&pull->model.listing, path) != NULL &&
+           td_copy_options_take(&pull->arguments->copy, path);
 }
 
 /* Opens the directory, and warns if it holds another model. Ranks of one engine and size may share a directory, since
@@ -444,7 +322,7 @@ static bool open_directory(struct pull *pull, struct td_error *err)
         return false;
     td_pull_others_describe(&pull->directory, &belonging, pull->list, content, others, sizeof others);
     if (others[0] != '\0')
-        print_note(pull, others);
+        td_copying_note(&pull->copying, others);
     return true;
 }
 
@@ -475,13 +353,13 @@ static bool choose_again(struct pull *pull, struct td_error *unread)
     struct td_pull_files before = pull->list;
     td_remote_model_init(&pull->model);
     pull->list = (struct td_pull_files){0};
-    atomic_store(&pull->has_failed, false);
+    atomic_store(&pull->copying.has_failed, false);
     bool is_read = list_files(pull, unread) && choose_files(pull, unread);
     struct td_pull_files after = pull->list;
     bool has_changed =
         is_read && (strcmp(pull->model.commit, other.commit) != 0 || td_pull_change_is_any(before, after));
     if (has_changed) {
-        atomic_store(&pull->there_bytes, td_pull_change_keep(before, after));
+        atomic_store(&pull->copying.done_bytes, td_pull_change_keep(before, after));
         if (td_pull_directory_claim(&pull->directory)) { /* otherwise files that other pulls may need stay */
             td_pull_change_remove(pull->directory.root, before, after);
             td_pull_directory_share(&pull->directory);
@@ -495,7 +373,6 @@ static bool choose_again(struct pull *pull, struct td_error *unread)
         other = read;
     }
     td_remote_model_fini(&other);
-    pull->meter = (struct td_pull_meter){.count = 0};
     return has_changed;
 }
 
@@ -519,17 +396,17 @@ static bool fetch_newest(struct pull *pull, struct td_error *err)
         if (!may_have_changed(pull, &why))
             return ok || td_error_copy(err, &why);
         if (td_pull_change_is_seen(pull->list))
-            print_note(pull, "files are not as they are listed: the list is read again");
+            td_copying_note(&pull->copying, "files are not as they are listed: the list is read again");
         bool is_new = choose_again(pull, &unread);
-        if (!check_not_cancelled(pull, err))
+        if (!td_copying_check(&pull->copying, err))
             return false;
         if (!is_new && !ok && unread.code != TD_OK)
-            print_note(pull, unread.message);
+            td_copying_note(&pull->copying, unread.message);
         if (!is_new)
             return (ok && unread.code == TD_OK) || td_error_copy(err, ok ? &unread : &why);
         if (changes == MAX_CHANGES)
             return give_up_changing(pull, &why, err);
-        print_note(pull, "the list of files has changed on the server; continuing with the new one");
+        td_copying_note(&pull->copying, "the list of files has changed on the server; continuing with the new one");
         if (!check_places(pull, err))
             return false;
     }
@@ -544,17 +421,10 @@ static bool pull_model(struct pull *pull, struct td_error *err)
 /* Prints why the pull failed, and where its files are kept. */
 static void print_failure(const struct pull *pull, const struct td_error *err)
 {
-    bool is_stopped = err->code == TD_CONFLICT && has_signal();
-    bool has_given_up = err->code == TD_UNAVAILABLE;
-    char end[64] = "";
-    if (has_given_up && pull->arguments->retry_s > 0)
-        (void)snprintf(end, sizeof end, "; gave up, since --retry-for is %" PRIu64 " s", pull->arguments->retry_s);
-    const char *text = is_stopped ? "stopped by a signal" : err->message;
-    if ((is_stopped || has_given_up) && pull->directory.root != NULL)
-        td_terminal_complain("%s%s; what was fetched is kept in \"%s\", and the same command resumes from there", text,
-                             end, td_pull_directory_kept(&pull->directory));
-    else
-        td_terminal_complain("%s%s", text, end);
+    char kept[PATH_MAX + 100];
+    (void)snprintf(kept, sizeof kept, "what was fetched is kept in \"%s\", and the same command resumes from there",
+                   pull->directory.root == NULL ? "" : td_pull_directory_kept(&pull->directory));
+    td_copying_complain(&pull->copying, err, pull->directory.root == NULL ? NULL : kept);
 }
 
 /* Prints the result of the pull. Returns the exit code. */
@@ -573,26 +443,13 @@ static int report_result(const struct pull *pull, uint64_t begin_ns, struct td_e
     if (err->code != TD_OK)
         print_failure(pull, err);
     struct td_error print_err = TD_ERROR_INIT;
-    if (pull->arguments->json && !td_pull_report_json(&report, &print_err)) {
+    if (pull->arguments->copy.json && !td_pull_report_json(&report, &print_err)) {
         td_terminal_complain("%s", print_err.message);
         return TD_EXIT_FAILED;
     }
-    if (err->code == TD_OK && !pull->arguments->json && !pull->arguments->quiet)
+    if (err->code == TD_OK && !pull->arguments->copy.json && !pull->arguments->copy.quiet)
         td_pull_report_line(&report);
     return err->code == TD_OK ? TD_EXIT_OK : TD_EXIT_FAILED;
-}
-
-/* Blocks SIGINT and SIGTERM, so that they stay pending until is_cancelled sees them. Ignores SIGPIPE and SIGXFSZ, so
- * that a closed connection and a limit on the size of files are errors of the calls. */
-static void set_signals(void)
-{
-    sigset_t signals;
-    (void)sigemptyset(&signals);
-    (void)sigaddset(&signals, SIGINT);
-    (void)sigaddset(&signals, SIGTERM);
-    (void)pthread_sigmask(SIG_BLOCK, &signals, NULL);
-    (void)signal(SIGPIPE, SIG_IGN);
-    (void)signal(SIGXFSZ, SIG_IGN);
 }
 
 void td_cmd_pull_help(FILE *out)
@@ -645,15 +502,13 @@ int td_cmd_pull(int argc, char **argv)
     if (td_pull_arguments_read(argc, argv, &arguments)) {
         uint64_t begin_ns = td_clock_ns();
         td_remote_model_init(&pull.model);
-        pull.cancel = (struct td_cancel){.is_asked = is_cancelled, .context = &pull};
-        pull.notes = (struct td_fetch_notes){.report = print_note, .context = &pull};
-        set_signals();
+        td_copying_begin(&pull.copying, &arguments.copy);
         (void)pull_model(&pull, &err);
         status = report_result(&pull, begin_ns, &err);
         free_files(pull.list);
         td_pull_directory_close(&pull.directory);
         td_fetch_session_destroy(pull.session);
-        td_fetch_client_destroy(pull.client);
+        td_copying_end(&pull.copying);
         td_remote_model_fini(&pull.model);
     }
     td_pull_arguments_fini(&arguments);

@@ -41,43 +41,34 @@ void td_cmd_sign_help(FILE *out)
                 out);
 }
 
-static int usage(const char *fault, const char *what)
+/* Reads the arguments. Returns false after printing a message. */
+static bool read_arguments(int argc, char **argv, struct arguments *out)
 {
-    static const char *const options[] = {"tokens", "expires", "as", "json", "help", NULL};
-    return td_refuse_usage(fault, what, options, "tensord sign URL --tokens FILE --expires TIME [--as NAME] [--json]");
-}
-
-/* Reads the arguments. Returns 0, or the exit code after printing a message. */
-static int read_arguments(int argc, char **argv, struct arguments *out)
-{
-    const struct td_value_option options[] = {
-        {"--tokens", &out->tokens}, {"--expires", &out->expires}, {"--as", &out->name}, {NULL, NULL}};
+    const struct td_command_option options[] = {{"--tokens", .value = &out->tokens},
+                                                {"--expires", .value = &out->expires},
+                                                {"--as", .value = &out->name},
+                                                {"--json", .flag = &out->json},
+                                                {.name = NULL}};
+    const struct td_command_line line = {.options = options,
+                                         .usage = "tensord sign URL --tokens FILE --expires TIME [--as NAME] [--json]"};
+    const char *others[2] = {NULL};
+    size_t count;
     *out = (struct arguments){.tokens = td_config_environment("tokens")};
-    for (int i = 0; i < argc; i++) {
-        const struct td_value_option *taken = td_take_value(argc, argv, &i, options);
-        if (taken != NULL && (*taken->value == NULL || (*taken->value)[0] == '\0'))
-            return usage("a value is missing after ", taken->name);
-        if (taken != NULL)
-            continue;
-        if (strcmp(argv[i], "--json") == 0)
-            out->json = true;
-        else if (argv[i][0] == '-')
-            return usage("unknown option ", argv[i]);
-        else if (out->url != NULL)
-            return usage("only one URL is allowed, but there is also ", argv[i]);
-        else
-            out->url = argv[i];
-    }
+    if (!td_command_line_read(&line, argc, argv, others, 1, &count))
+        return false;
+    out->url = others[0];
+    if (count > 1)
+        return td_command_line_refuse(&line, "only one URL is allowed, but there is also ", others[1]);
     if (out->url == NULL)
-        return usage("give a URL", "");
+        return td_command_line_refuse(&line, "give a URL", "");
     if (out->tokens == NULL || out->tokens[0] == '\0')
-        return usage("give the --tokens FILE of the server", "");
+        return td_command_line_refuse(&line, "give the --tokens FILE of the server", "");
     if (out->expires == NULL)
-        return usage("say how long the URL is valid: --expires 1h", "");
+        return td_command_line_refuse(&line, "say how long the URL is valid: --expires 1h", "");
     if (!td_duration_read_s(td_text_of(out->expires), 1, TD_SIGNED_URL_MOST_S, &out->valid_s))
-        return usage("--expires takes whole seconds, or a time such as 90s, 1h or 2d, from 1s to 7d, not ",
-                     out->expires);
-    return 0;
+        return td_command_line_refuse(
+            &line, "--expires takes whole seconds, or a time such as 90s, 1h or 2d, from 1s to 7d, not ", out->expires);
+    return true;
 }
 
 /* Splits a URL into scheme and authority, which may be missing, and path and query. Returns false for any other text.
@@ -155,9 +146,8 @@ int td_cmd_sign(int argc, char **argv)
     struct td_buffer url;
     struct td_error err = TD_ERROR_INIT;
     int64_t expires_s = 0;
-    int status = read_arguments(argc, argv, &arguments);
-    if (status != 0)
-        return status;
+    if (!read_arguments(argc, argv, &arguments))
+        return TD_EXIT_USAGE;
     td_buffer_init(&url);
     bool ok = td_token_file_read(arguments.tokens, &set, &err) &&
               append_signed(&arguments, set, &url, &expires_s, &err) &&

@@ -24,13 +24,6 @@ bool td_take_option(int argc, char **argv, int *i, const char *name, const char 
     return true;
 }
 
-const struct td_value_option *td_take_value(int argc, char **argv, int *i, const struct td_value_option *options)
-{
-    while (options->name != NULL && !td_take_option(argc, argv, i, options->name, options->value))
-        options++;
-    return options->name != NULL ? options : NULL;
-}
-
 int td_refuse_usage(const char *fault, const char *what, const char *const *options, const char *usage)
 {
     char near[TD_SUGGEST_BYTES] = "";
@@ -39,6 +32,81 @@ int td_refuse_usage(const char *fault, const char *what, const char *const *opti
     td_terminal_complain("%s%.200s%s; usage: %s", fault, what, near, usage);
     return TD_EXIT_USAGE;
 }
+
+/* ---- all arguments of a command ------------------------------------------------------------------------ */
+
+enum { MAX_OPTIONS = 48 }; /* of one command */
+
+/* Appends the names without dashes, but no short ones. Returns how many there are then. */
+static size_t add_names(const struct td_command_option *options, const char **names, size_t count)
+{
+    for (; options != NULL && options->name != NULL && count < MAX_OPTIONS; options++)
+        if (strncmp(options->name, "--", 2) == 0)
+            names[count++] = options->name + 2;
+    return count;
+}
+
+bool td_command_line_refuse(const struct td_command_line *line, const char *fault, const char *what)
+{
+    const char *names[MAX_OPTIONS + 2] = {NULL};
+    size_t count = add_names(line->shared, names, add_names(line->options, names, 0));
+    names[count] = "help";
+    (void)td_refuse_usage(fault, what, names, line->usage);
+    return false;
+}
+
+/* Returns the option of a list that argv[*i] is, or NULL. Sets *value as td_take_option does; to NULL for a flag. */
+static const struct td_command_option *find_option(int argc, char **argv, int *i,
+                                                   const struct td_command_option *options, const char **value)
+{
+    *value = NULL;
+    for (; options != NULL && options->name != NULL; options++)
+        if (options->flag != NULL ? strcmp(argv[*i], options->name) == 0
+                                  : td_take_option(argc, argv, i, options->name, value))
+            return options;
+    return NULL;
+}
+
+/* Sets what the option sets. */
+static bool set_option(const struct td_command_line *line, const struct td_command_option *option, const char *value)
+{
+    if (option->flag != NULL) {
+        *option->flag = true;
+        return true;
+    }
+    if (value == NULL || (value[0] == '\0' && !option->may_be_empty))
+        return td_command_line_refuse(line, "a value is missing after ", option->name);
+    if (option->value != NULL) {
+        *option->value = value;
+        return true;
+    }
+    if (option->values->count == TD_OPTION_VALUES)
+        return td_command_line_refuse(line, "an option is given more than 64 times; one value too much is ", value);
+    option->values->items[option->values->count++] = value;
+    return true;
+}
+
+bool td_command_line_read(const struct td_command_line *line, int argc, char **argv, const char **others, size_t most,
+                          size_t *count)
+{
+    *count = 0;
+    for (int i = 0; i < argc && *count <= most; i++) {
+        const char *argument = argv[i];
+        const char *value;
+        const struct td_command_option *option = find_option(argc, argv, &i, line->options, &value);
+        if (option == NULL)
+            option = find_option(argc, argv, &i, line->shared, &value);
+        if (option != NULL && !set_option(line, option, value))
+            return false;
+        if (option == NULL && argument[0] == '-' && argument[1] != '\0')
+            return td_command_line_refuse(line, "unknown option ", argument);
+        if (option == NULL)
+            others[(*count)++] = argument;
+    }
+    return true;
+}
+
+/* ---- paths and output ---------------------------------------------------------------------------------- */
 
 /* Returns whether the text begins with a scheme and "://" (RFC 3986 section 3.1). */
 static bool is_url(const char *text)

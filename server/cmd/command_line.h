@@ -19,17 +19,40 @@ enum {
  * argv. */
 bool td_take_option(int argc, char **argv, int *i, const char *name, const char **value);
 
-/* An option with a value: its name, and where the value goes. */
-struct td_value_option {
-    const char *name;
-    const char **value;
+enum { TD_OPTION_VALUES = 64 }; /* the most values of one option */
+
+/* The values of an option that may be given several times; borrowed from argv. */
+struct td_option_values {
+    const char *items[TD_OPTION_VALUES];
+    size_t count;
 };
 
-/* Returns the option of a list that argv[*i] is, after what td_take_option does, or NULL. A NULL name ends the list. */
-const struct td_value_option *td_take_value(int argc, char **argv, int *i, const struct td_value_option *options);
+/* An option: its name, and where its value goes, which one of the pointers says. */
+struct td_command_option {
+    const char *name;                /* "--tokens", or "-o" */
+    const char **value;              /* of an option with a value; the last one counts; borrowed from argv */
+    struct td_option_values *values; /* of an option with a value that may be given several times */
+    bool *flag;                      /* of an option without a value */
+    bool may_be_empty;               /* so may the value */
+};
+
+/* The command line of a command. A NULL name ends a list of options. */
+struct td_command_line {
+    const struct td_command_option *options, *shared; /* of this command, and with other commands; shared may be NULL */
+    const char *usage;                                /* the right usage, for messages */
+};
 
 /* Prints a message about wrong usage: `fault` and `what` (an argument, or ""; at most 200 bytes of it), the option that
- * was probably meant, and the right usage. `options` are the names without dashes; NULL ends them. Returns
+ * was probably meant, and the right usage. Returns false. */
+bool td_command_line_refuse(const struct td_command_line *line, const char *fault, const char *what);
+
+/* Reads the arguments: sets the values of the options, and `others`, which has room for most + 1, to the arguments that
+ * are no options, and *count to their number, up to most + 1; does not look at arguments after that. "-" is no option.
+ * Returns false after it printed a message about an unknown option or a missing value. */
+bool td_command_line_read(const struct td_command_line *line, int argc, char **argv, const char **others, size_t most,
+                          size_t *count);
+
+/* Does what td_command_line_refuse does, for the names of options without dashes; NULL ends them. Returns
  * TD_EXIT_USAGE. */
 int td_refuse_usage(const char *fault, const char *what, const char *const *options, const char *usage);
 

@@ -110,28 +110,28 @@ void td_progress_stop(struct td_progress *progress)
 enum { BAR_COLUMNS = 20, STEP_NS = 200 * 1000 * 1000 };
 
 /* Adds a point, unless the last one is less than STEP_NS old. */
-static void add_point(struct td_pull_meter *meter, uint64_t now_ns, uint64_t bytes)
+static void add_point(struct td_meter *meter, uint64_t now_ns, uint64_t bytes)
 {
-    size_t last = (meter->next + TD_PULL_METER_POINTS - 1) % TD_PULL_METER_POINTS;
+    size_t last = (meter->next + TD_METER_POINTS - 1) % TD_METER_POINTS;
     if (meter->count > 0 && now_ns - meter->points[last].ns < STEP_NS)
         return;
     meter->points[meter->next].ns = now_ns;
     meter->points[meter->next].bytes = bytes;
-    meter->next = (meter->next + 1) % TD_PULL_METER_POINTS;
-    meter->count += meter->count < TD_PULL_METER_POINTS ? 1 : 0;
+    meter->next = (meter->next + 1) % TD_METER_POINTS;
+    meter->count += meter->count < TD_METER_POINTS ? 1 : 0;
 }
 
 /* Returns the bytes per second since the oldest point; 0: not known. */
-static double rate_of(const struct td_pull_meter *meter, uint64_t now_ns, uint64_t bytes)
+static double rate_of(const struct td_meter *meter, uint64_t now_ns, uint64_t bytes)
 {
-    size_t oldest = meter->count < TD_PULL_METER_POINTS ? 0 : meter->next;
+    size_t oldest = meter->count < TD_METER_POINTS ? 0 : meter->next;
     if (meter->count == 0 || now_ns <= meter->points[oldest].ns || bytes < meter->points[oldest].bytes)
         return 0;
     return (double)(bytes - meter->points[oldest].bytes) * 1e9 / (double)(now_ns - meter->points[oldest].ns);
 }
 
 /* Returns for how many ns the pull has waited without receiving a byte. */
-static uint64_t silence_of(struct td_pull_meter *meter, uint64_t now_ns, uint64_t bytes, bool is_waiting)
+static uint64_t silence_of(struct td_meter *meter, uint64_t now_ns, uint64_t bytes, bool is_waiting)
 {
     if (meter->count == 0 || bytes != meter->latest_bytes || !is_waiting) {
         meter->latest_bytes = bytes;
@@ -168,8 +168,8 @@ static size_t write_bar(uint64_t bytes, uint64_t total, char *text, size_t capac
     return used < 0 ? 0 : (size_t)used < capacity ? (size_t)used : capacity - 1;
 }
 
-void td_pull_meter_write(struct td_pull_meter *meter, uint64_t now_ns, uint64_t bytes, uint64_t total, bool is_waiting,
-                         char *text, size_t capacity)
+void td_meter_write(struct td_meter *meter, uint64_t now_ns, uint64_t bytes, uint64_t total, bool is_waiting,
+                    char *text, size_t capacity)
 {
     char left[32] = "";
     double rate = rate_of(meter, now_ns, bytes);
@@ -177,7 +177,7 @@ void td_pull_meter_write(struct td_pull_meter *meter, uint64_t now_ns, uint64_t 
     bool was_still = meter->is_still;
     uint64_t silence_ns = silence_of(meter, now_ns, bytes, is_waiting);
     add_point(meter, now_ns, bytes);
-    meter->is_still = silence_ns >= TD_PULL_METER_STILL_S * TD_NS_PER_S;
+    meter->is_still = silence_ns >= TD_METER_STILL_S * TD_NS_PER_S;
     if (meter->is_log && meter->is_still && was_still) {
         text[0] = '\0';
         return;

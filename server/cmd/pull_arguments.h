@@ -2,18 +2,14 @@
 #ifndef TD_SERVER_CMD_PULL_ARGUMENTS_H
 #define TD_SERVER_CMD_PULL_ARGUMENTS_H
 
+#include "server/cmd/copy_options.h"
 #include "storage/fetch/fetch_client.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum {
-    TD_PULL_PATTERNS = 64,   /* of --include, and of --exclude */
-    TD_PULL_CONNECTIONS = 8, /* default of --connections */
-    TD_PULL_RETRY_S = 60,    /* default of --retry-for */
-    TD_PULL_REVISION_BYTES = 256,
-};
+enum { TD_PULL_REVISION_BYTES = 256 };
 
 struct td_pull_arguments {
     char *url_list; /* owned; urls[] point into it */
@@ -25,11 +21,7 @@ struct td_pull_arguments {
     bool has_rank;
     bool reads_states; /* with has_rank: the engine expects the weights as model-rank-{rank}-part-0.safetensors */
     uint64_t rank;
-    const char *token_file, *ca, *cert, *key;
-    uint64_t connections, retry_s, stall_s;
-    const char *include[TD_PULL_PATTERNS], *exclude[TD_PULL_PATTERNS];
-    size_t include_count, exclude_count;
-    bool json, quiet;
+    struct td_copy_options copy;
 };
 
 /* Reads the arguments. Returns false after printing a message; the caller frees with td_pull_arguments_fini in any

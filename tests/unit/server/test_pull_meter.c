@@ -8,13 +8,13 @@ static const uint64_t M = 1 << 20;
 static void the_line_tells_rate_and_time_left(void **state)
 {
     (void)state;
-    struct td_pull_meter meter = {0};
+    struct td_meter meter = {0};
     char text[120];
-    td_pull_meter_write(&meter, 5 * S, 0, 100 * M, true, text, sizeof text);
+    td_meter_write(&meter, 5 * S, 0, 100 * M, true, text, sizeof text);
     assert_string_equal(text, "[>                   ]   0%, 0 B of 100.00 MiB");
-    td_pull_meter_write(&meter, 6 * S, 10 * M, 100 * M, true, text, sizeof text);
+    td_meter_write(&meter, 6 * S, 10 * M, 100 * M, true, text, sizeof text);
     assert_string_equal(text, "[==>                 ]  10%, 10.00 MiB of 100.00 MiB, 10.00 MiB/s, 9 s left");
-    td_pull_meter_write(&meter, 7 * S, 100 * M, 100 * M, true, text, sizeof text);
+    td_meter_write(&meter, 7 * S, 100 * M, 100 * M, true, text, sizeof text);
     assert_string_equal(text, "[====================] 100%, 100.00 MiB of 100.00 MiB, 50.00 MiB/s, 0 s left");
 }
 
@@ -22,27 +22,27 @@ static void the_line_tells_rate_and_time_left(void **state)
 static void the_rate_is_the_latest(void **state)
 {
     (void)state;
-    struct td_pull_meter meter = {0};
+    struct td_meter meter = {0};
     char text[120];
     for (uint64_t i = 0; i < 100; i++)
-        td_pull_meter_write(&meter, i * S, i * M, 1000 * M, true, text, sizeof text);
+        td_meter_write(&meter, i * S, i * M, 1000 * M, true, text, sizeof text);
     for (uint64_t i = 0; i < 100; i++)
-        td_pull_meter_write(&meter, (100 + i) * S, (100 + 4 * i) * M, 1000 * M, true, text, sizeof text);
+        td_meter_write(&meter, (100 + i) * S, (100 + 4 * i) * M, 1000 * M, true, text, sizeof text);
     assert_non_null(strstr(text, ", 4.00 MiB/s, 2 min left"));
 }
 
 static void odd_numbers(void **state)
 {
     (void)state;
-    struct td_pull_meter meter = {0};
+    struct td_meter meter = {0};
     char text[120];
-    td_pull_meter_write(&meter, 0, 0, 0, true, text, sizeof text);
+    td_meter_write(&meter, 0, 0, 0, true, text, sizeof text);
     assert_non_null(strstr(text, "100%"));
-    td_pull_meter_write(&meter, S, 5 * M, M, true, text, sizeof text); /* more than there should be */
+    td_meter_write(&meter, S, 5 * M, M, true, text, sizeof text); /* more than there should be */
     assert_non_null(strstr(text, "[====================] 100%"));
-    td_pull_meter_write(&meter, 2 * S, 0, UINT64_MAX, true, text, sizeof text); /* all was thrown away */
+    td_meter_write(&meter, 2 * S, 0, UINT64_MAX, true, text, sizeof text); /* all was thrown away */
     assert_non_null(strstr(text, "0 B/s"));
-    td_pull_meter_write(&meter, 1000 * S, M, UINT64_MAX, true, text, sizeof text);
+    td_meter_write(&meter, 1000 * S, M, UINT64_MAX, true, text, sizeof text);
     assert_non_null(strstr(text, "100 h left"));
 }
 
@@ -50,19 +50,19 @@ static void odd_numbers(void **state)
 static void silence_is_told(void **state)
 {
     (void)state;
-    struct td_pull_meter meter = {0};
+    struct td_meter meter = {0};
     char text[120];
     for (uint64_t i = 0; i < 3; i++) {
-        td_pull_meter_write(&meter, (10 + i) * S, 5 * M, 10 * M, true, text, sizeof text);
+        td_meter_write(&meter, (10 + i) * S, 5 * M, 10 * M, true, text, sizeof text);
         CHECK(strstr(text, "no bytes") == NULL, "%s", text);
     }
-    td_pull_meter_write(&meter, 13 * S, 5 * M, 10 * M, true, text, sizeof text);
+    td_meter_write(&meter, 13 * S, 5 * M, 10 * M, true, text, sizeof text);
     assert_string_equal(text, "[==========>         ]  50%, 5.00 MiB of 10.00 MiB, no bytes for 3 s");
-    td_pull_meter_write(&meter, 73 * S + S / 2, 5 * M, 10 * M, true, text, sizeof text);
+    td_meter_write(&meter, 73 * S + S / 2, 5 * M, 10 * M, true, text, sizeof text);
     assert_non_null(strstr(text, ", no bytes for 63 s"));
-    td_pull_meter_write(&meter, 74 * S, 6 * M, 10 * M, true, text, sizeof text);
+    td_meter_write(&meter, 74 * S, 6 * M, 10 * M, true, text, sizeof text);
     assert_non_null(strstr(text, "/s, "));
-    td_pull_meter_write(&meter, 76 * S, 6 * M, 10 * M, true, text, sizeof text);
+    td_meter_write(&meter, 76 * S, 6 * M, 10 * M, true, text, sizeof text);
     assert_null(strstr(text, "no bytes"));
 }
 
@@ -70,31 +70,31 @@ static void silence_is_told(void **state)
 static void only_who_waits_for_bytes_is_told(void **state)
 {
     (void)state;
-    struct td_pull_meter meter = {0};
+    struct td_meter meter = {0};
     char text[120];
     for (uint64_t i = 0; i < 20; i++) {
-        td_pull_meter_write(&meter, (10 + i) * S, 5 * M, 10 * M, false, text, sizeof text);
+        td_meter_write(&meter, (10 + i) * S, 5 * M, 10 * M, false, text, sizeof text);
         assert_null(strstr(text, "no bytes"));
     }
-    td_pull_meter_write(&meter, 31 * S, 5 * M, 10 * M, true, text, sizeof text);
+    td_meter_write(&meter, 31 * S, 5 * M, 10 * M, true, text, sizeof text);
     assert_null(strstr(text, "no bytes"));
-    td_pull_meter_write(&meter, 32 * S, 5 * M, 10 * M, true, text, sizeof text);
+    td_meter_write(&meter, 32 * S, 5 * M, 10 * M, true, text, sizeof text);
     assert_non_null(strstr(text, "no bytes for 3 s"));
 }
 
 static void a_log_is_told_once_of_each_silence(void **state)
 {
     (void)state;
-    struct td_pull_meter meter = {.is_log = true};
+    struct td_meter meter = {.is_log = true};
     char text[120];
     for (uint64_t i = 0; i < 3; i++) {
         uint64_t now = (100 + 20 * i) * S;
-        td_pull_meter_write(&meter, now, (1 + i) * M, 10 * M, true, text, sizeof text);
+        td_meter_write(&meter, now, (1 + i) * M, 10 * M, true, text, sizeof text);
         assert_non_null(strstr(text, " of 10.00 MiB"));
         assert_null(strstr(text, "no bytes"));
-        td_pull_meter_write(&meter, now + 5 * S, (1 + i) * M, 10 * M, true, text, sizeof text);
+        td_meter_write(&meter, now + 5 * S, (1 + i) * M, 10 * M, true, text, sizeof text);
         assert_non_null(strstr(text, "no bytes for 5 s"));
-        td_pull_meter_write(&meter, now + 10 * S, (1 + i) * M, 10 * M, true, text, sizeof text);
+        td_meter_write(&meter, now + 10 * S, (1 + i) * M, 10 * M, true, text, sizeof text);
         assert_string_equal(text, "");
     }
 }

@@ -1,0 +1,68 @@
+#include "server/cmd/copy_options.h"
+
+#include "core/digits.h"
+#include "core/glob.h"
+#include "core/quantity.h"
+#include "storage/fetch/fetch_client.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_SECONDS = 30 * 86400 };
+
+void td_copy_options_list(struct td_copy_options *options, struct td_command_option rows[TD_COPY_ROWS])
+{
+    const struct td_command_option all[TD_COPY_ROWS] = {
+        {"--connections", .value = &options->given.connections},
+        {"--retry-for", .value = &options->given.retry_for},
+        {"--stall", .value = &options->given.stall},
+        {"--include", .values = &options->include},
+        {"--exclude", .values = &options->exclude},
+        {"--token-file", .value = &options->token_file},
+        {"--cacert", .value = &options->ca},
+        {"--cert", .value = &options->cert},
+        {"--key", .value = &options->key},
+        {"--json", .flag = &options->json},
+        {"--quiet", .flag = &options->quiet},
+        {.name = NULL},
+    };
+    memcpy(rows, all, sizeof all);
+}
+
+bool td_copy_options_check(const struct td_command_line *line, struct td_copy_options *options)
+{
+    const char *connections = options->given.connections;
+    const char *retry_for = options->given.retry_for;
+    const char *stall = options->given.stall;
+    char fault[64];
+    (void)snprintf(fault, sizeof fault, "--connections takes a number from 1 to %d, not ", TD_FETCH_MAX_CONNECTIONS);
+    options->connections = TD_COPY_CONNECTIONS;
+    options->retry_s = TD_COPY_RETRY_S;
+    options->stall_s = TD_FETCH_STALL_S;
+    if ((options->cert == NULL) != (options->key == NULL))
+        return td_command_line_refuse(line, "--cert and --key are given together, or none of them", "");
+    if (connections != NULL &&
+        (!td_number_read_strict(td_text_of(connections), TD_FETCH_MAX_CONNECTIONS, &options->connections) ||
+         options->connections == 0))
+        return td_command_line_refuse(line, fault, connections);
+    if (retry_for != NULL && !td_duration_read_s(td_text_of(retry_for), 0, MAX_SECONDS, &options->retry_s))
+        return td_command_line_refuse(
+            line, "--retry-for takes whole seconds, or a time such as 60s or 5m, from 0s to 30d, not ", retry_for);
+    if (stall != NULL && !td_duration_read_s(td_text_of(stall), 1, MAX_SECONDS, &options->stall_s))
+        return td_command_line_refuse(
+            line, "--stall takes whole seconds, or a time such as 30s or 5m, from 1s to 30d, not ", stall);
+    return true;
+}
+
+static bool matches(const struct td_option_values *patterns, const char *path)
+{
+    for (size_t i = 0; i < patterns->count; i++)
+        if (td_glob_match(td_text_of(patterns->items[i]), td_text_of(path)))
+            return true;
+    return false;
+}
+
+bool td_copy_options_take(const struct td_copy_options *options, const char *path)
+{
+    return (options->include.count == 0 || matches(&options->include, path)) && !matches(&options->exclude, path);
+}
