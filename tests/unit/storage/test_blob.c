@@ -4,6 +4,9 @@
 #include "tests/unit/unit.h"
 
 #include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static void heap_bytes_are_read_anywhere(void **state)
 {
@@ -56,6 +59,37 @@ static void budgets_get_it_back(void **state)
     assert_false(td_blob_from_budget(data, 100, &budget, &blob, &err));
     alloc_fail_at(0);
     assert_true(err.code == TD_RESOURCE_EXHAUSTED && td_budget_used(&budget) == 0);
+}
+
+/* Builds with sanitizers keep the asserts of the program; Release leaves them out. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { HAS_SANITIZER = 1 };
+#elif defined(__has_feature)
+enum { HAS_SANITIZER = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) };
+#else
+enum { HAS_SANITIZER = 0 };
+#endif
+
+static void a_range_past_the_end_fails_an_assert(void **state)
+{
+    (void)state;
+    if (!HAS_SANITIZER)
+        skip();
+    struct td_error err = TD_ERROR_INIT;
+    struct td_blob *blob;
+    char out[11];
+    int status;
+    assert_true(td_blob_from_heap(calloc(11, 1), 11, &blob, &err));
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)signal(SIGABRT, SIG_DFL);
+        (void)close(STDERR_FILENO);
+        _exit(td_blob_read(blob, 1, out, sizeof out, &err));
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    td_blob_unref(blob);
 }
 
 static void empty_blob_needs_no_memory(void **state)
@@ -204,10 +238,10 @@ static void last_reference_destroys_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(heap_bytes_are_read_anywhere), cmocka_unit_test(empty_blob_needs_no_memory),
-        cmocka_unit_test(budgets_get_it_back),          cmocka_unit_test(data_is_owned_on_failure_too),
-        cmocka_unit_test(a_blob_over_another_asks_it),  cmocka_unit_test(class_answers_are_passed_on),
-        cmocka_unit_test(last_reference_destroys_once),
+        cmocka_unit_test(heap_bytes_are_read_anywhere), cmocka_unit_test(a_range_past_the_end_fails_an_assert),
+        cmocka_unit_test(empty_blob_needs_no_memory),   cmocka_unit_test(budgets_get_it_back),
+        cmocka_unit_test(data_is_owned_on_failure_too), cmocka_unit_test(a_blob_over_another_asks_it),
+        cmocka_unit_test(class_answers_are_passed_on),  cmocka_unit_test(last_reference_destroys_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
