@@ -339,6 +339,108 @@ static void memory_is_bounded(void **state)
     td_buffer_fini(&bytes);
 }
 
+/* ---- paths --------------------------------------------------------------------------------------------- */
+
+enum { PATHS_MAX = 3 };
+
+/* Writes the paths up to the first NULL, and reads them. `room` is the arena's limit; 0: none. Returns the error's
+ * code, TD_OK for success. */
+static enum td_code code_of_paths(const char *const *paths, size_t room)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct td_buffer bytes;
+    struct td_arena arena;
+    size_t count = 0;
+    size_t read_count = SIZE_MAX;
+    while (count < PATHS_MAX && paths[count] != NULL)
+        count++;
+    td_wire_put_paths(begin(&bytes), paths, count);
+    finish(&bytes);
+    td_arena_init(&arena, room);
+    struct td_wire_reader in = td_wire_reader_of(bytes.data, bytes.len);
+    const char **copies = td_wire_get_paths(&in, &arena, &read_count);
+    if (in.failed) {
+        assert_int_equal(read_count, 0);
+        assert_false(td_wire_refuse(&in, &err));
+    } else {
+        assert_true(read_count == count && in.p == in.end);
+        for (size_t i = 0; i < count; i++)
+            assert_string_equal(copies[i], paths[i]);
+    }
+    td_arena_fini(&arena);
+    td_buffer_fini(&bytes);
+    return err.code;
+}
+
+static void paths_are_in_order_and_below_their_directory(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *paths[PATHS_MAX];
+        bool is_right;
+    } cases[] = {
+        {{NULL}, true},
+        {{"a"}, true},
+        {{"a", "b", "c"}, true},
+        {{"a-b", "a/b", "a0"}, true}, /* the order of the bytes, not of the directories */
+        {{"B", "a", "\xc3\xa9"}, true},
+        {{"a", "a"}, false},
+        {{"b", "a"}, false},
+        {{"a", "c", "b"}, false},
+        {{"a/b", "a-b"}, false},
+        {{""}, false},
+        {{"/a"}, false},
+        {{".."}, false},
+        {{"../a"}, false},
+        {{"a/../b"}, false},
+        {{"a", "b/.."}, false},
+        {{"a", "\xff"}, false},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        enum td_code code = code_of_paths(cases[i].paths, 0);
+        CHECK(code == (cases[i].is_right ? TD_OK : TD_INTERNAL), "case %zu: %d", i, (int)code);
+    }
+}
+
+/* A count that does not fit into the bytes, and a text that ends early, are refused before memory is allocated. */
+static void paths_that_end_early_are_refused(void **state)
+{
+    (void)state;
+    static const char *const paths[] = {"a", "bc"};
+    struct td_buffer bytes;
+    struct td_arena arena;
+    size_t count;
+    td_wire_put_paths(begin(&bytes), paths, COUNT_OF(paths));
+    finish(&bytes);
+    for (size_t len = 0; len < bytes.len; len++) {
+        struct td_wire_reader in = td_wire_reader_of(bytes.data, len);
+        td_arena_init(&arena, 0);
+        (void)td_wire_get_paths(&in, &arena, &count);
+        assert_true(in.failed && !in.no_memory && count == 0);
+        td_arena_fini(&arena);
+    }
+    td_buffer_fini(&bytes);
+    td_wire_put_u64(begin(&bytes), UINT64_MAX);
+    finish(&bytes);
+    struct td_wire_reader in = td_wire_reader_of(bytes.data, bytes.len);
+    td_arena_init(&arena, 0);
+    (void)td_wire_get_paths(&in, &arena, &count);
+    assert_true(in.failed && !in.no_memory && count == 0);
+    td_arena_fini(&arena);
+    td_buffer_fini(&bytes);
+}
+
+static void paths_without_memory_are_refused(void **state)
+{
+    (void)state;
+    static char longest[2][70000];
+    memset(longest[0], 'a', sizeof longest[0] - 1);
+    memset(longest[1], 'b', sizeof longest[1] - 1);
+    const char *const paths[PATHS_MAX] = {longest[0], longest[1]};
+    assert_int_equal(code_of_paths(paths, 0), TD_OK);
+    assert_int_equal(code_of_paths(paths, 100000), TD_RESOURCE_EXHAUSTED);
+}
+
 /* ---- rows ---------------------------------------------------------------------------------------------- */
 
 static void lies_about_rows_are_refused(void **state)
@@ -383,6 +485,9 @@ int main(void)
         cmocka_unit_test(each_lie_about_a_manifest_is_refused),
         cmocka_unit_test(every_prefix_is_refused),
         cmocka_unit_test(memory_is_bounded),
+        cmocka_unit_test(paths_are_in_order_and_below_their_directory),
+        cmocka_unit_test(paths_that_end_early_are_refused),
+        cmocka_unit_test(paths_without_memory_are_refused),
         cmocka_unit_test(lies_about_rows_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
