@@ -12,51 +12,37 @@
 
 /* ---- the model as a snapshot --------------------------------------------------------------------------- */
 
-struct incoming_file {
-    const char *path; /* below the model */
-    bool has_sha256;
-    uint8_t sha256[TD_SHA256_BYTES];
-    struct td_blob *blob; /* of the file's length */
-};
-
-struct incoming_model {
-    const char *id;
-    const char *version; /* a text that changes with the content, for entity tags of files without a digest */
-    int64_t time_s;      /* the files' modification time, seconds since 1970 */
-    const struct incoming_file *files; /* sorted by path in byte order; at least one */
-    size_t file_count;
-};
-
-/* Sets the entity tag of a file for the time until its digest is known. */
-static bool make_tag(const struct incoming_model *model, const struct incoming_file *from, struct td_file *file)
+/* Sets the entity tag of a file for the time until its digest is known. The model's commit changes with its content. */
+static bool make_tag(const struct td_intake *intake, size_t i, struct td_file *file)
 {
     struct td_digest *digest = td_digest_create();
     td_digest_add_cstring(digest, "incoming");
-    td_digest_add_cstring(digest, model->id);
-    td_digest_add_cstring(digest, model->version);
-    td_digest_add_cstring(digest, from->path);
-    td_digest_add(digest, &from->blob->len_bytes, sizeof from->blob->len_bytes);
-    td_digest_add(digest, &model->time_s, sizeof model->time_s);
+    td_digest_add_cstring(digest, intake->id);
+    td_digest_add_cstring(digest, intake->model.commit);
+    td_digest_add_cstring(digest, intake->model.listing.files[i].path);
+    td_digest_add(digest, &intake->files[i].blob->len_bytes, sizeof intake->files[i].blob->len_bytes);
+    td_digest_add(digest, &intake->began_s, sizeof intake->began_s);
     return td_digest_finish(digest, file->identity_tag);
 }
 
-/* Adds the entry of one file to the snapshot. */
-static bool add_entry(struct td_snapshot *snapshot, const struct incoming_model *model,
-                      const struct incoming_file *from, struct td_error *err)
+/* Adds the entry of file i to the snapshot. */
+static bool add_entry(struct td_snapshot *snapshot, const struct td_intake *intake, size_t i, struct td_error *err)
 {
     const struct td_limits limits = td_limits_default();
-    struct td_file_id id = {.size_bytes = from->blob->len_bytes, .mtime_ns = model->time_s * TD_NS_PER_S};
-    size_t path_bytes = strlen(model->id) + strlen(from->path) + 2;
+    const struct td_intake_file *from = &intake->files[i];
+    const char *below = intake->model.listing.files[i].path;
+    struct td_file_id id = {.size_bytes = from->blob->len_bytes, .mtime_ns = intake->began_s * TD_NS_PER_S};
+    size_t path_bytes = strlen(intake->id) + strlen(below) + 2;
     char *path = td_arena_array(&snapshot->arena, path_bytes, 1);
     if (path == NULL)
         return td_error_no_memory(err);
-    (void)snprintf(path, path_bytes, "%s/%s", model->id, from->path);
+    (void)snprintf(path, path_bytes, "%s/%s", intake->id, below);
     struct td_file *file = td_file_create(path, path, &id, NULL, &limits);
     if (file == NULL)
         return td_error_no_memory(err);
     file->source.incoming = td_blob_ref(from->blob);
     snapshot->entries[snapshot->entry_count++] = (struct td_entry){.path = path, .file = file};
-    if (!make_tag(model, from, file))
+    if (!make_tag(intake, i, file))
         return td_error_no_memory(err);
     if (from->has_sha256)
         (void)td_file_set_sha256(file, from->sha256);
@@ -80,35 +66,22 @@ static bool add_models(struct td_snapshot *snapshot, struct td_error *err)
     return ok;
 }
 
-static bool build_snapshot(struct td_snapshot *snapshot, const struct incoming_model *model, struct td_error *err)
+static bool build_snapshot(struct td_snapshot *snapshot, const struct td_intake *intake, struct td_error *err)
 {
-    snapshot->entries = calloc(model->file_count, sizeof *snapshot->entries);
+    const size_t count = intake->model.listing.count;
+    snapshot->entries = calloc(count, sizeof *snapshot->entries);
     if (snapshot->entries == NULL)
         return td_error_no_memory(err);
-    for (size_t i = 0; i < model->file_count; i++)
-        if (!add_entry(snapshot, model, &model->files[i], err))
+    for (size_t i = 0; i < count; i++)
+        if (!add_entry(snapshot, intake, i, err))
             return false;
     return add_models(snapshot, err);
 }
 
-/* Creates the snapshot, with one reference; its file i is files[i]. Takes references on the blobs and borrows nothing.
- * Errors: TD_RESOURCE_EXHAUSTED. */
-static bool create_model_snapshot(const struct incoming_model *model, struct td_snapshot **out, struct td_error *err)
-{
-    struct td_snapshot *snapshot = calloc(1, sizeof *snapshot);
-    if (snapshot == NULL)
-        return td_error_no_memory(err);
-    atomic_init(&snapshot->refs, 1);
-    td_arena_init(&snapshot->arena, 0);
-    if (build_snapshot(snapshot, model, err)) {
-        *out = snapshot;
-        return true;
-    }
-    td_snapshot_free(snapshot);
-    return false;
-}
-
 /* ---- the intake ---------------------------------------------------------------------------------------- */
+
+/* The longest file without a SHA-256 that is fetched before the model is shown. */
+enum { EARLY_BYTES = 32 * 1024 * 1024 };
 
 static const uint64_t stall_ns = TD_UPSTREAM_STALL_S * TD_NS_PER_S;
 
@@ -183,7 +156,7 @@ bool td_intake_begin_files(struct td_intake *intake, struct td_error *err)
         struct td_intake_file *file = &intake->files[i];
         file->has_sha256 = expected->has_sha256;
         memcpy(file->sha256, expected->sha256, sizeof file->sha256);
-        file->is_early = !expected->has_sha256 && expected->size_bytes <= TD_INTAKE_EARLY_BYTES;
+        file->is_early = !expected->has_sha256 && expected->size_bytes <= EARLY_BYTES;
         intake->early_left += file->is_early ? 1 : 0;
         if (!td_incoming_create(expected->size_bytes, expected->has_sha256, stall_ns, &file->blob, err))
             return false;
@@ -194,26 +167,18 @@ bool td_intake_begin_files(struct td_intake *intake, struct td_error *err)
 
 bool td_intake_show(struct td_intake *intake, struct td_error *err)
 {
-    const struct td_remote_listing *listing = &intake->model.listing;
-    struct incoming_file *files = calloc(listing->count, sizeof *files);
-    if (files == NULL)
+    struct td_snapshot *snapshot = calloc(1, sizeof *snapshot);
+    if (snapshot == NULL)
         return td_error_no_memory(err);
-    for (size_t i = 0; i < listing->count; i++) {
-        const struct td_intake_file *file = &intake->files[i];
-        files[i] =
-            (struct incoming_file){.path = listing->files[i].path, .has_sha256 = file->has_sha256, .blob = file->blob};
-        memcpy(files[i].sha256, file->sha256, sizeof files[i].sha256);
+    atomic_init(&snapshot->refs, 1);
+    td_arena_init(&snapshot->arena, 0);
+    if (!build_snapshot(snapshot, intake, err)) {
+        td_snapshot_free(snapshot);
+        return false;
     }
-    const struct incoming_model model = {.id = intake->id,
-                                         .version = intake->model.commit,
-                                         .time_s = intake->began_s,
-                                         .files = files,
-                                         .file_count = listing->count};
-    bool ok = create_model_snapshot(&model, &intake->snapshot, err);
-    free(files);
-    if (ok)
-        intake->phase = TD_INTAKE_ARRIVING;
-    return ok;
+    intake->snapshot = snapshot;
+    intake->phase = TD_INTAKE_ARRIVING;
+    return true;
 }
 
 bool td_intake_has_waiting(const struct td_intake *intake)

@@ -15,11 +15,6 @@
 #include "core/digest.h"
 #include "storage/blob.h"
 
-enum {
-    TD_INTAKE_EARLY_BYTES =
-        32 * 1024 * 1024, /* longest file without a SHA-256 that is fetched before the model is shown */
-};
-
 enum td_intake_phase {
     TD_INTAKE_QUEUED,
     TD_INTAKE_LISTING,    /* the upstream is being asked for the list of files */
