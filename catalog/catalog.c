@@ -33,14 +33,14 @@ static const uint64_t scan_gap_ns = 50000000;
 static const uint64_t change_delay_ns = 45000000;
 /* The least time between scans for writes and changes of times and modes, which is also write_rest times as long as the
  * last scan. */
-static const uint64_t write_gap_ns = 1000000000;
+static const uint64_t write_gap_ns = TD_NS_PER_S;
 static const uint64_t write_rest = 9;
 /* Scans for names may take burst_ns in all, at once, and a quarter of the time from then on. So a change after a quiet
  * time is seen at once, however long a scan takes, and endless changes do not keep the scanner busy. */
 static const uint64_t burst_ns = 2000000000;
 static const uint64_t burst_share = 4;
 /* An empty root is believed after it was seen twice, this far apart. */
-static const uint64_t empty_confirm_ns = 1000000000;
+static const uint64_t empty_confirm_ns = TD_NS_PER_S;
 /* A rescan waits at most for the settling time and rescan_grace_ns, and at most rescan_max_ns in all. */
 static const uint64_t rescan_grace_ns = 3000000000;
 static const uint64_t rescan_max_ns = 20000000000;

@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SECOND_NS UINT64_C(1000000000)
-
 /* 0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z, the first and the last time of RFC 3339 that a year of four digits,
  * from 1 on, can show in UTC. */
 static const int64_t first_s = INT64_C(-62135596800);
@@ -17,17 +15,17 @@ uint64_t td_clock_ns(void)
 {
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
+    return (uint64_t)now.tv_sec * TD_NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
 struct timespec td_clock_timespec(uint64_t ns)
 {
-    return (struct timespec){.tv_sec = (time_t)(ns / SECOND_NS), .tv_nsec = (long)(ns % SECOND_NS)};
+    return (struct timespec){.tv_sec = (time_t)(ns / TD_NS_PER_S), .tv_nsec = (long)(ns % TD_NS_PER_S)};
 }
 
 uint64_t td_clock_part_ns(uint64_t until_ns)
 {
-    uint64_t part_ns = td_clock_ns() + SECOND_NS / 5;
+    uint64_t part_ns = td_clock_ns() + TD_NS_PER_S / 5;
     return part_ns < until_ns ? part_ns : until_ns;
 }
 
@@ -45,7 +43,7 @@ bool td_clock_condition_init(pthread_cond_t *condition)
 struct td_wall td_wall_of_ns(int64_t since_1970_ns)
 {
     uint64_t ns = since_1970_ns < 0 ? 0 : (uint64_t)since_1970_ns;
-    return (struct td_wall){.seconds = (int64_t)(ns / SECOND_NS), .nanoseconds = (uint32_t)(ns % SECOND_NS)};
+    return (struct td_wall){.seconds = (int64_t)(ns / TD_NS_PER_S), .nanoseconds = (uint32_t)(ns % TD_NS_PER_S)};
 }
 
 struct td_wall td_wall_now(void)

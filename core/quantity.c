@@ -1,13 +1,14 @@
 #include "core/quantity.h"
 
 #include "core/checked.h"
+#include "core/clock.h"
 #include "core/digits.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#define NS UINT64_C(1000000000)
+#define NS ((uint64_t)TD_NS_PER_S)
 
 /* Units of time, the largest first. A number without a unit is in seconds. */
 static const struct {

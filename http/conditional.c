@@ -130,8 +130,8 @@ bool td_conditional_range_allowed(const struct td_request *request, const struct
         return false;
     if (td_text_equals(header->value, response->etag))
         return response->etag[0] != '\0';
-    /* A date is a strong validator only when it is old enough that a second change within its second would
-     * have moved it (RFC 9110 section 8.8.2.2). */
+    /* A date is a strong validator only when it is old enough that a second change within its second would have moved
+     * it (RFC 9110 section 8.8.2.2). */
     int64_t seconds;
     return date_field(request, response, "If-Range", &seconds) && seconds == response->last_modified_s &&
            td_wall_now().seconds - seconds >= 2;

@@ -62,6 +62,7 @@ struct td_plan_basis {
  * from the budget, which is borrowed; NULL: none. Errors as td_engine_rules and td_plan_match. */
 bool td_plan_spec_match(const struct td_plan_spec *spec, struct td_text config, const struct td_tensor_list *tensors,
                         struct td_budget *budget, struct td_plan_basis *out, struct td_error *err);
+
 /* Frees the shared part. Plans that were made from it stay valid. */
 void td_plan_basis_fini(struct td_plan_basis *basis);
 

@@ -248,6 +248,8 @@ bool td_chunk_unfilter(const struct td_coding_grid *grid, uint32_t skipped_filte
     return ok;
 }
 
+/* ---- rows of chunks ------------------------------------------------------------------------------------ */
+
 /* The grid's array. Trailing dimensions that no chunk divides are folded into the element, which then is a unit. */
 struct array {
     uint32_t rank; /* at least 1 */

@@ -162,7 +162,7 @@ static uint64_t coarse_clock_ns(void)
 {
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    return (uint64_t)now.tv_sec * TD_NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
 /* Shorter reads are copied from the mapping without a look at what is in memory. */

@@ -62,7 +62,7 @@ uint64_t td_lease_break_ns(void)
     }
     if (!td_number_read(td_text_n(line, strcspn(line, "\n")), UINT16_MAX, &seconds))
         seconds = DEFAULT_S;
-    return seconds * UINT64_C(1000000000);
+    return seconds * TD_NS_PER_S;
 }
 
 enum td_writers td_find_writers(int fd, int signal)
@@ -79,7 +79,6 @@ enum td_writers td_find_writers(int fd, int signal)
 
 /* The longest tick of the clock that file systems stamp with, with a margin: CONFIG_HZ is 100 or more. */
 static const int64_t clock_tick_ns = 40000000;
-static const int64_t second_ns = 1000000000;
 
 static enum td_rest look_for_writers(int fd, int lease_signal)
 {
@@ -97,7 +96,7 @@ static enum td_rest look_for_writers(int fd, int lease_signal)
 enum td_rest td_change_time_at_rest(int64_t ctime_ns, int64_t wall_ns, uint64_t *wait_ns)
 {
     int64_t age_ns;
-    if (ctime_ns % second_ns == 0 || __builtin_sub_overflow(wall_ns, ctime_ns, &age_ns) || age_ns < -clock_tick_ns)
+    if (ctime_ns % TD_NS_PER_S == 0 || __builtin_sub_overflow(wall_ns, ctime_ns, &age_ns) || age_ns < -clock_tick_ns)
         return TD_REST_UNKNOWN;
     if (age_ns >= clock_tick_ns)
         return TD_REST_YES;
@@ -123,5 +122,5 @@ enum td_rest td_file_at_rest(const struct td_root *root, const char *path, const
         return TD_REST_WRITTEN;
     if (rest != TD_REST_YES)
         return rest;
-    return td_change_time_at_rest(id->ctime_ns, wall.seconds * second_ns + wall.nanoseconds, wait_ns);
+    return td_change_time_at_rest(id->ctime_ns, wall.seconds * TD_NS_PER_S + wall.nanoseconds, wait_ns);
 }

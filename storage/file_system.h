@@ -1,5 +1,4 @@
-/* Checks whether anybody can write to an open file unnoticed, and whether a file is at rest.
- * Thread-safe. */
+/* Checks whether anybody can write to an open file unnoticed, and whether a file is at rest. Thread-safe. */
 #ifndef TD_STORAGE_FILE_SYSTEM_H
 #define TD_STORAGE_FILE_SYSTEM_H
 
@@ -34,9 +33,9 @@ enum td_writers {
  * writer comes in between. fd must hold no lease. */
 enum td_writers td_find_writers(int fd, int signal);
 
-/* Whether a file is at rest: no process on this machine has it open for writing, and every later change gives
- * the file another identity. A read lease (fcntl, F_SETLEASE) shows the former without waiting, the change time shows
- * the latter. */
+/* Whether a file is at rest: no process on this machine has it open for writing, and every later change gives the file
+ * another identity. A read lease (fcntl, F_SETLEASE) shows the former without waiting, the change time shows the
+ * latter. */
 enum td_rest {
     TD_REST_YES,
     TD_REST_SOON,    /* after *wait_ns: a write before then could leave the same change time */

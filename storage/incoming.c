@@ -94,7 +94,7 @@ static bool read_arrived(struct incoming *in, uint64_t off, void *out, size_t le
     else if (!ok)
         (void)td_error_set(err, TD_UNAVAILABLE,
                            "the client has gone, or nothing of the file has arrived for %" PRIu64 " s",
-                           in->stall_ns / 1000000000);
+                           in->stall_ns / TD_NS_PER_S);
     in->has_given = in->has_given || (ok && !in->is_finished);
     int fd = in->fd;
     pthread_mutex_unlock(&in->lock);

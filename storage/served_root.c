@@ -6,6 +6,8 @@
  * open fail. */
 #include "storage/served_root.h"
 
+#include "core/clock.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -25,7 +27,7 @@ enum {
  * differ. */
 static int64_t nanoseconds_of(const struct timespec *time)
 {
-    return (int64_t)((uint64_t)time->tv_sec * UINT64_C(1000000000) + (uint64_t)time->tv_nsec);
+    return (int64_t)((uint64_t)time->tv_sec * TD_NS_PER_S + (uint64_t)time->tv_nsec);
 }
 
 struct td_file_id td_file_id_of(const struct stat *st)

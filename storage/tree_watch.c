@@ -33,7 +33,6 @@
 
 static const uint32_t NAMES = IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF;
 static const uint32_t WRITES = IN_MODIFY | IN_CLOSE_WRITE | IN_ATTRIB;
-static const int64_t second_ns = 1000000000;
 
 enum {
     PENDING_MAX = 256, /* new directories that the thread watches for one reading of events; walks watch the rest */
@@ -79,7 +78,7 @@ struct td_tree_watch {
 static int64_t wall_ns(void)
 {
     struct td_wall wall = td_wall_now();
-    return wall.seconds * second_ns + wall.nanoseconds;
+    return wall.seconds * TD_NS_PER_S + wall.nanoseconds;
 }
 
 /* ---- records; all under the lock ----------------------------------------------------------------------- */
@@ -152,7 +151,7 @@ static bool birth_of(int fd, const char *name, struct statx *st, int64_t *ns)
     int flags = AT_SYMLINK_NOFOLLOW | (name[0] == '\0' ? AT_EMPTY_PATH : 0);
     if (statx(fd, name, flags, STATX_INO | STATX_NLINK | STATX_BTIME, st) != 0 || (st->stx_mask & STATX_BTIME) == 0)
         return false;
-    return !__builtin_mul_overflow((int64_t)st->stx_btime.tv_sec, second_ns, ns) &&
+    return !__builtin_mul_overflow((int64_t)st->stx_btime.tv_sec, TD_NS_PER_S, ns) &&
            !__builtin_add_overflow(*ns, (int64_t)st->stx_btime.tv_nsec, ns);
 }
 
@@ -162,7 +161,7 @@ static void note_birth(struct record *record, int fd)
     struct statx st;
     int64_t born_ns;
     int64_t now_ns = wall_ns();
-    if (!record->local || !birth_of(fd, "", &st, &born_ns) || now_ns - born_ns > BORN_MAX_S * second_ns)
+    if (!record->local || !birth_of(fd, "", &st, &born_ns) || now_ns - born_ns > BORN_MAX_S * TD_NS_PER_S)
         return;
     record->born_until_ns = now_ns;
     record->born_ns = born_ns;

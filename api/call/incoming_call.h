@@ -4,6 +4,7 @@
 #define TD_API_CALL_INCOMING_CALL_H
 
 #include "api/call/call.h"
+#include "core/clock.h"
 
 enum td_incoming_look {
     TD_INCOMING_NONE, /* the upstream has no such model, or the thread may not wait (td_may_wait): the facade answers as
@@ -40,7 +41,7 @@ bool td_incoming_call_awaits(const struct td_call *call);
 #define TD_INCOMING_HAS_FILES "its files can be read already"
 
 /* How long a call waits for a fetch that is nearly done. */
-#define TD_INCOMING_WAIT_NS UINT64_C(1000000000)
+#define TD_INCOMING_WAIT_NS TD_NS_PER_S
 
 /* Makes the call wait (td_response's wait_until_ns), at most TD_INCOMING_WAIT_NS from its arrival on, if the model will
  * be published within about that time at the rate so far. The publication ends the wait, and the call is handled again.

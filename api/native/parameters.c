@@ -139,7 +139,7 @@ static bool names_state(struct td_text tag, struct td_text state)
 static bool goes_on(const struct td_call *call, uint64_t timeout_s)
 {
     const struct td_request *request = call->request;
-    uint64_t until_ns = request->since_ns + timeout_s * UINT64_C(1000000000);
+    uint64_t until_ns = request->since_ns + timeout_s * TD_NS_PER_S;
     if (request->since_ns == 0 || td_clock_ns() >= until_ns || td_call_ends_wait(call))
         return false;
     call->response->wait_until_ns = until_ns;

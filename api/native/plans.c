@@ -84,7 +84,7 @@ static bool add_outputs(struct td_rank_maker *maker, struct td_json_builder *jso
 static bool add_ranks(const struct td_call *call, struct td_rank_maker *maker, struct td_json_builder *json,
                       struct td_error *err)
 {
-    uint64_t until_ns = td_clock_ns() + PLANNING_S * UINT64_C(1000000000);
+    uint64_t until_ns = td_clock_ns() + PLANNING_S * TD_NS_PER_S;
     uint64_t tp_size = maker->set->name.tp_size;
     td_json_begin_array(json, "ranks");
     for (uint64_t rank = 0; rank < tp_size; rank++) {

@@ -26,8 +26,8 @@ void td_s3_list(const struct td_call *call, const struct td_bucket *bucket);
  * Returns false after answering an error. */
 bool td_s3_count(const struct td_call *call, const char *name, size_t least, size_t most, size_t *out);
 
-/* Appends a time, ns since 1970, as <name>2026-01-01T00:00:00.000Z</name>. Every time can be written;
- * sets out->failed when memory is short. */
+/* Appends a time, ns since 1970, as <name>2026-01-01T00:00:00.000Z</name>. Every time can be written; sets
+ * out->failed when memory is short. */
 void td_s3_date(struct td_buffer *out, const char *name, int64_t ns);
 
 #endif

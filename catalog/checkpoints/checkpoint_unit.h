@@ -1,5 +1,5 @@
-/* Units, from which checkpoint.c makes the checkpoints of a directory. A unit is a set of files that
- * may become a checkpoint. All functions are for the one thread that builds the snapshot. */
+/* Units, from which checkpoint.c makes the checkpoints of a directory. A unit is a set of files that may become a
+ * checkpoint. All functions are for the one thread that builds the snapshot. */
 #ifndef TD_CATALOG_CHECKPOINTS_CHECKPOINT_UNIT_H
 #define TD_CATALOG_CHECKPOINTS_CHECKPOINT_UNIT_H
 

@@ -1,5 +1,5 @@
-/* Plan: a table of records answers every look-up. A new digest goes into the table and into the batch of
- * a log on disk (record_log), whose lock guards the table, too. Compacting writes the whole table to a new log. */
+/* A table of records answers every look-up. A new digest is added to the table and to the batch of a log on disk
+ * (record_log.h), whose lock guards the table, too. Compaction writes the whole table to a new log. */
 #include "catalog/digests/digest_log.h"
 
 #include "catalog/digests/record_log.h"

@@ -1,7 +1,6 @@
 /* Tables of records of one size in memory, and logs of them in the state directory, for results that need not be
- * computed again. A log is only a
- * cache. Everything from its first bad record on is ignored and overwritten; when the disk fails, the log is given up
- * for this run, and its owner works with the table in memory.
+ * computed again. A log is only a cache. Everything from its first bad record on is ignored and overwritten; when the
+ * disk fails, the log is given up for this run, and its owner works with the table in memory.
  *
  * A file holds a header of 16 bytes (magic, version, byte order), then records: length and type (4 bytes each), the
  * payload, the CRC-32 of all of this, and four zero bytes.

@@ -249,6 +249,19 @@ void td_file_forget_content(struct td_file *file)
     file->readable = false;
 }
 
+/* Frees the rows of a file, and returns their memory to the budget. */
+static void free_rows(struct td_file_rows *rows)
+{
+    while (rows != NULL) {
+        struct td_file_rows *next = rows->next;
+        td_row_index_fini(&rows->index);
+        td_budget_give(rows->memory, rows->memory_bytes);
+        free(rows->error);
+        free(rows);
+        rows = next;
+    }
+}
+
 void td_file_unref(struct td_file *file)
 {
     if (file == NULL || atomic_fetch_sub_explicit(&file->refs, 1, memory_order_acq_rel) != 1)
@@ -257,7 +270,7 @@ void td_file_unref(struct td_file *file)
         td_file_source_forget(file->maps, &file->source);
     td_blob_unref(file->source.incoming);
     td_file_forget_content(file);
-    td_file_rows_free(file->rows);
+    free_rows(file->rows);
     free(file->error);
     free((char *)(uintptr_t)file->source.path);
     free(file);
@@ -451,16 +464,4 @@ struct td_file_rows *td_file_rows_get(struct td_file_rows **list, const struct t
     rows->table_number = table_number;
     *list = rows;
     return rows;
-}
-
-void td_file_rows_free(struct td_file_rows *rows)
-{
-    while (rows != NULL) {
-        struct td_file_rows *next = rows->next;
-        td_row_index_fini(&rows->index);
-        td_budget_give(rows->memory, rows->memory_bytes);
-        free(rows->error);
-        free(rows);
-        rows = next;
-    }
 }

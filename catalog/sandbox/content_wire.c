@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The functions that read trust no value: all that the headers of the parsers promise is true of the results, which the
- * caller ends in every case. Errors: TD_INTERNAL when the bytes are not what the function beside it writes;
- * TD_RESOURCE_EXHAUSTED. */
+/* Each read_ function reads what the write_ function beside it writes. It trusts no value: when it succeeds, all that
+ * the headers of the parsers promise is true of the result. The caller frees the result, also after a failure. Errors:
+ * TD_INTERNAL when the bytes are wrong; TD_RESOURCE_EXHAUSTED. */
 
 /* ---- what several kinds of content have ---------------------------------------------------------------- */
 

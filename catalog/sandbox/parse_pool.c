@@ -208,7 +208,7 @@ static bool has_all(const struct td_sandbox_layers *layers)
 static bool await_hello(const struct worker *worker, struct td_sandbox_layers *layers)
 {
     enum { SECONDS = 10 };
-    const uint64_t until_ns = td_clock_ns() + SECONDS * UINT64_C(1000000000);
+    const uint64_t until_ns = td_clock_ns() + SECONDS * TD_NS_PER_S;
     enum td_parse_frame type = TD_FRAME_PROGRESS;
     unsigned char bytes[sizeof *layers];
     while (type == TD_FRAME_PROGRESS && td_clock_ns() < until_ns) {
@@ -334,7 +334,7 @@ static void limit_cpu(const struct worker *worker, const struct errand *errand, 
     if (clock_getcpuclockid(worker->pid, &clock) != 0 || clock_gettime(clock, &used) != 0)
         return;
     if (has_end)
-        limit.rlim_cur = (rlim_t)used.tv_sec + (rlim_t)(timeout_ns * FILES / 1000000000) + MORE_SECONDS;
+        limit.rlim_cur = (rlim_t)used.tv_sec + (rlim_t)(timeout_ns * FILES / TD_NS_PER_S) + MORE_SECONDS;
     (void)prlimit(worker->pid, RLIMIT_CPU, &limit, NULL);
 }
 
@@ -408,7 +408,7 @@ static uint64_t cpu_ns_of(const struct worker *worker)
     struct timespec used;
     if (clock_getcpuclockid(worker->pid, &clock) != 0 || clock_gettime(clock, &used) != 0)
         return 0;
-    return (uint64_t)used.tv_sec * UINT64_C(1000000000) + (uint64_t)used.tv_nsec;
+    return (uint64_t)used.tv_sec * TD_NS_PER_S + (uint64_t)used.tv_nsec;
 }
 
 /* Returns whether the process has waited for nearly all of the time limit, for a disk or a processor: the file is not

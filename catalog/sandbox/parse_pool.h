@@ -10,6 +10,7 @@
 
 #include "catalog/model/snapshot.h"
 #include "catalog/sandbox/parse_message.h"
+#include "core/clock.h"
 #include "core/error.h"
 #include "parser/format/limits.h"
 #include "parser/rows/index/row_format.h"
@@ -26,7 +27,7 @@ enum {
 
 /* The defaults of the options: time for a file, and memory of a process. The memory is that of the largest file that
  * the parsers' own limits (parser/format/limits.h) allow, with room. */
-#define TD_PARSE_TIMEOUT_NS (UINT64_C(30) * 1000000000)
+#define TD_PARSE_TIMEOUT_NS (UINT64_C(30) * TD_NS_PER_S)
 #define TD_PARSE_MEMORY_BYTES (UINT64_C(1) << 30)
 
 struct td_parse_pool_config {

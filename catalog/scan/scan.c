@@ -619,7 +619,7 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snap
                                   .root = root,
                                   .before = unsettled,
                                   .now_ns = td_clock_ns(),
-                                  .wall_now_ns = wall.seconds * 1000000000 + wall.nanoseconds},
+                                  .wall_now_ns = wall.seconds * TD_NS_PER_S + wall.nanoseconds},
                      .err = err};
     atomic_store(&progress->files_found, 0);
     atomic_store(&progress->files_to_read, 0);

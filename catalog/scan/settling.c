@@ -50,7 +50,7 @@ static bool is_arrived(const struct td_young *young, struct td_seen *seen)
     if (!seen->has_arrived)
         return false;
     enum td_rest rest =
-        td_change_time_at_rest(young->id.ctime_ns, wall.seconds * 1000000000 + wall.nanoseconds, &wait_ns);
+        td_change_time_at_rest(young->id.ctime_ns, wall.seconds * TD_NS_PER_S + wall.nanoseconds, &wait_ns);
     uint64_t due_ns = td_clock_ns() + wait_ns;
     if (rest == TD_REST_SOON && due_ns < seen->due_ns)
         seen->due_ns = due_ns;

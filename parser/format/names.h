@@ -57,8 +57,8 @@ size_t td_names_duplicate(const struct td_names *names, const struct td_order *o
 size_t td_names_search(const struct td_names *names, struct td_text name, bool *found);
 
 /* Copies the different names into the arena, in byte order: *distinct, *distinct_count of them. Sets number[i], for
- * each name i of the list, to its place among them; the caller's array has room for count. The list has at
- * most 2^32-1 names. Fails only when out of memory. */
+ * each name i of the list, to its place among them; the caller's array has room for count. The list has at most 2^32-1
+ * names. Fails only when out of memory. */
 bool td_names_distinct(const struct td_names *names, struct td_arena *arena, const char ***distinct,
                        size_t *distinct_count, uint32_t *number, struct td_error *err);
 

@@ -25,8 +25,8 @@ struct td_h5_attribute {
 typedef bool td_h5_attribute_fn(void *context, const struct td_h5_attribute *attribute);
 
 /* Calls `each` with every attribute of the object that the header belongs to. Stops and returns false when a call
- * returns false or the file is wrong. Leaves out
- * shared attributes, attributes of a committed type, and attributes too large for their heap. */
+ * returns false or the file is wrong. Leaves out shared attributes, attributes of a committed type, and attributes too
+ * large for their heap. */
 bool td_h5_each_attribute(struct td_h5 *h, const struct td_h5_header *header, td_h5_attribute_fn *each, void *context);
 
 /* A cache of the global heap's strings: every collection is indexed once. Begin with {0}. */

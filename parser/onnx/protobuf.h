@@ -2,11 +2,10 @@
  * message is a sequence of records, each a tag (field number and wire type) and a payload.
  *
  * The reader skips the contents of a length-delimited field unless the caller enters it. So a message is walked without
- * recursion, and without reading the parts that are not needed. The reader
- * refuses groups (wire types 3 and 4, which are deprecated and which no supported format uses), the wire types 6 and 7,
- * field 0, and varints of more than 64 bits. It accepts a varint that is longer than necessary. A function that returns
- * false or NULL has set the error: TD_INVALID_ARGUMENT with the position, TD_RESOURCE_EXHAUSTED, or one of the
- * input. */
+ * recursion, and without reading the parts that are not needed. The reader refuses groups (wire types 3 and 4, which
+ * are deprecated and which no supported format uses), the wire types 6 and 7, field 0, and varints of more than 64
+ * bits. It accepts a varint that is longer than necessary. A function that returns false or NULL has set the error:
+ * TD_INVALID_ARGUMENT with the position, TD_RESOURCE_EXHAUSTED, or one of the input. */
 #ifndef TD_PARSER_ONNX_PROTOBUF_H
 #define TD_PARSER_ONNX_PROTOBUF_H
 

@@ -13,8 +13,8 @@ struct td_torch_ids {
 
 /* Reads every persistent id of the pickle, whether or not a tensor uses it, as torch does. Refuses a key with two types
  * or sizes, and a view's key with two meanings, because torch would use the first that it meets for all. is_legacy
- * allows views and
- * ('module', ...) ids. The memory counts against the limit of `budget`. Call td_torch_ids_fini in every case. */
+ * allows views and ('module', ...) ids. The memory counts against the limit of `budget`. Call td_torch_ids_fini in
+ * every case. */
 bool td_torch_ids_read(struct td_torch_ids *ids, struct td_pickle *pickle, bool is_legacy, struct td_arena *budget,
                        struct td_error *err);
 /* Frees the list. The keys belong to the pickle. */

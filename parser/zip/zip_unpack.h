@@ -11,11 +11,10 @@
 #include <stdint.h>
 
 /* Returns a member's bytes, unpacked when the member is deflated, which the caller frees with free(); NULL on failure.
- * Never NULL for an empty member. A member of more than limit_bytes is
- * refused (TD_RESOURCE_EXHAUSTED) before anything is allocated. A deflated member is refused when it
- * unpacks to another size than the directory says, or to bytes of another CRC (unless that CRC is 0). The CRC of a
- * stored member is not checked. Errors: TD_INVALID_ARGUMENT with the position when the member is damaged,
- * TD_RESOURCE_EXHAUSTED, and those of the input. */
+ * Never NULL for an empty member. A member of more than limit_bytes is refused (TD_RESOURCE_EXHAUSTED) before anything
+ * is allocated. A deflated member is refused when it unpacks to another size than the directory says, or to bytes of
+ * another CRC (unless that CRC is 0). The CRC of a stored member is not checked. Errors: TD_INVALID_ARGUMENT with the
+ * position when the member is damaged, TD_RESOURCE_EXHAUSTED, and those of the input. */
 uint8_t *td_zip_load(const struct td_input *input, const struct td_zip_entry *entry, uint64_t limit_bytes,
                      struct td_error *err);
 

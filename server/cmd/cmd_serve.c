@@ -420,7 +420,7 @@ static int wait_signal(struct service *service, long timeout_ns)
     td_notify_alive(&service->notify);
     if (service->breaks.pending && timeout_ns > BREAKING_STEP_NS)
         timeout_ns = BREAKING_STEP_NS;
-    struct timespec timeout = {.tv_sec = timeout_ns / 1000000000, .tv_nsec = timeout_ns % 1000000000};
+    struct timespec timeout = {.tv_sec = timeout_ns / TD_NS_PER_S, .tv_nsec = timeout_ns % TD_NS_PER_S};
     int number = sigtimedwait(&service->signals, NULL, &timeout);
     if (number < 0 && service->breaks.pending)
         td_lease_breaks_run(&service->breaks);
@@ -540,7 +540,7 @@ static void reload(struct service *service)
 /* Returns how long the main loop may wait for a signal. */
 static long loop_step_ns(const struct service *service)
 {
-    enum { MOST_NS = 1000000000, STATUS_NS = 50000000 };
+    enum { MOST_NS = TD_NS_PER_S, STATUS_NS = 50000000 };
     const struct td_notify *notify = &service->notify;
     long step_ns = MOST_NS;
     if (td_notify_is_on(notify) && (!service->has_sent_ready || service->reloading))

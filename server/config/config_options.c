@@ -2,6 +2,7 @@
  * td_config. */
 #include "server/config/config_options.h"
 
+#include "core/clock.h"
 #include "core/digits.h"
 #include "core/json/json.h"
 #include "core/quantity.h"
@@ -13,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NS UINT64_C(1000000000)
+#define NS ((uint64_t)TD_NS_PER_S)
 #define MIB UINT64_C(1048576)
 #define TIB (MIB * MIB)
 

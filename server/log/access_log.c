@@ -37,7 +37,7 @@ struct td_access_log {
 /* Returns whether the log was stopped more than 1 s ago. */
 static bool past_end(const struct td_access_log *log)
 {
-    return atomic_load(&log->stop) && td_clock_ns() > atomic_load(&log->stop_ns) + UINT64_C(1000000000);
+    return atomic_load(&log->stop) && td_clock_ns() > atomic_load(&log->stop_ns) + TD_NS_PER_S;
 }
 
 /* Writes the buffer, waiting at most 0.2 s at a time, so that the log can be stopped while its reader does not read.

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const uint64_t idle_ns = UINT64_C(1000000000);
-static const uint64_t stuck_ns = UINT64_C(1000000000);
+static const uint64_t idle_ns = TD_NS_PER_S;
+static const uint64_t stuck_ns = TD_NS_PER_S;
 
 struct td_jobs {
     pthread_mutex_t lock;

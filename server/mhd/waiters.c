@@ -15,7 +15,7 @@
 #include <microhttpd.h>
 #include <stdlib.h>
 
-static const uint64_t look_ns = UINT64_C(1000000000);
+static const uint64_t look_ns = TD_NS_PER_S;
 
 struct waiter_list {
     struct td_waiter *first, *last;

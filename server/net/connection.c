@@ -22,9 +22,9 @@
 static void cut_connection(struct td_connection *connection, enum td_cut why)
 {
     int none = TD_CUT_NONE;
-    /* A busy connection is reset: the kernel then drops the queue instead of keeping it for a client that
-     * does not read, and the client cannot mistake the end for a complete answer. An idle connection is not reset,
-     * because the end of its last answer may still be on the way; neither is a silent one. */
+    /* A busy connection is reset: the kernel then drops the queue instead of keeping it for a client that does not
+     * read, and the client cannot mistake the end for a complete answer. An idle connection is not reset, because the
+     * end of its last answer may still be on the way; neither is a silent one. */
     if (why != TD_CUT_IDLE && !td_deadline_is_idle(&connection->deadline))
         td_read_proof_reset(&connection->proof, connection->fd);
     (void)atomic_compare_exchange_strong(&connection->cut, &none, (int)why);
@@ -83,7 +83,7 @@ static bool has_pinned(const struct td_connection *connection, const struct td_b
 /* Logs damage, at most once a second, since clients may ask for the same damaged file again and again. */
 static void tell_damage(struct td_registry *registry, const struct td_error *err)
 {
-    enum { PAUSE_NS = 1000000000 };
+    enum { PAUSE_NS = TD_NS_PER_S };
     uint64_t now = td_clock_ns();
     uint64_t last = atomic_load(&registry->damage_logged_ns);
     if ((last == 0 || now - last >= PAUSE_NS) &&

@@ -126,8 +126,8 @@ struct td_connection *td_registry_find(struct td_registry *registry, int fd);
  * memory. Called by an acceptor's thread. */
 struct td_connection *td_connection_open(struct td_registry *registry, int fd, const struct in6_addr *address);
 
-/* Removes the connection from the registry and frees it. Does not close the descriptor. Call it once, when
- * the connection has no thread: see above. */
+/* Removes the connection from the registry and frees it. Does not close the descriptor. Call it once, when the
+ * connection has no thread: see above. */
 void td_connection_close(struct td_connection *connection);
 
 /* Returns why the connection was cut; TD_CUT_NONE while it is good. Any thread. */

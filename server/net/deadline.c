@@ -10,8 +10,8 @@
 #include "core/clock.h"
 #include "server/net/tcp_socket.h"
 
-static const uint64_t rate_window_ns = UINT64_C(30000000000);  /* over which min_rate is measured */
-static const uint64_t drain_silence_ns = UINT64_C(1000000000); /* when draining, for a connection that sends nothing */
+static const uint64_t rate_window_ns = UINT64_C(30000000000); /* over which min_rate is measured */
+static const uint64_t drain_silence_ns = TD_NS_PER_S;         /* when draining, for a connection that sends nothing */
 
 void td_deadline_init(struct td_deadline *deadline)
 {

@@ -11,7 +11,6 @@
 
 #define FIRST_NS UINT64_C(250000000)
 #define MOST_NS UINT64_C(15000000000)
-#define SECOND_NS UINT64_C(1000000000)
 
 uint64_t td_fetch_backoff_ns(unsigned failures, uint64_t retry_after_s, uint64_t random)
 {
@@ -21,7 +20,7 @@ uint64_t td_fetch_backoff_ns(unsigned failures, uint64_t retry_after_s, uint64_t
     if (whole > MOST_NS)
         whole = MOST_NS;
     uint64_t ns = whole / 2 + random % (whole / 2 + 1);
-    uint64_t asked_ns = retry_after_s < UINT64_MAX / SECOND_NS ? retry_after_s * SECOND_NS : UINT64_MAX;
+    uint64_t asked_ns = retry_after_s < UINT64_MAX / TD_NS_PER_S ? retry_after_s * TD_NS_PER_S : UINT64_MAX;
     return asked_ns > ns ? asked_ns : ns;
 }
 
