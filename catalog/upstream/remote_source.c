@@ -193,6 +193,7 @@ static bool fetch_listed_file(void *context, const struct td_upstream_wish *wish
                                      .name = file->path,
                                      .shown = file->path,
                                      .expected = file->expected,
+                                     .wants_git_sha1 = true, /* the list that is fetched at the end may have it */
                                      .connections = is_long ? CONNECTIONS : 1,
                                      .span_bytes = SPAN_BYTES,
                                      .events = *events};

@@ -630,6 +630,7 @@ bool td_fetch_file(struct td_fetch_session *session, const struct td_fetch_job *
     bool ok = td_fetch_part_open(&f.part, job->root, job->name, expected, &job->events, job->connections, err) &&
               td_fetch_target_lock(&f.part.target, cancel, note_waiting, &f, err) &&
               td_fetch_part_look(&f.part, cancel, &is_there, &sums, err);
+    f.part.wants_git_sha1 = job->wants_git_sha1;
     if (is_there) {
         outcome->was_there = true;
         outcome->sums = sums;

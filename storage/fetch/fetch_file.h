@@ -23,6 +23,7 @@ struct td_fetch_job {
     const char *name;           /* relative path of the file in it; missing directories are made */
     const char *shown;          /* the file's name in messages */
     struct td_fetch_expected expected;
+    bool wants_git_sha1;  /* computes the Git object id of a file of up to TD_FETCH_GIT_BYTES without a digest */
     unsigned connections; /* 1 to TD_FETCH_MAX_CONNECTIONS, over all servers */
     uint64_t span_bytes;  /* the most that one request asks for; 0: the best for speed. Small ones keep the
                              beginning of the file ahead */

@@ -17,7 +17,8 @@ enum {
     TD_FETCH_SHA1_BYTES = 20,
     TD_FETCH_BLOCK_BYTES = 512 * 1024, /* of one block; fits a processor's second cache */
     TD_FETCH_HELD_BLOCKS = 8,          /* bound on blocks that wait to be hashed */
-    /* The longest file without a digest whose Git object id is computed. A Hub has the ids of files of up to 10 MB. */
+    /* The longest file without a digest whose Git object id is computed, if it is wanted. A Hub has the ids of files of
+       up to 10 MB. */
     TD_FETCH_GIT_BYTES = 16 * 1024 * 1024,
 };
 

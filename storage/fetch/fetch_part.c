@@ -69,10 +69,12 @@ bool td_fetch_part_look(const struct td_fetch_part *part, const struct td_cancel
     return why.code != TD_CONFLICT || td_error_copy(err, &why);
 }
 
-/* Returns whether the Git object id is to be computed: it is expected, or a later list may have it. */
-static bool needs_git_sha1(const struct td_fetch_expected *expected)
+/* Returns whether the Git object id is to be computed. */
+static bool needs_git_sha1(const struct td_fetch_part *part)
 {
-    return expected->has_git_sha1 || (!expected->has_sha256 && expected->size_bytes <= TD_FETCH_GIT_BYTES);
+    const struct td_fetch_expected *expected = part->expected;
+    bool is_wanted = part->wants_git_sha1 && !expected->has_sha256 && expected->size_bytes <= TD_FETCH_GIT_BYTES;
+    return expected->has_git_sha1 || is_wanted;
 }
 
 /* Reports that the unfinished file is open, and begins to hash it. */
@@ -83,7 +85,7 @@ static bool open_part(struct td_fetch_part *part, struct td_error *err)
     part->has_begun = true;
     if (events->began != NULL)
         events->began(events->context, part->target.part, size_bytes);
-    return td_fetch_hasher_start(part->target.part, size_bytes, needs_git_sha1(part->expected), &part->hasher, err);
+    return td_fetch_hasher_start(part->target.part, size_bytes, needs_git_sha1(part), &part->hasher, err);
 }
 
 bool td_fetch_part_begin(struct td_fetch_part *part, struct td_error *err)

@@ -47,6 +47,7 @@ struct td_fetch_part {
     size_t connection_count;
     char etag[TD_FETCH_ETAG_BYTES]; /* the tag that all answers must have if no digest is known */
     char boot[TD_FETCH_BOOT_BYTES];
+    bool wants_git_sha1;    /* as in td_fetch_job; false unless the caller sets it after td_fetch_part_open */
     bool has_begun;         /* the unfinished file and its journal exist */
     uint64_t resumed_bytes; /* that an earlier process fetched */
     uint64_t fetched_bytes; /* written, including bytes that were fetched again */

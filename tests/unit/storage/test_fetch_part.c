@@ -175,6 +175,41 @@ static void slow_bytes_do_not_wait(void **state)
     world_close(&w);
 }
 
+/* The Git object id, which costs as much as the SHA-256, is computed when it is expected, or when it is wanted and no
+ * digest is expected. */
+static void the_git_name_is_computed_on_demand(void **state)
+{
+    (void)state;
+    static const struct {
+        bool has_sha256, has_git_sha1, is_wanted, is_computed;
+    } cases[] = {
+        {false, false, false, false}, {false, false, true, true}, {true, false, true, false},
+        {true, false, false, false},  {false, true, false, true}, {false, true, true, true},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct world w;
+        struct td_fetch_sums sums;
+        world_open(&w, 1);
+        w.expected.has_sha256 = cases[i].has_sha256;
+        w.expected.has_git_sha1 = cases[i].has_git_sha1;
+        assert_true(td_fetch_part_open(&w.part, w.root, "f", &w.expected, &w.events, 1, NULL));
+        w.part.wants_git_sha1 = cases[i].is_wanted;
+        assert_true(td_fetch_target_lock(&w.part.target, NULL, NULL, NULL, NULL));
+        assert_true(td_fetch_part_prepare(&w.part, SIZE, NULL) && td_fetch_part_begin(&w.part, NULL));
+        while (td_fetch_spans_give(&w.part.spans, 0)) {
+            uint64_t room = td_fetch_part_room(&w.part, 0);
+            const char *bytes = (const char *)w.content + w.part.spans.open[0].end - room;
+            assert_true(td_fetch_part_take(&w.part, 0, bytes, room, 0, NULL));
+            (void)td_fetch_part_end_span(&w.part, 0, NULL);
+        }
+        assert_true(td_fetch_part_sums(&w.part, NULL, &sums, NULL));
+        CHECK(sums.has_git_sha1 == cases[i].is_computed, "case %zu", i);
+        assert_memory_equal(sums.sha256, w.expected.sha256, sizeof sums.sha256);
+        td_fetch_part_close(&w.part);
+        world_close(&w);
+    }
+}
+
 static bool is_asked(void *context)
 {
     (void)context;
@@ -224,6 +259,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_connections),
         cmocka_unit_test(slow_bytes_do_not_wait),
+        cmocka_unit_test(the_git_name_is_computed_on_demand),
         cmocka_unit_test(a_finished_file_is_looked_at),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
