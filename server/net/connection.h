@@ -44,7 +44,7 @@ struct td_connection {
     enum td_over over;
     const struct td_facade *facade; /* of the port */
     bool is_tls;                    /* with TLS: only libmicrohttpd may send */
-    bool is_shared;                 /* its thread serves other connections too */
+    _Atomic bool is_shared;         /* its thread serves other connections too; set after it is registered */
     /* each has its own functions */
     struct td_deadline deadline;
     bool has_short_queue;          /* for td_send_queue_shorten */
