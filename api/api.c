@@ -48,8 +48,22 @@ bool td_api_takes_body(const struct td_request *request)
     return request->facade->takes_body != NULL && request->facade->takes_body(request);
 }
 
-bool td_api_refuses_body(const struct td_request *request)
+bool td_api_takes_uploads(const struct td_api *api, const struct td_facade *facade)
 {
+    return api->takes_uploads && facade->begin_upload != NULL;
+}
+
+enum td_body_place td_api_body_place(const struct td_api *api, const struct td_request *request)
+{
+    if (td_api_takes_uploads(api, request->facade) && request->facade->takes_upload(request))
+        return TD_BODY_SINK;
+    return td_api_takes_body(request) ? TD_BODY_MEMORY : TD_BODY_NOWHERE;
+}
+
+bool td_api_refuses_body(const struct td_api *api, const struct td_request *request)
+{
+    if (td_api_takes_uploads(api, request->facade))
+        return false;
     const char *const *methods = request->facade->write_methods;
     for (size_t i = 0; methods != NULL && methods[i] != NULL; i++)
         if (td_text_equals(request->method, methods[i]))
@@ -107,7 +121,10 @@ static void make_private(const struct td_call *call)
         call->response->cache_control = "private, no-cache";
 }
 
-void td_api_handle(struct td_api *api, const struct td_request *request, struct td_response *response)
+/* Passes the call of an admitted request to its facade: to begin an upload, which returns a sink or NULL, or to answer,
+ * which returns NULL. */
+static struct td_body_sink *pass_call(struct td_api *api, const struct td_request *request,
+                                      struct td_response *response, bool begins_upload)
 {
     struct td_uri uri;
     struct td_error err = TD_ERROR_INIT;
@@ -115,14 +132,31 @@ void td_api_handle(struct td_api *api, const struct td_request *request, struct 
     if (!td_uri_parse(&uri, request->target, request->facade->query, &err)) {
         td_response_fail_error(response, &err);
         td_uri_fini(&uri);
-        return;
+        return NULL;
     }
     struct td_call call = call_of(api, request, &uri, response);
     struct td_request copy = *request;
-    if (td_access_begin(&call) && (call.caller.bare.p == NULL || take_signature_off(&call, &copy, &uri)))
-        request->facade->answer(&call);
+    struct td_body_sink *sink = NULL;
+    if (td_access_begin(&call) && (call.caller.bare.p == NULL || take_signature_off(&call, &copy, &uri))) {
+        if (begins_upload)
+            sink = request->facade->begin_upload(&call);
+        else
+            request->facade->answer(&call);
+    }
     make_private(&call);
     td_snapshot_unref(call.snapshot);
     td_access_end(&call);
     td_uri_fini(&uri);
+    return sink;
+}
+
+void td_api_handle(struct td_api *api, const struct td_request *request, struct td_response *response)
+{
+    (void)pass_call(api, request, response, false);
+}
+
+struct td_body_sink *td_api_begin_upload(struct td_api *api, const struct td_request *request,
+                                         struct td_response *response)
+{
+    return pass_call(api, request, response, true);
 }

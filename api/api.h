@@ -5,6 +5,7 @@
 #define TD_API_API_H
 
 #include "api/call/state.h"
+#include "http/body_sink.h"
 #include "http/facade.h"
 #include "http/request.h"
 #include "http/response.h"
@@ -27,9 +28,28 @@ void td_api_handle(struct td_api *api, const struct td_request *request, struct 
  * list, rather than by bytes of files. This is a guess from the target alone, and a text may be long. */
 bool td_api_is_text(const struct td_facade *port, struct td_text target);
 
-/* Returns whether the server must read the body of a POST to the request's target. The request's facade must be set, as
- * for the next three functions. All four are thread-safe. */
+/* Returns whether the server must read the body of a request with this method and target into memory. The request's
+ * facade must be set, as for all functions that follow. All are thread-safe. */
 bool td_api_takes_body(const struct td_request *request);
+
+/* Returns whether the facade takes uploads: then PUT, PATCH, POST and DELETE may have bodies, chunked ones, too. */
+bool td_api_takes_uploads(const struct td_api *api, const struct td_facade *facade);
+
+/* Where the body of a request goes. */
+enum td_body_place {
+    TD_BODY_NOWHERE, /* nobody reads it */
+    TD_BODY_MEMORY,
+    TD_BODY_SINK, /* td_api_begin_upload makes the sink */
+};
+
+/* Returns where the body of a request with this method and target goes, whatever its length. */
+enum td_body_place td_api_body_place(const struct td_api *api, const struct td_request *request);
+
+/* Begins an upload whose place is TD_BODY_SINK, before its body is read. Initialises *response, which the caller
+ * finishes. Returns the sink, which the caller releases after td_api_handle or when the body is cut, or NULL with an
+ * answer in *response. May wait for a disk. */
+struct td_body_sink *td_api_begin_upload(struct td_api *api, const struct td_request *request,
+                                         struct td_response *response);
 
 /* Returns whether the request's credentials are good as of now, before its body is read. td_api_handle judges them
  * again. Does not wait. */
@@ -37,7 +57,7 @@ bool td_api_admits(struct td_api *api, const struct td_request *request);
 
 /* Returns whether the facade refuses the request by its method. The server then passes the request on whatever is wrong
  * with its body, and reads none of it. */
-bool td_api_refuses_body(const struct td_request *request);
+bool td_api_refuses_body(const struct td_api *api, const struct td_request *request);
 
 /* Returns whether the request must be answered even at the limit of connections: health, readiness, metrics. */
 bool td_api_is_probe(const struct td_request *request);

@@ -27,8 +27,17 @@ struct td_facade {
     /* Returns whether the facade answers this path on a port that it shares with others. raw_path is not decoded and
      * has no query. NULL: the facade has a port of its own. */
     bool (*owns)(struct td_text raw_path);
-    /* Returns whether the server reads the body of a POST to the request's target. NULL: the server never reads one. */
+    /* Returns whether the server reads the body of a request with this method and target into memory. NULL: it never
+     * does. */
     bool (*takes_body)(const struct td_request *request);
+    /* Returns whether the body of a request with this method and target goes to a sink. Asked only while the api takes
+     * uploads (struct td_api). NULL, as begin_upload: never. */
+    bool (*takes_upload)(const struct td_request *request);
+    /* Begins an upload before its body is read, on a thread that may wait. The call is admitted and its target is
+     * decoded, as for `answer`. Returns a sink for the body; the server calls `answer` after the body's end, with the
+     * sink in the request, and then releases the sink. Returns NULL after it has answered the call: the server then
+     * reads no body. */
+    struct td_body_sink *(*begin_upload)(struct td_call *call);
     /* Returns whether a GET of this path, which is not decoded and has no query, is answered by a text of the program's
      * own rather than by bytes of files. NULL: no path is. */
     bool (*is_text)(struct td_text raw_path);
@@ -42,15 +51,15 @@ struct td_facade {
     void (*answer)(struct td_call *call);
     /* Appends the body of an error answer to `out`; out->failed is set when memory is short. NULL is not allowed. */
     void (*write_error)(struct td_failure *failure, struct td_buffer *out);
-    const char *error_type;        /* the media type of that body */
-    enum td_uri_query query;       /* how the query of a target is read */
-    const char *etag_end;          /* the end of each entity tag; may be empty, not NULL */
-    const char *field_name;        /* of a header field that every answer has, errors as well; NULL: no such field */
-    const char *field_value;       /* of that field */
-    const char *request_id_header; /* the field that carries the request's id; NULL: X-Request-Id */
-    const char *const
-        *write_methods; /* NULL-terminated. Clients send a body with these methods to any target. The server
-                         * reads none of it, and the facade refuses the request. NULL: no such methods. */
+    const char *error_type;           /* the media type of that body */
+    enum td_uri_query query;          /* how the query of a target is read */
+    const char *etag_end;             /* the end of each entity tag; may be empty, not NULL */
+    const char *field_name;           /* of a header field that every answer has, errors as well; NULL: no such field */
+    const char *field_value;          /* of that field */
+    const char *request_id_header;    /* the field that carries the request's id; NULL: X-Request-Id */
+    const char *const *write_methods; /* NULL-terminated. Clients send a body with these methods to any target. The
+                                       * server reads none of it, and the facade refuses the request, unless the api
+                                       * takes uploads and the facade has begin_upload. NULL: no such methods. */
     /* The body of a 503 when no connection is free, sent without allocating memory. Not NULL for the facade of a port
      * (td_main_port, td_s3_port); no other facade's is used. */
     const char *busy;

@@ -133,6 +133,19 @@ static void write_connections(const struct td_metrics *metrics, struct td_buffer
                      atomic_load(&metrics->access_log_dropped));
 }
 
+static void write_uploads(const struct td_metrics *metrics, struct td_buffer *out)
+{
+    static const char *const names[TD_UPLOAD_REFUSALS] = {"total", "address", "handler", "sink"};
+    td_metrics_gauge(out, "tensord_uploads", "Uploads whose bodies are arriving or being handled.",
+                     (double)atomic_load(&metrics->uploads));
+    td_metrics_count(out, "tensord_upload_received_bytes_total", "Body bytes of uploads that were received and taken.",
+                     atomic_load(&metrics->upload_bytes));
+    td_metrics_head(out, "tensord_uploads_refused_total", "counter", "Uploads refused, by cause.");
+    for (int i = 0; i < TD_UPLOAD_REFUSALS; i++)
+        td_buffer_printf(out, "tensord_uploads_refused_total{cause=\"%s\"} %" PRIu64 "\n", names[i],
+                         atomic_load(&metrics->uploads_refused[i]));
+}
+
 static void write_certificate(const struct td_metrics *metrics, struct td_buffer *out)
 {
     int64_t expiry_s = atomic_load(&metrics->certificate_expiry_s);
@@ -156,5 +169,6 @@ void td_metrics_write(const struct td_metrics *metrics, struct td_buffer *out)
     write_latency(metrics, out);
     write_ways(metrics, out);
     write_connections(metrics, out);
+    write_uploads(metrics, out);
     write_certificate(metrics, out);
 }

@@ -34,6 +34,15 @@ enum td_way {
     TD_WAY_COUNT
 };
 
+/* The reason why an upload was refused. */
+enum td_upload_refusal {
+    TD_UPLOAD_OVER_TOTAL,   /* as many uploads are in progress as may be */
+    TD_UPLOAD_OVER_ADDRESS, /* the same for those of one address */
+    TD_UPLOAD_BY_HANDLER,   /* the handler refused it before its body */
+    TD_UPLOAD_BY_SINK,      /* the sink failed in the middle of its body */
+    TD_UPLOAD_REFUSALS
+};
+
 /* Returns the reason's label, such as "client". Static. */
 const char *td_cut_name(enum td_cut cut);
 
@@ -46,12 +55,15 @@ struct td_metrics {
     _Atomic uint64_t latency_sum_ns;
     _Atomic uint64_t cuts[TD_CUT_COUNT];
     _Atomic uint64_t ways[TD_WAY_COUNT]; /* answers with a body, by the way it was sent; TD_WAY_NONE is not counted */
-    _Atomic int64_t in_flight;           /* requests that are being answered now */
-    _Atomic int64_t connections;         /* open now */
-    _Atomic uint64_t connections_limit;  /* --max-connections */
-    _Atomic uint64_t accepted;           /* connections since the start */
-    _Atomic uint64_t jobs;               /* requests that a shared thread handed to a job */
-    _Atomic uint64_t waiters;            /* requests that wait for a change; not in in_flight */
+    _Atomic int64_t uploads;             /* whose bodies are arriving or being handled now */
+    _Atomic uint64_t upload_bytes;       /* of bodies, taken by sinks */
+    _Atomic uint64_t uploads_refused[TD_UPLOAD_REFUSALS];
+    _Atomic int64_t in_flight;          /* requests that are being answered now */
+    _Atomic int64_t connections;        /* open now */
+    _Atomic uint64_t connections_limit; /* --max-connections */
+    _Atomic uint64_t accepted;          /* connections since the start */
+    _Atomic uint64_t jobs;              /* requests that a shared thread handed to a job */
+    _Atomic uint64_t waiters;           /* requests that wait for a change; not in in_flight */
     /* connections refused: over the total limit, over the limit of one address, without a thread */
     _Atomic uint64_t refused_total, refused_address, refused_threads;
     _Atomic uint64_t malformed;           /* requests that the request guard refused */

@@ -15,7 +15,11 @@ struct td_header {
     struct td_text value; /* without surrounding blanks */
 };
 
-struct td_facade; /* http/facade.h */
+struct td_facade;    /* http/facade.h */
+struct td_body_sink; /* http/body_sink.h */
+
+/* The length of a body that ends with its last chunk (RFC 9112 section 7.1). */
+#define TD_BODY_LENGTH_UNKNOWN UINT64_MAX
 
 struct td_request {
     const struct td_facade *facade; /* gives the answer its form; NULL in tests of http/ alone */
@@ -26,7 +30,11 @@ struct td_request {
     struct td_text target;          /* the raw request target: path, and query after '?' */
     const struct td_header *headers;
     size_t header_count;
-    struct td_text body; /* the whole body; empty: no body */
+    struct td_text body; /* the whole body; empty: no body, or one that went to the sink */
+    struct td_body_sink
+        *sink;           /* took the body of an upload; NULL: the request is not an upload, or its body has not begun */
+    bool is_whole;       /* the sink has taken the whole body; else it has failed */
+    uint64_t body_bytes; /* length of the body as declared, or TD_BODY_LENGTH_UNKNOWN */
     /* Asks for an end when nobody waits for the answer any more. Outlives the answer. NULL: never asks. */
     const struct td_cancel *cancel;
     /* Asks for an end of waits for a change: as `cancel`, and once the client sends nothing more, even if it may still

@@ -47,6 +47,7 @@ struct td_api {
     pthread_mutex_t tokens_lock;
     struct td_token_set *tokens; /* who may ask; guarded by the lock; NULL: everybody */
     _Atomic bool metrics_open;   /* metrics and the contract need no token, wherever the request comes from */
+    bool takes_uploads;          /* facades with begin_upload take uploads; set before the first request */
     _Atomic bool draining;       /* /readyz answers 503, and answers close their connections */
 };
 

@@ -354,7 +354,7 @@ static bool takes_body(const struct td_request *request)
 {
     struct td_hub_path path;
     td_hub_path_split(&path, td_uri_raw_path(request->target));
-    return is_post(&path);
+    return td_text_equals(request->method, "POST") && is_post(&path);
 }
 
 static void answer_hub(struct td_call *call)

@@ -492,6 +492,8 @@ static bool ends_in_post(struct td_text path, const struct word_route *routes, s
 static bool takes_body(const struct td_request *request)
 {
     struct td_uri uri;
+    if (!td_text_equals(request->method, "POST"))
+        return false;
     bool takes = td_uri_parse(&uri, request->target, TD_URI_STRICT, NULL) &&
                  (td_text_equals(uri.path, "/sign") || ends_in_post(uri.path, model_routes, MODEL_ROUTES) ||
                   ends_in_post(uri.path, dataset_routes, DATASET_ROUTES));

@@ -305,6 +305,7 @@ enum key {
     KEY_LENGTH,
     KEY_SECONDS,
     KEY_ROUTE,
+    KEY_RECEIVED,
     KEY_WAITED,
     KEY_CUT,
     KEY_RANGE,
@@ -317,14 +318,14 @@ enum key {
 };
 
 /* The text before the value of each member. */
-#define KEYS(first, before, after)                                                                            \
-    {                                                                                                         \
-        TD_TEXT(first "time" after), TD_TEXT(before "client" after), TD_TEXT(before "method" after),          \
-            TD_TEXT(before "target" after), TD_TEXT(before "status" after), TD_TEXT(before "sent" after),     \
-            TD_TEXT(before "length" after), TD_TEXT(before "seconds" after), TD_TEXT(before "route" after),   \
-            TD_TEXT(before "waited" after), TD_TEXT(before "cut" after), TD_TEXT(before "range" after),       \
-            TD_TEXT(before "agent" after), TD_TEXT(before "token" after), TD_TEXT(before "request_id" after), \
-            TD_TEXT(before "trace" after), TD_TEXT(before "parent" after),                                    \
+#define KEYS(first, before, after)                                                                             \
+    {                                                                                                          \
+        TD_TEXT(first "time" after), TD_TEXT(before "client" after), TD_TEXT(before "method" after),           \
+            TD_TEXT(before "target" after), TD_TEXT(before "status" after), TD_TEXT(before "sent" after),      \
+            TD_TEXT(before "length" after), TD_TEXT(before "seconds" after), TD_TEXT(before "route" after),    \
+            TD_TEXT(before "received" after), TD_TEXT(before "waited" after), TD_TEXT(before "cut" after),     \
+            TD_TEXT(before "range" after), TD_TEXT(before "agent" after), TD_TEXT(before "token" after),       \
+            TD_TEXT(before "request_id" after), TD_TEXT(before "trace" after), TD_TEXT(before "parent" after), \
     }
 static const struct td_text keys[2][KEY_COUNT] = {
     [TD_LOG_TEXT] = KEYS("", " ", "="),
@@ -377,6 +378,8 @@ struct td_text td_access_lines_write(struct td_access_lines *lines, const struct
     append_key(lines, KEY_SECONDS);
     append_seconds(line, event->took_ns);
     append_word(lines, KEY_ROUTE, td_text_of(event->route));
+    if (event->is_upload)
+        append_number(lines, KEY_RECEIVED, event->received_bytes);
     if (event->waited_ns > 0) {
         append_key(lines, KEY_WAITED);
         append_seconds(line, event->waited_ns);

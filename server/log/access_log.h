@@ -64,6 +64,8 @@ struct td_access_event {
     int status;
     uint64_t sent_bytes, length_bytes; /* of the answer's body: sent, and as a whole */
     uint64_t took_ns;
+    bool is_upload;              /* its body went to a sink */
+    uint64_t received_bytes;     /* of that body */
     uint64_t waited_ns;          /* for a change, before that; 0: it did not wait */
     const char *route;           /* its label */
     const char *cut;             /* the label of the reason; NULL: the answer is complete */

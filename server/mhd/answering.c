@@ -6,6 +6,7 @@
 
 #include "core/clock.h"
 #include "core/waiting.h"
+#include "server/mhd/sink_body.h"
 #include "server/net/tcp_socket.h"
 
 #include <stddef.h>
@@ -28,6 +29,7 @@ static void make_response(struct td_session *session, const struct td_request *r
         response->close = true;
     td_response_add_request_id(response, request);
     memcpy(exchange->request_id, response->request_id, sizeof exchange->request_id);
+    /* The framing of a chunked body is not counted: later requests on the connection then prove nothing. */
     exchange->received_bytes =
         session->received_bytes + request_header_bytes(session->link.mhd) + exchange->content_bytes;
     td_read_proof_expect(&session->link.connection->proof, exchange->received_bytes);
@@ -79,6 +81,19 @@ static void add_timing(struct td_session *session, struct td_response *response)
         td_response_add_timing(response, handling_ns);
 }
 
+/* Returns whether the request is an upload without a body, whose sink is made when it is answered. */
+static bool opens_empty_upload(const struct td_session *session)
+{
+    return session->exchange.wants_sink && session->exchange.sink == NULL && session->exchange.content_bytes == 0;
+}
+
+/* Frees what the request's body takes, after it was handled and before the answer is sent, which may take long. */
+static void drop_body(struct td_session *session)
+{
+    td_session_drop_upload(session);
+    td_sink_body_close(session);
+}
+
 /* Makes the response to the request. On a thread that must not wait, making or sending the answer may be refused; then
  * no response is made. Returns true, without a response, when the request has to wait for a change. */
 static bool make_answer(struct td_session *session, bool close)
@@ -87,7 +102,9 @@ static bool make_answer(struct td_session *session, bool close)
     struct td_response response;
     bool waits = false;
     session->waiter.seen = td_waiters_published(session->serving->waiters);
-    if (session->exchange.upload.failed) {
+    if (opens_empty_upload(session) && !td_sink_body_open(session, &response)) {
+        session->exchange.wants_sink = false; /* answered */
+    } else if (session->exchange.upload.failed) {
         td_response_init_for(&response, &request);
         td_response_fail(&response, 503, NULL, "%s",
                          session->exchange.no_room_for == TD_UPLOAD_NO_SHARE
@@ -95,6 +112,7 @@ static bool make_answer(struct td_session *session, bool close)
                                "bodies, its share; try again"
                              : "the bodies of other requests take all the memory set aside for bodies; try again");
     } else {
+        request = td_session_request(session); /* with the sink of an empty upload */
         td_api_handle(session->serving->api, &request, &response);
     }
     if (response.wait_until_ns != 0) {
@@ -113,13 +131,23 @@ static bool make_answer(struct td_session *session, bool close)
     return waits;
 }
 
+/* Gives the piece of the body that was kept for a job to the sink. */
+static void take_piece(struct td_session *session)
+{
+    struct td_buffer *piece = &session->exchange.piece;
+    if (piece->len > 0)
+        td_sink_body_write(session, piece->data, piece->len);
+    td_buffer_clear(piece);
+}
+
 static void run_answer(struct td_job *job)
 {
     struct td_session *session = (struct td_session *)(void *)job;
+    take_piece(session);
     if (make_answer(session, session->job_closes))
         session->exchange.stage = TD_STAGE_WAIT_WANTED; /* keeps the body, which a later try may need */
     else
-        td_session_drop_upload(session);
+        drop_body(session);
 }
 
 static struct td_session *waiting_session(struct td_waiter *waiter)
@@ -139,7 +167,7 @@ enum td_retry td_answer_retry(struct td_waiter *waiter, bool may_wait)
     bool waits = make_answer(session, session->job_closes);
     bool was_refused = td_waiting_allow();
     if (!was_refused && !waits)
-        td_session_drop_upload(session);
+        drop_body(session);
     return was_refused ? TD_RETRY_REFUSED : waits ? TD_RETRY_WAITS : TD_RETRY_ANSWERED;
 }
 
@@ -160,7 +188,7 @@ static enum MHD_Result wait_here(struct td_session *session)
         td_session_end_waiting(session);
         waits = make_answer(session, session->job_closes);
     }
-    td_session_drop_upload(session);
+    drop_body(session);
     return queue(session);
 }
 
@@ -170,6 +198,7 @@ static enum MHD_Result begin_job(struct td_session *session)
 {
     if (td_jobs_are_stuck(session->link.jobs)) {
         td_session_drop_upload(session);
+        td_sink_body_drop(session);
         return td_answer_refuse(session, strcmp(session->exchange.method, "HEAD") == 0, 503,
                                 "no thread is free, and no further one can be started; try again");
     }
@@ -182,13 +211,17 @@ static enum MHD_Result begin_job(struct td_session *session)
 enum MHD_Result td_answer_begin(struct td_session *session, bool close)
 {
     bool is_shared = session->link.jobs != NULL;
+    session->job_closes = close;
+    if (is_shared && session->exchange.wants_sink) { /* the handler of an upload may wait for a disk */
+        session->exchange.stage = TD_STAGE_JOB_WANTED;
+        return MHD_YES;
+    }
     if (is_shared)
         td_waiting_forbid();
     bool waits = make_answer(session, close);
     bool was_refused = td_waiting_allow();
-    session->job_closes = close;
     if (!was_refused && !waits)
-        td_session_drop_upload(session); /* before sending, which may take long */
+        drop_body(session);
     if (!was_refused && !waits)
         return queue(session);
     if (waits && !is_shared)
@@ -198,6 +231,85 @@ enum MHD_Result td_answer_begin(struct td_session *session, bool close)
      * and drop a client that has closed its side. When this call gives no answer, libmicrohttpd calls again, and then
      * asks for the answer first. In the first call of on_request it would read the body instead. */
     return !close ? MHD_YES : waits ? park(session) : begin_job(session);
+}
+
+/* Makes the sink, or the answer instead of it. On a thread that may wait. */
+static void open_sink(struct td_session *session)
+{
+    struct td_response response;
+    if (!td_sink_body_open(session, &response)) {
+        struct td_request request = td_session_request(session);
+        response.close = true;
+        session->exchange.is_cut_short = true;
+        make_response(session, &request, &response, false);
+        td_response_fini(&response);
+    }
+}
+
+static void run_open(struct td_job *job)
+{
+    open_sink((struct td_session *)(void *)job);
+}
+
+enum MHD_Result td_answer_opened(struct td_session *session)
+{
+    if (session->exchange.sink == NULL)
+        return queue(session);
+    session->exchange.stage = TD_STAGE_JUDGED;
+    td_deadline_enter(&session->link.connection->deadline, TD_PHASE_UPLOAD);
+    return MHD_YES;
+}
+
+/* Suspends the connection until the job has run. Returns MHD_NO when the server ends. */
+static enum MHD_Result run_here(struct td_session *session, void (*run)(struct td_job *job))
+{
+    session->job.run = run;
+    atomic_fetch_add_explicit(&session->serving->api->metrics.jobs, 1, memory_order_relaxed);
+    return td_jobs_run(session->link.jobs, session->link.mhd, &session->job) ? MHD_YES : MHD_NO;
+}
+
+enum MHD_Result td_answer_open(struct td_session *session)
+{
+    session->exchange.stage = TD_STAGE_OPENING;
+    td_deadline_enter(&session->link.connection->deadline, TD_PHASE_HANDLING);
+    if (session->link.jobs != NULL)
+        return run_here(session, run_open);
+    open_sink(session);
+    return td_answer_opened(session);
+}
+
+static void run_take(struct td_job *job)
+{
+    take_piece((struct td_session *)(void *)job);
+}
+
+/* For a job the piece is copied: while the connection is suspended, libmicrohttpd moves the bytes in its buffer. It
+ * would also pass the next chunk at once, so the piece counts as taken only when it is passed again, after the job.
+ * After a suspension it drops a client that has closed its side, as one may do after its last byte: so the last piece,
+ * if it is known to be the last one, waits for the job that makes the answer. */
+enum MHD_Result td_answer_take(struct td_session *session, const char *bytes, size_t *len)
+{
+    struct td_exchange *exchange = &session->exchange;
+    if (session->link.jobs == NULL) {
+        td_sink_body_write(session, bytes, *len);
+        *len = 0;
+        return MHD_YES;
+    }
+    if (exchange->taken_bytes > 0) {
+        *len -= exchange->taken_bytes;
+        exchange->taken_bytes = 0;
+        return MHD_YES;
+    }
+    td_buffer_append(&exchange->piece, bytes, *len);
+    if (exchange->piece.failed)
+        return MHD_NO;
+    bool is_last = exchange->content_bytes + exchange->piece.len == exchange->body_bytes;
+    if (!is_last) {
+        exchange->taken_bytes = *len;
+        return run_here(session, run_take);
+    }
+    *len = 0;
+    return MHD_YES;
 }
 
 enum MHD_Result td_answer_resume(struct td_session *session)

@@ -13,6 +13,17 @@ enum MHD_Result td_answer_refuse(struct td_session *session, bool head, int stat
  * answer. */
 enum MHD_Result td_answer_begin(struct td_session *session, bool close);
 
+/* Begins the upload of a request with a body, whose sink is made now or by a job. This is libmicrohttpd's first call
+ * for the request: an answer instead of the sink ends the connection. */
+enum MHD_Result td_answer_open(struct td_session *session);
+
+/* Continues after a job has begun the upload, in the stage TD_STAGE_OPENING. */
+enum MHD_Result td_answer_opened(struct td_session *session);
+
+/* Gives a piece of the body of an upload to its sink, now or by a job. Sets *len to the number of bytes that
+ * libmicrohttpd has to pass again. */
+enum MHD_Result td_answer_take(struct td_session *session, const char *bytes, size_t *len);
+
 /* Continues an answer in the stage TD_STAGE_WAIT_WANTED, TD_STAGE_JOB_WANTED or TD_STAGE_JOB_BEGUN. */
 enum MHD_Result td_answer_resume(struct td_session *session);
 

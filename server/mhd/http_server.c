@@ -17,6 +17,7 @@
 #include "core/thread.h"
 #include "server/mhd/answering.h"
 #include "server/mhd/session.h"
+#include "server/mhd/sink_body.h"
 
 #include <gnutls/abstract.h>
 #include <stdio.h>
@@ -28,10 +29,14 @@
  * answer's header. It is no larger, because libmicrohttpd clears all of it after every request. */
 enum { POOL_OTHER_BYTES = 12 * 1024 };
 
+/* libmicrohttpd passes a body on in pieces of half the pool. Over TLS a piece is at most one record, of 16 KiB. */
+enum { UPLOAD_POOL_BYTES = 512 * 1024, TLS_UPLOAD_POOL_BYTES = 64 * 1024 };
+
 struct td_http_server {
-    struct MHD_Daemon *daemon;     /* a thread for each connection */
-    struct MHD_Daemon *tls_daemon; /* the same with TLS; NULL: there is no TLS */
-    struct MHD_Daemon **workers;   /* each a thread for many connections */
+    struct MHD_Daemon *daemon;        /* a thread for each connection */
+    struct MHD_Daemon *tls_daemon;    /* the same with TLS; NULL: there is no TLS */
+    struct MHD_Daemon *upload_daemon; /* the same for uploads; NULL: none are taken */
+    struct MHD_Daemon **workers;      /* each a thread for many connections */
     size_t worker_count;
     _Atomic size_t next_worker; /* for the next connection; counts on */
     struct td_jobs *jobs;       /* of the workers */
@@ -49,6 +54,8 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         *context = td_session_begin(&server->serving, mhd);
     } else {
+        if (*context != NULL)
+            td_sink_body_drop(*context);
         td_session_end(&server->serving, *context, mhd);
         *context = NULL;
     }
@@ -105,6 +112,43 @@ static enum MHD_Result expect_upload(struct td_session *session, const struct td
     return MHD_YES;
 }
 
+/* Answers before the body is read, and closes the connection when the client has had time to read the answer. */
+static enum MHD_Result answer_unread(struct td_session *session)
+{
+    session->exchange.is_cut_short = true;
+    return td_answer_begin(session, true);
+}
+
+/* Prepares for the body of a request that may have one, where uploads are taken. An upload without a body is answered
+ * in the second call. */
+static enum MHD_Result expect_body(struct td_session *session, const struct td_request *request,
+                                   struct td_guard_verdict verdict, const struct td_guard_limits *limits)
+{
+    struct td_exchange *exchange = &session->exchange;
+    enum td_body_place place = td_api_body_place(session->serving->api, request);
+    exchange->body_bytes = verdict.body_bytes;
+    exchange->wants_sink = place == TD_BODY_SINK;
+    if (verdict.body_bytes == 0) {
+        td_deadline_enter(&session->link.connection->deadline, TD_PHASE_HANDLING);
+        return MHD_YES;
+    }
+    if (place == TD_BODY_SINK)
+        return td_answer_open(session);
+    if (place == TD_BODY_NOWHERE)
+        return answer_unread(session);
+    verdict = td_guard_memory_body(verdict, limits);
+    if (verdict.status != 0) {
+        exchange->is_cut_short = true;
+        atomic_fetch_add(&session->serving->api->metrics.malformed, 1);
+        return td_answer_refuse(session, false, verdict.status, verdict.message);
+    }
+    if (!td_api_admits(session->serving->api, request))
+        return answer_unread(session);
+    exchange->has_upload = true;
+    td_deadline_enter(&session->link.connection->deadline, TD_PHASE_BODY);
+    return MHD_YES;
+}
+
 /* Judges a request with a complete header, in libmicrohttpd's first call for it: it is refused, answered at once, or
  * answered after its body has arrived. Returns MHD_NO to drop the connection. */
 static enum MHD_Result judge_request(struct MHD_Connection *mhd, struct td_session *session, const char *method,
@@ -124,18 +168,23 @@ static enum MHD_Result judge_request(struct MHD_Connection *mhd, struct td_sessi
     exchange->is_last = exchange->is_http_1_0 ? !has_token(exchange, "Connection", "keep-alive")
                                               : has_token(exchange, "Connection", "close");
     struct td_guard_limits limits = {.max_header_bytes = (size_t)serving->config->max_header_bytes,
-                                     .max_body_bytes = serving->config->max_body_bytes};
+                                     .max_body_bytes = serving->config->max_body_bytes,
+                                     .takes_uploads = td_api_takes_uploads(serving->api, exchange->facade)};
     struct td_guard_verdict verdict = td_request_guard(&request, version, exchange->too_many, &limits);
-    if (verdict.status != 0 && !td_api_refuses_body(&request)) {
+    if (verdict.status != 0 && !td_api_refuses_body(serving->api, &request)) {
+        exchange->is_cut_short = limits.takes_uploads && td_guard_is_write(request.method);
         atomic_fetch_add(&serving->api->metrics.malformed, 1);
         return td_answer_refuse(session, head, verdict.status, verdict.message);
     }
     if (session->link.connection->over == TD_OVER_TOTAL && !td_api_is_probe(&request)) {
+        exchange->is_cut_short = limits.takes_uploads && td_guard_is_write(request.method);
         atomic_fetch_add(&serving->api->metrics.refused_total, 1);
         return td_answer_refuse(session, head, 503, "all connections are in use (--max-connections); try again");
     }
     if (verdict.has_unread_body)
         return td_answer_begin(session, true);
+    if (limits.takes_uploads && td_guard_is_write(request.method))
+        return expect_body(session, &request, verdict, &limits);
     if (verdict.body_bytes > 0 || verdict.status != 0)
         return expect_upload(session, &request);
     td_deadline_enter(&session->link.connection->deadline, TD_PHASE_HANDLING);
@@ -153,8 +202,12 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
     struct td_exchange *exchange = &session->exchange;
     if (exchange->stage >= TD_STAGE_WAIT_WANTED && exchange->stage <= TD_STAGE_JOB_BEGUN)
         return td_answer_resume(session);
+    if (exchange->stage == TD_STAGE_OPENING)
+        return td_answer_opened(session);
     if (exchange->stage < TD_STAGE_JUDGED)
         return judge_request(mhd, session, method, version);
+    if (*upload_len != 0 && exchange->wants_sink)
+        return td_answer_take(session, upload, upload_len);
     if (*upload_len != 0) {
         td_session_add_upload(session, upload, *upload_len);
         *upload_len = 0;
@@ -162,7 +215,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
     }
     if (exchange->stage == TD_STAGE_QUEUED)
         return MHD_YES;
-    if (exchange->has_upload)
+    if (exchange->has_upload || exchange->wants_sink)
         td_deadline_enter(&session->link.connection->deadline, TD_PHASE_HANDLING);
     return td_answer_begin(session, false);
 }
@@ -175,7 +228,11 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, 
     *context = NULL;
     if (session == NULL || session->exchange.stage == TD_STAGE_NONE)
         return;
+    bool lingers = session->exchange.is_cut_short && code == MHD_REQUEST_TERMINATED_COMPLETED_OK;
+    td_sink_body_drop(session); /* of a body that was cut */
     td_session_end_request(session, code);
+    if (lingers)
+        td_sink_body_linger(session);
 }
 
 /* ---- the daemon ---------------------------------------------------------------------------------------- */
@@ -223,8 +280,9 @@ static int no_credentials(gnutls_session_t session, const gnutls_datum_t *author
     return -1;
 }
 
-/* Starts a daemon of libmicrohttpd without a listening socket; NULL on failure. */
-static struct MHD_Daemon *start_daemon(struct td_http_server *server, unsigned int how)
+/* Starts a daemon of libmicrohttpd without a listening socket; NULL on failure. upload_bytes: the least memory of a
+ * connection. */
+static struct MHD_Daemon *start_daemon(struct td_http_server *server, unsigned int how, size_t upload_bytes)
 {
     struct MHD_OptionItem tls[] = {
         {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)TD_TLS_PRIORITIES},
@@ -234,6 +292,8 @@ static struct MHD_Daemon *start_daemon(struct td_http_server *server, unsigned i
     bool has_tls = (how & MHD_USE_TLS) != 0;
     const struct td_config *config = server->serving.config;
     size_t pool_bytes = (size_t)config->max_header_bytes + POOL_OTHER_BYTES;
+    if (pool_bytes < upload_bytes)
+        pool_bytes = upload_bytes;
     size_t stack_bytes = TD_SMALL_STACK_BYTES; /* of every thread that it starts; a handshake takes 28 KiB of it */
     unsigned int limit = (unsigned int)config->max_connections + TD_RESERVED_CONNECTIONS + 8;
     /* MHD_OPTION_STRICT_FOR_CLIENT is not set: it answers a missing Host with two status lines, and the guard refuses
@@ -257,10 +317,15 @@ static struct MHD_Daemon *start_daemon(struct td_http_server *server, unsigned i
 static bool start_daemons(struct td_http_server *server, struct td_error *err)
 {
     static const unsigned int how = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL;
-    server->daemon = start_daemon(server, how);
-    if (server->daemon != NULL && server->serving.tls != NULL)
-        server->tls_daemon = start_daemon(server, how | MHD_USE_TLS);
-    if (server->daemon != NULL && (server->serving.tls == NULL || server->tls_daemon != NULL))
+    bool has_tls = server->serving.tls != NULL;
+    bool takes_uploads = server->serving.api->takes_uploads;
+    server->daemon = start_daemon(server, how, 0);
+    if (server->daemon != NULL && takes_uploads)
+        server->upload_daemon = start_daemon(server, how, UPLOAD_POOL_BYTES);
+    if (server->daemon != NULL && has_tls)
+        server->tls_daemon = start_daemon(server, how | MHD_USE_TLS, takes_uploads ? TLS_UPLOAD_POOL_BYTES : 0);
+    if (server->daemon != NULL && (!has_tls || server->tls_daemon != NULL) &&
+        (!takes_uploads || server->upload_daemon != NULL))
         return true;
     return td_error_set(err, TD_RESOURCE_EXHAUSTED, "libmicrohttpd did not start%s; --log-level debug may say why",
                         server->daemon == NULL ? "" : " with TLS");
@@ -279,7 +344,7 @@ static bool start_workers(struct td_http_server *server, struct td_error *err)
                         &server->serving.jobs, err))
         return false;
     while (server->worker_count < count) {
-        struct MHD_Daemon *worker = start_daemon(server, MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME);
+        struct MHD_Daemon *worker = start_daemon(server, MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0);
         if (worker == NULL)
             return td_error_set(err, TD_RESOURCE_EXHAUSTED, "only %zu of %zu --workers could be started",
                                 server->worker_count, count);
@@ -312,7 +377,7 @@ bool td_http_server_create(const struct td_config *config, struct td_api *api, s
     struct td_http_server *server = calloc(1, sizeof *server);
     if (server == NULL)
         return td_error_no_memory(err);
-    if (!td_uploads_init(&server->uploads, config->max_body_bytes, err)) {
+    if (!td_uploads_init(&server->uploads, config->max_body_bytes, (size_t)config->max_connections, err)) {
         free(server);
         return false;
     }
@@ -341,6 +406,8 @@ void td_http_server_destroy(struct td_http_server *server)
         MHD_stop_daemon(server->workers[i]);
     if (server->tls_daemon != NULL)
         MHD_stop_daemon(server->tls_daemon);
+    if (server->upload_daemon != NULL)
+        MHD_stop_daemon(server->upload_daemon);
     if (server->daemon != NULL)
         MHD_stop_daemon(server->daemon);
     td_jobs_destroy(server->serving.jobs);
@@ -361,6 +428,8 @@ static bool take_connection(void *context, struct td_connection *connection, enu
 {
     struct td_http_server *server = context;
     struct MHD_Daemon *daemon = lane == TD_LANE_TLS ? server->tls_daemon : server->daemon;
+    if (lane == TD_LANE_UPLOAD && server->upload_daemon != NULL)
+        daemon = server->upload_daemon;
     if (lane == TD_LANE_SHARED && server->worker_count > 0) {
         daemon = server->workers[atomic_fetch_add(&server->next_worker, 1) % server->worker_count];
         connection->is_shared = true;

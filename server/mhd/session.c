@@ -15,8 +15,7 @@ enum { TARGET_KEPT_BYTES = 1024 }; /* a buffer for targets that is longer is fre
 
 /* ---- bodies of requests -------------------------------------------------------------------------------- */
 
-/* Returns the address of the client; all zero when the session has no entry in the registry. */
-static const struct in6_addr *address_of(const struct td_session *session)
+const struct in6_addr *td_session_address(const struct td_session *session)
 {
     static const struct in6_addr unknown;
     return session->link.connection != NULL ? &session->link.connection->address : &unknown;
@@ -28,7 +27,8 @@ void td_session_add_upload(struct td_session *session, const char *bytes, size_t
     exchange->content_bytes += len;
     if (exchange->upload.failed)
         return;
-    exchange->no_room_for = td_uploads_add(session->serving->uploads, address_of(session), &exchange->counted, len);
+    exchange->no_room_for =
+        td_uploads_add(session->serving->uploads, td_session_address(session), &exchange->counted, len);
     if (exchange->no_room_for == TD_UPLOAD_FITS) {
         td_buffer_append(&exchange->upload, bytes, len);
     } else {
@@ -43,7 +43,7 @@ void td_session_drop_upload(struct td_session *session)
     if (!exchange->has_upload && exchange->counted.bytes == 0)
         return; /* nearly every request: the shared counter is not touched */
     td_buffer_fini(&exchange->upload);
-    td_uploads_remove(session->serving->uploads, address_of(session), &exchange->counted);
+    td_uploads_remove(session->serving->uploads, td_session_address(session), &exchange->counted);
     exchange->has_upload = false;
 }
 
@@ -139,6 +139,7 @@ void td_session_end(const struct td_serving *serving, struct td_session *session
     td_session_leave_wait(session);
     td_transfer_release(session->exchange.mhd_response, &session->exchange.transfer); /* it uses the connection */
     td_session_drop_upload(session);
+    td_buffer_fini(&session->exchange.piece);
     if (session->link.connection != NULL)
         td_connection_close(session->link.connection);
     td_kept_response_destroy(session->link.kept);
@@ -163,6 +164,9 @@ struct td_request td_session_request(const struct td_session *session)
         .headers = exchange->headers,
         .header_count = exchange->header_count,
         .body = {.p = exchange->upload.data, .len = exchange->upload.len},
+        .sink = exchange->sink,
+        .is_whole = exchange->sink != NULL && !exchange->sink_failed,
+        .body_bytes = exchange->body_bytes,
         .cancel = &session->link.connection->cancel,
         .ends_wait = &session->link.connection->ends_wait,
         .since_ns = exchange->start_ns,
@@ -196,6 +200,9 @@ bool td_session_begin_request(struct td_session *session, const char *target)
     exchange->stage = TD_STAGE_LINE;
     exchange->start_ns = td_clock_ns();
     exchange->wait_since_ns = exchange->wait_end_ns = 0;
+    exchange->wants_sink = exchange->has_sink = exchange->sink_failed = exchange->is_cut_short = false;
+    exchange->body_bytes = 0;
+    exchange->taken_bytes = 0;
     exchange->facade = td_api_facade(session->link.connection->facade, td_text_n(session->target, len));
     td_deadline_enter(&session->link.connection->deadline, TD_PHASE_HEADER);
     return true;
@@ -218,6 +225,8 @@ static void write_access_log(struct td_session *session, uint64_t sent_bytes, ui
         .status = exchange->status,
         .sent_bytes = sent_bytes,
         .length_bytes = exchange->transfer.body_bytes,
+        .is_upload = exchange->wants_sink,
+        .received_bytes = exchange->content_bytes,
         .took_ns = took_ns,
         .waited_ns = waited_ns,
         .route = td_route_name(exchange->route),
@@ -271,14 +280,29 @@ static enum td_cut cut_reason(const struct td_session *session, enum MHD_Request
     return TD_CUT_CLIENT;
 }
 
+/* Reports an upload that ended before it was answered: counts it as cut, and writes its line of the access log, with
+ * the status 0. */
+static void report_cut_upload(struct td_session *session, enum MHD_RequestTerminationCode code)
+{
+    struct td_exchange *exchange = &session->exchange;
+    enum td_cut cut = cut_reason(session, code);
+    exchange->status = 0;
+    td_metrics_cut(&session->serving->api->metrics, cut);
+    if (td_access_log_is_on(session->serving->log))
+        write_access_log(session, 0, td_clock_ns() - exchange->start_ns, 0, cut);
+}
+
 /* Reports the answer of the exchange, if it has one, complete or broken off: counts it and the bytes that were really
  * sent, and writes its line of the access log. Asks for a scan when a file had changed. */
 static void report_answer(struct td_session *session, enum MHD_RequestTerminationCode code)
 {
     const struct td_serving *serving = session->serving;
     struct td_exchange *exchange = &session->exchange;
-    if (exchange->stage != TD_STAGE_QUEUED && exchange->mhd_response == NULL)
+    if (exchange->stage != TD_STAGE_QUEUED && exchange->mhd_response == NULL) {
+        if (exchange->has_sink)
+            report_cut_upload(session, code);
         return;
+    }
     struct td_metrics *metrics = &serving->api->metrics;
     uint64_t waited_ns = exchange->wait_end_ns - exchange->wait_since_ns;
     uint64_t took_ns = td_clock_ns() - exchange->start_ns - waited_ns;
@@ -307,6 +331,7 @@ void td_session_end_request(struct td_session *session, enum MHD_RequestTerminat
         atomic_fetch_sub_explicit(&session->serving->api->metrics.in_flight, 1, memory_order_relaxed);
     exchange->stage = TD_STAGE_NONE;
     td_session_drop_upload(session);
+    td_buffer_fini(&exchange->piece);
     if (session->target_capacity > TARGET_KEPT_BYTES) {
         free(session->target);
         session->target = NULL;

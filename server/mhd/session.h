@@ -23,6 +23,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct td_late_release; /* server/mhd/sink_body.c */
+
 /* The parts that all sessions share; all are borrowed. */
 struct td_serving {
     const struct td_config *config;
@@ -40,6 +42,7 @@ enum td_stage {
     TD_STAGE_NONE,        /* the session has no request */
     TD_STAGE_LINE,        /* its request line was read */
     TD_STAGE_JUDGED,      /* the request guard has passed it */
+    TD_STAGE_OPENING,     /* the connection is suspended until a job has begun the upload, or is resumed after that */
     TD_STAGE_WAIT_WANTED, /* the connection is to be suspended until something changes */
     TD_STAGE_JOB_WANTED,  /* a job is to make the answer */
     TD_STAGE_JOB_BEGUN,   /* the connection is suspended until the job has made the answer, or is resumed after that */
@@ -60,6 +63,15 @@ struct td_exchange {
     enum td_upload_verdict no_room_for; /* the limit that the body exceeds; TD_UPLOAD_FITS: none */
     uint64_t content_bytes;             /* length of the request's body, as far as it has arrived */
     bool has_upload;
+    bool wants_sink;                      /* the body goes to a sink */
+    bool has_sink;                        /* the sink was made; it may be released again */
+    bool sink_failed;                     /* the sink did not take all */
+    bool is_cut_short;                    /* the answer comes before the body was read */
+    struct td_body_sink *sink;            /* owned; NULL: not made yet, or released */
+    struct td_late_release *late_release; /* owned; for a sink of a shared thread */
+    uint64_t body_bytes;                  /* as declared, or TD_BODY_LENGTH_UNKNOWN */
+    struct td_buffer piece;               /* of the body, for the job that gives it to the sink */
+    size_t taken_bytes;                   /* of a piece that a job took, and libmicrohttpd still has */
     bool is_http_1_0;
     bool is_last;                        /* the client wants the connection closed after the answer */
     bool waits;                          /* it counts as one that waits for a change */
@@ -108,6 +120,9 @@ bool td_session_begin_request(struct td_session *session, const char *target);
  * the access log; asks for a scan when a file had changed. Then releases the exchange. code: libmicrohttpd's reason for
  * the end. */
 void td_session_end_request(struct td_session *session, enum MHD_RequestTerminationCode code);
+
+/* Returns the address of the client; all zero when the session has no entry in the registry. */
+const struct in6_addr *td_session_address(const struct td_session *session);
 
 /* Returns the request; it borrows from the session. */
 struct td_request td_session_request(const struct td_session *session);

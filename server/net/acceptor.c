@@ -15,6 +15,7 @@
 
 #include "api/api.h"
 #include "core/clock.h"
+#include "core/digits.h"
 #include "core/log.h"
 #include "core/socket_send.h"
 #include "http/facade.h"
@@ -166,9 +167,34 @@ static uint64_t length_of(struct td_text value)
     return sum;
 }
 
+/* Returns the value of the field in a line, without the blanks before it, if the line has this name; else an empty
+ * text. `name` has its colon. */
+static struct td_text value_of(struct td_text line, const char *name)
+{
+    return td_text_begins_ignore_case(line, name) ? td_text_trim(td_text_skip(line, strlen(name)), " \t") : TD_TEXT("");
+}
+
+/* Returns whether a line of a header announces a body that is chunked or long. */
+static bool announces_upload(struct td_text line)
+{
+    enum { LONG_BYTES = 64 * 1024 };
+    uint64_t length = 0;
+    struct td_text value = value_of(line, "Content-Length:");
+    if (value.len > 0)
+        return td_number_read(value, UINT64_MAX, &length) && length >= LONG_BYTES;
+    return td_text_equals_ignore_case(value_of(line, "Transfer-Encoding:"), "chunked");
+}
+
+/* Returns whether requests with this method may be uploads. */
+static bool may_upload(struct td_text method)
+{
+    return td_text_equals(method, "PUT") || td_text_equals(method, "PATCH") || td_text_equals(method, "POST");
+}
+
 enum td_lane td_lane_of(const struct td_facade *port, struct td_text bytes)
 {
     struct td_text line;
+    bool is_upload = false;
     struct td_text range = TD_TEXT("");
     if (!take_line(&bytes, &line))
         return TD_LANE_OWN;
@@ -177,12 +203,14 @@ enum td_lane td_lane_of(const struct td_facade *port, struct td_text bytes)
     while (take_line(&bytes, &line) && line.len > 0)
         if (td_text_begins_ignore_case(line, "Range:"))
             range = td_text_skip(line, strlen("Range:"));
+        else
+            is_upload = is_upload || announces_upload(line);
     if (line.len > 0) /* the header is not complete */
         return TD_LANE_OWN;
     if (td_text_equals(method, "HEAD"))
         return TD_LANE_SHARED;
     if (!td_text_equals(method, "GET"))
-        return TD_LANE_OWN;
+        return is_upload && may_upload(method) ? TD_LANE_UPLOAD : TD_LANE_OWN;
     bool is_short = range.len > 0 ? length_of(range) <= TD_LANE_SHORT_BYTES : td_api_is_text(port, target);
     return is_short ? TD_LANE_SHARED : TD_LANE_OWN;
 }

@@ -16,6 +16,7 @@ struct sockaddr;
 enum td_lane {
     TD_LANE_OWN,    /* a thread of its own */
     TD_LANE_SHARED, /* a thread that serves many connections and never waits */
+    TD_LANE_UPLOAD, /* a thread of its own, and room for large pieces of a body, where uploads are taken */
     TD_LANE_TLS     /* a thread of its own, with TLS: all connections of a port with TLS */
 };
 
@@ -64,7 +65,8 @@ void td_acceptor_stop(struct td_acceptor *acceptor);
 void td_acceptor_destroy(struct td_acceptor *acceptor);
 
 /* Returns the lane for a connection to a port (its facade) that begins with these bytes: shared for a GET or HEAD with
- * a complete header that asks for a short answer, as far as the header shows. */
+ * a complete header that asks for a short answer, as far as the header shows; for uploads for a PUT, PATCH or POST
+ * whose body is chunked or long. */
 enum td_lane td_lane_of(const struct td_facade *port, struct td_text bytes);
 
 #endif

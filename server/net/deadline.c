@@ -1,6 +1,7 @@
-/* Progress of an answer is counted by the bytes that the client has acknowledged, since the kernel takes bytes for the
- * send queue whether or not the client reads them. The phase HEADER begins with a complete request line, so a request
- * line that dribbles in is noticed by the bytes received (judge_idle).
+/* Progress of an upload is counted by the bytes received, and progress of an answer by the bytes that the client has
+ * acknowledged, since the kernel takes bytes for the send queue whether or not the client reads them. The phase HEADER
+ * begins with a complete request line, so a request line that dribbles in is noticed by the bytes received
+ * (judge_idle).
  *
  * Bytes are counted by a system call for each connection, under the lock that accepting needs. An answer that is being
  * sent is checked in every round, an idle connection every TD_IDLE_ROUNDS, so that each round checks a tenth of the
@@ -37,12 +38,12 @@ uint64_t td_deadline_handling_ns(const struct td_deadline *deadline)
     return atomic_load(&deadline->phase) == TD_PHASE_HANDLING && now_ns > since_ns ? now_ns - since_ns : 0;
 }
 
-/* Judges an answer that is being sent: whether the client acknowledges bytes, and enough of them. */
-static enum td_cut judge_sending(struct td_deadline *deadline, int fd, const struct td_deadline_limits *limits,
-                                 uint64_t since_ns, uint64_t now_ns)
+/* Judges a transfer by the bytes of the connection that count as its progress: whether there is any, and at a good
+ * rate. */
+static enum td_cut judge_progress(struct td_deadline *deadline, uint64_t bytes, const struct td_deadline_limits *limits,
+                                  uint64_t since_ns, uint64_t now_ns)
 {
-    uint64_t bytes = td_socket_facts_of(fd).acknowledged_bytes; /* counts as progress */
-    if (deadline->watched_since_ns < since_ns) {                /* a new answer */
+    if (deadline->watched_since_ns < since_ns) { /* a new transfer */
         deadline->watched_since_ns = now_ns;
         deadline->watched_bytes = bytes;
         deadline->progress_ns = now_ns;
@@ -62,6 +63,19 @@ static enum td_cut judge_sending(struct td_deadline *deadline, int fd, const str
     deadline->watched_since_ns = now_ns;
     deadline->watched_bytes = bytes;
     return slow ? TD_CUT_SLOW : TD_CUT_NONE;
+}
+
+/* Judges the body of an upload that is arriving. A client that waits for the server, whose disk may be slow, is not to
+ * blame. */
+static enum td_cut judge_upload(struct td_deadline *deadline, int fd, const struct td_deadline_limits *limits,
+                                uint64_t since_ns, uint64_t now_ns)
+{
+    uint64_t bytes = td_socket_facts_of(fd).received_bytes;
+    bool is_late = deadline->watched_since_ns >= since_ns && bytes == deadline->progress_bytes;
+    bool window_ends = deadline->watched_since_ns >= since_ns && now_ns - deadline->watched_since_ns >= rate_window_ns;
+    if ((is_late || window_ends) && (atomic_load(&deadline->is_taking) || td_socket_unread_bytes(fd) > 0))
+        deadline->watched_since_ns = 0; /* begins again */
+    return judge_progress(deadline, bytes, limits, since_ns, now_ns);
 }
 
 /* Judges a connection before its first request line is complete. It may take as long as a header and, while it has
@@ -125,7 +139,9 @@ enum td_cut td_deadline_judge(struct td_deadline *deadline, int fd, const struct
     case TD_PHASE_IDLE:
         return round->is_draining ? TD_CUT_SHUTDOWN : judge_idle(deadline, fd, round, since_ns, is_shared);
     case TD_PHASE_SENDING:
-        return judge_sending(deadline, fd, limits, since_ns, round->now_ns);
+        return judge_progress(deadline, td_socket_facts_of(fd).acknowledged_bytes, limits, since_ns, round->now_ns);
+    case TD_PHASE_UPLOAD:
+        return judge_upload(deadline, fd, limits, since_ns, round->now_ns);
     case TD_PHASE_HANDLING:
         return TD_CUT_NONE;
     }

@@ -14,6 +14,7 @@ enum td_phase {
     TD_PHASE_FIRST,    /* accepted; no complete request line yet */
     TD_PHASE_HEADER,   /* the request line was read; header fields are arriving */
     TD_PHASE_BODY,     /* the request's body is arriving */
+    TD_PHASE_UPLOAD,   /* the body of an upload is arriving */
     TD_PHASE_HANDLING, /* the answer is being made */
     TD_PHASE_SENDING,  /* the answer is being sent */
     TD_PHASE_IDLE,     /* between two requests */
@@ -24,7 +25,7 @@ enum { TD_IDLE_ROUNDS = 10 };
 
 struct td_deadline_limits {
     uint64_t header_timeout_ns, body_timeout_ns, idle_timeout_ns, send_timeout_ns;
-    uint64_t min_rate; /* of an answer, bytes per second; 0: no limit */
+    uint64_t min_rate; /* of an answer or an upload, bytes per second; 0: no limit */
 };
 
 /* The inputs of one round, the same for all connections. */
@@ -38,7 +39,8 @@ struct td_deadline_round {
 struct td_deadline {
     _Atomic int phase; /* enum td_phase */
     _Atomic uint64_t phase_since_ns;
-    /* The rest is for td_deadline_judge. Progress of an answer: */
+    _Atomic bool is_taking; /* a sink is taking bytes: a client that sends none may be waiting for the server */
+    /* The rest is for td_deadline_judge. Progress of an answer or an upload: */
     uint64_t watched_since_ns, watched_bytes, progress_ns, progress_bytes;
     /* bytes of the next request on an idle connection, or of the first one */
     uint64_t idle_since_ns, idle_bytes, dribble_ns;

@@ -109,6 +109,38 @@ static void note_framing(const struct td_header *header, struct framing *framing
     }
 }
 
+static const char needs_length[] = "the body must come with a Content-Length: Transfer-Encoding is not accepted";
+static const char too_long[] = "the body is longer than --max-body-bytes";
+
+/* Judges a request that may have a body, where uploads are taken. A length that libmicrohttpd takes for an unknown one
+ * is refused. */
+static struct td_guard_verdict judge_write(const struct framing *framing, bool is_http_1_1)
+{
+    bool is_chunked = framing->encodings == 1 && framing->is_chunked;
+    if (is_chunked && framing->lengths == 0 && is_http_1_1)
+        return (struct td_guard_verdict){.body_bytes = TD_BODY_LENGTH_UNKNOWN};
+    if (framing->encodings > 0)
+        return refuse_request(400, "Transfer-Encoding must be chunked alone, in HTTP/1.1, without a Content-Length");
+    if (framing->lengths > 1 || (framing->lengths == 1 && !framing->is_number))
+        return refuse_request(400, "there must be one Content-Length, with a plain number");
+    if (framing->length > INT64_MAX)
+        return refuse_request(413, "the body is longer than any file can be");
+    return (struct td_guard_verdict){.body_bytes = framing->length};
+}
+
+bool td_guard_is_write(struct td_text method)
+{
+    return td_text_equals(method, "POST") || td_text_equals(method, "PUT") || td_text_equals(method, "PATCH") ||
+           td_text_equals(method, "DELETE");
+}
+
+struct td_guard_verdict td_guard_memory_body(struct td_guard_verdict verdict, const struct td_guard_limits *limits)
+{
+    if (verdict.body_bytes == TD_BODY_LENGTH_UNKNOWN)
+        return refuse_request(411, needs_length);
+    return verdict.body_bytes > limits->max_body_bytes ? refuse_request(413, too_long) : verdict;
+}
+
 /* Judges GET, HEAD and POST strictly. A request with another method passes whatever its body is like: the router
  * refuses it, and no byte after its header is read. */
 static struct td_guard_verdict judge_framing(const struct framing *framing, struct td_text method,
@@ -120,7 +152,7 @@ static struct td_guard_verdict judge_framing(const struct framing *framing, stru
         return (struct td_guard_verdict){.has_unread_body = framing->encodings > 0 || framing->lengths > 1 ||
                                                             (framing->lengths == 1 && !framing->is_zero)};
     if (is_post && framing->encodings == 1 && framing->is_chunked && framing->lengths == 0)
-        return refuse_request(411, "the body must come with a Content-Length: Transfer-Encoding is not accepted");
+        return refuse_request(411, needs_length);
     if (framing->encodings > 0)
         return refuse_request(400, is_post ? "Transfer-Encoding is not accepted"
                                            : "only POST requests may have a body: Transfer-Encoding is not accepted");
@@ -129,7 +161,7 @@ static struct td_guard_verdict judge_framing(const struct framing *framing, stru
     if (framing->lengths > 1 || (framing->lengths == 1 && !framing->is_number))
         return refuse_request(400, "there must be one Content-Length, with a plain number");
     if (framing->length > max_body_bytes)
-        return refuse_request(413, "the body is longer than --max-body-bytes");
+        return refuse_request(413, too_long);
     return (struct td_guard_verdict){.body_bytes = framing->length};
 }
 
@@ -147,12 +179,17 @@ static struct td_guard_verdict judge_fields(const struct td_request *request, bo
         if (!is_field_value(header->value))
             return refuse_request(400, "a header field value contains a control byte");
         note_framing(header, &framing);
+        if (limits->takes_uploads && td_text_equals_ignore_case(header->name, "Expect") &&
+            !td_text_equals_ignore_case(header->value, "100-continue"))
+            return refuse_request(417, "the only expectation that is known is 100-continue");
         if (td_text_equals_ignore_case(header->name, "Host") && (++hosts > 1 || !is_host(header->value)))
             return refuse_request(400, "there must be one Host header, with host or host:port");
     }
     if (hosts == 0 && is_http_1_1)
         return refuse_request(400, "the Host header is missing");
-    struct td_guard_verdict verdict = judge_framing(&framing, request->method, limits->max_body_bytes);
+    struct td_guard_verdict verdict = limits->takes_uploads && td_guard_is_write(request->method)
+                                          ? judge_write(&framing, is_http_1_1)
+                                          : judge_framing(&framing, request->method, limits->max_body_bytes);
     if (verdict.status == 0 && bytes > limits->max_header_bytes)
         return refuse_request(431, "the request line and header are too large");
     return verdict;

@@ -3,12 +3,24 @@
 /* Units of a body of the longest length. Shares are counted in units, so that short bodies need no lock. */
 enum { UNITS_OF_LONGEST = 128 };
 
-bool td_uploads_init(struct td_uploads *uploads, uint64_t longest_bytes, struct td_error *err)
+/* Returns half of a number, at least 1. */
+static size_t half_of(size_t number)
+{
+    return number < 2 ? 1 : number / 2;
+}
+
+bool td_uploads_init(struct td_uploads *uploads, uint64_t longest_bytes, size_t max_connections, struct td_error *err)
 {
     uploads->longest_bytes = longest_bytes;
     atomic_init(&uploads->bytes, 0);
+    uploads->max_sinks = half_of(max_connections);
+    uploads->sinks = 0;
     if (!td_address_counts_init(&uploads->units, err))
         return false;
+    if (!td_address_counts_init(&uploads->sinks_of, err)) {
+        td_address_counts_fini(&uploads->units);
+        return false;
+    }
     pthread_mutex_init(&uploads->lock, NULL);
     return true;
 }
@@ -16,6 +28,7 @@ bool td_uploads_init(struct td_uploads *uploads, uint64_t longest_bytes, struct 
 void td_uploads_fini(struct td_uploads *uploads)
 {
     td_address_counts_fini(&uploads->units);
+    td_address_counts_fini(&uploads->sinks_of);
     pthread_mutex_destroy(&uploads->lock);
 }
 
@@ -60,6 +73,28 @@ enum td_upload_verdict td_uploads_add(struct td_uploads *uploads, const struct i
     else
         td_uploads_remove(uploads, address, upload);
     return verdict;
+}
+
+enum td_upload_verdict td_uploads_enter(struct td_uploads *uploads, const struct in6_addr *address)
+{
+    enum td_upload_verdict verdict = TD_UPLOAD_FITS;
+    pthread_mutex_lock(&uploads->lock);
+    if (td_address_counts_get(&uploads->sinks_of, address) >= half_of(uploads->max_sinks))
+        verdict = TD_UPLOAD_NO_SHARE;
+    else if (uploads->sinks >= uploads->max_sinks || !td_address_counts_add(&uploads->sinks_of, address))
+        verdict = TD_UPLOAD_NO_MEMORY;
+    else
+        uploads->sinks++;
+    pthread_mutex_unlock(&uploads->lock);
+    return verdict;
+}
+
+void td_uploads_leave(struct td_uploads *uploads, const struct in6_addr *address)
+{
+    pthread_mutex_lock(&uploads->lock);
+    td_address_counts_remove(&uploads->sinks_of, address);
+    uploads->sinks--;
+    pthread_mutex_unlock(&uploads->lock);
 }
 
 void td_uploads_remove(struct td_uploads *uploads, const struct in6_addr *address, struct td_upload *upload)

@@ -1,5 +1,6 @@
 /* Limits the memory of request bodies: of all bodies together, and of each client address to half of that, so that one
- * client cannot block the requests of all others.
+ * client cannot block the requests of all others. Limits the number of uploads, whose bodies take no memory, in the
+ * same way, so that uploads cannot take all connections.
  *
  * Threads: calls may overlap, but for one upload. */
 #ifndef TD_SERVER_NET_UPLOADS_H
@@ -18,10 +19,12 @@
 enum { TD_UPLOADS_AT_ONCE = 8 };
 
 struct td_uploads {
-    uint64_t longest_bytes;         /* of one body */
-    _Atomic uint64_t bytes;         /* of all bodies; never above their limit */
-    pthread_mutex_t lock;           /* of `units` */
-    struct td_address_counts units; /* of each address; bodies of less than a unit do not count */
+    uint64_t longest_bytes;            /* of one body */
+    _Atomic uint64_t bytes;            /* of all bodies; never above their limit */
+    pthread_mutex_t lock;              /* of `units` */
+    struct td_address_counts units;    /* of each address; bodies of less than a unit do not count */
+    size_t max_sinks, sinks;           /* uploads at once; `sinks` and `sinks_of` are under the lock, too */
+    struct td_address_counts sinks_of; /* uploads of each address */
 };
 
 /* The bytes of one body that have arrived. All zero: none. */
@@ -32,13 +35,13 @@ struct td_upload {
 
 enum td_upload_verdict {
     TD_UPLOAD_FITS,
-    TD_UPLOAD_NO_MEMORY, /* all bodies together would be too long */
-    TD_UPLOAD_NO_SHARE,  /* the bodies of the address would be too long */
+    TD_UPLOAD_NO_MEMORY, /* all bodies together would be too long, or all uploads too many */
+    TD_UPLOAD_NO_SHARE,  /* the same for those of the address */
 };
 
-/* Prepares the counts, for bodies of at most `longest_bytes`. Fails with TD_RESOURCE_EXHAUSTED when the kernel gives
- * no random bytes. */
-bool td_uploads_init(struct td_uploads *uploads, uint64_t longest_bytes, struct td_error *err);
+/* Prepares the counts, for bodies of at most `longest_bytes`, and for uploads on half of `max_connections`. Fails with
+ * TD_RESOURCE_EXHAUSTED when the kernel gives no random bytes. */
+bool td_uploads_init(struct td_uploads *uploads, uint64_t longest_bytes, size_t max_connections, struct td_error *err);
 
 void td_uploads_fini(struct td_uploads *uploads);
 
@@ -46,6 +49,13 @@ void td_uploads_fini(struct td_uploads *uploads);
  * subtracted, as by td_uploads_remove: the caller frees it, and counts no more of it. */
 enum td_upload_verdict td_uploads_add(struct td_uploads *uploads, const struct in6_addr *address,
                                       struct td_upload *upload, uint64_t bytes);
+
+/* Counts one more upload of the address. With another verdict than TD_UPLOAD_FITS, which is also the result when memory
+ * is short, nothing is counted. */
+enum td_upload_verdict td_uploads_enter(struct td_uploads *uploads, const struct in6_addr *address);
+
+/* Counts one upload less. */
+void td_uploads_leave(struct td_uploads *uploads, const struct in6_addr *address);
 
 /* Subtracts a body; *upload is then as before its first byte. */
 void td_uploads_remove(struct td_uploads *uploads, const struct in6_addr *address, struct td_upload *upload);

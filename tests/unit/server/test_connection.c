@@ -529,6 +529,64 @@ static void stalled_answers_are_cut(void **state)
     td_registry_fini(&place.registry);
 }
 
+/* An upload that stands still is cut, also when its last bytes came before. One that moves, one whose bytes wait for
+ * the server, and one whose sink is taking bytes are not. */
+static void stalled_uploads_are_cut(void **state)
+{
+    (void)state;
+    enum { STILL, MOVING, UNREAD, TAKING, COUNT };
+    struct place place = {.limits = long_limits()};
+    struct td_connection *connections[COUNT];
+    struct pair pairs[COUNT];
+    char byte = 'x';
+    place.limits.deadlines.send_timeout_ns = (uint64_t)1500 * MILLION;
+    open_place(&place);
+    for (int i = 0; i < COUNT; i++) {
+        pairs[i] = connect_pair();
+        connections[i] = open_connection(&place, &pairs[i]);
+        td_deadline_enter(&connections[i]->deadline, TD_PHASE_UPLOAD);
+    }
+    atomic_store(&connections[TAKING]->deadline.is_taking, true);
+    assert_int_equal(send(pairs[UNREAD].client, &byte, 1, 0), 1);
+    uint64_t until_ns = td_clock_ns() + (uint64_t)4000 * MILLION;
+    while (td_clock_ns() < until_ns) {
+        assert_int_equal(send(pairs[MOVING].client, &byte, 1, 0), 1);
+        (void)recv(pairs[MOVING].server, &byte, 1, 0);
+        (void)poll(NULL, 0, 50);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        CHECK((enum td_cut)atomic_load(&connections[i]->cut) == (i == STILL ? TD_CUT_STALLED : TD_CUT_NONE), "%d", i);
+        td_connection_close(connections[i]);
+        close_pair(&pairs[i]);
+    }
+    td_registry_fini(&place.registry);
+}
+
+/* --min-rate holds for uploads: one that moves too slowly is cut after the time over which a rate is taken. */
+static void slow_uploads_are_cut(void **state)
+{
+    (void)state;
+    struct td_deadline deadline = {0};
+    struct pair pair = connect_pair();
+    struct td_deadline_round round = {.limits = long_limits().deadlines, .now_ns = td_clock_ns()};
+    char bytes[1000] = "";
+    round.limits.min_rate = 100;
+    td_deadline_enter(&deadline, TD_PHASE_UPLOAD);
+    for (int second = 0, n = 1000;; second++, n = 90) {
+        assert_true(second < 40);
+        assert_int_equal(send(pair.client, bytes, (size_t)n, 0), n);
+        assert_int_equal(recv(pair.server, bytes, (size_t)n, MSG_WAITALL), n);
+        round.now_ns += (uint64_t)1000 * MILLION;
+        enum td_cut cut = td_deadline_judge(&deadline, pair.server, &round, false);
+        if (cut == TD_CUT_NONE)
+            continue;
+        assert_int_equal(cut, TD_CUT_SLOW);
+        assert_true(second > 2);
+        break;
+    }
+    close_pair(&pair);
+}
+
 /* A cut answer is reset: the kernel keeps no bytes of it, and the client sees an error instead of a normal end. */
 static void cut_answers_are_reset(void **state)
 {
@@ -774,6 +832,8 @@ int main(void)
         cmocka_unit_test(a_request_line_that_dribbles_is_noticed),
         cmocka_unit_test(draining_ends_the_idle),
         cmocka_unit_test(stalled_answers_are_cut),
+        cmocka_unit_test(stalled_uploads_are_cut),
+        cmocka_unit_test(slow_uploads_are_cut),
         cmocka_unit_test(cut_answers_are_reset),
         cmocka_unit_test(only_who_sends_a_blob_is_cut),
         cmocka_unit_test(acknowledged_bytes_are_counted),

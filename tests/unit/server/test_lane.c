@@ -44,6 +44,29 @@ static void ranges_decide_by_their_length(void **state)
     }
 }
 
+static void long_bodies_are_uploads(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes;
+        enum td_lane lane;
+    } cases[] = {
+        {"PUT /x" REST "Content-Length: 65536\r\n\r\n", TD_LANE_UPLOAD},
+        {"PUT /x" REST "content-length:\t 18446744073709551615\r\n\r\n", TD_LANE_UPLOAD},
+        {"PUT /x" REST "Content-Length: 65535\r\n\r\n", TD_LANE_OWN},
+        {"PATCH /x" REST "Transfer-Encoding: Chunked\r\n\r\n", TD_LANE_UPLOAD},
+        {"POST /x" REST "Transfer-Encoding: chunked\r\nA: b\r\n\r\n", TD_LANE_UPLOAD},
+        {"POST /x" REST "Content-Length: 99999999999999999999999\r\n\r\n", TD_LANE_OWN},
+        {"POST /x" REST "Content-Length: -99999\r\n\r\n", TD_LANE_OWN},
+        {"POST /x" REST "X-Content-Length: 99999\r\n\r\n", TD_LANE_OWN},
+        {"DELETE /x" REST "Content-Length: 99999\r\n\r\n", TD_LANE_OWN},
+        {"PUT /x" REST "Content-Length: 99999\r\n", TD_LANE_OWN}, /* the header is not complete */
+        {"GET /healthz" REST "Content-Length: 99999\r\n\r\n", TD_LANE_SHARED},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        CHECK(lane_of(td_main_port, cases[i].bytes) == cases[i].lane, "%s", cases[i].bytes);
+}
+
 static void texts_are_short(void **state)
 {
     (void)state;
@@ -121,6 +144,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranges_decide_by_their_length),
+        cmocka_unit_test(long_bodies_are_uploads),
         cmocka_unit_test(texts_are_short),
         cmocka_unit_test(keys_of_a_bucket_are_not_texts),
         cmocka_unit_test(what_is_not_understood_gets_a_thread),

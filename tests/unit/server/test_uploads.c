@@ -24,7 +24,7 @@ static void an_address_has_half(void **state)
     struct td_error err = TD_ERROR_INIT;
     struct td_upload bodies[BODIES] = {0};
     struct in6_addr one = address_of("::ffff:192.0.2.1"), two = address_of("::ffff:192.0.2.2");
-    assert_true(td_uploads_init(&uploads, LONGEST, &err));
+    assert_true(td_uploads_init(&uploads, LONGEST, 16, &err));
     for (int i = 0; i < 4; i++)
         for (int part = 0; part < 64; part++)
             assert_int_equal(td_uploads_add(&uploads, &one, &bodies[i], LONGEST / 64), TD_UPLOAD_FITS);
@@ -54,7 +54,7 @@ static void what_is_refused_does_not_count(void **state)
     struct td_error err = TD_ERROR_INIT;
     struct td_upload bodies[BODIES] = {0};
     struct in6_addr one = address_of("::ffff:192.0.2.1"), two = address_of("::ffff:192.0.2.2");
-    assert_true(td_uploads_init(&uploads, LONGEST, &err));
+    assert_true(td_uploads_init(&uploads, LONGEST, 16, &err));
     for (int i = 0; i < 4; i++)
         assert_int_equal(td_uploads_add(&uploads, &one, &bodies[i], LONGEST), TD_UPLOAD_FITS);
     for (int i = 8; i < BODIES; i++) {
@@ -85,7 +85,7 @@ static void without_memory_all_are_counted(void **state)
     struct td_error err = TD_ERROR_INIT;
     struct td_upload bodies[9] = {0};
     struct in6_addr one = address_of("::1");
-    assert_true(td_uploads_init(&uploads, LONGEST, &err));
+    assert_true(td_uploads_init(&uploads, LONGEST, 16, &err));
     for (int i = 0; i < 9; i++) {
         alloc_fail_at(1);
         enum td_upload_verdict verdict = td_uploads_add(&uploads, &one, &bodies[i], LONGEST);
@@ -99,12 +99,44 @@ static void without_memory_all_are_counted(void **state)
     td_uploads_fini(&uploads);
 }
 
+/* Uploads to sinks: half of all connections, and half of these for one address; at least one each. */
+static void sinks_have_half_of_the_connections(void **state)
+{
+    (void)state;
+    struct td_uploads uploads;
+    struct td_error err = TD_ERROR_INIT;
+    struct in6_addr one = address_of("::ffff:192.0.2.1"), two = address_of("::ffff:192.0.2.2");
+    struct in6_addr three = address_of("::3");
+    assert_true(td_uploads_init(&uploads, LONGEST, 16, &err));
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(td_uploads_enter(&uploads, &one), TD_UPLOAD_FITS);
+        assert_int_equal(td_uploads_enter(&uploads, &two), TD_UPLOAD_FITS);
+    }
+    assert_int_equal(td_uploads_enter(&uploads, &one), TD_UPLOAD_NO_SHARE);
+    assert_int_equal(td_uploads_enter(&uploads, &three), TD_UPLOAD_NO_MEMORY);
+    td_uploads_leave(&uploads, &one);
+    assert_int_equal(td_uploads_enter(&uploads, &three), TD_UPLOAD_FITS);
+    td_uploads_leave(&uploads, &three);
+    for (int i = 0; i < 4; i++)
+        td_uploads_leave(&uploads, i < 3 ? &one : &two);
+    for (int i = 0; i < 3; i++)
+        td_uploads_leave(&uploads, &two);
+    assert_true(uploads.sinks == 0 && uploads.sinks_of.used == 0);
+    td_uploads_fini(&uploads);
+    assert_true(td_uploads_init(&uploads, LONGEST, 1, &err));
+    assert_int_equal(td_uploads_enter(&uploads, &one), TD_UPLOAD_FITS);
+    assert_int_equal(td_uploads_enter(&uploads, &two), TD_UPLOAD_NO_MEMORY);
+    td_uploads_leave(&uploads, &one);
+    td_uploads_fini(&uploads);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_address_has_half),
         cmocka_unit_test(what_is_refused_does_not_count),
         cmocka_unit_test(without_memory_all_are_counted),
+        cmocka_unit_test(sinks_have_half_of_the_connections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
