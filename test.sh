@@ -31,7 +31,7 @@ arrows    quick      busy      60 one   -            which folder may include wh
 units     quick      busy     900 tests -            the unit tests of the ASan build, which this step brings up to date
 asan      full       busy    1800 tests -            ASan and UBSan build by Clang, all of CTest: units, arrows, corpora
 fuzz      full       busy     900 one   -            libFuzzer targets, each run for 3 s from its corpus
-tsan      full       busy    1200 tests -            ThreadSanitizer build by GCC, the tests of catalog and server
+tsan      full       busy    1200 tests venv         ThreadSanitizer build by GCC: catalog, server, uploads by socket
 tidy      full       busy    1800 one   -            clang-tidy on the program
 lint      quick,full busy     300 one   venv         ruff, and strict types by mypy, on the Python client
 bench     full       busy     300 one   venv         every benchmark once, with small sizes: that it runs
@@ -98,7 +98,7 @@ step_format() {
 }
 step_shell() { scripts/check_shell.sh; }
 step_lint() { scripts/check_python.sh; }
-step_server() { build_preset asan --target tensord; }
+step_server() { build_preset asan --target tensord upload_server; }
 # Tests also need a server without sanitizers: bounds on memory are exact, the sandbox holds, rates are those that users
 # see.
 # shellcheck disable=SC2046  # one word or none
@@ -149,13 +149,18 @@ step_fuzz() { fuzz_each asan 3; }
 step_fuzzing() { fuzz_each fuzz 180; }
 # An older ThreadSanitizer does not start where the kernel randomises addresses by more than 28 bits.
 step_tsan() {
-    build_preset tsan --target tsan_tests
+    build_preset tsan --target tsan_tests upload_server
     if [ "$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28)" -gt 28 ] && setarch -R true 2>/dev/null; then
         exec setarch -R bash "$root/test.sh" --run-step tsan_tests
     fi
     step_tsan_tests
 }
-step_tsan_tests() { run_ctest tsan build-tsan --label-regex tsan; }
+step_tsan_tests() {
+    local status=0
+    run_ctest tsan build-tsan --label-regex tsan || status=$?
+    TENSORD=$root/build-tsan/upload_server run_pytest tsan_uploads tests/http/test_uploads.py || status=$?
+    return "$status"
+}
 step_http() {
     build_servers server gcc
     TENSORD=$root/build-asan/tensord TENSORD_RELEASE=$root/build/tensord run_pytest http tests/http
