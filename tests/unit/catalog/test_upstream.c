@@ -410,8 +410,10 @@ static void a_file_is_read_for_a_late_git_id_that_was_not_computed(void **state)
         place.source.pages[0] = pages[0];
         place.source.pages[1] = pages[1];
         allow(&place, WEIGHTS_BYTES, SENDS);
+        place.source.held_list = 2; /* else the fetch may fail before ask returns */
         assert_int_equal(ask(&place, "org/m", &snapshot), TD_UPSTREAM_SENDS);
         td_snapshot_unref(snapshot);
+        release_list(&place);
         if (is_right == 1)
             await_published(&place, 1);
         else
