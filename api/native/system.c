@@ -312,6 +312,7 @@ enum { BODY_BYTES = 8 * TD_SIGNED_URL_PATH_BYTES, BODY_FREE_BYTES = 16 * 1024, B
 /* A request for a signature. */
 struct wish {
     struct td_text path; /* in the arena */
+    enum td_signed_method method;
     uint64_t valid_s;
 };
 
@@ -337,28 +338,45 @@ static bool read_expires_in(const struct td_json_document *document, const cJSON
                                  TD_SIGNED_URL_MOST_S);
 }
 
-/* Reads {"path": "/...", "expires_in": 3600}, each once. */
+static bool read_method(const struct td_json_document *document, const cJSON *item, struct wish *wish)
+{
+    return (cJSON_IsString(item) && td_signed_method_read(td_text_of(item->valuestring), &wish->method)) ||
+           td_json_document_fail(document, item, "\"method\" must be \"GET\" or \"PUT\"");
+}
+
+/* The members of a wish. */
+static const struct {
+    const char *name;
+    bool (*read)(const struct td_json_document *document, const cJSON *item, struct wish *wish);
+    bool is_needed;
+} wish_members[] = {{"path", read_path, true}, {"expires_in", read_expires_in, true}, {"method", read_method, false}};
+
+enum { WISH_MEMBERS = sizeof wish_members / sizeof *wish_members };
+
+/* Reads {"path": "/...", "expires_in": 3600, "method": "PUT"}, each at most once. */
 static bool read_wish(struct td_text body, struct td_arena *arena, struct wish *wish, struct td_error *err)
 {
     struct td_json_document document;
-    bool has_path = false, has_expires_in = false;
+    unsigned seen = 0;
     td_json_document_read(&document, body, arena, err);
     const cJSON *root = td_json_document_object(&document, "an object with \"path\" and \"expires_in\"");
     if (root == NULL)
         return false;
     for (const cJSON *item = root->child; item != NULL; item = item->next) {
-        bool is_path = strcmp(item->string, "path") == 0;
-        bool *has = is_path ? &has_path : &has_expires_in;
-        if (!is_path && strcmp(item->string, "expires_in") != 0)
-            return td_json_document_unknown_key(&document, item, "known are \"path\" and \"expires_in\"");
-        if (*has)
+        size_t i = 0;
+        while (i < WISH_MEMBERS && strcmp(item->string, wish_members[i].name) != 0)
+            i++;
+        if (i == WISH_MEMBERS)
+            return td_json_document_unknown_key(&document, item, "known are \"path\", \"expires_in\" and \"method\"");
+        if ((seen >> i & 1) != 0)
             return td_json_document_fail_key(&document, item, "\"%s\" is given twice", item->string);
-        if (!(is_path ? read_path(&document, item, wish) : read_expires_in(&document, item, wish)))
+        if (!wish_members[i].read(&document, item, wish))
             return false;
-        *has = true;
+        seen |= 1U << i;
     }
-    if (!has_path || !has_expires_in)
-        return td_json_document_fail_end(&document, root, "\"%s\" is missing", has_path ? "expires_in" : "path");
+    for (size_t i = 0; i < WISH_MEMBERS; i++)
+        if (wish_members[i].is_needed && (seen >> i & 1) == 0)
+            return td_json_document_fail_end(&document, root, "\"%s\" is missing", wish_members[i].name);
     return td_json_document_end(&document);
 }
 
@@ -411,8 +429,8 @@ void td_handle_sign(const struct td_call *call)
     td_buffer_init(&path);
     if (!read_wish(call->request->body, &arena, &wish, &err))
         td_call_fail_json(call, &err);
-    else if (!td_signed_url_write(call->caller.tokens, call->caller.token, wish.path, td_wall_now().seconds,
-                                  wish.valid_s, &path, &expires_s, &err))
+    else if (!td_signed_url_write(call->caller.tokens, call->caller.token, wish.method, wish.path,
+                                  td_wall_now().seconds, wish.valid_s, &path, &expires_s, &err))
         td_response_fail_error(call->response, &err);
     else
         answer_url(call, td_buffer_text(&path), expires_s);

@@ -12,7 +12,8 @@
 #include <openssl/crypto.h>
 #include <string.h>
 
-#define METHOD "GET\n" /* stands for HEAD, too */
+/* The first line of a signed text, by enum td_signed_method. GET stands for HEAD, too. */
+static const struct td_text method_words[] = {[TD_SIGNED_GET] = {"GET", 3}, [TD_SIGNED_PUT] = {"PUT", 3}};
 
 enum { SIGNATURE_CHARS = 2 * TD_SHA256_BYTES };
 
@@ -30,6 +31,17 @@ static bool has_parameter(struct td_text query, const char *name)
         struct td_text item = td_text_take_until(&query, '&');
         if (td_text_equals(td_text_take_until(&item, '='), name))
             return true;
+    }
+    return false;
+}
+
+bool td_signed_method_read(struct td_text word, enum td_signed_method *method)
+{
+    for (size_t i = 0; i < sizeof method_words / sizeof *method_words; i++) {
+        if (td_text_compare(word, method_words[i]) != 0)
+            continue;
+        *method = (enum td_signed_method)i;
+        return true;
     }
     return false;
 }
@@ -72,13 +84,15 @@ bool td_signed_url_parse(struct td_text target, struct td_signed_url *out)
     return true;
 }
 
-/* Writes the digits that sign a path and query, and a NUL. Returns false when memory is short. */
-static bool sign_text(struct td_text text, const uint8_t key[TD_SHA256_BYTES], char digits[SIGNATURE_CHARS + 1])
+/* Writes the digits that sign a path and query for the method, and a NUL. Returns false when memory is short. */
+static bool sign_text(enum td_signed_method method, struct td_text text, const uint8_t key[TD_SHA256_BYTES],
+                      char digits[SIGNATURE_CHARS + 1])
 {
     struct td_buffer message;
     uint8_t sum[TD_SHA256_BYTES];
     td_buffer_init(&message);
-    td_buffer_puts(&message, METHOD);
+    td_buffer_append(&message, method_words[method].p, method_words[method].len);
+    td_buffer_putc(&message, '\n');
     td_buffer_append(&message, text.p, text.len);
     bool ok = !message.failed;
     if (ok)
@@ -89,10 +103,11 @@ static bool sign_text(struct td_text text, const uint8_t key[TD_SHA256_BYTES], c
     return ok;
 }
 
-bool td_signed_url_verify(const struct td_signed_url *url, const uint8_t key[TD_SHA256_BYTES], struct td_error *err)
+bool td_signed_url_verify(const struct td_signed_url *url, enum td_signed_method method,
+                          const uint8_t key[TD_SHA256_BYTES], struct td_error *err)
 {
     char right[SIGNATURE_CHARS + 1];
-    if (!sign_text(url->covered, key, right))
+    if (!sign_text(method, url->covered, key, right))
         return td_error_no_memory(err);
     return CRYPTO_memcmp(right, url->digits.p, SIGNATURE_CHARS) == 0;
 }
@@ -166,22 +181,81 @@ bool td_signed_url_normalise(struct td_text text, struct td_buffer *out, struct 
     return true;
 }
 
-void td_signed_url_append(struct td_buffer *url, size_t at, int64_t expires_s, struct td_text name,
-                          const uint8_t key[TD_SHA256_BYTES])
+void td_signed_url_append(struct td_buffer *url, size_t at, enum td_signed_method method, int64_t expires_s,
+                          struct td_text name, const uint8_t key[TD_SHA256_BYTES])
 {
     char digits[SIGNATURE_CHARS + 1];
     if (url->failed)
         return;
     bool has_query = memchr(url->data + at, '?', url->len - at) != NULL;
     td_buffer_printf(url, "%cexpires=%" PRId64, has_query ? '&' : '?', expires_s);
-    url->failed = url->failed || !sign_text(td_text_n(url->data + at, url->len - at), key, digits);
+    url->failed = url->failed || !sign_text(method, td_text_n(url->data + at, url->len - at), key, digits);
     if (!url->failed)
         td_buffer_printf(url, "&signature=%.*s%s%s", (int)name.len, name.p, name.len > 0 ? "." : "", digits);
 }
 
-bool td_signed_url_write(const struct td_token_set *set, const struct td_token *token, struct td_text path_and_query,
-                         int64_t now_s, uint64_t valid_s, struct td_buffer *out, int64_t *expires_s,
+/* Returns whether the path, which is decoded, is that of a file or a blob of a model or a dataset, whose id has one or
+ * two segments. Sets *id to the id as the patterns of tokens have it: "datasets/ID" for a dataset. */
+static bool find_target(struct td_text path, struct td_text *id)
+{
+    const struct td_text models = TD_TEXT("/models/"), datasets = TD_TEXT("/datasets/"), sha256 = TD_TEXT("sha256:");
+    uint8_t digest[TD_SHA256_BYTES];
+    bool is_dataset = td_text_begins(path, datasets);
+    if (!is_dataset && !td_text_begins(path, models))
+        return false;
+    struct td_text rest = td_text_skip(path, is_dataset ? datasets.len : models.len);
+    const char *begin = is_dataset ? path.p + 1 : rest.p;
+    for (int segments = 1; segments <= 2; segments++) {
+        struct td_text segment = td_text_take_until(&rest, '/');
+        struct td_text after = rest;
+        struct td_text word = td_text_take_until(&after, '/');
+        *id = td_text_n(begin, (size_t)(segment.p + segment.len - begin));
+        if (segment.len == 0)
+            return false;
+        if (td_text_equals(word, "files"))
+            return after.len > 0;
+        if (td_text_equals(word, "blobs"))
+            return td_text_begins(after, sha256) &&
+                   td_hex_read_bytes(td_text_skip(after, sha256.len), digest, sizeof digest);
+    }
+    return false;
+}
+
+/* Checks that a signed PUT may go to this path and query, and that the token may write there (NULL: it may write
+ * everywhere). */
+static bool check_put(const struct td_token *token, struct td_text target, struct td_error *err)
+{
+    struct td_uri uri;
+    struct td_text id = TD_TEXT("");
+    bool ok = td_uri_parse(&uri, target, TD_URI_STRICT, err);
+    if (ok && !find_target(uri.path, &id))
+        ok = td_error_set(err, TD_INVALID_ARGUMENT,
+                          "a URL is signed for PUT of a file or a blob alone: /models/ID/files/PATH or "
+                          "/models/ID/blobs/sha256:HEX, or the same below /datasets/ID");
+    if (ok && token != NULL && !td_token_may_write(token, id))
+        ok = td_error_set(err, TD_PERMISSION_DENIED,
+                          "the token \"%s\" may not sign a PUT to \"%.*s\": it needs the right to write, and a pattern "
+                          "that matches (tensord token new NAME --write --models GLOB)",
+                          token->name, TD_SHOW(id, 400));
+    td_uri_fini(&uri);
+    return ok;
+}
+
+/* Checks that there is something to sign at this path and query, which are normal. */
+static bool check_target(const struct td_token *token, enum td_signed_method method, struct td_text target,
                          struct td_error *err)
+{
+    if (method == TD_SIGNED_PUT)
+        return check_put(token, target, err);
+    return !td_text_equals(td_uri_raw_path(target), "/sign") ||
+           td_error_set(err, TD_INVALID_ARGUMENT,
+                        "the path to sign is that of POST /sign, but a signed URL is for GET and HEAD; give the "
+                        "path of what is to be fetched");
+}
+
+bool td_signed_url_write(const struct td_token_set *set, const struct td_token *token, enum td_signed_method method,
+                         struct td_text path_and_query, int64_t now_s, uint64_t valid_s, struct td_buffer *out,
+                         int64_t *expires_s, struct td_error *err)
 {
     uint8_t key[TD_SHA256_BYTES];
     size_t at = out->len;
@@ -192,22 +266,20 @@ bool td_signed_url_write(const struct td_token_set *set, const struct td_token *
         return td_error_set(err, TD_PERMISSION_DENIED, "the token \"%s\" has expired", token->name);
     if (!td_signed_url_normalise(path_and_query, out, err))
         return false;
-    if (!out->failed && td_text_equals(td_uri_raw_path(td_text_n(out->data + at, out->len - at)), "/sign"))
-        return td_error_set(err, TD_INVALID_ARGUMENT,
-                            "the path to sign is that of POST /sign, but a signed URL is for GET and HEAD; give the "
-                            "path of what is to be fetched");
+    if (!out->failed && !check_target(token, method, td_text_n(out->data + at, out->len - at), err))
+        return false;
     *expires_s = now_s + (int64_t)valid_s;
     if (token != NULL && token->expires_s != 0 && token->expires_s < *expires_s)
         *expires_s = token->expires_s;
     td_token_url_key(set, token, key);
-    td_signed_url_append(out, at, *expires_s, td_text_of(token == NULL ? "" : token->name), key);
+    td_signed_url_append(out, at, method, *expires_s, td_text_of(token == NULL ? "" : token->name), key);
     OPENSSL_cleanse(key, sizeof key);
     return !out->failed || td_buffer_refuse(out, err);
 }
 
-/* Returns whether the URL is signed by the token of this name in the set, or by the holder of the tokens file. Sets
- * *token in the first case. Leaves err alone when it is not. */
-static bool verify_signer(const struct td_token_set *set, const struct td_signed_url *url,
+/* Returns whether the URL is signed for the method by the token of this name in the set, or by the holder of the tokens
+ * file. Sets *token in the first case. Leaves err alone when it is not. */
+static bool verify_signer(const struct td_token_set *set, const struct td_signed_url *url, enum td_signed_method method,
                           const struct td_token **token, struct td_error *err)
 {
     uint8_t key[TD_SHA256_BYTES];
@@ -215,7 +287,7 @@ static bool verify_signer(const struct td_token_set *set, const struct td_signed
     if (url->name.len > 0 && signer == NULL)
         return false;
     td_token_url_key(set, signer, key);
-    bool ok = td_signed_url_verify(url, key, err);
+    bool ok = td_signed_url_verify(url, method, key, err);
     OPENSSL_cleanse(key, sizeof key);
     if (ok)
         *token = signer;
@@ -226,18 +298,19 @@ bool td_signed_url_check(const struct td_token_set *set, struct td_text method, 
                          const struct td_token **token, struct td_text *bare, struct td_error *err)
 {
     struct td_signed_url url;
+    enum td_signed_method signed_method = TD_SIGNED_GET;
     *token = NULL;
-    if (!td_text_equals(method, "GET") && !td_text_equals(method, "HEAD"))
-        return td_error_set(err, TD_PERMISSION_DENIED, "a signed URL is for GET and HEAD");
+    if (!td_text_equals(method, "HEAD") && !td_signed_method_read(method, &signed_method))
+        return td_error_set(err, TD_PERMISSION_DENIED, "a signed URL is for GET and HEAD, or for PUT");
     bool is_parsed = td_signed_url_parse(target, &url);
-    bool is_good = is_parsed && verify_signer(set, &url, token, err);
+    bool is_good = is_parsed && verify_signer(set, &url, signed_method, token, err);
     if (is_parsed && url.expires_s <= now_s)
         return td_error_set(err, TD_PERMISSION_DENIED, "the signed URL has expired, %" PRId64 " s ago",
                             now_s - url.expires_s);
     if (!is_good)
         return td_error_set(err, TD_PERMISSION_DENIED,
                             "the URL's signature is wrong: a signed URL must be used byte for byte as it was signed, "
-                            "and ends with the token that signed it");
+                            "with the method that it was signed for, and ends with the token that signed it");
     if (*token != NULL && td_token_has_expired(*token, now_s))
         return td_error_set(err, TD_PERMISSION_DENIED, "the token that signed the URL has expired");
     *bare = url.bare;

@@ -461,7 +461,7 @@ static bool add_to(const struct change *change, const struct td_new_token *token
         return false;
     tokens[count] = (struct td_token){.name = token->name,
                                       .models = token->models,
-                                      .rights = TD_RIGHT_READ,
+                                      .rights = TD_RIGHT_READ | (token->may_write ? TD_RIGHT_WRITE : 0),
                                       .expires_s = token->expires_s,
                                       .created_s = td_wall_now().seconds};
     bool ok = make_text(text, tokens[count].sha256, err);

@@ -32,6 +32,7 @@ struct td_new_token {
     const char *name;
     const char *const *models; /* NULL-terminated; NULL: all */
     int64_t expires_s;         /* seconds since 1970; 0: never */
+    bool may_write;            /* it has the right to write beside that to read */
 };
 
 /* Adds a token to the file; creates a missing file with mode 0600. Writes the token's text, which is stored nowhere, to

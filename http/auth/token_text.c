@@ -107,6 +107,9 @@ static bool read_rights(const struct reader *r, const cJSON *item, struct td_tok
             token->rights |= TD_RIGHT_READ;
         else if (cJSON_IsString(word) && strcmp(word->valuestring, "write") == 0)
             token->rights |= TD_RIGHT_WRITE;
+        else if (cJSON_IsString(word))
+            return td_json_document_fail(r->document, word, "the rights are \"read\" and \"write\", not \"%.*s\"",
+                                         TD_SHOW(td_text_of(word->valuestring), 80));
         else
             return td_json_document_fail(r->document, word, "the rights are \"read\" and \"write\"");
     }

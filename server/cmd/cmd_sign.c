@@ -16,41 +16,47 @@
 
 struct arguments {
     const char *url, *tokens, *expires, *name;
+    enum td_signed_method method;
     uint64_t valid_s;
     bool json;
 };
 
 void td_cmd_sign_help(FILE *out)
 {
-    (void)fputs("tensord sign prints a URL that answers GET and HEAD without a token, until it expires.\n"
-                "\n"
-                "usage:\n"
-                "  tensord sign URL --tokens FILE --expires TIME [--as NAME] [--json]\n"
-                "\n"
-                "  URL             a URL of the server's main port, or its path and query; it must then be used\n"
-                "                  byte for byte as it was printed. Clients of S3 presign by themselves\n"
-                "  --tokens FILE   the server's tokens file (TENSORD_TOKENS)\n"
-                "  --expires TIME  how long the URL is valid, at most 7d: seconds, or a time such as 90s, 1h or 2d\n"
-                "  --as NAME       with the rights of this token, and no longer than it lives; without it, with all\n"
-                "                  rights\n"
-                "  --json          one JSON object: \"url\" and \"expires\"\n"
-                "\n"
-                "Revoking the token, or another master key in the file, ends its URLs.\n"
-                "\n"
-                "exit codes: 0 success; 1 the file cannot be read, or has no such token; 2 wrong usage.\n",
-                out);
+    (void)fputs(
+        "tensord sign prints a URL that answers GET and HEAD, or PUT, without a token, until it expires.\n"
+        "\n"
+        "usage:\n"
+        "  tensord sign URL --tokens FILE --expires TIME [--method GET|PUT] [--as NAME] [--json]\n"
+        "\n"
+        "  URL             a URL of the server's main port, or its path and query; it must then be used\n"
+        "                  byte for byte as it was printed. Clients of S3 presign by themselves\n"
+        "  --tokens FILE   the server's tokens file (TENSORD_TOKENS)\n"
+        "  --expires TIME  how long the URL is valid, at most 7d: seconds, or a time such as 90s, 1h or 2d\n"
+        "  --method PUT    for a PUT of the URL, which is that of a file or a blob that a client may then publish:\n"
+        "                  .../models/ID/files/PATH or .../models/ID/blobs/sha256:HEX, or below /datasets\n"
+        "                  (default: GET)\n"
+        "  --as NAME       with the rights of this token, and no longer than it lives; without it, with all\n"
+        "                  rights\n"
+        "  --json          one JSON object: \"url\" and \"expires\"\n"
+        "\n"
+        "Revoking the token, or another master key in the file, ends its URLs.\n"
+        "\n"
+        "exit codes: 0 success; 1 the file cannot be read, or has no such token, or the token may not write there;\n"
+        "2 wrong usage.\n",
+        out);
 }
 
 /* Reads the arguments. Returns false after printing a message. */
 static bool read_arguments(int argc, char **argv, struct arguments *out)
 {
-    const struct td_command_option options[] = {{"--tokens", .value = &out->tokens},
-                                                {"--expires", .value = &out->expires},
-                                                {"--as", .value = &out->name},
-                                                {"--json", .flag = &out->json},
-                                                {.name = NULL}};
+    const char *method = "GET";
+    const struct td_command_option options[] = {
+        {"--tokens", .value = &out->tokens}, {"--expires", .value = &out->expires}, {"--as", .value = &out->name},
+        {"--method", .value = &method},      {"--json", .flag = &out->json},        {.name = NULL}};
     const struct td_command_line line = {.options = options,
-                                         .usage = "tensord sign URL --tokens FILE --expires TIME [--as NAME] [--json]"};
+                                         .usage = "tensord sign URL --tokens FILE --expires TIME [--method GET|PUT] "
+                                                  "[--as NAME] [--json]"};
     const char *others[2] = {NULL};
     size_t count;
     *out = (struct arguments){.tokens = td_config_environment("tokens")};
@@ -65,6 +71,8 @@ static bool read_arguments(int argc, char **argv, struct arguments *out)
         return td_command_line_refuse(&line, "give the --tokens FILE of the server", "");
     if (out->expires == NULL)
         return td_command_line_refuse(&line, "say how long the URL is valid: --expires 1h", "");
+    if (!td_signed_method_read(td_text_of(method), &out->method))
+        return td_command_line_refuse(&line, "--method takes GET or PUT, not ", method);
     if (!td_duration_read_s(td_text_of(out->expires), 1, TD_SIGNED_URL_MOST_S, &out->valid_s))
         return td_command_line_refuse(
             &line, "--expires takes whole seconds, or a time such as 90s, 1h or 2d, from 1s to 7d, not ", out->expires);
@@ -111,8 +119,8 @@ static bool append_signed(const struct arguments *arguments, const struct td_tok
     td_buffer_append(&whole_path, path.p, path.len);
     td_buffer_append(out, before.p, before.len);
     bool ok = !whole_path.failed || td_error_no_memory(err);
-    ok = ok && td_signed_url_write(set, token, td_buffer_text(&whole_path), td_wall_now().seconds, arguments->valid_s,
-                                   out, expires_s, err);
+    ok = ok && td_signed_url_write(set, token, arguments->method, td_buffer_text(&whole_path), td_wall_now().seconds,
+                                   arguments->valid_s, out, expires_s, err);
     td_buffer_fini(&whole_path);
     return ok;
 }

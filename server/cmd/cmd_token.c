@@ -25,7 +25,7 @@ struct arguments {
     const char *name, *file, *expires;
     const char *models[TD_TOKEN_MODELS_MAX + 1];
     size_t model_count;
-    bool json;
+    bool may_write, json;
 };
 
 void td_cmd_token_help(FILE *out)
@@ -34,17 +34,18 @@ void td_cmd_token_help(FILE *out)
         "tensord token makes, lists and revokes the tokens of a tokens file, which tensord serve --tokens reads.\n"
         "\n"
         "usage:\n"
-        "  tensord token new NAME --tokens FILE [--models GLOB]... [--expires TIME] [--json]\n"
+        "  tensord token new NAME --tokens FILE [--models GLOB]... [--write] [--expires TIME] [--json]\n"
         "                    make a token, and FILE if it does not exist; print it, and its keys for clients\n"
         "                    of S3, once: FILE holds only its SHA-256\n"
         "  tensord token list --tokens FILE [--json]\n"
-        "                    list names, models and expiry\n"
+        "                    list names, models, rights and expiry\n"
         "  tensord token revoke NAME --tokens FILE\n"
         "                    remove a token; servers refuse it within 10 s\n"
         "\n"
         "  --tokens FILE     the tokens file (default: TENSORD_TOKENS)\n"
         "  --models GLOB     the models that the token may see, by id (default: all); datasets as datasets/ID; * also\n"
         "                    matches /; may be given several times\n"
+        "  --write           the token may also publish these models, where tensord serve has --publish\n"
         "  --expires TIME    when it ends, from now: seconds, or a time such as 12h or 30d (default: never)\n"
         "  --json            one JSON object instead of lines for people\n"
         "\n"
@@ -54,10 +55,10 @@ void td_cmd_token_help(FILE *out)
 
 static int usage(const char *fault, const char *what)
 {
-    static const char *const options[] = {"tokens", "models", "expires", "json", "help", NULL};
+    static const char *const options[] = {"tokens", "models", "write", "expires", "json", "help", NULL};
     return td_refuse_usage(fault, what, options,
-                           "tensord token (new NAME [--models GLOB]... [--expires TIME] [--json] | list [--json] | "
-                           "revoke NAME) --tokens FILE; tensord token --help");
+                           "tensord token (new NAME [--models GLOB]... [--write] [--expires TIME] [--json] | list "
+                           "[--json] | revoke NAME) --tokens FILE; tensord token --help");
 }
 
 static enum verb verb_of(const char *word)
@@ -78,8 +79,9 @@ static int check_arguments(struct arguments *arguments)
     if (needs_name != (arguments->name != NULL))
         return needs_name ? usage("give the token's name", "")
                           : usage("list takes no name, but there is ", arguments->name);
-    if (arguments->verb != VERB_NEW && (arguments->model_count > 0 || arguments->expires != NULL))
-        return usage("--models and --expires are for new alone", "");
+    if (arguments->verb != VERB_NEW &&
+        (arguments->model_count > 0 || arguments->expires != NULL || arguments->may_write))
+        return usage("--models, --write and --expires are for new alone", "");
     if (arguments->file == NULL)
         arguments->file = td_config_environment("tokens");
     if (arguments->file == NULL || arguments->file[0] == '\0')
@@ -96,6 +98,8 @@ static int read_arguments(int argc, char **argv, struct arguments *arguments)
         const char *value = "";
         if (strcmp(option, "--json") == 0) {
             arguments->json = true;
+        } else if (strcmp(option, "--write") == 0) {
+            arguments->may_write = true;
         } else if (td_take_option(argc, argv, &i, "--tokens", &value)) {
             arguments->file = value;
         } else if (td_take_option(argc, argv, &i, "--expires", &value)) {
@@ -147,6 +151,13 @@ static void write_models(const struct td_token *token, struct td_buffer *out)
     (void)td_buffer_terminate(out);
 }
 
+/* Returns the token's rights in words. */
+static const char *rights_of(const struct td_token *token)
+{
+    bool may_write = (token->rights & TD_RIGHT_WRITE) != 0;
+    return (token->rights & TD_RIGHT_READ) == 0 ? "write" : may_write ? "read,write" : "read";
+}
+
 /* Adds the members that new and list share. */
 static void add_members(struct td_json_builder *json, const struct td_token *token)
 {
@@ -184,6 +195,7 @@ static void print_new(const struct td_token *token, const char *text, const char
     td_terminal_line(stdout, "s3_access_key:  %s", token->access_key);
     td_terminal_line(stdout, "s3_secret_key:  %s", secret);
     td_terminal_line(stdout, "models:         %s", models.failed ? "?" : models.data);
+    td_terminal_line(stdout, "rights:         %s", rights_of(token));
     td_terminal_line(stdout, "expires:        %s", expires);
     td_terminal_line(stdout, "Keep the token and the secret key now: they are not shown again.");
     td_buffer_fini(&models);
@@ -202,7 +214,8 @@ static bool make_new(const struct arguments *arguments, int64_t expires_s, struc
 {
     const struct td_new_token wanted = {.name = arguments->name,
                                         .models = arguments->model_count == 0 ? NULL : arguments->models,
-                                        .expires_s = expires_s};
+                                        .expires_s = expires_s,
+                                        .may_write = arguments->may_write};
     char text[TD_TOKEN_TEXT_BYTES];
     char secret[TD_S3_SECRET_BYTES];
     struct td_token_set *set = NULL;
@@ -258,11 +271,23 @@ static int name_width(const struct td_token_set *set)
     return width;
 }
 
+/* Returns whether any token has another right than to read. */
+static bool any_writes(const struct td_token_set *set)
+{
+    for (size_t i = 0; i < td_token_set_count(set); i++)
+        if (td_token_set_tokens(set)[i].rights != TD_RIGHT_READ)
+            return true;
+    return false;
+}
+
+/* Prints a column of rights if they differ from token to token. */
 static void print_list(const struct td_token_set *set, int64_t now_s)
 {
     enum { EXPIRES_WIDTH = 24 };
     int width = name_width(set);
-    td_terminal_line(stdout, "%-*s  %-*s  %-7s  %s", width, "NAME", EXPIRES_WIDTH, "EXPIRES", "EXPIRED", "MODELS");
+    int rights_width = any_writes(set) ? (int)strlen("read,write  ") : 0;
+    td_terminal_line(stdout, "%-*s  %-*s  %-7s  %-*s%s", width, "NAME", EXPIRES_WIDTH, "EXPIRES", "EXPIRED",
+                     rights_width, rights_width > 0 ? "RIGHTS" : "", "MODELS");
     for (size_t i = 0; i < td_token_set_count(set); i++) {
         const struct td_token *token = &td_token_set_tokens(set)[i];
         char expires[TIME_BYTES];
@@ -270,8 +295,9 @@ static void print_list(const struct td_token_set *set, int64_t now_s)
         td_buffer_init(&models);
         write_models(token, &models);
         write_time(token->expires_s, expires);
-        td_terminal_line(stdout, "%-*s  %-*s  %-7s  %s", width, token->name, EXPIRES_WIDTH, expires,
-                         td_token_has_expired(token, now_s) ? "yes" : "no", models.failed ? "?" : models.data);
+        td_terminal_line(stdout, "%-*s  %-*s  %-7s  %-*s%s", width, token->name, EXPIRES_WIDTH, expires,
+                         td_token_has_expired(token, now_s) ? "yes" : "no", rights_width,
+                         rights_width > 0 ? rights_of(token) : "", models.failed ? "?" : models.data);
         td_buffer_fini(&models);
     }
 }

@@ -30,10 +30,10 @@ class TokensFile:
     def bearer(self, name):
         return {"Authorization": f"Bearer {self.text(name)}"}
 
-    def add(self, name, models=None, expires_s=None):
+    def add(self, name, models=None, expires_s=None, rights=("read",)):
         expires = None if expires_s is None else f"{datetime.fromtimestamp(expires_s, timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
         self.tokens[name] = {"name": name, "sha256": hashlib.sha256(self.text(name).encode()).hexdigest(),
-                             "models": models, "rights": ["read"], "expires": expires,
+                             "models": models, "rights": list(rights), "expires": expires,
                              "created": "2026-01-01T00:00:00Z"}
         self.write()
         return self
@@ -59,8 +59,9 @@ class TokensFile:
         access = "TD" + "".join(letters[b & 31] for b in self.derive("tensord-s3-access", name)[2:20])
         return access, base64.urlsafe_b64encode(self.derive("tensord-s3-secret", name)).decode().rstrip("=")
 
-    def sign(self, target, name="", valid_s=600):
+    def sign(self, target, name="", valid_s=600, method="GET", expires_s=None):
         """The signed URL of a path and query, by the token of this name or by the holder of the file."""
-        target += f"{'&' if '?' in target else '?'}expires={int(time.time()) + valid_s}"
-        digits = hmac.digest(self.derive("tensord-url", name), b"GET\n" + target.encode(), "sha256").hex()
+        expires_s = int(time.time()) + valid_s if expires_s is None else expires_s
+        target += f"{'&' if '?' in target else '?'}expires={expires_s}"
+        digits = hmac.digest(self.derive("tensord-url", name), f"{method}\n{target}".encode(), "sha256").hex()
         return f"{target}&signature={name + '.' if name else ''}{digits}"

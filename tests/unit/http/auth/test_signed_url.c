@@ -16,7 +16,8 @@ static bool is_good(const char *target)
     struct td_signed_url url;
     struct td_error err = TD_ERROR_INIT;
     bool ok = td_signed_url_parse(td_text_of(target), &url) &&
-              (url.name.len == 0 || td_text_equals(url.name, "ci.v-2")) && td_signed_url_verify(&url, key, &err);
+              (url.name.len == 0 || td_text_equals(url.name, "ci.v-2")) &&
+              td_signed_url_verify(&url, TD_SIGNED_GET, key, &err);
     assert_int_equal(err.code, TD_OK);
     return ok;
 }
@@ -52,7 +53,7 @@ static void what_is_written_is_read(void **state)
         td_buffer_init(&out);
         td_buffer_puts(&out, "https://host");
         assert_true(td_signed_url_normalise(td_text_of(cases[i].path), &out, NULL));
-        td_signed_url_append(&out, 12, cases[i].expires_s, td_text_of(cases[i].name), key);
+        td_signed_url_append(&out, 12, TD_SIGNED_GET, cases[i].expires_s, td_text_of(cases[i].name), key);
         assert_string_equal(td_buffer_terminate(&out) + 12, cases[i].signed_url);
         td_buffer_fini(&out);
     }
@@ -159,13 +160,16 @@ static void long_paths_are_refused(void **state)
 
 static const int64_t now_s = 1767225600;
 
-/* Returns a set with the tokens "ci", which never expires, and "old", which expires 100 s after now_s. */
+/* Returns a set with the tokens "ci", which never expires, "old", which expires 100 s after now_s, and "writer", which
+ * may write to a few. */
 static struct td_token_set *make_set(uint8_t master_byte, const char *first_name)
 {
     const uint8_t master_key[TD_TOKEN_KEY_BYTES] = {master_byte};
+    static const char *const written[] = {"org/m", "datasets/org/*", "local/one", NULL};
     const struct td_token tokens[] = {
         {.name = first_name, .sha256 = {1}, .rights = TD_RIGHT_READ},
         {.name = "old", .sha256 = {2}, .rights = TD_RIGHT_READ, .expires_s = now_s + 100},
+        {.name = "writer", .sha256 = {3}, .rights = TD_RIGHT_READ | TD_RIGHT_WRITE, .models = written},
     };
     struct td_token_set *set = td_token_set_create(master_key, tokens, COUNT_OF(tokens), NULL);
     assert_non_null(set);
@@ -179,7 +183,8 @@ static char *sign_for(const struct td_token_set *set, const char *name, uint64_t
     struct td_buffer out;
     const struct td_token *token = name == NULL ? NULL : td_token_set_find_name(set, td_text_of(name));
     td_buffer_init(&out);
-    CHECK(td_signed_url_write(set, token, TD_TEXT("/a?b"), now_s, valid_s, &out, expires_s, &err), "%s", err.message);
+    CHECK(td_signed_url_write(set, token, TD_SIGNED_GET, TD_TEXT("/a?b"), now_s, valid_s, &out, expires_s, &err), "%s",
+          err.message);
     return td_buffer_terminate(&out);
 }
 
@@ -250,17 +255,114 @@ static void urls_do_not_outlive_their_token(void **state)
     check_rights(gone, "GET", url, 100, "old", "expired"); /* the check of the time comes before that of the signer */
     td_token_set_unref(gone);
     td_buffer_init(&out);
-    assert_false(td_signed_url_write(set, old, TD_TEXT("/a"), now_s + 100, 60, &out, &expires_s, &err));
+    assert_false(td_signed_url_write(set, old, TD_SIGNED_GET, TD_TEXT("/a"), now_s + 100, 60, &out, &expires_s, &err));
     assert_int_equal(err.code, TD_PERMISSION_DENIED);
     static const uint64_t bad[] = {0, TD_SIGNED_URL_MOST_S + 1};
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         td_error_init(&err);
-        assert_false(td_signed_url_write(set, NULL, TD_TEXT("/a"), now_s, bad[i], &out, &expires_s, &err));
+        assert_false(
+            td_signed_url_write(set, NULL, TD_SIGNED_GET, TD_TEXT("/a"), now_s, bad[i], &out, &expires_s, &err));
         assert_int_equal(err.code, TD_INVALID_ARGUMENT);
     }
     td_buffer_fini(&out);
     td_token_set_unref(set);
     free(url);
+}
+
+#define HEX "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+/* printf 'PUT\n/a?expires=2000000000' | openssl dgst -sha256 -mac HMAC -macopt hexkey:000102...1f */
+#define PUT_DIGITS "2b75668f79f0972559e68f2def7aa67037bf9bfde224ae43e178c2b5d2de3fdb"
+
+static void the_method_is_signed(void **state)
+{
+    (void)state;
+    struct td_signed_url get, put;
+    struct td_error err = TD_ERROR_INIT;
+    enum td_signed_method method = TD_SIGNED_GET;
+    assert_true(td_signed_url_parse(TD_TEXT("/a?expires=2000000000&signature=" OWNER_DIGITS), &get));
+    assert_true(td_signed_url_parse(TD_TEXT("/a?expires=2000000000&signature=" PUT_DIGITS), &put));
+    assert_true(td_signed_url_verify(&put, TD_SIGNED_PUT, key, &err));
+    assert_false(td_signed_url_verify(&put, TD_SIGNED_GET, key, &err));
+    assert_false(td_signed_url_verify(&get, TD_SIGNED_PUT, key, &err));
+    assert_true(td_signed_method_read(TD_TEXT("PUT"), &method) && method == TD_SIGNED_PUT);
+    assert_true(td_signed_method_read(TD_TEXT("GET"), &method) && method == TD_SIGNED_GET);
+    static const char *const others[] = {"", "put", "HEAD", "POST", "PUTT", "DELETE"};
+    for (size_t i = 0; i < COUNT_OF(others); i++)
+        CHECK(!td_signed_method_read(td_text_of(others[i]), &method), "%s", others[i]);
+}
+
+/* Checks what becomes of a wish for a URL for PUT; if it is signed, that it is good for no other method. */
+static void check_put(const struct td_token_set *set, const char *path, const char *name, enum td_code code)
+{
+    static const char *const others[] = {"GET", "HEAD", "POST", "DELETE", "PATCH", "put"};
+    struct td_error err = TD_ERROR_INIT;
+    struct td_buffer out;
+    const struct td_token *token;
+    struct td_text bare;
+    int64_t expires_s;
+    const struct td_token *signer = name == NULL ? NULL : td_token_set_find_name(set, td_text_of(name));
+    td_buffer_init(&out);
+    bool ok = td_signed_url_write(set, signer, TD_SIGNED_PUT, td_text_of(path), now_s, 60, &out, &expires_s, &err);
+    CHECK(ok == (code == TD_OK) && err.code == code, "%s: %s", path, err.message);
+    struct td_text url = td_buffer_text(&out);
+    CHECK(!ok || td_signed_url_check(set, TD_TEXT("PUT"), url, now_s, &token, &bare, &err), "%s", err.message);
+    assert_true(!ok || token == signer);
+    for (size_t i = 0; ok && i < COUNT_OF(others); i++)
+        CHECK(!td_signed_url_check(set, td_text_of(others[i]), url, now_s, &token, &bare, &err), "%s", others[i]);
+    td_buffer_fini(&out);
+}
+
+/* shows: security.md publish-signed-urls */
+static void puts_are_signed_by_who_may_write(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *name; /* of the token; NULL: the holder */
+        enum td_code code;
+    } cases[] = {
+        {"/models/org/m/files/a", "writer", TD_OK},
+        {"/models/org/m/files/a/b.bin?revision=x", "writer", TD_OK},
+        {"/models/org%2fm/files/a", "writer", TD_OK},
+        {"/models/one/files/files/a", "writer", TD_OK},
+        {"/models/local/one/files/a", "writer", TD_OK},
+        {"/models/org/m/blobs/sha256:" HEX, "writer", TD_OK},
+        {"/models/org/m/blobs/sha256%3A" HEX, "writer", TD_OK},
+        {"/datasets/org/rows/files/train.jsonl", "writer", TD_OK},
+        {"/models/any/thing/files/a", NULL, TD_OK},
+        {"/models/org/other/files/a", "writer", TD_PERMISSION_DENIED},
+        {"/models/org/files/a", "writer", TD_PERMISSION_DENIED},
+        {"/models/org/rows/files/a", "writer", TD_PERMISSION_DENIED},
+        {"/datasets/other/rows/files/a", "writer", TD_PERMISSION_DENIED},
+        {"/models/org/m/files/a", "ci", TD_PERMISSION_DENIED},
+        {"/models/org/m", NULL, TD_INVALID_ARGUMENT},
+        {"/models/org/m/", NULL, TD_INVALID_ARGUMENT},
+        {"/models/org/m/files", NULL, TD_INVALID_ARGUMENT},
+        {"/models/org/m/files/", NULL, TD_INVALID_ARGUMENT},
+        {"/models//files/a", NULL, TD_INVALID_ARGUMENT},
+        {"/models/org//files/a", NULL, TD_INVALID_ARGUMENT},
+        {"/models/files/a", NULL, TD_INVALID_ARGUMENT},
+        {"/models/a/b/c/files/a", NULL, TD_INVALID_ARGUMENT},
+        {"/models/org/m/blobs", NULL, TD_INVALID_ARGUMENT},
+        {"/models/org/m/blobs/", NULL, TD_INVALID_ARGUMENT},
+        {"/models/org/m/blobs/sha256:" HEX "0", NULL, TD_INVALID_ARGUMENT},
+        {"/models/org/m/blobs/sha512:" HEX, NULL, TD_INVALID_ARGUMENT},
+        {"/models/org/m/blobs/" HEX, NULL, TD_INVALID_ARGUMENT},
+        {"/models/org/m/commits", NULL, TD_INVALID_ARGUMENT},
+        {"/models/org/m/tensors/w", NULL, TD_INVALID_ARGUMENT},
+        {"/modelsx/org/m/files/a", NULL, TD_INVALID_ARGUMENT},
+        {"/org/m/resolve/main/a", NULL, TD_INVALID_ARGUMENT},
+        {"/sign", NULL, TD_INVALID_ARGUMENT},
+        {"/", NULL, TD_INVALID_ARGUMENT},
+    };
+    struct td_token_set *set = make_set(1, "ci");
+    int64_t expires_s;
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        check_put(set, cases[i].path, cases[i].name, cases[i].code);
+    char *get = sign_for(set, "writer", 60, &expires_s);
+    check_rights(set, "GET", get, 0, "writer", NULL);
+    check_rights(set, "PUT", get, 0, NULL, "wrong");
+    free(get);
+    td_token_set_unref(set);
 }
 
 static void every_allocation_may_fail(void **state)
@@ -276,8 +378,13 @@ static void every_allocation_may_fail(void **state)
         struct td_text bare;
         int64_t expires_s;
         td_buffer_init(&out);
-        bool ok = td_signed_url_write(set, ci, TD_TEXT("/a?b"), now_s, 60, &out, &expires_s, &err) &&
+        bool ok = td_signed_url_write(set, ci, TD_SIGNED_GET, TD_TEXT("/a?b"), now_s, 60, &out, &expires_s, &err) &&
                   td_signed_url_check(set, TD_TEXT("GET"), td_buffer_text(&out), now_s, &token, &bare, &err);
+        td_buffer_clear(&out);
+        ok = ok &&
+             td_signed_url_write(set, NULL, TD_SIGNED_PUT, TD_TEXT("/models/m/files/a"), now_s, 60, &out, &expires_s,
+                                 &err) &&
+             td_signed_url_check(set, TD_TEXT("PUT"), td_buffer_text(&out), now_s, &token, &bare, &err);
         alloc_tried(&trials, ok, &err);
         td_buffer_fini(&out);
     }
@@ -339,6 +446,8 @@ int main(void)
         cmocka_unit_test(long_paths_are_refused),
         cmocka_unit_test(urls_have_the_rights_of_who_signed),
         cmocka_unit_test(urls_do_not_outlive_their_token),
+        cmocka_unit_test(the_method_is_signed),
+        cmocka_unit_test(puts_are_signed_by_who_may_write),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(logs_do_not_show_secrets),
     };

@@ -107,7 +107,8 @@ static void every_fault_is_named(void **state)
         {FILE_OF(TOKEN("a", SHA_A, ", \"models\": [\"a\\u0000\"]")), ""},
         {FILE_OF(TOKEN("a", SHA_A, ", \"rights\": \"read\"")), "\"rights\" must be an array"},
         {FILE_OF(TOKEN("a", SHA_A, ", \"rights\": []")), "\"rights\" must hold"},
-        {FILE_OF(TOKEN("a", SHA_A, ", \"rights\": [\"admin\"]")), "the rights are \"read\" and \"write\""},
+        {FILE_OF(TOKEN("a", SHA_A, ", \"rights\": [\"admin\"]")),
+         "the rights are \"read\" and \"write\", not \"admin\""},
         {FILE_OF(TOKEN("a", SHA_A, ", \"expires\": \"tomorrow\"")), "not \"tomorrow\""},
         {FILE_OF(TOKEN("a", SHA_A, ", \"expires\": \"1970-01-01T00:00:00Z\"")), "a time after 1970"},
         {FILE_OF(TOKEN("a", SHA_A, ", \"expires\": \"9999-12-31T23:59:59-05:00\"")), "a time after 1970"},
@@ -323,6 +324,25 @@ static void long_globs_are_few(void **state)
     }
 }
 
+static void the_right_to_write_is_kept(void **state)
+{
+    struct tree *tree = *state;
+    struct td_error err = TD_ERROR_INIT;
+    struct td_token_set *set = NULL;
+    char path[TREE_PATH_BYTES], text[TD_TOKEN_TEXT_BYTES];
+    const struct td_new_token writer = {.name = "writer", .may_write = true}, reader = {.name = "reader"};
+    path_in(tree, "tokens", path);
+    CHECK(td_token_file_add(path, &writer, text, &set, &err), "%s", err.message);
+    assert_int_equal(td_token_set_tokens(set)[0].rights, TD_RIGHT_READ | TD_RIGHT_WRITE);
+    td_token_set_unref(set);
+    CHECK(td_token_file_add(path, &reader, text, &set, &err), "%s", err.message);
+    td_token_set_unref(set);
+    CHECK(td_token_file_read(path, &set, &err), "%s", err.message);
+    assert_int_equal(td_token_set_find_name(set, TD_TEXT("writer"))->rights, TD_RIGHT_READ | TD_RIGHT_WRITE);
+    assert_int_equal(td_token_set_find_name(set, TD_TEXT("reader"))->rights, TD_RIGHT_READ);
+    td_token_set_unref(set);
+}
+
 /* ---- changes --------------------------------------------------------------------------------------------- */
 
 static bool add(const char *path, const char *name, const char *const *models, int64_t expires_s,
@@ -488,6 +508,7 @@ int main(void)
         cmocka_unit_test(too_many_tokens_are_refused),
         cmocka_unit_test(long_globs_are_few),
         TEST_IN(tree, tokens_are_added_and_removed),
+        TEST_IN(tree, the_right_to_write_is_kept),
         TEST_IN(tree, mode_owner_and_link_stay),
         TEST_IN(tree, bad_tokens_change_nothing),
         TEST_IN(tree, writers_wait_for_each_other),

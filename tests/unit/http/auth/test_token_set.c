@@ -159,6 +159,19 @@ static void globs_decide_what_is_seen(void **state)
     assert_true(td_token_may_see(&all, TD_TEXT("any/thing")));
 }
 
+static void few_may_write(void **state)
+{
+    (void)state;
+    static const char *const globs[] = {"org/*", NULL};
+    struct td_token token = token_of("t", "t", globs);
+    assert_false(td_token_may_write(&token, TD_TEXT("org/x")));
+    token.rights |= TD_RIGHT_WRITE;
+    assert_true(td_token_may_write(&token, TD_TEXT("org/x")));
+    assert_false(td_token_may_write(&token, TD_TEXT("other/x")));
+    token.models = NULL;
+    assert_true(td_token_may_write(&token, TD_TEXT("other/x")));
+}
+
 static void long_ids_are_matched(void **state)
 {
     (void)state;
@@ -311,11 +324,17 @@ static void time_tells_nothing_about_digests(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_token_is_found_by_its_whole_text), cmocka_unit_test(a_text_without_bound_is_no_token),
-        cmocka_unit_test(names_and_access_keys_find_tokens),  cmocka_unit_test(secrets_are_derived_by_hmac),
-        cmocka_unit_test(globs_decide_what_is_seen),          cmocka_unit_test(long_ids_are_matched),
-        cmocka_unit_test(tokens_expire_at_their_time),        cmocka_unit_test(names_have_few_characters),
-        cmocka_unit_test(want_of_memory_is_an_error),         cmocka_unit_test(time_tells_nothing_about_digests),
+        cmocka_unit_test(a_token_is_found_by_its_whole_text),
+        cmocka_unit_test(a_text_without_bound_is_no_token),
+        cmocka_unit_test(names_and_access_keys_find_tokens),
+        cmocka_unit_test(secrets_are_derived_by_hmac),
+        cmocka_unit_test(globs_decide_what_is_seen),
+        cmocka_unit_test(few_may_write),
+        cmocka_unit_test(long_ids_are_matched),
+        cmocka_unit_test(tokens_expire_at_their_time),
+        cmocka_unit_test(names_have_few_characters),
+        cmocka_unit_test(want_of_memory_is_an_error),
+        cmocka_unit_test(time_tells_nothing_about_digests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
