@@ -436,6 +436,8 @@ def signature_seeds():
         "odd_query": "GET\n/%7e~%C3%a9//a?b&a=2&a=1&=c&&d=%zz+%2B&a-=1" + signed + "0",
         "signed": "GET\n/models/a/files/b?expires=1369353600&signature=ci." + "0" * 64,
         "signed_by_holder": "HEAD\nhttp://host/a?b=c&expires=1369353600&signature=" + "a" * 64,
+        "put_file": "PUT\n/models/org/m/files/a%20b.bin?revision=x\nHost: h",
+        "put_blob": "PUT\n/datasets/org/rows/blobs/sha256%3A" + "0" * 64 + "\nHost: h",
         "signed_twice": "GET\n/a?expires=1&signature=ci.0&expires=1&signature=ci.0",
         "question_marks": "GET\n/a??b?&c=?d",
     }
