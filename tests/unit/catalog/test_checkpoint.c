@@ -533,7 +533,7 @@ static double group_seconds(const char *format, size_t n)
     assert_true(candidates != NULL && paths != NULL);
     td_arena_init(&snapshot.arena, 0);
     for (size_t i = 0; i < n; i++) {
-        char number[8];
+        char number[24];
         (void)snprintf(number, sizeof number, "%05zu", i + 1);
         const char *gap = strchr(format, '#');
         (void)snprintf(paths[i], sizeof paths[i], "%.*s%s%s", (int)(gap - format), format, number, gap + 1);
