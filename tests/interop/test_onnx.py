@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from harness import enc
 from make_onnx import KINDS, WORDS, describe, logical_bytes, model, raw, reason_of, sparse, typed
-from test_safetensors import inspect_json, one_line, run
+from test_safetensors import inspect_each, inspect_json, one_line, run
 
 NUMBERS = [kind for kind in KINDS if KINDS[kind] != "STRING"]
 SHAPES = [(), (1,), (8,), (0,), (3, 8), (2, 0, 3), (1, 4, 1), (2, 3, 4)]
@@ -405,15 +405,12 @@ def test_damage_anywhere_never_crashes(tmp_path):
          typed("d", TensorProto.DOUBLE, [3]),
          raw("b", TensorProto.BOOL, [1])]).SerializeToString(deterministic=True)
     read = 0
-    for at in range(len(data)):
-        changed = data[:at] + bytes([data[at] ^ (1 << at % 8)]) + data[at + 1:]
-        path = tmp_path / "m.onnx"
-        path.write_bytes(changed)
-        code, out, err = run("inspect", path, "--json")
-        assert code in (0, 1), (at, err)
-        if code == 1:
+    inputs = [data[:at] + bytes([data[at] ^ (1 << at % 8)]) + data[at + 1:] for at in range(len(data))]
+    for at, (path, tensors, _) in enumerate(inspect_each(tmp_path, "m.onnx", inputs)):
+        if tensors is None:
             continue
-        got = {t["name"]: t for t in inspect_json(path)["tensors"] if "reason" not in t}
+        changed = inputs[at]
+        got = {name: t for name, t in tensors.items() if "reason" not in t}
         proto = onnx.load_model_from_string(changed)
         for tensor in proto.graph.initializer:
             if tensor.name in got:

@@ -19,7 +19,7 @@ from torch.utils.serialization import config
 
 from harness import Server, age, enc, tensor, write_by_package
 from test_pickle import dump
-from test_safetensors import inspect_json, one_line, run
+from test_safetensors import inspect_each, inspect_json, one_line, run
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -1036,9 +1036,7 @@ def test_damage_anywhere_never_crashes(tmp_path):
         path = tmp_path / "x.pt"
         save({"a": filled(torch.float32, (3,)), "n": [1, "x"], "m": nn.Linear(1, 1)}, path, zipped)
         data = path.read_bytes()
-        for _ in range(60):
-            changed = bytearray(data)
+        inputs = [bytearray(data) for _ in range(60)]
+        for changed in inputs:
             changed[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-            path.write_bytes(bytes(changed))
-            code, _, err = run("inspect", path, "--json")
-            assert code == 0 or (code == 1 and one_line(err)), (code, err)
+        inspect_each(tmp_path / f"zipped-{zipped}", "x.pt", inputs)
