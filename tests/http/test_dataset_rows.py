@@ -3,7 +3,6 @@ import contextlib
 import json
 import os
 import random
-import resource
 import shutil
 import struct
 import subprocess
@@ -14,7 +13,7 @@ import time
 import pytest
 
 from harness import (REPO, Conn, Incomplete, Server, Transfer, age, check_error, is_sanitized, parse_multipart,
-                     release_binary, request_bytes)
+                     raise_open_files, release_binary, request_bytes)
 
 MOST_ROWS = 65536
 PACKED = {"Content-Type": "application/octet-stream"}
@@ -758,8 +757,7 @@ def test_many_slow_readers_stay_within_the_budget(tmp_path):
     memory of all of them is bounded by 128 MiB and what each connection has. Another address gets its rows."""
     write(tmp_path, {"datasets/m/a.jsonl": b"".join(b'{"number": %d, "text": "%s"}\r\n' % (i, b"x" * (i % 90))
                                                     for i in range(100_000))})
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    raise_open_files(4096)
     with Server(tmp_path, binary=release_binary(), hash_threads=0) as s, contextlib.ExitStack() as stack:
         wait_index(s, "m")
         before = s.anon_bytes()
