@@ -1,4 +1,4 @@
-/* What `tensord pull` and `tensord push` do in the same way: the connection to the servers, signals, notes on standard
+/* Shared parts of `tensord pull` and `tensord push`: the connection to the servers, signals, notes on standard
  * error, and the progress line. */
 #ifndef TD_SERVER_CMD_COPYING_H
 #define TD_SERVER_CMD_COPYING_H
