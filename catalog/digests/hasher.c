@@ -417,22 +417,41 @@ static struct td_file *next_file(struct td_hasher *hasher, size_t *entries)
     return NULL;
 }
 
-/* Adds jobs for the next files while few jobs wait, since each search of a thread passes all that may not begin. Looks
- * at so few entries that others get the lock soon. Returns whether it added a job or stopped among the entries. When
- * memory is short, files are left out until the next snapshot. */
+/* Returns whether a job of the background may begin: no thread hashes the same content. */
+static bool may_begin_background(const struct td_hasher *hasher, const struct hash_job *job)
+{
+    return !is_being_hashed(hasher, &job->file->source.id);
+}
+
+/* Returns the number of the background's waiting jobs that may begin. */
+static size_t count_ready(const struct td_hasher *hasher)
+{
+    size_t count = 0;
+    for (struct td_work_job *job = td_work_queue_first(hasher->queue, BACKGROUND); job != NULL; job = job->next)
+        count += may_begin_background(hasher, job_of(job)) ? 1 : 0;
+    return count;
+}
+
+/* Adds jobs for the next files while few jobs may begin. Other names of a content that is being hashed wait beside
+ * these; they are bounded too, since each search of a thread passes them. Looks at so few entries that others get the
+ * lock soon. Returns whether it added a job or stopped among the entries. When memory is short, files are left out
+ * until the next snapshot. */
 static bool add_next_files(struct td_hasher *hasher)
 {
-    enum { MOST_WAITING = 128, ENTRIES_AT_ONCE = 4096 };
+    enum { MOST_READY = 128, MOST_WAITING = 1024, ENTRIES_AT_ONCE = 4096 };
     size_t entries = ENTRIES_AT_ONCE;
+    size_t ready = count_ready(hasher);
     bool has_added = false;
-    while (td_work_queue_count(hasher->queue, BACKGROUND) < MOST_WAITING) {
+    while (ready < MOST_READY && td_work_queue_count(hasher->queue, BACKGROUND) < MOST_WAITING) {
         struct td_file *file = next_file(hasher, &entries);
         struct hash_job *job = file == NULL ? NULL : create_job(hasher->snapshot->root, file);
         if (file == NULL)
             break;
-        if (job != NULL)
-            td_work_queue_add(hasher->queue, &job->work, BACKGROUND);
-        has_added = has_added || job != NULL;
+        if (job == NULL)
+            continue;
+        ready += may_begin_background(hasher, job) ? 1 : 0;
+        td_work_queue_add(hasher->queue, &job->work, BACKGROUND);
+        has_added = true;
     }
     return has_added || entries == 0;
 }
@@ -467,7 +486,7 @@ static bool may_begin(void *context, const struct td_work_job *work)
 {
     const struct td_hasher *hasher = context;
     const struct hash_job *job = job_of(work);
-    return work->level == BACKGROUND ? !is_being_hashed(hasher, &job->file->source.id) : may_begin_wanted(hasher, job);
+    return work->level == BACKGROUND ? may_begin_background(hasher, job) : may_begin_wanted(hasher, job);
 }
 
 /* Runs a job, without the lock. */

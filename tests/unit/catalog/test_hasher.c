@@ -84,6 +84,32 @@ static void an_identity_is_read_once(void **state)
 }
 
 /* Each thread takes one of the few large files of a model. */
+/* A file with more names than jobs that may begin are queued at a time: they do not keep other files from being
+ * hashed. */
+static void names_of_one_content_hold_up_no_other_file(void **state)
+{
+    struct place *place = *state;
+    enum { NAMES = 300 };
+    char path[64];
+    place->config.threads = 2;
+    sparse(place, "m/a", LARGE + 1);
+    for (int i = 0; i < NAMES; i++) {
+        (void)snprintf(path, sizeof path, "root/m/name-%03d", i);
+        tree_symlink(&place->tree, path, "a");
+    }
+    disk_hold(0, 1);
+    start(place);
+    scan(place);
+    WAIT_FOR(disk_waiting() == 1);
+    sparse(place, "m/other", LARGE + 2);
+    scan(place);
+    WAIT_FOR(is_known(place, "m/other"));
+    assert_false(is_known(place, "m/a") || is_known(place, "m/name-299"));
+    disk_open();
+    WAIT_FOR(status_of(place).known_count == NAMES + 2);
+    assert_true(times_begun(LARGE + 1) == 1 && times_begun(LARGE + 2) == 1);
+}
+
 static void large_files_are_shared_out(void **state)
 {
     struct place *place = *state;
@@ -377,6 +403,7 @@ int main(void)
         TEST_IN(hasher, everything_gets_known),
         TEST_IN(hasher, small_files_come_first),
         TEST_IN(hasher, an_identity_is_read_once),
+        TEST_IN(hasher, names_of_one_content_hold_up_no_other_file),
         TEST_IN(hasher, large_files_are_shared_out),
         TEST_IN(hasher, a_new_snapshot_in_the_middle),
         TEST_IN(hasher, failures_are_counted_once),
