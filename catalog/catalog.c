@@ -14,11 +14,13 @@
 #include "catalog/dataset/dataset.h"
 #include "catalog/scan/scan_report.h"
 #include "catalog/scan/walk.h"
+#include "core/arena.h"
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/log.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,6 +46,20 @@ static const uint64_t empty_confirm_ns = TD_NS_PER_S;
 /* A rescan waits at most for the settling time and rescan_grace_ns, and at most rescan_max_ns in all. */
 static const uint64_t rescan_grace_ns = 3000000000;
 static const uint64_t rescan_max_ns = 20000000000;
+
+/* td_catalog_show waits at most for so long. */
+static const uint64_t show_max_ns = 60000000000;
+
+/* A commit that td_catalog_note_commit noted. */
+struct noted_commit {
+    char folder[NAME_MAX + 1];
+    char commit[TD_COMMIT_BYTES];
+    uint64_t noted_ns; /* 0: none was noted here */
+};
+
+/* The most commits that are noted; with more, the oldest are forgotten, and settle in their time. */
+enum { NOTED_COMMITS = 512 };
+static const uint64_t noted_max_ns = 60000000000;
 
 /* The state that was logged last, which is logged again only when it changes. */
 struct logged {
@@ -88,6 +104,9 @@ struct td_catalog {
     size_t pending_count; /* of the last scan, as in td_snapshot */
     uint64_t started_count, ended_count;
     size_t waiter_count;
+    size_t show_count;          /* callers of td_catalog_show that wait */
+    struct noted_commit *noted; /* NOTED_COMMITS; NULL: none was noted yet */
+    size_t noted_count;         /* that were noted since the start */
     struct td_catalog_status status;
     uint64_t last_scan_end_ns;
     uint64_t empty_since_ns;
@@ -369,6 +388,37 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
     td_snapshot_unref(changed ? old : snapshot);
 }
 
+static int published_compare(const void *a, const void *b)
+{
+    return strcmp(((const struct td_published *)a)->commit, ((const struct td_published *)b)->commit);
+}
+
+/* Copies the commits that were noted of late, sorted. Sets *out to an array that the caller frees with free(); its
+ * texts are in the arena. */
+static size_t list_published(struct td_catalog *catalog, struct td_arena *texts, struct td_published **out)
+{
+    size_t count = 0;
+    *out = NULL;
+    pthread_mutex_lock(&catalog->lock);
+    uint64_t now_ns = td_clock_ns();
+    if (catalog->noted != NULL)
+        *out = calloc(NOTED_COMMITS, sizeof **out);
+    for (size_t i = 0; *out != NULL && i < NOTED_COMMITS; i++) {
+        const struct noted_commit *noted = &catalog->noted[i];
+        if (noted->noted_ns == 0 || now_ns - noted->noted_ns > noted_max_ns)
+            continue;
+        const char *folder = td_arena_strndup(texts, td_text_of(noted->folder));
+        const char *commit = td_arena_strndup(texts, td_text_of(noted->commit));
+        if (folder == NULL || commit == NULL)
+            break; /* the others settle in their time */
+        (*out)[count++] = (struct td_published){.folder = folder, .commit = commit};
+    }
+    pthread_mutex_unlock(&catalog->lock);
+    if (count > 0)
+        qsort(*out, count, sizeof **out, published_compare);
+    return count;
+}
+
 static void scan_once(struct td_catalog *catalog)
 {
     struct td_error err = TD_ERROR_INIT;
@@ -384,9 +434,16 @@ static void scan_once(struct td_catalog *catalog)
     pthread_mutex_lock(&catalog->lock);
     struct td_scan_config config = catalog->config.scan;
     pthread_mutex_unlock(&catalog->lock);
+    struct td_arena texts;
+    struct td_published *published;
+    td_arena_init(&texts, 0);
+    config.published_count = list_published(catalog, &texts, &published);
+    config.published = published;
     config.publish_complete = catalog->publishes;
     bool ok = td_scan(root, &catalog->maps, previous, &config, &catalog->unsettled, &catalog->progress, &catalog->stop,
                       &snapshot, &err);
+    free(published);
+    td_arena_fini(&texts);
     uint64_t took_ns = td_clock_ns() - started_ns;
     if (!ok) {
         if (!atomic_load(&catalog->stop))
@@ -459,6 +516,8 @@ static uint64_t next_scan_ns(const struct td_catalog *catalog)
         due = earlier(due, names_due_ns(catalog));
     if (catalog->writes_ns > 0)
         due = earlier(due, writes_due_ns(catalog));
+    if (catalog->show_count > 0 && catalog->scan_requested)
+        return 0; /* no gap: one scan shows everything that is waited for */
     if (catalog->scan_requested)
         due = earliest;
     return due < earliest ? earliest : due;
@@ -633,6 +692,7 @@ fail:
     td_row_indexer_destroy(catalog->indexer);
     td_hasher_destroy(catalog->hasher);
     td_root_unref(catalog->root);
+    free(catalog->noted);
     free(catalog->root_path);
     free(catalog);
     return false;
@@ -659,6 +719,7 @@ void td_catalog_destroy(struct td_catalog *catalog)
     (void)pthread_cond_destroy(&catalog->wake);
     (void)pthread_cond_destroy(&catalog->scanned);
     (void)pthread_mutex_destroy(&catalog->lock);
+    free(catalog->noted);
     free(catalog->root_path);
     free(catalog);
 }
@@ -749,6 +810,40 @@ bool td_catalog_rescan(struct td_catalog *catalog, const _Atomic bool *stop, str
     catalog->waiter_count--;
     pthread_mutex_unlock(&catalog->lock);
     return true;
+}
+
+void td_catalog_note_commit(struct td_catalog *catalog, const char *folder, const char *commit)
+{
+    pthread_mutex_lock(&catalog->lock);
+    if (catalog->noted == NULL)
+        catalog->noted = calloc(NOTED_COMMITS, sizeof *catalog->noted);
+    if (catalog->noted != NULL) {
+        struct noted_commit *noted = &catalog->noted[catalog->noted_count++ % NOTED_COMMITS];
+        (void)snprintf(noted->folder, sizeof noted->folder, "%s", folder);
+        (void)snprintf(noted->commit, sizeof noted->commit, "%s", commit);
+        noted->noted_ns = td_clock_ns();
+    }
+    pthread_mutex_unlock(&catalog->lock);
+}
+
+bool td_catalog_show(struct td_catalog *catalog, const _Atomic bool *stop, struct td_error *err)
+{
+    pthread_mutex_lock(&catalog->lock);
+    catalog->show_count++;
+    catalog->scan_requested = true;
+    pthread_cond_signal(&catalog->wake);
+    uint64_t awaited = catalog->started_count + 1; /* the running scan may have passed the change already */
+    uint64_t until_ns = td_clock_ns() + show_max_ns;
+    while (catalog->ended_count < awaited && wait_for_scan(catalog, until_ns, stop))
+        ;
+    bool has_ended = catalog->ended_count >= awaited;
+    bool ok = has_ended && !catalog->scan_failed;
+    if (!ok)
+        (void)td_error_set(err, TD_UNAVAILABLE, "%s",
+                           has_ended ? catalog->status.message : "the scan that shows the change has not ended");
+    catalog->show_count--;
+    pthread_mutex_unlock(&catalog->lock);
+    return ok;
 }
 
 enum td_catalog_stage td_catalog_get_stage(const struct td_catalog *catalog)

@@ -118,6 +118,15 @@ struct td_rescan {
 bool td_catalog_rescan(struct td_catalog *catalog, const _Atomic bool *stop, struct td_rescan *out,
                        struct td_error *err);
 
+/* Notes a commit that this program is about to publish: its snapshot is whole, and nobody changes it, so scans of the
+ * next minute need not let it settle. folder: the path of the cache's main commit ("org/name"). Any thread. */
+void td_catalog_note_commit(struct td_catalog *catalog, const char *folder, const char *commit);
+
+/* Scans at once, and waits for the end of a scan that began after the call: it shows what this program has changed in
+ * the root before. Errors: TD_UNAVAILABLE when the scan failed or has not ended within a minute, and soon after *stop
+ * has become true. */
+bool td_catalog_show(struct td_catalog *catalog, const _Atomic bool *stop, struct td_error *err);
+
 /* Returns how far the catalog has come. A snapshot that is acquired afterwards has this stage or a later one. Takes no
  * lock. Any thread may call it. */
 enum td_catalog_stage td_catalog_get_stage(const struct td_catalog *catalog);

@@ -200,6 +200,8 @@ struct td_young td_units_young(const struct td_units *units, const struct td_uni
         young.has_arrived = false;
         young.shown = NULL;
     }
+    if (unit->is_published)
+        young.settle_ns = 0;
     return young;
 }
 
@@ -272,7 +274,7 @@ bool td_units_folder_is_settled(const struct td_units *units, const struct td_un
 {
     const struct td_settling *settling = units->settling;
     const struct td_found_folder *folder = &units->walk->folders[i];
-    uint64_t settle_ns = settling->settle_ns;
+    uint64_t settle_ns = unit->is_published ? 0 : settling->settle_ns;
     const struct td_young young = {.physical = folder->physical,
                                    .id = folder->id,
                                    .has_arrived = folder->has_arrived,
@@ -348,6 +350,24 @@ void td_units_hold(struct td_units *units, struct td_unit *unit)
     hide_others(units, unit);
 }
 
+/* Returns whether this program has published the commit, so that it need not settle. */
+static bool is_published(const struct td_settling *settling, const struct td_cache_folder *folder)
+{
+    size_t low = 0;
+    size_t high = settling->published_count;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (strcmp(settling->published[mid].commit, folder->commit) < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    for (; low < settling->published_count && strcmp(settling->published[low].commit, folder->commit) == 0; low++)
+        if (strcmp(settling->published[low].folder, folder->folder) == 0)
+            return true;
+    return false;
+}
+
 /* Sets the units' runs and earlier states. */
 static void fill_units(struct td_units *units)
 {
@@ -362,6 +382,7 @@ static void fill_units(struct td_units *units)
         struct td_unit *unit = &units->items[i];
         find_below(&files, unit->folder->path, &unit->first, &unit->count);
         find_below(&folders, unit->folder->path, &unit->folder_first, &unit->folder_count);
+        unit->is_published = is_published(units->settling, unit->folder);
         unit->before = state_of(units, unit->folder);
         join_before(units, unit);
     }

@@ -26,6 +26,7 @@ struct td_unit {
     const struct td_cache_folder *folder; /* the walk's */
     size_t first, count;                  /* run of the walk's files */
     size_t folder_first, folder_count;    /* run of the walk's folders */
+    bool is_published;                    /* by this program: all of it has settled (struct td_published) */
     struct td_unit_state before;          /* the same commit in the snapshot before */
     bool is_held;                         /* `kept` is shown, not the files on disk */
     bool is_hidden; /* nothing is shown: it is shown as the main one already, or there is no main one */

@@ -617,6 +617,8 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snap
                                   .publish_complete = config->publish_complete,
                                   .lease_signal = config->lease_signal,
                                   .root = root,
+                                  .published = config->published,
+                                  .published_count = config->published_count,
                                   .before = unsettled,
                                   .now_ns = td_clock_ns(),
                                   .wall_now_ns = wall.seconds * TD_NS_PER_S + wall.nanoseconds},

@@ -7,6 +7,7 @@
 #include "catalog/model/snapshot.h"
 #include "catalog/model/unsettled.h"
 #include "catalog/sandbox/parse_pool.h"
+#include "catalog/scan/settling.h"
 #include "storage/tree_watch.h"
 
 struct td_scan_config {
@@ -17,10 +18,12 @@ struct td_scan_config {
     int lease_signal;      /* signal for that, see storage/file_system.h; 0: no young file is known to be finished */
     bool all_revisions;    /* also scans other revisions of a Hugging Face cache than main; they are not listed */
     struct td_limits limits;
-    struct td_budget *memory;         /* memory of all files together; borrowed, outlives them. NULL: no limit */
-    struct td_tree_watch *watch;      /* watches the directories, and knows of renames; borrowed, may be NULL */
-    struct td_parse_pool *parsers;    /* parses the files; borrowed; NULL: they are parsed by the calling thread */
-    struct td_hasher *hasher;         /* knows the digests of files; borrowed, may be NULL */
+    struct td_budget *memory;             /* memory of all files together; borrowed, outlives them. NULL: no limit */
+    struct td_tree_watch *watch;          /* watches the directories, and knows of renames; borrowed, may be NULL */
+    struct td_parse_pool *parsers;        /* parses the files; borrowed; NULL: they are parsed by the calling thread */
+    struct td_hasher *hasher;             /* knows the digests of files; borrowed, may be NULL */
+    const struct td_published *published; /* borrowed; commits that need no time to settle, sorted by commit */
+    size_t published_count;
     const struct td_hub_place *place; /* borrowed; scans it alone, in the cache that the root is; NULL: all */
 };
 

@@ -6,12 +6,20 @@
 #include "catalog/model/unsettled.h"
 #include "catalog/scan/walk.h"
 
+/* A commit of a cache that this program has published: it is whole, and nobody changes it. */
+struct td_published {
+    const char *folder; /* as in struct td_cache_folder */
+    const char *commit;
+};
+
 /* The settings and clocks of one scan, for all its files. All pointers are borrowed. */
 struct td_settling {
     uint64_t settle_ns; /* as in td_scan_config; so are the next two */
     bool publish_complete;
     int lease_signal;
     const struct td_root *root;
+    const struct td_published *published; /* commits that have settled, whatever their times are; sorted by commit */
+    size_t published_count;
     const struct td_unsettled_list *before; /* the unsettled files of the scan before */
     uint64_t now_ns;                        /* monotonic */
     int64_t wall_now_ns;                    /* ns since 1970 */

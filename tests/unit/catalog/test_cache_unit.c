@@ -469,6 +469,27 @@ static void a_requested_scan_publishes_whole_commits(void **state)
     expect_revision(place, C0, "0: a b c");
 }
 
+/* A commit that this program has published is shown at once, however young it is; others of the cache are not. */
+static void a_published_commit_need_not_settle(void **state)
+{
+    static const struct td_published published[] = {{"o/m", C1}, {"o/n", C0}, {"o/n", C2}, {"o/x", C2}};
+    struct place *place = *state;
+    add_links(place, SNAPSHOT1, "", "a");
+    add_links(place, CACHE "/snapshots/" C2, "sub/", "b d");
+    tree_set_age(&place->tree, CACHE "/blobs/a", young_ns);
+    tree_set_age(&place->tree, CACHE "/blobs/d", young_ns);
+    set_ref(place, CACHE, "main", C2);
+    expect(place, "");
+    place->scanner.config.published = published;
+    place->scanner.config.published_count = COUNT_OF(published);
+    expect(place, "2: sub/b sub/d");
+    expect_revision(place, C1, "");
+    place->scanner.config.published_count = 0;
+    expect(place, "2: sub/b sub/d"); /* once shown, it stays */
+    set_ref(place, CACHE, "main", C1);
+    expect(place, "2: sub/b sub/d");
+}
+
 /* Times in the future, as of a server whose clock is ahead: folders settle when scans have seen them unchanged. */
 static void folders_from_the_future_settle(void **state)
 {
@@ -547,6 +568,7 @@ int main(void)
         TEST_IN(settling, revisions_are_whole),
         TEST_IN(settling, datasets_and_models_in_folders),
         TEST_IN(settling, a_requested_scan_publishes_whole_commits),
+        TEST_IN(settling, a_published_commit_need_not_settle),
         TEST_IN(settling, folders_from_the_future_settle),
         TEST_IN(settling, kept_files_take_memory),
         TEST_IN(settling, twins_are_not_mixed),
