@@ -44,6 +44,9 @@ struct td_commit_order {
     size_t deletion_count;
     const char *message; /* "" : none */
     const char *token;   /* the name of the token that asks; "": none */
+    /* Called when the commit's snapshot is in its place, before the revision names it. NULL: nothing is called. */
+    void (*on_snapshot)(void *context, const char *commit);
+    void *context;
 };
 
 /* Checks a path that a client gives a file: it is UTF-8, not empty, not absolute, and has no empty part, ".", "..",

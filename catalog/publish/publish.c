@@ -181,15 +181,25 @@ static bool tidy_repo(void *context, const struct td_publish_name *name, struct 
     return !atomic_load(tidying->stop);
 }
 
+static struct td_collect_rules rules_now(const struct td_publish *publish)
+{
+    return (struct td_collect_rules){.now_s = td_wall_now().seconds,
+                                     .keep_commits_s = publish->config.keep_commits_s,
+                                     .upload_expires_s = publish->config.upload_expires_s};
+}
+
+void td_publish_tidy_one(struct td_publish *publish, const struct td_publish_name *name)
+{
+    const _Atomic bool stop = false;
+    struct tidying tidying = {.publish = publish, .rules = rules_now(publish), .stop = &stop};
+    (void)tidy_repo(&tidying, name, NULL);
+}
+
 void td_publish_tidy(struct td_publish *publish, const _Atomic bool *stop)
 {
     struct td_error why = TD_ERROR_INIT;
     uint64_t now_ns = td_clock_ns();
-    struct tidying tidying = {.publish = publish,
-                              .rules = {.now_s = td_wall_now().seconds,
-                                        .keep_commits_s = publish->config.keep_commits_s,
-                                        .upload_expires_s = publish->config.upload_expires_s},
-                              .stop = stop};
+    struct tidying tidying = {.publish = publish, .rules = rules_now(publish), .stop = stop};
     td_publish_close_idle(publish, NULL, now_ns > IDLE_NS ? now_ns - IDLE_NS : 0);
     bool ok = td_own_folder_check(&publish->disk.own, &why) &&
               td_publish_disk_each(&publish->disk, tidy_repo, &tidying, &why);

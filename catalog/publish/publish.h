@@ -1,4 +1,4 @@
-/* Publishing: blobs and commits that clients put into the served directory. No interface offers this yet. The journey:
+/* Publishing: blobs and commits that clients put into the served directory. The journey:
  *   1. publish_disk opens the repository in DIR, in the layout of a Hugging Face cache, and locks it.
  *   2. publish_upload takes a blob in pieces, in any order and from many requests, with a journal; publish_stream takes
  *      one whose digest or size is not known before.
@@ -6,7 +6,8 @@
  *   4. commit_list applies a list of paths to the revision's files; publish_tree makes the snapshot of symlinks.
  *   5. publish_refs renames the revision's file into place: that is the commit.
  *   6. publish_collect removes commits and blobs that nothing names.
- * This module opens all of it, and tidies. Thread-safe, except open and close. */
+ * This module opens all of it, and tidies. Thread-safe, except open and
+ * close. */
 #ifndef TD_CATALOG_PUBLISH_PUBLISH_H
 #define TD_CATALOG_PUBLISH_PUBLISH_H
 
@@ -24,6 +25,9 @@ void td_publish_close(struct td_publish *publish);
 /* Removes a repository with all its revisions, and empties its remains. Errors as td_publish_repo_remove and
  * td_publish_repo_open. */
 bool td_publish_remove(struct td_publish *publish, const struct td_publish_name *name, struct td_error *err);
+
+/* Removes what has expired in one repository, as td_publish_tidy does. */
+void td_publish_tidy_one(struct td_publish *publish, const struct td_publish_name *name);
 
 /* Closes uploads that nobody continued for a minute, and removes what has expired in all repositories: unfinished
  * blobs, blobs and commits that nothing names (publish_collect.h). May take long. One thread at a time. `stop` ends it

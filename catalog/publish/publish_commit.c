@@ -338,7 +338,10 @@ static bool make(struct committing *c)
         return false;
     if (c->has_snapshot)
         renew_times(c);
-    bool ok = (c->has_snapshot || make_snapshot(c)) && make_note(c) && (is_unchanged || move_revision(c));
+    bool ok = (c->has_snapshot || make_snapshot(c)) && make_note(c);
+    if (ok && c->order->on_snapshot != NULL)
+        c->order->on_snapshot(c->order->context, c->result->commit);
+    ok = ok && (is_unchanged || move_revision(c));
     if (!ok)
         undo(c);
     return ok;

@@ -33,6 +33,7 @@ bool td_publish_disk_open(struct td_publish_disk *disk, const char *root, struct
     }
     for (size_t i = 0; i < TD_PUBLISH_LOCKS; i++)
         (void)pthread_mutex_init(&disk->locks[i], NULL); /* cannot fail without attributes (glibc) */
+    (void)pthread_mutex_init(&disk->naming, NULL);
     return true;
 }
 
@@ -40,6 +41,7 @@ void td_publish_disk_close(struct td_publish_disk *disk)
 {
     for (size_t i = 0; i < TD_PUBLISH_LOCKS; i++)
         (void)pthread_mutex_destroy(&disk->locks[i]);
+    (void)pthread_mutex_destroy(&disk->naming);
     td_own_folder_close(&disk->own);
 }
 
@@ -57,6 +59,8 @@ static const char *refuse_segment(struct td_text segment)
             return "a control character";
         if (segment.p[i] == '\\')
             return "a backslash";
+        if (segment.p[i] == '@')
+            return "an \"@\", after which a commit would be named";
         if (i > 0 && segment.p[i] == '-' && segment.p[i - 1] == '-')
             return "\"--\", which separates the parts of a folder's name";
         if (i > 0 && segment.p[i] == '.' && segment.p[i - 1] == '.')
@@ -64,6 +68,19 @@ static const char *refuse_segment(struct td_text segment)
     }
     return segment.p[0] == '-' || segment.p[segment.len - 1] == '-' ? "a \"-\" at the beginning or end of a part"
                                                                     : NULL;
+}
+
+/* Returns whether the id's last part is a word that follows an id in paths of the native interface. */
+static bool is_word(struct td_text last, bool is_dataset)
+{
+    static const char *const words[] = {"files", "blobs", "commits"};
+    static const char *const of_models[] = {"tensors", "tensors:read", "plans", "shards", "model.safetensors"};
+    bool is = false;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        is = is || td_text_equals(last, words[i]);
+    for (size_t i = 0; !is_dataset && i < sizeof of_models / sizeof *of_models; i++)
+        is = is || td_text_equals(last, of_models[i]);
+    return is;
 }
 
 bool td_publish_name(const char *id, bool is_dataset, struct td_publish_name *name, struct td_error *err)
@@ -77,6 +94,10 @@ bool td_publish_name(const char *id, bool is_dataset, struct td_publish_name *na
         why = refuse_segment(first);
     if (why == NULL && id[first.len] == '/')
         why = memchr(rest.p, '/', rest.len) != NULL ? "more than two parts" : refuse_segment(rest);
+    if (why == NULL && !is_dataset && td_text_equals(first, "datasets"))
+        why = "a first part that stands for datasets";
+    if (why == NULL && is_word(rest.len > 0 ? rest : first, is_dataset))
+        why = "a last part that means something else in paths";
     if (why != NULL)
         return td_error_set(err, TD_INVALID_ARGUMENT, "the id \"%.200s\" has %s; use \"name\" or \"org/name\"", id,
                             why);
@@ -123,12 +144,17 @@ bool td_publish_disk_each(struct td_publish_disk *disk,
 
 /* ---- repositories ---------------------------------------------------------------------------------------- */
 
-static pthread_mutex_t *lock_of(struct td_publish_repo *repo)
+size_t td_publish_name_slot(const struct td_publish_name *name)
 {
     unsigned sum = 0;
-    for (const char *c = repo->name.folder; *c != '\0'; c++)
+    for (const char *c = name->folder; *c != '\0'; c++)
         sum = sum * 31 + (unsigned char)*c;
-    return &repo->disk->locks[sum % TD_PUBLISH_LOCKS];
+    return sum % TD_PUBLISH_LOCKS;
+}
+
+static pthread_mutex_t *lock_of(struct td_publish_repo *repo)
+{
+    return &repo->disk->locks[td_publish_name_slot(&repo->name)];
 }
 
 bool td_publish_fail(const struct td_publish_name *name, const char *what, struct td_error *err)
@@ -160,10 +186,39 @@ static bool check_owner(const struct td_publish_repo *repo, struct td_error *err
                         own->root, repo->name.folder);
 }
 
+/* Stops at a folder whose name begins with the repository's and "--". */
+static bool is_no_child(void *context, int at, const char *folder, struct td_error *err)
+{
+    const char *own = context;
+    size_t len = strlen(own);
+    (void)at;
+    return strncmp(folder, own, len) != 0 || strncmp(folder + len, "--", 2) != 0 ||
+           td_error_set(err, TD_CONFLICT, "\"%s\" is in the directory, and its id would be below this one", folder);
+}
+
+/* Checks that the id is not the beginning of another repository's id, and that none is the beginning of it: a scan
+ * would show one of the two alone. */
+static bool check_neighbours(const struct td_publish_repo *repo, struct td_error *err)
+{
+    char folder[NAME_MAX + 1];
+    struct stat st;
+    (void)snprintf(folder, sizeof folder, "%s", repo->name.folder);
+    char *kind_end = strstr(folder, "--");
+    char *org_end = kind_end == NULL ? NULL : strstr(kind_end + 2, "--");
+    if (org_end == NULL)
+        return td_disk_list(td_folder_open(repo->disk->own.root_fd, "."), repo->disk->own.root, is_no_child, folder,
+                            err);
+    *org_end = '\0';
+    return fstatat(repo->disk->own.root_fd, folder, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+           td_error_set(err, TD_CONFLICT, "\"%s\" is in the directory, and this id would be below its id", folder);
+}
+
 /* Makes the folders of an empty repository in new/, or those of them that are missing. */
 static bool make_new(struct td_publish_repo *repo, const char *path, struct td_error *err)
 {
     static const char *const parts[] = {"blobs", "snapshots", "refs", "commits"};
+    if (!check_neighbours(repo, err))
+        return false;
     if (!td_own_folder_make(&repo->disk->own, path))
         return td_publish_fail(&repo->name, "make a folder for", err);
     repo->fd = td_folder_open(repo->disk->own.fd, path);
@@ -215,19 +270,30 @@ void td_publish_repo_close(struct td_publish_repo *repo)
     pthread_mutex_unlock(lock_of(repo));
 }
 
-bool td_publish_repo_show(struct td_publish_repo *repo, struct td_error *err)
+/* Renames the repository's folder. Nobody else gives a folder its name until then. */
+static bool show_alone(struct td_publish_repo *repo, struct td_error *err)
 {
     const struct td_own_folder *own = &repo->disk->own;
     char path[TD_OWN_NAME_BYTES];
     (void)snprintf(path, sizeof path, "new/%s", repo->name.folder);
-    if (!check_owner(repo, err))
+    if (!check_owner(repo, err) || !check_neighbours(repo, err))
         return false;
-    if (renameat2(own->fd, path, own->root_fd, repo->name.folder, RENAME_NOREPLACE) != 0)
-        return errno == EEXIST ? td_error_set(err, TD_CONFLICT, "\"%s/%s\" has appeared and stays as it is", own->root,
-                                              repo->name.folder)
-                               : td_publish_fail(&repo->name, "publish", err);
+    if (renameat2(own->fd, path, own->root_fd, repo->name.folder, RENAME_NOREPLACE) == 0)
+        return true;
+    return errno == EEXIST ? td_error_set(err, TD_CONFLICT, "\"%s/%s\" has appeared and stays as it is", own->root,
+                                          repo->name.folder)
+                           : td_publish_fail(&repo->name, "publish", err);
+}
+
+bool td_publish_repo_show(struct td_publish_repo *repo, struct td_error *err)
+{
+    pthread_mutex_lock(&repo->disk->naming);
+    bool ok = show_alone(repo, err);
+    pthread_mutex_unlock(&repo->disk->naming);
+    if (!ok)
+        return false;
     repo->is_new = false;
-    (void)fsync(own->root_fd);
+    (void)fsync(repo->disk->own.root_fd);
     return true;
 }
 

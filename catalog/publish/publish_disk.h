@@ -22,6 +22,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 #define TD_PUBLISH_FOLDER ".tensord-publish"
 
@@ -30,6 +31,7 @@ enum { TD_PUBLISH_LOCKS = 64 };
 struct td_publish_disk {
     struct td_own_folder own;
     pthread_mutex_t locks[TD_PUBLISH_LOCKS]; /* a repository has the one that its folder's name selects */
+    pthread_mutex_t naming; /* held while a new repository gets its place; taken after one of `locks` */
 };
 
 /* Opens the folder, and empties its trash and incoming/. Call td_publish_disk_close if it succeeds.
@@ -45,9 +47,12 @@ struct td_publish_name {
 };
 
 /* Checks an id of one or two segments, "name" or "org/name", and sets *name. Errors: TD_INVALID_ARGUMENT for another
- * number of segments, an empty or hidden one, "--", "..", a backslash, a control character, bytes that are not UTF-8,
- * an id of more than 200 bytes. */
+ * number of segments, an empty or hidden one, "--", "..", "@", a backslash, a control character, bytes that are not
+ * UTF-8, an id of more than 200 bytes or whose last segment is a word that follows ids in paths, such as "blobs". */
 bool td_publish_name(const char *id, bool is_dataset, struct td_publish_name *name, struct td_error *err);
+
+/* Returns a number below TD_PUBLISH_LOCKS that selects the repository's lock. */
+size_t td_publish_name_slot(const struct td_publish_name *name);
 
 /* Calls `visit` for each repository that was published, and each in new/, until it returns false. Folders of other
  * programs are passed over. Errors: TD_IO, and those of `visit`. */
@@ -65,8 +70,9 @@ struct td_publish_repo {
 
 /* Opens a repository and takes its lock. create: makes an empty one in new/ if there is none. Without `create`, a
  * repository that does not exist is opened with fd -1. Errors: TD_CONFLICT when the name is that of a directory, or of
- * a cache's folder, that was not published; TD_FAILED_PRECONDITION when the own folder was replaced;
- * TD_RESOURCE_EXHAUSTED for a full disk; TD_PERMISSION_DENIED, TD_IO. */
+ * a cache's folder, that was not published, and for a new one when its id would be below that of another, or above;
+ * TD_FAILED_PRECONDITION when the own folder was replaced; TD_RESOURCE_EXHAUSTED for a full disk; TD_PERMISSION_DENIED,
+ * TD_IO. */
 bool td_publish_repo_open(struct td_publish_disk *disk, const struct td_publish_name *name, bool create,
                           struct td_publish_repo *repo, struct td_error *err);
 
@@ -74,7 +80,7 @@ bool td_publish_repo_open(struct td_publish_disk *disk, const struct td_publish_
 void td_publish_repo_close(struct td_publish_repo *repo);
 
 /* Moves a repository with a whole first commit from new/ into the served directory, durably: it is visible from now on.
- * Errors: TD_CONFLICT when the name was taken since; TD_IO. */
+ * Errors: TD_CONFLICT as td_publish_repo_open, when the name was taken since; TD_IO. */
 bool td_publish_repo_show(struct td_publish_repo *repo, struct td_error *err);
 
 /* Reports a failure of the system, which errno names: "cannot WHAT "models--org--name"". Codes: TD_RESOURCE_EXHAUSTED

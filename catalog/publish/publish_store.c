@@ -106,6 +106,13 @@ void td_publish_note_bytes(struct td_publish *publish, uint64_t bytes)
     pthread_mutex_unlock(&publish->lock);
 }
 
+void td_publish_note_commit(struct td_publish *publish)
+{
+    pthread_mutex_lock(&publish->lock);
+    publish->status.commit_count++;
+    pthread_mutex_unlock(&publish->lock);
+}
+
 void td_publish_note_refused(struct td_publish *publish)
 {
     pthread_mutex_lock(&publish->lock);

@@ -30,6 +30,7 @@ struct td_publish_status {
     size_t upload_count;            /* blobs that are open: a part of them is arriving, or arrived in the last minute */
     uint64_t blob_count;            /* blobs that were completed since the start */
     uint64_t received_bytes;        /* written to blobs since the start */
+    uint64_t commit_count;          /* that moved a revision since the start */
     uint64_t refused_digest_count, refused_quota_count;
 };
 
@@ -63,6 +64,9 @@ bool td_publish_repo_root(const struct td_publish_repo *repo, struct td_root **o
 
 /* Counts bytes that were written to an unfinished blob. */
 void td_publish_note_bytes(struct td_publish *publish, uint64_t bytes);
+
+/* Counts a commit that moved a revision. */
+void td_publish_note_commit(struct td_publish *publish);
 
 /* Counts bytes that were refused because they have another digest. */
 void td_publish_note_refused(struct td_publish *publish);

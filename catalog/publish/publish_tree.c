@@ -95,6 +95,22 @@ bool td_publish_tree_read(int fd, const char *commit, struct td_commit_list *lis
                         commit, why.message);
 }
 
+bool td_publish_tree_find(const struct td_publish_repo *repo, const char *commit, const char *path,
+                          uint8_t sha256[TD_SHA256_BYTES])
+{
+    struct td_folder_item item = {.path = path, .kind = S_IFLNK};
+    int fd = td_publish_tree_open(repo, commit);
+    if (fd < 0)
+        return false;
+    item.at = td_folder_open_parent(fd, path, false, &item.name);
+    for (const char *c = path; *c != '\0'; c++)
+        item.depth += *c == '/' ? 1 : 0;
+    bool found = item.at >= 0 && td_publish_link_read(&item, 0, sha256);
+    td_folder_close(item.at);
+    (void)close(fd);
+    return found;
+}
+
 /* ---- writing --------------------------------------------------------------------------------------------- */
 
 struct writer {

@@ -18,6 +18,10 @@ bool td_publish_is_commit(struct td_text name);
 /* Opens the directory of a commit's snapshot. Returns the descriptor, or -1 with errno. */
 int td_publish_tree_open(const struct td_publish_repo *repo, const char *commit);
 
+/* Sets sha256 to that of the file at this path in the commit's snapshot. Returns false when there is none. */
+bool td_publish_tree_find(const struct td_publish_repo *repo, const char *commit, const char *path,
+                          uint8_t sha256[TD_SHA256_BYTES]);
+
 /* Reads a snapshot into the list, zeros at first, and checks that its files are those that the commit's id says.
  * `fd` is the snapshot's directory. Errors: TD_FAILED_PRECONDITION for a snapshot that was changed, or is larger than
  * a commit can be: names what is wrong; TD_RESOURCE_EXHAUSTED; TD_IO. */

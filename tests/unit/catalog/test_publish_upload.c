@@ -453,9 +453,10 @@ static void wrong_streams_leave_nothing(void **state)
 
 static void names_are_checked(void **state)
 {
-    static const char *const wrong[] = {"",     "/",    "a/",   "/a",    "a/b/c", ".a",     "a/.b",
-                                        "a--b", "a/b-", "-a",   "a..b",  "a/b\n", "a\\b",   "\xff",
-                                        "..",   "a/..", "a//b", "a\x7f", "-",     "org/--", "a/b--c"};
+    static const char *const wrong[] = {
+        "",   "/",      "a/",     "/a",   "a/b/c",   ".a",    "a/.b",      "a--b",           "a/b-",
+        "-a", "a..b",   "a/b\n",  "a\\b", "\xff",    "..",    "a/..",      "a//b",           "a\x7f",
+        "-",  "org/--", "a/b--c", "a@b",  "a/files", "blobs", "a/commits", "a/tensors:read", "datasets/x"};
     static const char *const good[] = {"a", "org/m", "Org_1/m.v2-x", "a-b/c-d", "\xc3\xa4/b"};
     char id[300];
     struct td_publish_name name;
