@@ -121,6 +121,22 @@ bool td_conditional_apply(const struct td_request *request, struct td_response *
     return true;
 }
 
+bool td_conditional_allow_write(const struct td_request *request, const char *etag, struct td_response *response)
+{
+    if (td_request_has_header(request, "If-Match") &&
+        (etag == NULL || !any_tag_matches(request, "If-Match", etag, true))) {
+        td_response_fail(response, 412, NULL, "If-Match does not name the current version, %s",
+                         etag == NULL ? "as there is none" : etag);
+        return false;
+    }
+    if (etag != NULL && td_request_has_header(request, "If-None-Match") &&
+        any_tag_matches(request, "If-None-Match", etag, false)) {
+        td_response_fail(response, 412, NULL, "If-None-Match names the current version, %s", etag);
+        return false;
+    }
+    return true;
+}
+
 bool td_conditional_range_allowed(const struct td_request *request, const struct td_response *response)
 {
     if (!td_request_has_header(request, "If-Range"))

@@ -11,6 +11,10 @@
  * to former_etag when the client names that tag. Returns false when the answer's status was changed. */
 bool td_conditional_apply(const struct td_request *request, struct td_response *response);
 
+/* Checks the conditions of a request that writes: If-Match and If-None-Match. etag: of what is there now, with its
+ * quotes; NULL: nothing is there. Returns false after it answered 412. */
+bool td_conditional_allow_write(const struct td_request *request, const char *etag, struct td_response *response);
+
 /* Turns a 200 answer into a 304 with the same fields, also Content-Length, and without a body. */
 void td_conditional_not_modified(struct td_response *response);
 

@@ -46,7 +46,7 @@ enum td_upload_refusal {
 /* Returns the reason's label, such as "client". Static. */
 const char *td_cut_name(enum td_cut cut);
 
-enum { TD_STATUS_SLOTS = 22, TD_LATENCY_BUCKETS = 12 };
+enum { TD_STATUS_SLOTS = 25, TD_LATENCY_BUCKETS = 12 };
 
 struct td_metrics {
     _Atomic uint64_t requests[TD_ROUTE_COUNT][TD_STATUS_SLOTS]; /* the last slot counts all other statuses */

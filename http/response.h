@@ -29,6 +29,8 @@ enum { TD_RESPONSE_HEADERS = 9, TD_HEADER_VALUE_BYTES = 512, TD_ETAG_BYTES = 96,
     ROUTE(TD_ROUTE_PLAN, "plan")                 \
     ROUTE(TD_ROUTE_RANK_FILE, "shard")           \
     ROUTE(TD_ROUTE_MODEL_FILE, "model_file")     \
+    ROUTE(TD_ROUTE_BLOB, "blob")                 \
+    ROUTE(TD_ROUTE_COMMITS, "commits")           \
     ROUTE(TD_ROUTE_DATASETS, "datasets")         \
     ROUTE(TD_ROUTE_DATASET, "dataset")           \
     ROUTE(TD_ROUTE_ROWS, "rows")                 \

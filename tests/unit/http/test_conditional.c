@@ -4,6 +4,7 @@
 #include "api/native/native.h"
 #include "core/clock.h"
 #include "http/http_date.h"
+#include "http/repr_digest.h"
 #include "tests/kit/loopback.h"
 #include "tests/unit/unit.h"
 
@@ -287,6 +288,78 @@ static void if_range_without_validators(void **state)
     td_response_fini(&response);
 }
 
+/* RFC 9110 sections 13.1.1 and 13.1.2, for a request that changes something. */
+static void writes_are_allowed_or_not(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *lines, *etag;
+        bool allowed;
+    } writes[] = {
+        {"", NULL, true},
+        {"", "\"abc\"", true},
+        {"If-Match: *", NULL, false},
+        {"If-Match: \"abc\"", NULL, false},
+        {"If-Match: *", "\"abc\"", true},
+        {"If-Match: \"x\", \"abc\"", "\"abc\"", true},
+        {"If-Match: \"x\"", "\"abc\"", false},
+        {"If-Match: W/\"abc\"", "\"abc\"", false},
+        {"If-None-Match: *", NULL, true},
+        {"If-None-Match: *", "\"abc\"", false},
+        {"If-None-Match: W/\"abc\"", "\"abc\"", false},
+        {"If-None-Match: \"x\"", "\"abc\"", true},
+        {"If-None-Match: \"abc\"", NULL, true},
+        {"If-Match: \"abc\"\nIf-None-Match: *", "\"abc\"", false},
+    };
+    for (size_t i = 0; i < COUNT_OF(writes); i++) {
+        struct td_response response;
+        struct loopback_request request;
+        representation(&response);
+        loopback_request_init(&request, "PUT", "/", writes[i].lines);
+        CHECK(td_conditional_allow_write(&request.request, writes[i].etag, &response) == writes[i].allowed &&
+                  response.status == (writes[i].allowed ? 200 : 412),
+              "%s; %s", writes[i].lines, writes[i].etag == NULL ? "nothing there" : writes[i].etag);
+        td_response_fini(&response);
+    }
+}
+
+/* RFC 9530 section 3 and appendix B: the digest of the empty text; other algorithms are passed over. */
+static void digests_of_requests_are_read(void **state)
+{
+    (void)state;
+#define EMPTY "sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:"
+    static const struct {
+        const char *lines;
+        int status;
+        bool has_sha256;
+    } fields[] = {
+        {"", 200, false},
+        {"Repr-Digest: " EMPTY, 200, true},
+        {"Repr-Digest: sha-512=:AAAA:, " EMPTY, 200, true},
+        {"Repr-Digest: md5=:AAAA:\nRepr-Digest: " EMPTY, 200, true},
+        {"Repr-Digest: sha-512=:AAAA:", 200, false},
+        {"Repr-Digest: sha-256=47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=", 400, false},
+        {"Repr-Digest: sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuF=:", 400, false},
+        {"Repr-Digest: sha-256=:AAAA:", 400, false},
+        {"Repr-Digest: sha-256=", 400, false},
+    };
+    uint8_t empty[TD_SHA256_BYTES];
+    td_sha256("", 0, empty);
+    for (size_t i = 0; i < COUNT_OF(fields); i++) {
+        struct td_response response;
+        struct td_repr_digest digest;
+        struct loopback_request request;
+        representation(&response);
+        loopback_request_init(&request, "PUT", "/", fields[i].lines);
+        CHECK(td_repr_digest_read(&request.request, &digest, &response) == (fields[i].status == 200) &&
+                  response.status == fields[i].status && digest.has_sha256 == fields[i].has_sha256,
+              "%s", fields[i].lines);
+        if (digest.has_sha256)
+            assert_memory_equal(digest.sha256, empty, sizeof empty);
+        td_response_fini(&response);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -297,6 +370,8 @@ int main(void)
         cmocka_unit_test(if_range_decides),
         cmocka_unit_test(if_range_needs_an_old_date),
         cmocka_unit_test(if_range_without_validators),
+        cmocka_unit_test(writes_are_allowed_or_not),
+        cmocka_unit_test(digests_of_requests_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
