@@ -40,6 +40,7 @@ bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error
         return td_error_set(err, TD_INTERNAL, "cannot create a lock");
     td_shared_budget_init(&api->lists, TD_LISTS_BYTES, "lists and descriptions");
     td_shared_budget_init(&api->rows, TD_ROWS_BUDGET_BYTES, "answers with rows");
+    td_shared_budget_init(&api->commits, TD_COMMITS_BYTES, "commits");
     if (init_caches(api)) {
         if (td_virtual_hasher_create(&api->virtual_hasher, err))
             return true;

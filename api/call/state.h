@@ -2,6 +2,7 @@
 #ifndef TD_API_CALL_STATE_H
 #define TD_API_CALL_STATE_H
 
+#include "api/call/publish_tidier.h"
 #include "catalog/catalog.h"
 #include "catalog/upstream/upstream.h"
 #include "http/auth/token_set.h"
@@ -28,7 +29,7 @@ enum td_publish_who {
     TD_PUBLISH_ANY,
 };
 
-enum { TD_MANIFEST_CACHE_BYTES = 64 * 1024 * 1024 };
+enum { TD_MANIFEST_CACHE_BYTES = 64 * 1024 * 1024, TD_COMMITS_BYTES = 512 * 1024 * 1024 };
 
 struct td_api {
     struct td_catalog *catalog;   /* borrowed */
@@ -41,6 +42,9 @@ struct td_api {
     struct td_virtual_hasher *virtual_hasher; /* of rank files and layers of images */
     struct td_shared_budget lists;            /* TD_LISTS_BYTES: memory of lists and descriptions that are being sent */
     struct td_shared_budget rows;             /* TD_ROWS_BUDGET_BYTES: memory of answers with rows of datasets */
+    struct td_publish *publish;               /* what clients publish; borrowed; NULL: nobody may, --publish off */
+    struct td_publish_tidier *publish_tidier; /* borrowed; NULL with `publish` alone */
+    struct td_shared_budget commits;          /* TD_COMMITS_BYTES: memory of commits that are being read and made */
     const char *s3_listen; /* the address of the S3 port, for messages; borrowed; NULL or empty: the port is off */
     _Atomic enum td_rescan_from rescan_from; /* may change while requests run */
     enum td_publish_who publish_who; /* set before the first request, and asked by td_access_may_publish alone */

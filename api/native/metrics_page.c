@@ -171,3 +171,23 @@ void td_native_write_upstream_metrics(const struct td_upstream_status *status, s
                      "Bytes of models from the upstream, also of those that are being fetched.",
                      (double)status->kept_bytes);
 }
+
+void td_native_write_publish_metrics(const struct td_publish_status *status, struct td_buffer *out)
+{
+    td_metrics_gauge(out, "tensord_publish_open_blobs",
+                     "Blobs that are arriving, or were within the last minute, and are not complete.",
+                     (double)status->upload_count);
+    td_metrics_count(out, "tensord_publish_blobs_total", "Blobs that are complete since the start.",
+                     status->blob_count);
+    td_metrics_count(out, "tensord_publish_received_bytes_total", "Bytes of blobs that were written to the disk.",
+                     status->received_bytes);
+    td_metrics_gauge(out, "tensord_publish_used_bytes",
+                     "Bytes of published blobs and of open uploads, which --publish-max-bytes limits.",
+                     (double)status->used_bytes);
+    td_metrics_count(out, "tensord_publish_commits_total", "Commits that have moved a revision.", status->commit_count);
+    td_metrics_head(out, "tensord_publish_refused_total", "counter", "Blobs that were refused, by cause.");
+    td_buffer_printf(out, "tensord_publish_refused_total{cause=\"digest\"} %llu\n",
+                     (unsigned long long)status->refused_digest_count);
+    td_buffer_printf(out, "tensord_publish_refused_total{cause=\"room\"} %llu\n",
+                     (unsigned long long)status->refused_quota_count);
+}

@@ -3,6 +3,7 @@
 #define TD_API_NATIVE_METRICS_PAGE_H
 
 #include "catalog/catalog.h"
+#include "catalog/publish/publish_store.h"
 #include "catalog/upstream/upstream.h"
 #include "http/metrics.h"
 
@@ -13,5 +14,8 @@ void td_native_write_metrics(const struct td_metrics *metrics, const struct td_c
 
 /* Appends the samples of --upstream; all zeros without one. */
 void td_native_write_upstream_metrics(const struct td_upstream_status *status, struct td_buffer *out);
+
+/* Appends the samples of --publish; all zeros without it. */
+void td_native_write_publish_metrics(const struct td_publish_status *status, struct td_buffer *out);
 
 #endif

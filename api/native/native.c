@@ -8,6 +8,7 @@
 #include "api/html/html_dataset.h"
 #include "api/html/html_index.h"
 #include "api/native/parameters.h"
+#include "api/native/publish_routes.h"
 #include "api/native/routes.h"
 #include "catalog/dataset/dataset.h"
 #include "core/json/json_build.h"
@@ -519,6 +520,8 @@ static bool admit_native(struct td_call *call)
 
 static void answer_native(struct td_call *call)
 {
+    if (call->api->publish != NULL && td_native_publish(call))
+        return;
     void (*handle)(const struct td_call *) = route_native(call);
     if (handle != NULL)
         td_call_serve(call, handle);
@@ -567,6 +570,8 @@ static void write_error(struct td_failure *failure, struct td_buffer *out)
 const struct td_facade td_native_facade = {
     .owns = owns_native_path,
     .takes_body = takes_body,
+    .takes_upload = td_native_takes_upload,
+    .begin_upload = td_native_begin_upload,
     .is_text = is_text,
     .is_probe = is_probe,
     .admit = admit_native,

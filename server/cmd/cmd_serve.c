@@ -61,6 +61,8 @@ struct service {
     struct td_api api;
     bool api_made;
     struct td_upstream *upstream; /* NULL without --upstream */
+    struct td_publish *publish;   /* NULL with --publish off, as the next one */
+    struct td_publish_tidier *tidier;
     struct td_registry registry;
     bool registry_made;
     struct td_http_server *server;
@@ -279,6 +281,57 @@ static bool open_upstream(struct service *service, struct td_error *err)
            td_upstream_store_open(config->directory, config->cache_max_bytes, &service->store, err);
 }
 
+/* Notes the digest of a blob that was published, so that it is not hashed again. */
+static void note_blob(void *context, const struct td_file_id *id, const uint8_t sha256[TD_SHA256_BYTES])
+{
+    const struct service *service = context;
+    td_catalog_note_digest(service->catalog, id, sha256);
+}
+
+/* Opens what is published in DIR, if --publish lets somebody publish. */
+static bool open_publish(struct service *service, struct td_error *err)
+{
+    const struct td_config *config = &service->used;
+    const struct td_publish_config publish = {.root = config->directory,
+                                              .max_bytes = config->publish_max_bytes,
+                                              .upload_expires_s = config->upload_expires_ns / TD_NS_PER_S,
+                                              .keep_commits_s = config->keep_commits_ns / TD_NS_PER_S,
+                                              .on_blob = note_blob,
+                                              .context = service};
+    return publish_who_of(config->publish) == TD_PUBLISH_OFF || td_publish_open(&publish, &service->publish, err);
+}
+
+/* Logs who may publish, and the room for it. */
+static void log_publish(const struct service *service)
+{
+    struct td_publish_status status;
+    char bound[64] = "no bound (--publish-max-bytes)";
+    td_publish_get_status(service->publish, &status);
+    if (status.max_bytes > 0)
+        (void)snprintf(bound, sizeof bound, "at most %" PRIu64 " bytes", status.max_bytes);
+    td_log(TD_LOG_INFO, "publish: %s may publish to DIR; disk for it: %s; published: %" PRIu64 " bytes",
+           service->api.publish_who == TD_PUBLISH_LOCAL ? "this machine alone"
+           : service->used.tokens[0] != '\0'            ? "tokens with the right to write"
+                                                        : "everybody who can connect",
+           bound, status.used_bytes);
+}
+
+/* Gives the api what is published, and starts to tidy it. */
+static bool start_publish(struct service *service, struct td_error *err)
+{
+    struct td_api *api = &service->api;
+    api->publish_who = publish_who_of(service->used.publish);
+    if (service->publish == NULL)
+        return true;
+    if (!td_publish_tidier_create(service->publish, &service->tidier, err))
+        return false;
+    api->publish = service->publish;
+    api->publish_tidier = service->tidier;
+    api->takes_uploads = true;
+    log_publish(service);
+    return true;
+}
+
 /* Logs the upstream, the limit of the cache, and the number of models in it. */
 static void log_upstream(const struct service *service)
 {
@@ -350,7 +403,7 @@ static bool start_parts(struct service *service, struct td_error *err)
         !td_ports_judge(&service->ports, config, err) ||
         !td_access_log_create(config->access_log, &service->api.metrics.access_log_dropped, &service->log, err))
         return false;
-    if (!open_upstream(service, err) || !start_parsers(service, err))
+    if (!open_upstream(service, err) || !open_publish(service, err) || !start_parsers(service, err))
         return false;
     struct td_catalog_config catalog = {.root = config->directory,
                                         .interval_ns = config->rescan_interval_ns,
@@ -364,7 +417,9 @@ static bool start_parts(struct service *service, struct td_error *err)
                                         .hash_threads = (size_t)config->hash_threads,
                                         .index_threads = (size_t)config->index_threads,
                                         .require_models = (size_t)config->require_models,
-                                        .own_folder = service->store == NULL ? NULL : TD_UPSTREAM_FOLDER,
+                                        .own_folder = service->store != NULL     ? TD_UPSTREAM_FOLDER
+                                                      : service->publish != NULL ? TD_PUBLISH_FOLDER
+                                                                                 : NULL,
                                         .scan = td_scan_config_default()};
     catalog.scan.settle_ns = config->settle_ns;
     catalog.scan.max_files = (size_t)config->max_files;
@@ -374,10 +429,9 @@ static bool start_parts(struct service *service, struct td_error *err)
         return false;
     service->api_made = td_api_init(&service->api, service->catalog, err);
     if (!service->api_made || !td_api_keep_digests(&service->api, catalog.state_dir, config->directory, err) ||
-        !start_upstream(service, err))
+        !start_upstream(service, err) || !start_publish(service, err))
         return false;
     service->api.s3_listen = config->s3_listen;
-    service->api.publish_who = publish_who_of(config->publish);
     keep_tls(service, false);
     atomic_store(&service->api.rescan_from, rescan_from_of(config->rescan_from));
     atomic_store(&service->api.metrics_open, config->metrics_open);
@@ -403,6 +457,8 @@ static void stop_parts(struct service *service)
         td_registry_fini(&service->registry);
     if (service->api_made)
         td_api_fini(&service->api);
+    td_publish_tidier_destroy(service->tidier);
+    td_publish_close(service->publish);
     td_upstream_destroy(service->upstream);
     td_upstream_store_close(service->store);
     td_remote_source_destroy(&service->source);

@@ -58,8 +58,8 @@ static void requests_are_counted_by_route_and_code(void **state)
 static void every_status_of_ours_has_a_series(void **state)
 {
     (void)state;
-    static const int statuses[] = {200, 201, 206, 304, 400, 401, 403, 404, 405, 409, 411,
-                                   412, 413, 416, 422, 429, 431, 500, 501, 503, 507};
+    static const int statuses[] = {200, 201, 202, 204, 206, 304, 400, 401, 403, 404, 405, 409,
+                                   411, 412, 413, 416, 417, 422, 429, 431, 500, 501, 503, 507};
     static struct text text;
     char line[96];
     for (size_t i = 0; i < COUNT_OF(statuses); i++)
@@ -80,10 +80,11 @@ static void names_are_the_same_everywhere(void **state)
 {
     (void)state;
     static const char *const routes[] = {
-        "none",      "models",   "model",      "manifest",     "tensor",   "file",      "read",    "plans",
-        "plan",      "shard",    "model_file", "datasets",     "dataset",  "rows",      "row",     "rows_batch",
-        "row_index", "hub_file", "hub_api",    "oci_manifest", "oci_blob", "oci_api",   "healthz", "readyz",
-        "metrics",   "openapi",  "version",    "rescan",       "sign",     "s3_bucket", "s3_list", "s3_object"};
+        "none",         "models",   "model",   "manifest",   "tensor",    "file",     "read",
+        "plans",        "plan",     "shard",   "model_file", "blob",      "commits",  "datasets",
+        "dataset",      "rows",     "row",     "rows_batch", "row_index", "hub_file", "hub_api",
+        "oci_manifest", "oci_blob", "oci_api", "healthz",    "readyz",    "metrics",  "openapi",
+        "version",      "rescan",   "sign",    "s3_bucket",  "s3_list",   "s3_object"};
     static_assert(COUNT_OF(routes) == TD_ROUTE_COUNT, "the label of each route of TD_ROUTES stands here");
     for (int i = 0; i < TD_ROUTE_COUNT; i++)
         assert_string_equal(td_route_name((enum td_route)i), routes[i]);
@@ -169,6 +170,30 @@ static void the_upstream_is_counted(void **state)
     has_line(text, "tensord_upstream_kept_bytes 13");
     has_line(text, "tensord_upstream_kept_models 14");
     has_line(text, "tensord_upstream_unverified_models 15");
+    td_buffer_fini(&out);
+}
+
+static void publishing_is_counted(void **state)
+{
+    (void)state;
+    struct td_buffer out;
+    const struct td_publish_status status = {.used_bytes = UINT64_C(1) << 50,
+                                             .upload_count = 1,
+                                             .blob_count = 2,
+                                             .received_bytes = 3,
+                                             .commit_count = 4,
+                                             .refused_digest_count = 5,
+                                             .refused_quota_count = 6};
+    td_buffer_init(&out);
+    td_native_write_publish_metrics(&status, &out);
+    const char *text = td_buffer_terminate(&out);
+    has_line(text, "tensord_publish_used_bytes 1125899906842624");
+    has_line(text, "tensord_publish_open_blobs 1");
+    has_line(text, "tensord_publish_blobs_total 2");
+    has_line(text, "tensord_publish_received_bytes_total 3");
+    has_line(text, "tensord_publish_commits_total 4");
+    has_line(text, "tensord_publish_refused_total{cause=\"digest\"} 5");
+    has_line(text, "tensord_publish_refused_total{cause=\"room\"} 6");
     td_buffer_fini(&out);
 }
 
@@ -259,6 +284,7 @@ int main(void)
         cmocka_unit_test(names_are_the_same_everywhere),
         cmocka_unit_test(cuts_and_gauges),
         cmocka_unit_test(the_upstream_is_counted),
+        cmocka_unit_test(publishing_is_counted),
         cmocka_unit_test(every_line_is_well_formed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,36 @@
+/* Sinks of uploads: where the body of a request that publishes goes. */
+#ifndef TD_API_CALL_PUBLISH_SINK_H
+#define TD_API_CALL_PUBLISH_SINK_H
+
+#include "api/call/call.h"
+#include "catalog/publish/publish_stream.h"
+#include "catalog/publish/publish_upload.h"
+#include "http/body_sink.h"
+
+/* One of the three members takes the body. When the handler ends the part or the stream, it sets the member to NULL;
+ * else releasing the sink abandons it. */
+struct td_publish_sink {
+    struct td_body_sink sink; /* first: on the way back a sink is one of these */
+    struct td_publish_part *part;
+    struct td_publish_stream *stream;
+    struct td_buffer text;
+    size_t most_bytes; /* of the text */
+    struct td_budget *budget;
+    size_t taken_bytes;  /* from the budget */
+    struct td_error err; /* why it has failed; TD_OK: it has not */
+};
+
+/* Make a sink, which takes over the part or the stream. Return NULL after they answered 503. */
+struct td_body_sink *td_publish_sink_part(const struct td_call *call, struct td_publish_part *part);
+struct td_body_sink *td_publish_sink_stream(const struct td_call *call, struct td_publish_stream *stream);
+
+/* Does the same for a text in memory, of at most most_bytes. Takes TD_PUBLISH_TEXT_FACTOR times its bytes from the
+ * caller's share of api->commits, for the text and for what is read from it. */
+struct td_body_sink *td_publish_sink_text(const struct td_call *call, size_t most_bytes);
+
+enum { TD_PUBLISH_TEXT_FACTOR = 4 };
+
+/* Returns the sink of a call whose body has ended. */
+struct td_publish_sink *td_publish_sink_of(const struct td_call *call);
+
+#endif

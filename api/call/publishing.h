@@ -1,0 +1,36 @@
+/* Publishing, as all facades do it: who may publish, to which repository, and commits and removals that every face of
+ * the server shows when their answer comes. */
+#ifndef TD_API_CALL_PUBLISHING_H
+#define TD_API_CALL_PUBLISHING_H
+
+#include "api/call/call.h"
+#include "catalog/publish/publish_commit.h"
+
+/* Checks that the caller may publish to the repository with this id, and sets *name. Touches no disk. Returns false
+ * after it answered: as td_access_may_publish; 400 for the id. */
+bool td_publishing_begin(const struct td_call *call, struct td_text id, bool is_dataset, struct td_publish_name *name);
+
+/* Does the same for a caller that only asks about the repository: checks that it may see it. Returns false after it
+ * answered 400 for the id, or 404. */
+bool td_publishing_look(const struct td_call *call, struct td_text id, bool is_dataset, struct td_publish_name *name);
+
+/* Answers 404: nothing was published under this id. Returns false. */
+bool td_publishing_refuse_absent(const struct td_call *call, struct td_text id);
+
+/* Answers an error of catalog/publish: 507 where there is no room on the disk or in --publish-max-bytes, `precondition`
+ * for TD_FAILED_PRECONDITION, 500 for the host's faults. */
+void td_publishing_fail(const struct td_call *call, const struct td_error *err, int precondition);
+
+/* Makes the commit in an open repository, which it closes. Sets the order's token and callback. When the commit was
+ * made, also as one that is unchanged, waits until the catalog shows it, and writes a line about it to the log. The
+ * caller calls td_commit_result_fini in any case. Returns false after it answered: 400, 404 and 409 by the codes of
+ * td_publish_commit; 413 for too many files; 503 when the commit was made and cannot be shown; as td_publishing_fail.
+ */
+bool td_publishing_commit(const struct td_call *call, struct td_publish_repo *repo, struct td_commit_order *order,
+                          struct td_commit_result *result);
+
+/* Removes a repository, and waits until no face shows it. Returns false with the error of td_publish_remove, or,
+ * without an error, after it answered 503 because it cannot be seen whether it is shown. */
+bool td_publishing_remove(const struct td_call *call, const struct td_publish_name *name, struct td_error *err);
+
+#endif

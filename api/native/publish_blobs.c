@@ -1,0 +1,231 @@
+/* Blobs of published repositories: PUT by their digest, whole or in pieces; POST for a digest that the server says. */
+#include "api/call/publish_sink.h"
+#include "api/call/publishing.h"
+#include "api/native/publish_handlers.h"
+#include "core/digits.h"
+#include "core/json/json_build.h"
+#include "http/repr_digest.h"
+#include "http/uri.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char algorithm[] = "sha256:";
+
+/* Reads "sha256:HEX". Returns false after it answered 400. */
+static bool read_digest(const struct td_call *call, struct td_text text, uint8_t sha256[TD_SHA256_BYTES])
+{
+    const struct td_text begin = TD_TEXT("sha256:");
+    if (td_text_begins(text, begin) && td_hex_read_bytes(td_text_skip(text, begin.len), sha256, TD_SHA256_BYTES))
+        return true;
+    td_response_fail(call->response, 400, NULL,
+                     "a blob's name is sha256: and 64 lower-case hexadecimal digits, not \"%.*s\"", TD_SHOW(text, 100));
+    return false;
+}
+
+/* Answers with the state of a blob, and frees it. */
+static void answer_blob(const struct td_call *call, struct td_publish_blob *blob, int status)
+{
+    struct td_buffer json;
+    struct td_json_builder builder;
+    char digest[sizeof algorithm + TD_SHA256_TEXT_BYTES];
+    memcpy(digest, algorithm, sizeof algorithm);
+    td_hex_write(blob->sha256, TD_SHA256_BYTES, digest + sizeof algorithm - 1);
+    td_buffer_init(&json);
+    td_json_builder_init(&builder, &json);
+    td_json_begin_object(&builder, NULL);
+    td_json_add_string(&builder, "digest", digest);
+    td_json_add_u64(&builder, "size", blob->size_bytes);
+    td_json_add_bool(&builder, "complete", blob->is_complete);
+    td_json_begin_array(&builder, "missing");
+    for (size_t i = 0; i < blob->missing_count; i++) {
+        td_json_begin_array(&builder, NULL);
+        td_json_add_u64(&builder, NULL, blob->missing[i].first);
+        td_json_add_u64(&builder, NULL, blob->missing[i].last);
+        td_json_end(&builder);
+        td_json_flush(&builder);
+    }
+    td_json_end(&builder);
+    td_json_end(&builder);
+    td_json_builder_fini(&builder);
+    td_buffer_putc(&json, '\n');
+    td_publish_blob_fini(blob);
+    td_response_set_text(call->response, "application/json", "no-store", &json);
+    td_buffer_fini(&json);
+    if (call->response->status == 200)
+        call->response->status = status;
+}
+
+void td_handle_blob(struct td_call *call, const struct td_publish_path *path)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct td_publish_name name;
+    struct td_publish_blob blob;
+    uint8_t sha256[TD_SHA256_BYTES];
+    if (!td_publishing_look(call, path->id, path->is_dataset, &name) || !read_digest(call, path->rest, sha256))
+        return;
+    if (td_publish_find_blob(call->api->publish, &name, sha256, &blob, &err))
+        answer_blob(call, &blob, 200);
+    else if (err.code == TD_CONFLICT)
+        (void)td_publishing_refuse_absent(call, path->id);
+    else
+        td_publishing_fail(call, &err, 500);
+}
+
+/* ---- PUT ----------------------------------------------------------------------------------------------- */
+
+/* Reads "bytes A-B/N" into *span. Returns false for another text. */
+static bool read_range(struct td_text text, struct td_publish_span *span)
+{
+    const struct td_text unit = TD_TEXT("bytes ");
+    uint64_t last;
+    if (!td_text_begins(text, unit))
+        return false;
+    text = td_text_skip(text, unit.len);
+    struct td_text first = td_text_take_until(&text, '-');
+    struct td_text end = td_text_take_until(&text, '/');
+    if (!td_number_read(first, INT64_MAX, &span->first) || !td_number_read(end, INT64_MAX - 1, &last) ||
+        !td_number_read(text, INT64_MAX, &span->size_bytes) || last < span->first || last >= span->size_bytes)
+        return false;
+    span->end = last + 1;
+    return true;
+}
+
+/* Sets *span to the bytes that the request says it has. Returns false after it answered 400 or 411. */
+static bool read_span(const struct td_call *call, struct td_publish_span *span)
+{
+    const struct td_request *request = call->request;
+    if (request->body_bytes == TD_BODY_LENGTH_UNKNOWN) {
+        td_response_fail(call->response, 411, NULL,
+                         "a blob's bytes must come with a Content-Length; POST to blobs takes a body without one");
+        return false;
+    }
+    *span = (struct td_publish_span){.size_bytes = request->body_bytes, .end = request->body_bytes};
+    if (!td_request_has_header(request, "Content-Range"))
+        return true;
+    const struct td_header *range = td_request_single_header(request, "Content-Range");
+    if (range == NULL || !read_range(range->value, span)) {
+        td_response_fail(call->response, 400, NULL,
+                         "there must be one Content-Range: bytes FIRST-LAST/SIZE, with numbers, within the size");
+        return false;
+    }
+    if (span->end - span->first == request->body_bytes)
+        return true;
+    td_response_fail(call->response, 400, NULL, "the body has another length than its Content-Range");
+    return false;
+}
+
+struct td_body_sink *td_begin_blob_put(struct td_call *call, const struct td_publish_path *path)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct td_publish_name name;
+    struct td_publish_span span;
+    struct td_publish_part *part;
+    struct td_publish_blob blob;
+    uint8_t sha256[TD_SHA256_BYTES];
+    if (!td_publishing_begin(call, path->id, path->is_dataset, &name) || !read_digest(call, path->rest, sha256) ||
+        !read_span(call, &span))
+        return NULL;
+    if (!td_publish_part_begin(call->api->publish, &name, sha256, &span, &part, &err)) {
+        td_publishing_fail(call, &err, 500);
+        return NULL;
+    }
+    if (part != NULL)
+        return td_publish_sink_part(call, part);
+    if (td_publish_find_blob(call->api->publish, &name, sha256, &blob, &err))
+        answer_blob(call, &blob, 200);
+    else
+        td_publishing_fail(call, &err, 500);
+    return NULL;
+}
+
+void td_end_blob_put(struct td_call *call, const struct td_publish_path *path)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct td_publish_name name;
+    struct td_publish_blob blob;
+    enum td_publish_end end;
+    struct td_publish_sink *sink = td_publish_sink_of(call);
+    if (!td_publishing_begin(call, path->id, path->is_dataset, &name)) /* the token may have been revoked */
+        return;
+    if (!call->request->is_whole) {
+        td_publishing_fail(call, &sink->err, 422);
+        return;
+    }
+    struct td_publish_part *part = sink->part;
+    sink->part = NULL;
+    if (!td_publish_part_end(part, &end, &blob, &err)) {
+        td_publishing_fail(call, &err, 422);
+    } else if (end == TD_PUBLISH_WRONG) {
+        td_publish_blob_fini(&blob);
+        td_response_fail(call->response, 422, NULL,
+                         "the bytes have another digest than %.*s, so all of them were dropped",
+                         TD_SHOW(path->rest, 100));
+    } else {
+        answer_blob(call, &blob, end == TD_PUBLISH_COMPLETE ? 201 : 202);
+    }
+}
+
+/* ---- POST ---------------------------------------------------------------------------------------------- */
+
+struct td_body_sink *td_begin_blob_post(struct td_call *call, const struct td_publish_path *path)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct td_publish_name name;
+    struct td_publish_stream *stream;
+    struct td_repr_digest digest;
+    uint64_t size_bytes = call->request->body_bytes;
+    if (!td_publishing_begin(call, path->id, path->is_dataset, &name) ||
+        !td_repr_digest_read(call->request, &digest, call->response))
+        return NULL;
+    if (size_bytes == TD_BODY_LENGTH_UNKNOWN)
+        size_bytes = TD_FETCH_SIZE_UNKNOWN;
+    if (td_publish_stream_begin(call->api->publish, &name, size_bytes, &stream, &err))
+        return td_publish_sink_stream(call, stream);
+    td_publishing_fail(call, &err, 500);
+    return NULL;
+}
+
+/* Adds the blob's own path as Location. */
+static void add_location(const struct td_call *call, const uint8_t sha256[TD_SHA256_BYTES])
+{
+    char hex[TD_SHA256_TEXT_BYTES];
+    struct td_text path = call->uri->raw_path;
+    struct td_buffer location;
+    td_hex_write(sha256, TD_SHA256_BYTES, hex);
+    while (path.len > 0 && path.p[path.len - 1] == '/')
+        path.len--;
+    td_buffer_init(&location);
+    td_buffer_append(&location, path.p, path.len);
+    td_buffer_printf(&location, "/%s%s", algorithm, hex);
+    if (!location.failed)
+        td_response_add_header_text(call->response, "Location", td_buffer_text(&location));
+    td_buffer_fini(&location);
+}
+
+void td_end_blob_post(struct td_call *call, const struct td_publish_path *path)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct td_publish_name name;
+    struct td_publish_sum sum;
+    struct td_repr_digest digest;
+    struct td_publish_sink *sink = td_publish_sink_of(call);
+    if (!td_publishing_begin(call, path->id, path->is_dataset, &name) ||
+        !td_repr_digest_read(call->request, &digest, call->response))
+        return;
+    if (!call->request->is_whole) {
+        td_publishing_fail(call, &sink->err, 422);
+        return;
+    }
+    struct td_publish_stream *stream = sink->stream;
+    sink->stream = NULL;
+    if (!td_publish_stream_end(stream, digest.has_sha256 ? digest.sha256 : NULL, &sum, &err)) {
+        td_publishing_fail(call, &err, 422);
+        return;
+    }
+    struct td_publish_blob blob = {.size_bytes = sum.size_bytes, .is_complete = true};
+    memcpy(blob.sha256, sum.sha256, sizeof blob.sha256);
+    answer_blob(call, &blob, 201);
+    if (call->response->status == 201)
+        add_location(call, sum.sha256);
+}

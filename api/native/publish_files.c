@@ -1,0 +1,218 @@
+/* Single files of published repositories: each PUT and each DELETE is a commit. DELETE of a repository. */
+#include "api/call/publish_sink.h"
+#include "api/call/publishing.h"
+#include "api/native/commit_answer.h"
+#include "api/native/publish_handlers.h"
+#include "catalog/dataset/dataset.h"
+#include "catalog/publish/publish_tree.h"
+#include "core/digits.h"
+#include "http/conditional.h"
+#include "http/repr_digest.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char revision[] = "main";
+
+/* A file that the call changes. */
+struct target {
+    struct td_publish_name name;
+    char path[TD_COMMIT_PATH_BYTES + 1];
+};
+
+/* Checks who asks, the id and the path. Returns false after it answered. */
+static bool read_target(const struct td_call *call, const struct td_publish_path *path, struct target *target)
+{
+    struct td_error err = TD_ERROR_INIT;
+    if (!td_publishing_begin(call, path->id, path->is_dataset, &target->name))
+        return false;
+    if (path->rest.len > TD_COMMIT_PATH_BYTES) {
+        td_response_fail(call->response, 400, NULL, "the path of a file has at most %d bytes", TD_COMMIT_PATH_BYTES);
+        return false;
+    }
+    (void)snprintf(target->path, sizeof target->path, "%.*s", (int)path->rest.len, path->rest.p);
+    if (td_commit_check_path(target->path, false, &err))
+        return true;
+    td_response_fail_error(call->response, &err);
+    return false;
+}
+
+/* Sets the digits to the digest of the file as main has it now. Returns false when there is no such file. */
+static bool find_now(const struct td_publish_repo *repo, const char *path, char hex[TD_SHA256_TEXT_BYTES])
+{
+    char commit[TD_COMMIT_BYTES];
+    uint8_t sha256[TD_SHA256_BYTES];
+    if (repo->fd < 0 || repo->is_new || !td_publish_resolve(repo, revision, commit) ||
+        !td_publish_tree_find(repo, commit, path, sha256))
+        return false;
+    td_hex_write(sha256, sizeof sha256, hex);
+    return true;
+}
+
+/* Checks the request's conditions, with the repository open, so that nothing can change before the commit. Sets *exists
+ * to whether the file is there. Returns false after it answered 412. */
+static bool check_conditions(const struct td_call *call, const struct td_publish_repo *repo, const char *path,
+                             bool *exists)
+{
+    char hex[TD_SHA256_TEXT_BYTES];
+    char etag[TD_SHA256_TEXT_BYTES + 2];
+    *exists = find_now(repo, path, hex);
+    (void)snprintf(etag, sizeof etag, "\"%s\"", *exists ? hex : "");
+    return td_conditional_allow_write(call->request, *exists ? etag : NULL, call->response);
+}
+
+/* ---- PUT ----------------------------------------------------------------------------------------------- */
+
+/* Checks the conditions before the body comes. They are checked again after it. */
+static bool check_early(const struct td_call *call, const struct target *target)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct td_publish_repo repo;
+    bool exists;
+    if (!td_publish_repo_open(&call->api->publish->disk, &target->name, false, &repo, &err)) {
+        td_publishing_fail(call, &err, 500);
+        return false;
+    }
+    bool ok = check_conditions(call, &repo, target->path, &exists);
+    td_publish_repo_close(&repo);
+    return ok;
+}
+
+struct td_body_sink *td_begin_file_put(struct td_call *call, const struct td_publish_path *path)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct target target;
+    struct td_repr_digest digest;
+    struct td_publish_stream *stream;
+    uint64_t size_bytes = call->request->body_bytes;
+    if (!read_target(call, path, &target) || !td_repr_digest_read(call->request, &digest, call->response) ||
+        !check_early(call, &target))
+        return NULL;
+    if (size_bytes == TD_BODY_LENGTH_UNKNOWN)
+        size_bytes = TD_FETCH_SIZE_UNKNOWN;
+    if (td_publish_stream_begin(call->api->publish, &target.name, size_bytes, &stream, &err))
+        return td_publish_sink_stream(call, stream);
+    td_publishing_fail(call, &err, 500);
+    return NULL;
+}
+
+/* Makes the commit of one file, whose blob is here. */
+static void commit_file(const struct td_call *call, const struct td_publish_path *path, const struct target *target,
+                        const struct td_publish_sum *sum)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct td_publish_repo repo;
+    struct td_commit_file file = {.path = target->path, .size_bytes = sum->size_bytes, .has_size = true};
+    struct td_commit_order order = {.revision = revision, .keep = true, .files = &file, .file_count = 1, .message = ""};
+    struct td_commit_result result = {.missing = NULL};
+    char hex[TD_SHA256_TEXT_BYTES];
+    bool exists;
+    memcpy(file.sha256, sum->sha256, sizeof file.sha256);
+    if (!td_publish_repo_open(&call->api->publish->disk, &target->name, true, &repo, &err)) {
+        td_publishing_fail(call, &err, 500);
+        return;
+    }
+    if (!check_conditions(call, &repo, target->path, &exists)) {
+        td_publish_repo_close(&repo);
+        return;
+    }
+    if (td_publishing_commit(call, &repo, &order, &result)) {
+        if (result.verdict == TD_COMMIT_LACKS_BLOBS) { /* somebody has removed the model since */
+            td_response_fail(call->response, 409, NULL, "the model was removed while the file arrived");
+        } else {
+            td_commit_answer(call, path->id, &order, &result, exists ? 200 : 201);
+            td_hex_write(sum->sha256, sizeof sum->sha256, hex);
+            if (call->response->status < 300)
+                td_response_set_etag(call->response, hex);
+        }
+    }
+    td_commit_result_fini(&result);
+}
+
+void td_end_file_put(struct td_call *call, const struct td_publish_path *path)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct target target;
+    struct td_repr_digest digest;
+    struct td_publish_sum sum;
+    struct td_publish_sink *sink = td_publish_sink_of(call);
+    if (!read_target(call, path, &target) || !td_repr_digest_read(call->request, &digest, call->response))
+        return;
+    if (!call->request->is_whole) {
+        td_publishing_fail(call, &sink->err, 422);
+        return;
+    }
+    struct td_publish_stream *stream = sink->stream;
+    sink->stream = NULL;
+    if (td_publish_stream_end(stream, digest.has_sha256 ? digest.sha256 : NULL, &sum, &err))
+        commit_file(call, path, &target, &sum);
+    else
+        td_publishing_fail(call, &err, 422);
+}
+
+/* ---- DELETE -------------------------------------------------------------------------------------------- */
+
+/* Answers that a name is not that of a published repository: 409 for a model or dataset of the operator, else 404. */
+static void fail_to_open(struct td_call *call, const struct td_publish_path *path, const struct td_error *err)
+{
+    if (err->code != TD_CONFLICT) {
+        td_publishing_fail(call, err, 500);
+        return;
+    }
+    if (!td_call_take_snapshot(call))
+        return;
+    bool is_shown = path->is_dataset ? td_dataset_find(call->snapshot, path->id) != NULL
+                                     : td_snapshot_find_model(call->snapshot, path->id) != NULL;
+    if (is_shown)
+        td_publishing_fail(call, err, 409);
+    else
+        (void)td_publishing_refuse_absent(call, path->id);
+}
+
+/* Makes the commit that removes the file, in a repository that is open, and that it closes. */
+static void commit_deletion(struct td_call *call, const struct td_publish_path *path, const struct target *target,
+                            struct td_publish_repo *repo)
+{
+    const char *const deletions[] = {target->path};
+    struct td_commit_order order = {
+        .revision = revision, .keep = true, .deletions = deletions, .deletion_count = 1, .message = ""};
+    struct td_commit_result result = {.missing = NULL};
+    if (td_publishing_commit(call, repo, &order, &result))
+        td_commit_answer(call, path->id, &order, &result, 200);
+    td_commit_result_fini(&result);
+}
+
+void td_handle_file_delete(struct td_call *call, const struct td_publish_path *path)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct target target;
+    struct td_publish_repo repo;
+    bool exists;
+    if (!read_target(call, path, &target))
+        return;
+    if (!td_publish_repo_open(&call->api->publish->disk, &target.name, false, &repo, &err)) {
+        fail_to_open(call, path, &err);
+        return;
+    }
+    if (repo.fd < 0 || repo.is_new)
+        (void)td_publishing_refuse_absent(call, path->id);
+    else if (check_conditions(call, &repo, target.path, &exists)) {
+        commit_deletion(call, path, &target, &repo);
+        return;
+    }
+    td_publish_repo_close(&repo);
+}
+
+void td_handle_repo_delete(struct td_call *call, const struct td_publish_path *path)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct td_publish_name name;
+    if (!td_publishing_begin(call, path->id, path->is_dataset, &name))
+        return;
+    if (td_publishing_remove(call, &name, &err)) {
+        call->response->status = 204;
+        call->response->cache_control = "no-store";
+    } else if (err.code != TD_OK) {
+        fail_to_open(call, path, &err);
+    }
+}

@@ -1,0 +1,160 @@
+"""Pushes while readers ask every face, of the publishing server and of another one over the same directory: each answer
+is of one commit, whole. And the server is killed during pushes."""
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from harness import Conn, Server, s3_port
+from publishing import Repo, digest
+
+
+class Deleted(Exception):
+    pass
+
+
+class Poller(threading.Thread):
+    """Asks one face again and again. An answer must be one of the sets of files that were ordered, or none of them."""
+
+    def __init__(self, name, ask, known):
+        super().__init__(name=name, daemon=True)
+        self.ask, self.known, self.over = ask, known, threading.Event()
+        self.wrong, self.seen = [], set()
+
+    def run(self):
+        while not self.over.is_set():
+            try:
+                found = self.ask()
+            except Deleted:
+                continue
+            number = self.known.get(found)
+            if number is None:
+                self.wrong.append(found)
+            self.seen.add(number)
+            time.sleep(0.002)
+
+    def stop(self):
+        self.over.set()
+        self.join(60)
+        assert not self.is_alive() and not self.wrong, (self.name, self.wrong[:2])
+
+
+def key(files):
+    """A set of files, by their paths and sizes: every version has other sizes."""
+    return frozenset((path, len(data)) for path, data in files.items())
+
+
+def faces(server, who):
+    """Functions that each ask one face for the model's files."""
+    s3 = s3_port(server)
+
+    def get(target, port=server.port):
+        with Conn(port, timeout=60) as c:
+            r = c.request(target)
+        if r.status == 503:         # its files went with the model, between the answer's beginning and its end
+            assert "changed since it was indexed" in r.body.decode(), r
+            raise Deleted
+        assert r.status in (200, 404), r
+        return r
+
+    def native():
+        r = get("/models/org/m")
+        return frozenset((f["path"], f["size"]) for f in r.json()["files"]) if r.status == 200 else frozenset()
+
+    def tree():
+        r = get("/api/models/org/m/tree/main?recursive=true")
+        return frozenset((f["path"], f["size"]) for f in r.json() if f["type"] == "file") if r.status == 200 \
+            else frozenset()
+
+    def siblings():
+        r = get("/api/models/org/m?blobs=true")
+        return frozenset((f["rfilename"], f["size"]) for f in r.json()["siblings"]) if r.status == 200 else frozenset()
+
+    def keys():
+        r = get("/org?list-type=2&prefix=m/", s3)
+        if r.status == 404:
+            return frozenset()
+        page = ET.fromstring(r.body)
+        space = page.tag[:page.tag.index("}") + 1]
+        return frozenset((c.find(space + "Key").text[len("m/"):], int(c.find(space + "Size").text))
+                         for c in page.findall(space + "Contents"))
+
+    return [(f"{who} {f.__name__}", f) for f in (native, tree, siblings, keys)]
+
+
+def version(number, count=30):
+    """Files of a version: some names are in every version, some in a few; every size says the version."""
+    names = [f"d{i % 3}/f{i:02}.dat" for i in range(count) if (number + i) % 5 != 0]
+    return {"config.json": b"{}" + b" " * number, **{n: os.urandom(1000 + number) for n in names}}
+
+
+# shows: security.md file-commit-being-made
+@pytest.mark.parametrize("watch, rounds", [("on", 50), ("off", 20)])
+def test_never_half(tmp_path, watch, rounds):
+    versions = [version(n) for n in range(rounds)]
+    known = {frozenset(): "none", **{key(v): n for n, v in enumerate(versions)}}
+    with Server(tmp_path, "--publish", "local", "--s3-listen", "127.0.0.1:0", settle="30", watch=watch) as s, \
+            Server(tmp_path, "--s3-listen", "127.0.0.1:0", settle="0.2", watch=watch, rescan="0.3") as reader:
+        pollers = [Poller(name, ask, known) for name, ask in faces(s, "own") + faces(reader, "reader")]
+        [p.start() for p in pollers]
+        repo, chance = Repo(s.port, "org/m"), random.Random(7)
+        mine = dict(faces(s, "own"))
+        for n, files in enumerate(versions):
+            answer, _ = repo.push(files)
+            assert answer.status == 201, answer
+            if n % 5 == 1:          # rolled back to the version before
+                assert repo.commit(versions[n - 1]).status == 201
+                files = versions[n - 1]
+            elif n % 5 == 3:
+                assert repo.ask("DELETE").status == 204
+                files = {}
+            elif n % 5 == 4:        # the same again
+                assert repo.commit(files).status == 200
+            wanted = key(files)
+            for name in chance.sample(sorted(mine), 2):
+                assert mine[name]() == wanted, (n, name)        # shown when the answer has come
+        last = key(files)
+        until = time.monotonic() + 3
+        theirs = dict(faces(reader, "reader"))
+        while not all(ask() == last for ask in theirs.values()):
+            assert time.monotonic() < until + (30 if os.environ.get("TENSORD_SLOW") else 7), "the reader is too late"
+            time.sleep(0.05)
+        [p.stop() for p in pollers]
+        for p in pollers:
+            assert len(p.seen) > 5, (p.name, p.seen)
+        for path, data in files.items():
+            assert repo.file(path).body == data
+
+
+def test_open_readers_keep_what_they_read(tmp_path, start):
+    """A reader of a version that was replaced gets all of its bytes."""
+    s = start(tmp_path, "--publish", "local", settle="30")
+    repo = Repo(s.port, "org/m")
+    old = os.urandom(3_000_000)
+    assert repo.push({"config.json": b"{}", "w.dat": old})[0].status == 201
+    with Conn(s.port) as c:
+        c.send(b"GET /models/org/m/files/w.dat HTTP/1.1\r\nHost: x\r\n\r\n")
+        time.sleep(0.1)
+        assert repo.push({"config.json": b"{}", "w.dat": b"new"})[0].status == 201
+        assert repo.file("w.dat").body == b"new"
+        answer = c.read_response("GET", "the old version")
+    assert answer.status == 200 and hashlib.sha256(answer.body).digest() == hashlib.sha256(old).digest()
+    at = repo.commits()["commits"][-1]["commit"]
+    assert Repo(s.port, f"org/m@{at}").file("w.dat").body == old
+
+
+def test_kill(tmp_path):
+    """tests/http/kill_publish.py with more runs is the long test."""
+    script = Path(__file__).with_name("kill_publish.py")
+    done = subprocess.run([sys.executable, script, "--runs", "6", "--seed", str(random.randrange(1 << 30)),
+                           "--folder", tmp_path], capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert json.loads(done.stdout.splitlines()[-1])["runs"] == 6 and digest(b"") in done.stdout
