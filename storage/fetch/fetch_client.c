@@ -273,6 +273,16 @@ uint64_t td_fetch_client_retry_for_ns(const struct td_fetch_client *client)
     return client->retry_for_ns;
 }
 
+unsigned td_fetch_client_stall_s(const struct td_fetch_client *client)
+{
+    return client->stall_s;
+}
+
+void *td_fetch_client_fields(const struct td_fetch_client *client)
+{
+    return client->headers;
+}
+
 /* ---- handles ------------------------------------------------------------------------------------------- */
 
 /* Sets the options for TLS. The name and the dates of a certificate are checked by default. */

@@ -117,8 +117,13 @@ bool td_fetch_client_has_token(const struct td_fetch_client *client);
 /* Returns the settings' reputations, or NULL. */
 struct td_fetch_reputation *td_fetch_client_reputations(const struct td_fetch_client *client);
 
-/* Returns the settings' retry_for_ns. */
+/* Return the settings' retry_for_ns, and their stall_s or its default. */
 uint64_t td_fetch_client_retry_for_ns(const struct td_fetch_client *client);
+unsigned td_fetch_client_stall_s(const struct td_fetch_client *client);
+
+/* Returns libcurl's list of the fields that each request has (struct curl_slist *), owned by the client. For the other
+ * modules of this folder, which may put nodes of their own in front. */
+void *td_fetch_client_fields(const struct td_fetch_client *client);
 
 /* Makes a new handle of libcurl (CURL *) for a path, with its query, below a server's base URL, with all that the
  * client decides; NULL when out of memory. For the other modules of this folder; the caller cleans the handle up. A

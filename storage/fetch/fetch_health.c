@@ -51,6 +51,12 @@ void td_fetch_health_progress(struct td_fetch_health *health, size_t server, uin
     td_fetch_reputation_did_well(health->reputations, server);
 }
 
+void td_fetch_health_begin_patience(struct td_fetch_health *health, size_t server, uint64_t now_ns)
+{
+    if (health->servers[server].failures == 0)
+        health->progress_ns = now_ns;
+}
+
 /* Returns whether the answer is the server's own (not after a redirect), and concerns all of its files. */
 static bool is_for_all(const struct td_fetch_health *health, size_t server, const struct td_fetch_answer *answer)
 {

@@ -38,6 +38,10 @@ void td_fetch_health_init(struct td_fetch_health *health, const struct td_fetch_
 /* Records that a server has done what was asked, at least a good part. */
 void td_fetch_health_progress(struct td_fetch_health *health, size_t server, uint64_t now_ns);
 
+/* Lets the time without progress begin now, if it is not running: no failure has come since the latest progress. For a
+ * request that may take long before it fails. */
+void td_fetch_health_begin_patience(struct td_fetch_health *health, size_t server, uint64_t now_ns);
+
 /* Records a failure after which a retry may help, with its answer, as far as it came. The server is asked again after a
  * backoff, or as the answer's Retry-After says; 429 with that, and 503 of a server that is not a tensord, are
  * remembered for other files, too, unless they came after a redirect. Several connections that fail at once count as

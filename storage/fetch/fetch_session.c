@@ -28,9 +28,17 @@ struct td_fetch_session {
     struct td_fetch_guard guard; /* of easy */
 };
 
+/* A request: the path of a small answer, or a request with a body. */
+struct asked {
+    const char *path;
+    const struct td_fetch_request *request; /* NULL: GET */
+    size_t max_bytes;                       /* of the answer's body */
+};
+
 /* One request for a small answer. */
 struct small {
     struct td_fetch_session *session;
+    struct td_fetch_upload *upload; /* NULL: GET */
     struct td_fetch_answer *answer;
     struct td_buffer *body;
     size_t max_bytes;
@@ -130,10 +138,12 @@ static size_t take_body(char *bytes, size_t size, size_t count, void *context)
     return small->body->failed ? 0 : count;
 }
 
-static int ask_cancel(void *context, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
+static int watch_transfer(void *context, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t sent)
 {
     const struct small *small = context;
-    (void)a, (void)b, (void)c, (void)d;
+    (void)a, (void)b, (void)c;
+    if (small->upload != NULL && td_fetch_upload_stalls(small->upload, sent < 0 ? 0 : (uint64_t)sent, td_clock_ns()))
+        return 1;
     return td_cancel_is_asked(small->session->cancel) ? 1 : 0;
 }
 
@@ -145,56 +155,95 @@ static long answer_ms(const struct td_fetch_session *session)
     return left_ms < SMALL_ANSWER_MS ? (long)left_ms : SMALL_ANSWER_MS;
 }
 
-static bool prepare_small(struct td_fetch_session *session, size_t server, const char *path, struct small *small,
-                          char *text)
+/* Prepares the handle for the method. */
+static bool prepare_method(struct td_fetch_session *session, struct small *small, const struct asked *asked)
+{
+    if (asked->request != NULL)
+        return td_fetch_upload_begin(small->upload, session->client, session->easy, asked->request);
+    return td_fetch_upload_end(session->client, session->easy) &&
+           curl_easy_setopt(session->easy, CURLOPT_TIMEOUT_MS, answer_ms(session)) == CURLE_OK;
+}
+
+static bool prepare_small(struct td_fetch_session *session, size_t server, const struct asked *asked,
+                          struct small *small, char *text)
 {
     if (session->easy == NULL)
-        session->easy = td_fetch_client_handle(session->client, server, path, &session->guard);
+        session->easy = td_fetch_client_handle(session->client, server, asked->path, &session->guard);
     CURL *easy = session->easy;
     td_fetch_guard_begin(&session->guard, false);
-    return easy != NULL && td_fetch_client_aim(session->client, easy, server, path) &&
-           curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, answer_ms(session)) == CURLE_OK &&
+    return easy != NULL && td_fetch_client_aim(session->client, easy, server, asked->path) &&
+           prepare_method(session, small, asked) &&
            curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_header) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_HEADERDATA, small) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_body) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_WRITEDATA, small) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_NOPROGRESS, 0L) == CURLE_OK &&
-           curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, ask_cancel) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, watch_transfer) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_XFERINFODATA, small) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, text) == CURLE_OK;
 }
 
+/* Sets the error for a request that ended without a whole answer. Returns true for one whose answer is enough: a
+ * refusal that came before the end of the body, after which the server closed the connection. */
+static bool judge_end(const struct small *small, const struct asked *asked, CURLcode code, const char *text,
+                      const char *url, struct td_error *err)
+{
+    struct td_fetch_session *session = small->session;
+    const struct td_error *fault = small->upload != NULL ? &small->upload->fault : NULL;
+    if (code != CURLE_OK && td_fetch_guard_blame(&session->guard, url, err))
+        return false;
+    if (fault != NULL && fault->code != TD_OK)
+        return td_error_set(err, fault->code, "%s: %s", url, fault->message);
+    if (code == CURLE_ABORTED_BY_CALLBACK)
+        return td_error_set(err, TD_CONFLICT, "stopped while %s was asked", url);
+    if (small->has_endless_header)
+        return td_error_set(err, TD_FAILED_PRECONDITION, "%s: the header of the answer has more than %d bytes", url,
+                            TD_FETCH_MAX_HEADER_BYTES);
+    if (small->is_too_long)
+        return td_error_set(err, TD_FAILED_PRECONDITION, "%s%.200s: the answer has more than %zu bytes", url,
+                            asked->path, asked->max_bytes);
+    if (small->body->failed)
+        return td_buffer_refuse(small->body, err);
+    return code == CURLE_OK || (small->upload != NULL && small->answer->status >= 400) ||
+           td_fetch_fault_of_code(session->easy, (int)code, text, url, err);
+}
+
+/* Refuses a redirect of a request with a body. */
+static bool refuse_redirect(CURL *easy, const struct td_fetch_answer *answer, const char *url, struct td_error *err)
+{
+    const char *target = NULL;
+    (void)curl_easy_getinfo(easy, CURLINFO_REDIRECT_URL, &target);
+    return td_error_set(err, TD_FAILED_PRECONDITION,
+                        "%s: the server answered %u, a redirect to \"%.200s\": give the URL of the server itself", url,
+                        answer->status, target == NULL ? "" : target);
+}
+
 /* Asks one server once. */
-static bool ask_server(struct td_fetch_session *session, size_t server, const char *path, size_t max_bytes,
+static bool ask_server(struct td_fetch_session *session, size_t server, const struct asked *asked,
                        struct td_fetch_answer *answer, struct td_buffer *body, struct td_error *err)
 {
     const char *url = td_fetch_client_url(session->client, server);
     char text[CURL_ERROR_SIZE] = "";
-    struct small small = {.session = session, .answer = answer, .body = body, .max_bytes = max_bytes};
+    struct td_fetch_upload upload;
+    struct small small = {.session = session,
+                          .upload = asked->request != NULL ? &upload : NULL,
+                          .answer = answer,
+                          .body = body,
+                          .max_bytes = asked->max_bytes};
     td_fetch_answer_init(answer);
     td_buffer_clear(body);
-    if (!prepare_small(session, server, path, &small, text))
+    if (!prepare_small(session, server, asked, &small, text))
         return td_error_no_memory(err);
     CURLcode code = curl_easy_perform(session->easy);
     (void)curl_easy_setopt(session->easy, CURLOPT_ERRORBUFFER, NULL);
-    if (code != CURLE_OK && td_fetch_guard_blame(&session->guard, url, err))
+    if (!judge_end(&small, asked, code, text, url, err))
         return false;
-    if (code == CURLE_ABORTED_BY_CALLBACK)
-        return td_error_set(err, TD_CONFLICT, "stopped while %s was asked", url);
-    if (small.has_endless_header)
-        return td_error_set(err, TD_FAILED_PRECONDITION, "%s: the header of the answer has more than %d bytes", url,
-                            TD_FETCH_MAX_HEADER_BYTES);
-    if (small.is_too_long)
-        return td_error_set(err, TD_FAILED_PRECONDITION, "%s%.200s: the answer has more than %zu bytes", url, path,
-                            max_bytes);
-    if (body->failed)
-        return td_buffer_refuse(body, err);
-    if (code != CURLE_OK)
-        return td_fetch_fault_of_code(session->easy, (int)code, text, url, err);
     td_fetch_answer_take_reason(answer, td_buffer_text(body));
     if (td_fetch_fault_may_pass(answer))
         return td_fetch_fault_of_answer(answer, NULL, url, err);
-    if (answer->status >= 400)
+    if (asked->request != NULL && answer->status / 100 == 3)
+        return refuse_redirect(session->easy, answer, url, err);
+    if (answer->status >= 400 && asked->request == NULL)
         td_buffer_clear(body);
     return true;
 }
@@ -217,8 +266,7 @@ static size_t choose_first(const struct td_fetch_health *health, size_t first)
     return best;
 }
 
-/* Waits until the time has come. Returns false when cancelled. */
-static bool wait_until(const struct td_fetch_session *session, uint64_t until_ns)
+bool td_fetch_session_wait(const struct td_fetch_session *session, uint64_t until_ns)
 {
     for (uint64_t now = td_clock_ns(); now < until_ns; now = td_clock_ns()) {
         uint64_t left = until_ns - now < CANCEL_STEP_NS ? until_ns - now : CANCEL_STEP_NS;
@@ -244,8 +292,9 @@ static void note_failure(const struct td_fetch_session *session, struct td_fetch
         td_fetch_session_report_failure(session, why, wait_ns);
 }
 
-bool td_fetch_session_get(struct td_fetch_session *session, const char *path, size_t max_bytes, bool only,
-                          size_t *server, struct td_fetch_answer *answer, struct td_buffer *body, struct td_error *err)
+/* Asks the servers in turn until one answers, as td_fetch_session_get. */
+static bool ask_servers(struct td_fetch_session *session, const struct asked *asked, bool only, size_t *server,
+                        struct td_fetch_answer *answer, struct td_buffer *body, struct td_error *err)
 {
     struct td_fetch_health health;
     const size_t first = *server;
@@ -258,16 +307,34 @@ bool td_fetch_session_get(struct td_fetch_session *session, const char *path, si
         struct td_error why = TD_ERROR_INIT;
         *server = choose_first(&health, first);
         uint64_t due_ns = health.servers[*server].due_ns;
-        if (!wait_until(session, due_ns < session->until_ns ? due_ns : session->until_ns))
+        if (!td_fetch_session_wait(session, due_ns < session->until_ns ? due_ns : session->until_ns))
             return td_error_set(err, TD_CONFLICT, "stopped while %s was to be asked again",
                                 td_fetch_client_url(session->client, *server));
-        if (ask_server(session, *server, path, max_bytes, answer, body, &why))
+        if (ask_server(session, *server, asked, answer, body, &why))
             return true;
         if (why.code == TD_CONFLICT || why.code == TD_RESOURCE_EXHAUSTED)
             return td_error_copy(err, &why);
         if (td_clock_ns() >= session->until_ns)
             return td_error_set(err, TD_UNAVAILABLE, "%s", why.message);
+        if (asked->request != NULL)
+            td_fetch_health_begin_patience(&health, *server, td_clock_ns());
         note_failure(session, &health, *server, answer, &why);
     }
     return false;
+}
+
+bool td_fetch_session_get(struct td_fetch_session *session, const char *path, size_t max_bytes, bool only,
+                          size_t *server, struct td_fetch_answer *answer, struct td_buffer *body, struct td_error *err)
+{
+    const struct asked asked = {.path = path, .max_bytes = max_bytes};
+    return ask_servers(session, &asked, only, server, answer, body, err);
+}
+
+bool td_fetch_session_send(struct td_fetch_session *session, const struct td_fetch_request *request, size_t max_bytes,
+                           bool retries, size_t server, struct td_fetch_answer *answer, struct td_buffer *body,
+                           struct td_error *err)
+{
+    const struct asked asked = {.path = request->path, .request = request, .max_bytes = max_bytes};
+    return retries ? ask_servers(session, &asked, true, &server, answer, body, err)
+                   : ask_server(session, server, &asked, answer, body, err);
 }

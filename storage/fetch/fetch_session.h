@@ -1,4 +1,5 @@
-/* A session: the connections of one thread to a client's servers, which stay open from file to file; and small answers.
+/* A session: the connections of one thread to a client's servers, which stay open from file to file; small answers; and
+ * requests with a body.
  * Threads: one per session, any number of sessions per client. */
 #ifndef TD_STORAGE_FETCH_FETCH_SESSION_H
 #define TD_STORAGE_FETCH_FETCH_SESSION_H
@@ -8,6 +9,7 @@
 #include "core/error.h"
 #include "storage/fetch/fetch_answer.h"
 #include "storage/fetch/fetch_client.h"
+#include "storage/fetch/fetch_upload.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -38,6 +40,18 @@ void td_fetch_session_destroy(struct td_fetch_session *session);
  * is not trusted, TD_RESOURCE_EXHAUSTED; TD_CONFLICT when cancelled. */
 bool td_fetch_session_get(struct td_fetch_session *session, const char *path, size_t max_bytes, bool only,
                           size_t *server, struct td_fetch_answer *answer, struct td_buffer *body, struct td_error *err);
+
+/* Sends a request with a body to a server, and gets the answer, whose body, of at most max_bytes, is kept for every
+ * status. retries: failures are retried for retry_for_ns, with backoff; the request must then be one that may be sent
+ * again. No status is an error but those after which a retry may help, and redirects. Errors: as td_fetch_session_get;
+ * TD_UNAVAILABLE, with *answer as far as it came, without `retries` too; TD_FAILED_PRECONDITION for a redirect, and
+ * when the file became shorter; TD_IO when it cannot be read. */
+bool td_fetch_session_send(struct td_fetch_session *session, const struct td_fetch_request *request, size_t max_bytes,
+                           bool retries, size_t server, struct td_fetch_answer *answer, struct td_buffer *body,
+                           struct td_error *err);
+
+/* Waits until the time (td_clock_ns) has come. Returns false when cancelled. */
+bool td_fetch_session_wait(const struct td_fetch_session *session, uint64_t until_ns);
 
 /* Bounds the small answers that follow: all of them together, with their waits and tries, end until `until_ns`
  * (td_clock_ns), with TD_UNAVAILABLE. 0: no bound. */
