@@ -12,6 +12,7 @@
 #include "core/digits.h"
 #include "core/json/json_build.h"
 #include "server/cmd/command_line.h"
+#include "server/cmd/local_scan.h"
 #include "server/cmd/progress.h"
 #include "server/config/config.h"
 #include "server/host/terminal.h"
@@ -396,19 +397,17 @@ static void verify_files(struct verification *v, const char *directory)
     td_progress_stop(&v->progress);
 }
 
-/* Finds the files that a server on the directory would list, with all revisions of a cache. A snapshot of a cache
- * consists of links to files beside it, so the walk starts at the folder that holds both. */
+/* Finds the files that a server on the directory would list, with all revisions of a cache. */
 static bool find_files(struct verification *v, const char *directory, struct td_error *err)
 {
     struct td_hub_place place;
-    char real_path[PATH_MAX];
+    bool in_cache = false;
     const struct td_scan_config config = td_scan_config_default();
     const struct td_walk_limits limits = {
         .max_files = SIZE_MAX, .max_directories = config.max_directories, .all_revisions = true};
     _Atomic uint64_t found = 0;
     _Atomic bool never = false;
-    bool in_cache = realpath(directory, real_path) != NULL && td_hub_cache_place(real_path, &place);
-    return td_root_create(in_cache ? place.folder : directory, &v->root, err) &&
+    return td_local_root(directory, &v->root, &in_cache, &place, err) &&
            td_walk_run(&v->walk, v->root, in_cache ? &place : NULL, &v->names, &v->problems, &limits, &found, &never,
                        err);
 }

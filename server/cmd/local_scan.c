@@ -1,6 +1,5 @@
 #include "server/cmd/local_scan.h"
 
-#include "catalog/model/hub_cache.h"
 #include "catalog/scan/scan.h"
 #include "server/cmd/progress.h"
 #include "server/host/terminal.h"
@@ -27,12 +26,18 @@ struct td_parse_pool *td_local_parsers(void)
     return parsers;
 }
 
-/* A snapshot of a Hugging Face cache consists of symlinks to files beside it, so the scan starts at the folder that
- * holds both. */
+bool td_local_root(const char *path, struct td_root **root, bool *in_cache, struct td_hub_place *place,
+                   struct td_error *err)
+{
+    char real_path[PATH_MAX];
+    *in_cache = realpath(path, real_path) != NULL && td_hub_cache_place(real_path, place);
+    return td_root_create(*in_cache ? place->folder : path, root, err);
+}
+
 bool td_local_scan(const char *path, bool sandboxed, struct td_snapshot **snapshot, struct td_error *err)
 {
     struct td_hub_place place;
-    char real_path[PATH_MAX];
+    bool in_cache = false;
     struct td_scan_config config = td_scan_config_default();
     struct td_scan_progress progress = {0};
     struct td_unsettled_list unsettled = {0};
@@ -40,12 +45,11 @@ bool td_local_scan(const char *path, bool sandboxed, struct td_snapshot **snapsh
     _Atomic bool never = false;
     config.settle_ns = 0;
     config.parsers = sandboxed ? td_local_parsers() : NULL;
-    if (realpath(path, real_path) != NULL && td_hub_cache_place(real_path, &place))
-        config.place = &place;
     struct td_progress line;
     td_progress_start(&line, path, describe, &progress);
-    bool ok = td_root_create(config.place == NULL ? path : place.folder, &root, err) &&
-              td_scan(root, NULL, NULL, &config, &unsettled, &progress, &never, snapshot, err);
+    bool ok = td_local_root(path, &root, &in_cache, &place, err);
+    config.place = in_cache ? &place : NULL;
+    ok = ok && td_scan(root, NULL, NULL, &config, &unsettled, &progress, &never, snapshot, err);
     td_progress_stop(&line);
     td_unsettled_list_fini(&unsettled);
     td_root_unref(root);
