@@ -22,6 +22,7 @@ static const struct command {
     {"plan", td_cmd_plan, td_cmd_plan_help},       {"verify", td_cmd_verify, td_cmd_verify_help},
     {"health", td_cmd_health, td_cmd_health_help}, {"token", td_cmd_token, td_cmd_token_help},
     {"sign", td_cmd_sign, td_cmd_sign_help},       {"pull", td_cmd_pull, td_cmd_pull_help},
+    {"push", td_cmd_push, td_cmd_push_help},
 };
 
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
@@ -47,6 +48,8 @@ static void help(FILE *out)
         "                                    make, list and revoke tokens; see token --help\n"
         "  tensord pull URL[,URL...] MODEL [-o DIR] [--engine NAME --tp SIZE --rank R]\n"
         "                                    copy a model, or one rank's files, from a server; see pull --help\n"
+        "  tensord push DIR URL MODEL        put the files of DIR into a model on a server, as one commit; see\n"
+        "                                    push --help\n"
         "  tensord sign URL --tokens FILE --expires TIME [--as NAME] [--json]\n"
         "                                    print the URL so that it answers without a token, until it expires\n"
         "  tensord help [COMMAND]            print this text, or the help of one command (also COMMAND --help, -h)\n"
@@ -69,15 +72,16 @@ static void help(FILE *out)
 static void brief(FILE *out)
 {
     (void)fputs("tensord serves the tensors of model checkpoints over HTTP, directly from the files.\n"
-                "  tensord serve DIR        serve every model and dataset below DIR, on http://127.0.0.1:8080\n"
-                "  tensord pull URL MODEL   copy a model, or one rank's files, from a server\n"
-                "  tensord inspect FILE|DIR print the tensors of files\n"
-                "  tensord plan DIR MODEL   print the bytes of each rank's file\n"
-                "  tensord verify DIR       compare files with recorded digests\n"
-                "  tensord health URL       ask whether a server is healthy\n"
-                "  tensord token new NAME   make a token; also token list and token revoke\n"
-                "  tensord sign URL         make a URL that needs no token\n"
-                "  tensord help [COMMAND]   all options, or those of one command\n",
+                "  tensord serve DIR          serve every model and dataset below DIR, on http://127.0.0.1:8080\n"
+                "  tensord pull URL MODEL     copy a model, or one rank's files, from a server\n"
+                "  tensord push DIR URL MODEL put the files of DIR into a model on a server\n"
+                "  tensord inspect FILE|DIR   print the tensors of files\n"
+                "  tensord plan DIR MODEL     print the bytes of each rank's file\n"
+                "  tensord verify DIR         compare files with recorded digests\n"
+                "  tensord health URL         ask whether a server is healthy\n"
+                "  tensord token new NAME     make a token; also token list and token revoke\n"
+                "  tensord sign URL           make a URL that needs no token\n"
+                "  tensord help [COMMAND]     all options, or those of one command\n",
                 out);
 }
 

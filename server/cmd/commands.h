@@ -19,6 +19,8 @@ int td_cmd_health(int argc, char **argv);
 void td_cmd_health_help(FILE *out);
 int td_cmd_pull(int argc, char **argv);
 void td_cmd_pull_help(FILE *out);
+int td_cmd_push(int argc, char **argv);
+void td_cmd_push_help(FILE *out);
 int td_cmd_sign(int argc, char **argv);
 void td_cmd_sign_help(FILE *out);
 

@@ -1,0 +1,374 @@
+#include "server/cmd/push_files.h"
+
+#include "catalog/scan/scan.h"
+#include "catalog/scan/walk.h"
+#include "core/digits.h"
+#include "core/file_io.h"
+#include "core/json/json_build.h"
+#include "server/cmd/command_line.h"
+#include "server/cmd/local_scan.h"
+#include "server/host/terminal.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { READ_BYTES = 1024 * 1024, MAX_HASHERS = 16 };
+
+/* ---- which files --------------------------------------------------------------------------------------- */
+
+/* The walk of a directory. */
+struct search {
+    struct td_push_files *out;
+    struct td_copying *copying;
+    const char *directory;
+    size_t prefix_len; /* of paths, before those in the model */
+    struct td_walk walk;
+    struct td_problems problems;
+    struct td_error *err;
+};
+
+/* Refuses the folder of a cache, whose files are blobs without names. */
+static bool check_cache_folder(const struct search *search)
+{
+    char id[NAME_MAX + 1];
+    char real_path[PATH_MAX];
+    char commit[NAME_MAX + 1];
+    const char *slash = realpath(search->directory, real_path) == NULL ? NULL : strrchr(real_path, '/');
+    if (slash == NULL || !td_hub_cache_id(slash + 1, id, sizeof id) ||
+        !td_hub_cache_commit(search->out->root, ".", commit, sizeof commit))
+        return true;
+    return td_error_set(search->err, TD_FAILED_PRECONDITION,
+                        "\"%.200s\" is the folder of %.60s in a Hugging Face cache: give its snapshot, "
+                        "snapshots/%.60s in it",
+                        search->directory, id, commit);
+}
+
+static bool walk(struct search *search)
+{
+    struct td_hub_place place;
+    bool in_cache = false;
+    const struct td_scan_config config = td_scan_config_default();
+    const struct td_walk_limits limits = {.max_files = config.max_files, .max_directories = config.max_directories};
+    _Atomic uint64_t found = 0;
+    _Atomic bool never = false;
+    struct td_push_files *out = search->out;
+    if (!td_local_root(search->directory, &out->root, &in_cache, &place, search->err))
+        return false;
+    search->prefix_len = in_cache ? strlen(place.id) + 1 : 0;
+    if (!in_cache && !check_cache_folder(search))
+        return false;
+    if (!td_walk_run(&search->walk, out->root, in_cache ? &place : NULL, &out->names, &search->problems, &limits,
+                     &found, &never, search->err))
+        return false;
+    const struct td_problem *problem = search->problems.items;
+    return search->problems.count == 0 ||
+           td_error_set(search->err, TD_FAILED_PRECONDITION, "\"%.200s\": \"%.100s\" cannot be sent: %s",
+                        search->directory, problem->path, problem->message);
+}
+
+/* Adds the file, unless the patterns do not take it. */
+static bool add_file(struct search *search, const struct td_found *found)
+{
+    struct td_push_files *out = search->out;
+    struct td_push_file *file = &out->files[out->count];
+    char note[PATH_MAX + 256];
+    const char *path = found->path + search->prefix_len;
+    if (!td_copy_options_take(search->copying->options, path))
+        return true;
+    if (found->error != NULL) {
+        int len = (int)strcspn(found->error, ";"); /* after it comes advice for one who serves the directory */
+        (void)snprintf(note, sizeof note, "\"%s\" is left out: it %.*s", path, len, found->error);
+        td_copying_note(search->copying, note);
+        return true;
+    }
+    *file = (struct td_push_file){.path = path, .id = found->id, .blob = {.size_bytes = found->id.size_bytes}};
+    file->physical = td_arena_strndup(&out->names, td_text_of(found->physical)); /* the walk frees its own */
+    out->count++;
+    return file->physical != NULL || td_error_no_memory(search->err);
+}
+
+static bool choose_files(struct search *search)
+{
+    struct td_push_files *out = search->out;
+    out->files = calloc(search->walk.count + 1, sizeof *out->files);
+    if (out->files == NULL)
+        return td_error_no_memory(search->err);
+    for (size_t i = 0; i < search->walk.count; i++)
+        if (!td_copying_check(search->copying, search->err) ||
+            (!td_walk_passes_over(&search->walk, i) && !add_file(search, &search->walk.found[i])))
+            return false;
+    return out->count > 0 || td_error_set(search->err, TD_NOT_FOUND, "\"%.200s\" has no files%s", search->directory,
+                                          search->walk.count > 0 ? " that can be sent and that --include and "
+                                                                   "--exclude let through"
+                                                                 : "");
+}
+
+bool td_push_files_find(struct td_push_files *out, const char *directory, struct td_copying *copying,
+                        struct td_error *err)
+{
+    struct search search = {.out = out, .copying = copying, .directory = directory, .err = err};
+    *out = (struct td_push_files){0};
+    td_arena_init(&out->names, 0);
+    bool ok = walk(&search) && choose_files(&search);
+    td_walk_fini(&search.walk);
+    free(search.problems.items);
+    return ok;
+}
+
+void td_push_files_fini(struct td_push_files *files)
+{
+    td_root_unref(files->root);
+    free(files->files);
+    free(files->by_digest);
+    td_arena_fini(&files->names);
+    *files = (struct td_push_files){0};
+}
+
+/* ---- content ------------------------------------------------------------------------------------------- */
+
+static bool refuse_changed(const struct td_push_file *file, struct td_error *err)
+{
+    return td_error_set(
+        err, TD_FAILED_PRECONDITION,
+        "\"%.300s\" has changed since it was read: run the same command again when nothing writes to it", file->path);
+}
+
+bool td_push_file_check(const struct td_push_file *file, int fd, struct td_error *err)
+{
+    return td_file_id_is(fd, &file->id) || refuse_changed(file, err);
+}
+
+bool td_push_file_open(const struct td_push_files *files, const struct td_push_file *file, int *fd,
+                       struct td_error *err)
+{
+    struct td_file_id id;
+    if (!td_root_open_file(files->root, file->physical, fd, &id, err))
+        return false;
+    if (td_file_id_equal(&id, &file->id))
+        return true;
+    (void)close(*fd);
+    return refuse_changed(file, err);
+}
+
+/* The work of the threads that hash. */
+struct hashing {
+    struct td_push_files *files;
+    struct td_copying *copying;
+    _Atomic size_t next;
+};
+
+struct hasher {
+    struct hashing *work;
+    pthread_t thread;
+    struct td_error err;
+};
+
+/* Reads the open file to its end and sets its digest. */
+static bool hash_content(struct hashing *work, struct td_push_file *file, int fd, char *buffer, struct td_error *err)
+{
+    struct td_digest *digest = td_digest_create();
+    uint64_t done = 0;
+    ssize_t n = 1;
+    while (done < file->blob.size_bytes && n > 0 && !td_cancel_is_asked(&work->copying->cancel)) {
+        uint64_t left = file->blob.size_bytes - done;
+        n = td_read_at(fd, buffer, left < READ_BYTES ? (size_t)left : READ_BYTES, done);
+        if (n <= 0)
+            break;
+        td_digest_add_content(digest, buffer, (size_t)n);
+        done += (uint64_t)n;
+        atomic_fetch_add(&work->copying->done_bytes, (uint64_t)n);
+    }
+    int sys = errno;
+    file->is_hashed = td_digest_finish_binary(digest, file->blob.sha256) && done == file->blob.size_bytes;
+    if (n < 0)
+        return td_error_sys(err, TD_IO, sys, "cannot read \"%.300s\"", file->path);
+    if (!td_copying_check(work->copying, err))
+        return false;
+    if (done < file->blob.size_bytes || !td_file_id_is(fd, &file->id))
+        return refuse_changed(file, err);
+    return file->is_hashed || td_error_no_memory(err);
+}
+
+static bool hash_file(struct hashing *work, struct td_push_file *file, char *buffer, struct td_error *err)
+{
+    int fd;
+    if (!td_push_file_open(work->files, file, &fd, err))
+        return false;
+    bool ok = hash_content(work, file, fd, buffer, err);
+    (void)close(fd);
+    return ok;
+}
+
+/* Hashes files until none is left, or a thread has failed. */
+static void *hash_files(void *argument)
+{
+    struct hasher *hasher = argument;
+    struct hashing *work = hasher->work;
+    char *buffer = malloc(READ_BYTES);
+    size_t i;
+    bool ok = buffer != NULL || td_error_no_memory(&hasher->err);
+    while (ok && !atomic_load(&work->copying->has_failed) &&
+           (i = atomic_fetch_add(&work->next, 1)) < work->files->count)
+        ok = hash_file(work, &work->files->files[i], buffer, &hasher->err);
+    if (!ok)
+        atomic_store(&work->copying->has_failed, true);
+    free(buffer);
+    return NULL;
+}
+
+/* Returns the number of threads: as many as there are processors, connections and files at most. */
+static size_t count_hashers(const struct td_push_files *files)
+{
+    cpu_set_t set;
+    size_t processors = sched_getaffinity(0, sizeof set, &set) == 0 ? (size_t)CPU_COUNT(&set) : 1;
+    size_t most = processors < MAX_HASHERS ? processors : MAX_HASHERS;
+    return files->count < most ? files->count : most;
+}
+
+static int compare_digest(const void *a, const void *b)
+{
+    const struct td_push_file *const *one = a;
+    const struct td_push_file *const *other = b;
+    return memcmp((*one)->blob.sha256, (*other)->blob.sha256, TD_SHA256_BYTES);
+}
+
+/* Makes the list of digests, each with the first of its files. */
+static bool sort_digests(struct td_push_files *files, struct td_error *err)
+{
+    files->by_digest = calloc(files->count, sizeof(struct td_push_file *));
+    if (files->by_digest == NULL)
+        return td_error_no_memory(err);
+    for (size_t i = 0; i < files->count; i++)
+        files->by_digest[i] = &files->files[i];
+    qsort(files->by_digest, files->count, sizeof *files->by_digest, compare_digest);
+    for (size_t i = 0; i < files->count; i++)
+        if (i == 0 || compare_digest(&files->by_digest[files->digest_count - 1], &files->by_digest[i]) != 0)
+            files->by_digest[files->digest_count++] = files->by_digest[i];
+    return true;
+}
+
+bool td_push_files_hash(struct td_push_files *files, const char *directory, struct td_copying *copying,
+                        struct td_error *err)
+{
+    struct hashing work = {.files = files, .copying = copying};
+    struct hasher hashers[MAX_HASHERS];
+    size_t wanted = count_hashers(files);
+    size_t count = 1; /* the first one is this thread; others are optional, so one that cannot be started is left out */
+    uint64_t total = 0;
+    for (size_t i = 0; i < files->count; i++)
+        total += files->files[i].blob.size_bytes;
+    atomic_store(&copying->done_bytes, 0);
+    atomic_store(&copying->total_bytes, total);
+    td_copying_show(copying, "hashing ", directory);
+    for (; count < wanted; count++) {
+        hashers[count] = (struct hasher){.work = &work, .err = TD_ERROR_INIT};
+        if (pthread_create(&hashers[count].thread, NULL, hash_files, &hashers[count]) != 0)
+            break;
+    }
+    hashers[0] = (struct hasher){.work = &work, .err = TD_ERROR_INIT};
+    (void)hash_files(&hashers[0]);
+    for (size_t i = 1; i < count; i++)
+        (void)pthread_join(hashers[i].thread, NULL);
+    td_copying_show_end(copying);
+    for (size_t i = 0; i < count; i++) /* a thread that was stopped since another one failed gives no cause */
+        if (hashers[i].err.code != TD_CONFLICT)
+            (void)td_error_copy(err, &hashers[i].err);
+    for (size_t i = 0; i < count; i++)
+        (void)td_error_copy(err, &hashers[i].err);
+    if (err->code != TD_OK || !td_copying_check(copying, err) || !sort_digests(files, err))
+        return false;
+    total = 0;
+    for (size_t i = 0; i < files->digest_count; i++)
+        total += files->by_digest[i]->blob.size_bytes;
+    atomic_store(&copying->total_bytes, total);
+    return true;
+}
+
+struct td_push_file *td_push_files_of_digest(const struct td_push_files *files, const uint8_t sha256[TD_SHA256_BYTES])
+{
+    struct td_push_file key;
+    const struct td_push_file *wanted = &key;
+    memcpy(key.blob.sha256, sha256, TD_SHA256_BYTES);
+    struct td_push_file **found =
+        bsearch(&wanted, files->by_digest, files->digest_count, sizeof *files->by_digest, compare_digest);
+    return found == NULL ? NULL : *found;
+}
+
+/* ---- the report ---------------------------------------------------------------------------------------- */
+
+/* Adds up the bytes of all files, and those that were sent. */
+static void add_up(const struct td_push_files *list, uint64_t *bytes, uint64_t *sent_bytes)
+{
+    *bytes = *sent_bytes = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        *bytes += list->files[i].blob.size_bytes;
+        *sent_bytes += atomic_load(&list->files[i].sent_bytes);
+    }
+}
+
+static void add_row(struct td_json_builder *json, const struct td_push_file *file)
+{
+    char sha256[TD_SHA256_TEXT_BYTES];
+    td_json_begin_object(json, NULL);
+    td_json_add_string(json, "path", file->path);
+    td_json_add_u64(json, "bytes", file->blob.size_bytes);
+    if (file->is_hashed) {
+        td_hex_write(file->blob.sha256, TD_SHA256_BYTES, sha256);
+        td_json_add_string(json, "sha256", sha256);
+    }
+    td_json_add_u64(json, "sent_bytes", atomic_load(&file->sent_bytes));
+    td_json_end(json);
+    td_json_flush(json);
+}
+
+static void add_all(struct td_json_builder *json, const struct td_push_report *report)
+{
+    uint64_t bytes;
+    uint64_t sent_bytes;
+    add_up(report->list, &bytes, &sent_bytes);
+    td_json_begin_object(json, NULL);
+    td_json_add_string(json, "model", report->model);
+    td_json_add_string(json, "revision", report->revision);
+    if (report->commit[0] != '\0')
+        td_json_add_string(json, "commit", report->commit);
+    td_json_add_bool(json, "changed", report->has_changed);
+    td_json_begin_array(json, "files");
+    for (size_t i = 0; i < report->list->count; i++)
+        add_row(json, &report->list->files[i]);
+    td_json_end(json);
+    td_json_add_u64(json, "bytes", bytes);
+    td_json_add_u64(json, "sent_bytes", sent_bytes);
+    td_json_add_seconds(json, "seconds", report->seconds);
+    if (report->failure->code != TD_OK)
+        td_json_add_string(json, "error", report->failure->message);
+    td_json_end(json);
+}
+
+bool td_push_report_json(const struct td_push_report *report, struct td_error *err)
+{
+    struct td_buffer text;
+    struct td_json_builder json;
+    td_buffer_init(&text);
+    td_json_builder_init(&json, &text);
+    add_all(&json, report);
+    td_json_builder_fini(&json);
+    return td_output_json(&text, err);
+}
+
+void td_push_report_line(const struct td_push_report *report)
+{
+    uint64_t bytes;
+    uint64_t sent_bytes;
+    add_up(report->list, &bytes, &sent_bytes);
+    double rate = report->seconds > 0 ? (double)sent_bytes / report->seconds : 0;
+    td_terminal_line(stdout, "%s: %s is %s commit %.12s: %zu file%s, %s; sent %s in %.1f s (%s/s)", report->model,
+                     report->revision, report->has_changed ? "now" : "still", report->commit, report->list->count,
+                     td_plural(report->list->count), td_terminal_size(bytes).text, td_terminal_size(sent_bytes).text,
+                     report->seconds, td_terminal_size((uint64_t)rate).text);
+}
