@@ -27,7 +27,8 @@ import measure  # noqa: E402
 import servers  # noqa: E402
 from clients import Load, Peer  # noqa: E402
 from measure import BenchError, LeftOut  # noqa: E402
-from works import connections, datasets, fanout, inspect, loading, publishing, pull, ranges, slices  # noqa: E402
+from works import connections, datasets, fanout, inspect, loading  # noqa: E402
+from works import publishing, pull, ranges, slices, uploads  # noqa: E402
 
 TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -78,6 +79,7 @@ WORKS = {
                  False),
     "publish": Work("from the beginning of a copy or a rename until the model is served", publishing.publish, "tensord",
                     "", "http.client", False),
+    "uploads": Work("PUT of whole files, one and eight at once", uploads.run, "nginx, tensord", "", "curl", False),
     "model-bytes": Work("bytes of whole models and of rank files, by plans", fanout.model_bytes, "", "", "tensord plan",
                         False),
 }
