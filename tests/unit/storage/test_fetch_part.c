@@ -44,7 +44,7 @@ static void world_open(struct world *w, uint64_t seed)
     *w = (struct world){.random = seed * 2654435761U + 1};
     w->content = malloc(SIZE);
     w->back = malloc(SIZE);
-    w->is_told = malloc(SIZE);
+    w->is_told = calloc(SIZE, 1);
     assert_true(w->content != NULL && w->back != NULL && w->is_told != NULL);
     for (size_t i = 0; i < SIZE; i++)
         w->content[i] = tree_data_byte(i, (unsigned)seed);
