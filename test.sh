@@ -18,6 +18,8 @@ cd "$root"
 export PATH="/usr/sbin:/usr/bin:/sbin:/bin:$PATH"
 results=$root/build-results
 jobs=$(nproc)
+# Tests mostly wait, so each processor has two processes.
+processes=$((2 * jobs))
 
 # Name, tiers, lane (first: before the others; busy and waiting: side by side; alone: one after the other), seconds it
 # may take, "tests" if it writes JUnit XML to be counted or "one" if it is one check, what it needs beside Debian
@@ -78,12 +80,11 @@ build_servers() { # STEP...
 run_ctest() { # STEP BUILD_DIR CTEST_ARGUMENT...
     local step=$1 dir=$2
     shift 2
-    ctest --test-dir "$dir" --parallel "$jobs" --timeout 600 --output-on-failure --no-tests=error \
+    ctest --test-dir "$dir" --parallel "$processes" --timeout 600 --output-on-failure --no-tests=error \
         --output-junit "$results/$step.xml" "$@"
 }
 
-# Tests mostly wait, so each processor has two processes, which take one file of tests after the other.
-processes=$((2 * jobs))
+# The processes take one file of tests after the other.
 run_pytest() { # STEP DIRECTORY_OR_FILE...
     local step=$1
     shift
