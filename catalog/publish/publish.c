@@ -136,6 +136,18 @@ bool td_publish_remove(struct td_publish *publish, const struct td_publish_name 
     return true;
 }
 
+bool td_publish_move(struct td_publish *publish, const struct td_publish_name *from, const struct td_publish_name *to,
+                     struct td_error *err)
+{
+    struct td_publish_repo repo;
+    td_publish_close_idle(publish, from->folder, UINT64_MAX);
+    if (!td_publish_repo_open(&publish->disk, from, false, &repo, err))
+        return false;
+    bool ok = td_publish_repo_move(&repo, to, err);
+    td_publish_repo_close(&repo);
+    return ok;
+}
+
 /* ---- tidying --------------------------------------------------------------------------------------------- */
 
 struct tidying {

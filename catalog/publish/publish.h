@@ -26,6 +26,12 @@ void td_publish_close(struct td_publish *publish);
  * td_publish_repo_open. */
 bool td_publish_remove(struct td_publish *publish, const struct td_publish_name *name, struct td_error *err);
 
+/* Gives a repository another name, by one rename: what was published stays as it is. Its uploads end; their pieces
+ * stay. Errors: TD_NOT_FOUND; TD_CONFLICT when something has the other name; as td_publish_repo_open and
+ * td_publish_fail. */
+bool td_publish_move(struct td_publish *publish, const struct td_publish_name *from, const struct td_publish_name *to,
+                     struct td_error *err);
+
 /* Removes what has expired in one repository, as td_publish_tidy does. */
 void td_publish_tidy_one(struct td_publish *publish, const struct td_publish_name *name);
 

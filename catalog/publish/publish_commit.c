@@ -369,3 +369,17 @@ void td_commit_result_fini(struct td_commit_result *result)
     free(result->missing);
     result->missing = NULL;
 }
+
+bool td_publish_squash(struct td_publish_repo *repo, const char *revision, const char *message, const char *token,
+                       struct td_error *err)
+{
+    struct td_publish_stage stage;
+    const struct td_wall now = td_wall_now();
+    struct td_commit_note note = {
+        .message = message, .token = token, .time_s = now.seconds, .time_ns = now.nanoseconds};
+    if (repo->fd < 0 || repo->is_new || !td_publish_resolve(repo, revision, note.commit))
+        return td_error_set(err, TD_NOT_FOUND, "no revision \"%.200s\"", revision);
+    bool ok = td_publish_stage_open(&stage, repo, err) && td_publish_note_write(&stage, &note, err);
+    td_publish_stage_close(&stage);
+    return ok;
+}

@@ -311,3 +311,37 @@ bool td_publish_repo_remove(struct td_publish_repo *repo, char trash[TD_OWN_NAME
     repo->fd = -1;
     return true;
 }
+
+/* Checks that nothing has this name: neither a repository, nor a directory of the operator. */
+static bool check_free(const struct td_publish_repo *repo, const struct td_publish_name *name, struct td_error *err)
+{
+    const struct td_own_folder *own = &repo->disk->own;
+    const struct td_publish_repo other = {.disk = repo->disk, .name = *name, .fd = -1, .is_new = true};
+    char path[TD_OWN_NAME_BYTES];
+    struct stat st;
+    (void)snprintf(path, sizeof path, "new/%s", name->folder);
+    if (fstatat(own->root_fd, name->folder, &st, AT_SYMLINK_NOFOLLOW) == 0 ||
+        fstatat(own->fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return td_error_set(err, TD_CONFLICT, "there is a model \"%s\" already", name->path);
+    return check_owner(&other, err);
+}
+
+bool td_publish_repo_move(struct td_publish_repo *repo, const struct td_publish_name *to, struct td_error *err)
+{
+    const struct td_own_folder *own = &repo->disk->own;
+    char from_path[TD_OWN_NAME_BYTES];
+    char to_path[TD_OWN_NAME_BYTES];
+    const char *folder = repo->is_new ? "new/" : "";
+    int at = repo->is_new ? own->fd : own->root_fd;
+    if (repo->fd < 0)
+        return td_error_set(err, TD_NOT_FOUND, "no model of this name was published");
+    if (!check_free(repo, to, err))
+        return false;
+    (void)snprintf(from_path, sizeof from_path, "%s%s", folder, repo->name.folder);
+    (void)snprintf(to_path, sizeof to_path, "%s%s", folder, to->folder);
+    if (renameat2(at, from_path, at, to_path, RENAME_NOREPLACE) != 0)
+        return errno == EEXIST ? td_error_set(err, TD_CONFLICT, "there is a model \"%s\" already", to->path)
+                               : td_publish_fail(&repo->name, "move", err);
+    (void)(fsync(own->root_fd) + fsync(own->fd));
+    return true;
+}

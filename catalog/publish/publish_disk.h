@@ -93,4 +93,8 @@ bool td_publish_fail(const struct td_publish_name *name, const char *what, struc
  * trash. Errors: TD_NOT_FOUND, TD_IO. */
 bool td_publish_repo_remove(struct td_publish_repo *repo, char trash[TD_OWN_NAME_BYTES], struct td_error *err);
 
+/* Gives a repository another name, by one rename; the caller closes it under its old name. Errors:
+ * TD_NOT_FOUND; TD_CONFLICT when something has the other name; as td_publish_fail. */
+bool td_publish_repo_move(struct td_publish_repo *repo, const struct td_publish_name *to, struct td_error *err);
+
 #endif
