@@ -79,8 +79,7 @@ void td_publishing_fail(const struct td_call *call, const struct td_error *err, 
         td_log(TD_LOG_WARN, "publish: %s", err->message);
 }
 
-/* Waits until the catalog shows what was changed. */
-static bool show(const struct td_call *call, const char *what)
+bool td_publishing_show(const struct td_call *call, const char *what)
 {
     static const _Atomic bool never = false;
     struct td_error err = TD_ERROR_INIT;
@@ -137,7 +136,7 @@ bool td_publishing_commit(const struct td_call *call, struct td_publish_repo *re
         td_publish_tidier_note(call->api->publish_tidier, &name);
     }
     bool is_made = result->verdict == TD_COMMIT_MOVED || result->verdict == TD_COMMIT_UNCHANGED;
-    return !is_made || show(call, "the commit was made");
+    return !is_made || td_publishing_show(call, "the commit was made");
 }
 
 bool td_publishing_remove(const struct td_call *call, const struct td_publish_name *name, struct td_error *err)
@@ -146,5 +145,5 @@ bool td_publishing_remove(const struct td_call *call, const struct td_publish_na
         return false;
     td_log(TD_LOG_INFO, "publish: removed token=%s model=\"%s\"",
            call->response->token[0] == '\0' ? "-" : call->response->token, name->path);
-    return show(call, "it was removed");
+    return td_publishing_show(call, "it was removed");
 }

@@ -33,4 +33,8 @@ bool td_publishing_commit(const struct td_call *call, struct td_publish_repo *re
  * without an error, after it answered 503 because it cannot be seen whether it is shown. */
 bool td_publishing_remove(const struct td_call *call, const struct td_publish_name *name, struct td_error *err);
 
+/* Waits until every face shows what was changed: `what`, such as "it was moved". Returns false after it answered 503.
+ */
+bool td_publishing_show(const struct td_call *call, const char *what);
+
 #endif

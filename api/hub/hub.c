@@ -4,8 +4,10 @@
 #include "api/call/find_name.h"
 #include "api/call/incoming_call.h"
 #include "api/html/html_index.h"
+#include "api/hub/hub_empty.h"
 #include "api/hub/hub_handlers.h"
 #include "api/hub/hub_item.h"
+#include "api/hub/hub_publish.h"
 
 #include "core/clock.h"
 #include "core/json/json_build.h"
@@ -105,7 +107,7 @@ static bool owns_hub_path(struct td_text raw_path)
     struct td_hub_path path;
     bool as_dataset;
     td_hub_path_split(&path, raw_path); /* splitting cannot fail; the facade of the request depends on it */
-    return (is_segment(&path, 0, "api") && path.count > 1) || file_verb(&path, &as_dataset) > 0;
+    return (is_segment(&path, 0, "api") && path.count > 1) || file_verb(&path, &as_dataset) > 0 || td_hub_is_lfs(&path);
 }
 
 static bool is_text(struct td_text raw_path)
@@ -148,7 +150,7 @@ static bool find_repo(struct td_hub_call *hub, size_t first, size_t n)
 }
 
 /* Asks the upstream for the model with the id of the segments [first, first + n), and continues the call in its
- * snapshot. Returns whether it was found; answers the request otherwise. */
+ * snapshot. Returns whether it was found; answers the request otherwise, also when the repository has no commit. */
 static bool find_incoming(struct td_hub_call *hub, size_t first, size_t n)
 {
     hub->id = td_hub_path_join(&hub->path, first, first + n);
@@ -163,7 +165,7 @@ static bool find_incoming(struct td_hub_call *hub, size_t first, size_t n)
         hub->own->snapshot = hub->incoming;
         hub->repo = td_repo_find(hub->incoming, false, id);
     }
-    return hub->repo != NULL || no_repository(hub);
+    return hub->repo != NULL || (!td_hub_empty_answer(hub, first + n) && no_repository(hub));
 }
 
 /* Returns whether all files of the repository are published. Else answers 503. */
@@ -357,12 +359,33 @@ static bool takes_body(const struct td_request *request)
     return td_text_equals(request->method, "POST") && is_post(&path);
 }
 
+static bool takes_upload(const struct td_request *request)
+{
+    struct td_hub_path path;
+    td_hub_path_split(&path, td_uri_raw_path(request->target));
+    return td_hub_publish_takes(request->method, &path);
+}
+
+/* Answers what is below {id}.git/info/lfs, unless it was an upload to a server that takes uploads. */
+static void refuse_lfs(struct td_call *call)
+{
+    call->response->route = TD_ROUTE_HUB_API;
+    call->is_post = !td_text_equals(call->request->method, "POST");
+    td_call_refuse_method(call);
+}
+
 static void answer_hub(struct td_call *call)
 {
     struct td_hub_path path;
-    if (!td_call_take_snapshot(call))
+    if (call->api->publish != NULL && td_hub_publish(call))
         return;
     td_hub_path_split(&path, call->uri->raw_path);
+    if (td_hub_is_lfs(&path)) {
+        refuse_lfs(call);
+        return;
+    }
+    if (!td_call_take_snapshot(call))
+        return;
     call->is_post = is_post(&path);
     call->response->route = is_api(&path) ? TD_ROUTE_HUB_API : TD_ROUTE_HUB_FILE;
     td_call_serve(call, handle_hub);
@@ -407,6 +430,8 @@ static void write_error(struct td_failure *failure, struct td_buffer *out)
 const struct td_facade td_hub_facade = {
     .owns = owns_hub_path,
     .takes_body = takes_body,
+    .takes_upload = takes_upload,
+    .begin_upload = td_hub_publish_begin,
     .is_text = is_text,
     .admit = admit_hub,
     .answer = answer_hub,

@@ -1,6 +1,7 @@
 #include "api/hub/hub_handlers.h"
 
 #include "api/hub/hub_about.h"
+#include "api/hub/hub_history.h"
 #include "api/hub/hub_item.h"
 #include "core/clock.h"
 
@@ -152,21 +153,30 @@ void td_hub_answer_refs(struct td_hub_call *hub)
     td_hub_answer_built(hub, ok, &json, &err);
 }
 
+/* Adds the one commit of files that were not published. */
+static void add_stored(const struct td_hub_call *hub, struct td_json_builder *json)
+{
+    td_json_begin_object(json, NULL);
+    td_json_add_string(json, "id", hub->view.commit);
+    td_json_add_string(json, "title", "As stored on the server");
+    td_json_add_string(json, "message", "");
+    td_json_begin_array(json, "authors");
+    td_json_end(json);
+    td_hub_add_date(json, "date", hub->view.updated_ns);
+    td_json_end(json);
+}
+
 void td_hub_answer_commits(struct td_hub_call *hub)
 {
+    size_t count;
     struct td_buffer out;
     struct td_json_builder json;
     struct td_error err = TD_ERROR_INIT;
     td_buffer_init(&out);
     td_json_builder_init(&json, &out);
     td_json_begin_array(&json, NULL);
-    td_json_begin_object(&json, NULL);
-    td_json_add_string(&json, "id", hub->view.commit);
-    td_json_add_string(&json, "title", "As stored on the server");
-    td_json_add_string(&json, "message", "");
-    td_json_begin_array(&json, "authors");
-    td_json_end(&json);
-    td_hub_add_date(&json, "date", hub->view.updated_ns);
-    td_json_end(&json);
-    td_hub_answer_built(hub, true, &json, &err);
+    bool ok = td_hub_history_add(hub, &json, &count, &err);
+    if (ok && count == 0)
+        add_stored(hub, &json);
+    td_hub_answer_built(hub, ok, &json, &err);
 }

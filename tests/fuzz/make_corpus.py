@@ -6,6 +6,7 @@ that once showed a defect, and are left alone.
 
 Seeds of the target `zip` depend on the version of Python's zipfile."""
 
+import base64
 import io
 import collections
 import hashlib
@@ -1205,10 +1206,32 @@ def remote_listing_seeds():
     return {name: b"\0".join(json.dumps(page).encode() for page in pages) for name, pages in lists.items()}
 
 
+def hub_commit_lines_seeds():
+    """Bodies of commits, as clients of the Hub send them, and faulty ones."""
+    def line(key, **value):
+        return json.dumps({"key": key, "value": value}).encode() + b"\n"
+
+    def content(data):
+        return {"content": base64.b64encode(data).decode(), "path": "config.json", "encoding": "base64"}
+
+    header = line("header", summary="Upload", description="", parentCommit="a" * 40)
+    oid = hashlib.sha256(b"").hexdigest()
+    return {
+        "header": header, "file": header + line("file", **content(b"{}" * 50)),
+        "long": header + line("file", **content(bytes(range(256)) * 20)),
+        "all": header + line("lfsFile", path="m", algo="sha256", oid=oid, size=0) + line("lfsFile", path="n", oid=oid) +
+        line("deletedFile", path="old") + line("deletedFolder", path="d/") + line("file", **content(b"")),
+        "escapes": header + b'{"key":"file","value":{"path":"\\u00e9","content":"Pz8\\/","encoding":"base64"}}\r\n\n',
+        "twice": header + header, "unknown": line("copy", path="a"),
+        "cut": header + line("file", **content(b"abc"))[:50],
+        "padding": header + b'{"key":"file","value":{"content":"YQ==YQ==","path":"p","encoding":"base64"}}',
+    }
+
+
 def main(wanted):
     targets = {
         "fetch_answer": fetch_answer_seeds(), "fetch_journal": fetch_journal_seeds(),
-        "remote_listing": remote_listing_seeds(),
+        "remote_listing": remote_listing_seeds(), "hub_commit_lines": hub_commit_lines_seeds(),
         "content_wire": content_wire_seeds(),
         "model_card": model_card_seeds(), "slice": slice_seeds(), "digest_log": digest_log_seeds(), "plan":
         plan_seeds(), "gguf": gguf_seeds(), "safetensors": safetensors_seeds(), "json": json_seeds(), "glob":
