@@ -9,6 +9,7 @@
 
 #include "catalog/model/file_kind.h"
 #include "catalog/model/hub_cache.h"
+#include "catalog/scan/seen_blobs.h"
 #include "core/array.h"
 #include "core/text.h"
 #include "core/utf8.h"
@@ -33,8 +34,10 @@ struct directory {
     size_t parent; /* number in the list; SIZE_MAX for the root */
     unsigned depth;
     struct td_watched watched;
-    struct td_watched blobs;  /* where the links of a cache's snapshot lead; zeros elsewhere */
-    int64_t arrived_until_ns; /* files with a later change time have not arrived with this directory; 0: none has */
+    unsigned commit_depth;       /* 1 for the directory of a cache's commit, 2 below it ...; 0 elsewhere */
+    struct td_blobs_place place; /* where its links lead, while it is listed; inode 0: not known */
+    struct td_watched blobs;     /* where the links of a cache's snapshot lead; zeros elsewhere */
+    int64_t arrived_until_ns;    /* files with a later change time have not arrived with this directory; 0: none has */
 };
 
 struct walker {
@@ -43,6 +46,7 @@ struct walker {
     struct directory *directories;
     size_t directory_count, directory_capacity;
     const struct td_walk_limits *limits;
+    struct td_seen_blobs seen;
     bool files_cut, directories_cut;
     _Atomic uint64_t *files_found;
     struct td_error *err;
@@ -222,6 +226,7 @@ static bool push_revision(void *context, const char *commit)
     if (w->directory_count > before) {
         w->directories[before].other_revision = folder.is_other_revision;
         w->directories[before].blobs = cache->blobs;
+        w->directories[before].commit_depth = 1;
         w->directories[before].arrived_until_ns = snapshot_until_ns(cache, commit, at);
     }
     return true;
@@ -339,6 +344,8 @@ static bool visit_directory(struct walker *w, size_t parent, const char *name, i
     if (w->directory_count > at) {
         w->directories[at].other_revision = w->directories[parent].other_revision;
         w->directories[at].blobs = w->directories[parent].blobs;
+        w->directories[at].commit_depth =
+            w->directories[parent].commit_depth == 0 ? 0 : w->directories[parent].commit_depth + 1;
         w->directories[at].arrived_until_ns = until_ns;
     }
     return true;
@@ -358,14 +365,17 @@ static const char *broken_link(const struct td_error *why)
 }
 
 /* Returns the change time up to which the file that a snapshot's link leads to has arrived: with the whole cache
- * folder, or among its blobs. Returns 0 elsewhere. */
+ * folder, or among its blobs. Returns 0 elsewhere. blob: its name; NULL: it must be read from the link. */
 static int64_t link_until_ns(const struct walker *w, const struct directory *directory, const char *physical,
-                             const struct stat *st)
+                             const char *blob, const struct stat *st)
 {
-    char blob[NAME_MAX + 1];
+    char name[NAME_MAX + 1];
     int64_t until_ns = 0;
-    if (directory->blobs.inode == 0 || !td_root_link_name(w->root, physical, blob, sizeof blob) ||
-        !td_tree_watch_arrived(w->limits->watch, &directory->blobs, -1, blob, st, &until_ns))
+    if (directory->blobs.inode == 0)
+        return directory->arrived_until_ns;
+    if (blob == NULL && td_root_link_name(w->root, physical, name, sizeof name))
+        blob = name;
+    if (blob == NULL || !td_tree_watch_arrived(w->limits->watch, &directory->blobs, -1, blob, st, &until_ns))
         until_ns = 0;
     return until_ns > directory->arrived_until_ns ? until_ns : directory->arrived_until_ns;
 }
@@ -385,7 +395,7 @@ static bool visit_link(struct walker *w, size_t parent, const char *name, const 
     struct td_file_id file_id = td_file_id_of(&st);
     if (S_ISREG(st.st_mode))
         return add_found(w, &w->directories[parent], name, &file_id,
-                         link_until_ns(w, &w->directories[parent], physical, &st), NULL);
+                         link_until_ns(w, &w->directories[parent], physical, NULL, &st), NULL);
     // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the walk's arenas hold every name
     return add_found(w, &w->directories[parent], name, link_id, 0, "is not a regular file");
 }
@@ -400,9 +410,37 @@ static int64_t item_until_ns(const struct walker *w, const struct directory *dir
     return until_ns > directory->arrived_until_ns ? until_ns : directory->arrived_until_ns;
 }
 
-static bool visit_item(struct walker *w, size_t parent, int fd, const char *name)
+/* Visits a link of a commit to a blob that the walk looks at once. Sets *done to false, and does nothing, for any other
+ * link. */
+static bool visit_blob_link(struct walker *w, size_t parent, int fd, const char *name, bool *done)
+{
+    const struct directory *directory = &w->directories[parent];
+    char blob[TD_BLOB_NAME_BYTES];
+    *done = td_blob_link_read(fd, name, directory->commit_depth, blob);
+    if (!*done)
+        return true;
+    const struct stat *seen = td_seen_blobs_find(&w->seen, &directory->place, blob);
+    struct stat st;
+    if (seen != NULL) {
+        st = *seen;
+    } else {
+        const char *physical = join_path(&w->walk->scratch, directory->physical, name);
+        if (physical == NULL)
+            return td_error_no_memory(w->err);
+        *done = td_root_stat(w->root, physical, &st, NULL) && S_ISREG(st.st_mode);
+        if (!*done)
+            return true;
+        td_seen_blobs_add(&w->seen, &directory->place, blob, &st);
+    }
+    const struct td_file_id id = td_file_id_of(&st);
+    return add_found(w, directory, name, &id, link_until_ns(w, directory, NULL, blob, &st), NULL);
+}
+
+/* `type` is that of the directory's entry, which may be DT_UNKNOWN. */
+static bool visit_item(struct walker *w, size_t parent, int fd, const char *name, unsigned char type)
 {
     struct stat st;
+    bool done;
     bool is_of_fsck = parent == 0 && strcmp(name, "lost+found") == 0; /* a file system has it, and only root reads it */
     if (td_walk_ignores(name) || is_of_fsck)
         return true;
@@ -411,6 +449,11 @@ static bool visit_item(struct walker *w, size_t parent, int fd, const char *name
         td_utf8_escape(td_text_of(name), shown, sizeof shown);
         td_problems_add(w->walk->problems, w->walk->names, shown, "its name is not UTF-8, so it has no URL");
         return true;
+    }
+    if (type == DT_LNK && w->directories[parent].place.inode != 0) {
+        bool ok = visit_blob_link(w, parent, fd, name, &done);
+        if (!ok || done)
+            return ok;
     }
     if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return true; /* the item was removed in the meantime */
@@ -450,7 +493,7 @@ static bool visit_items(struct walker *w, size_t at, DIR *dir)
         const struct dirent *item = readdir(dir); // NOLINT(concurrency-mt-unsafe): each DIR is used by one thread
         if (item == NULL)
             return errno == 0 || cannot_list(w, at);
-        if (!visit_item(w, at, dirfd(dir), item->d_name))
+        if (!visit_item(w, at, dirfd(dir), item->d_name, item->d_type))
             return false;
     }
 }
@@ -478,6 +521,7 @@ static bool visit_all(struct walker *w, size_t at)
             (void)close(fd);
             return true; /* a symlink loop ends here */
         }
+        directory->place = td_blobs_place_of(fd, directory->commit_depth);
         dir = fdopendir(fd);
     }
     if (dir == NULL) {
@@ -628,6 +672,7 @@ bool td_walk_run(struct td_walk *walk, const struct td_root *root, const struct 
             ok = visit_all(&w, at);
     }
     free(w.directories);
+    td_seen_blobs_fini(&w.seen);
     if (!ok)
         return false;
     char message[128];

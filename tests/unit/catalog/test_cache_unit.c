@@ -469,6 +469,40 @@ static void a_requested_scan_publishes_whole_commits(void **state)
     expect_revision(place, C0, "0: a b c");
 }
 
+/* Each blob is looked at once for all links to it. Links that lead elsewhere are looked at by themselves. */
+static void links_of_many_commits(void **state)
+{
+    static const char *const commits[] = {SNAPSHOT0, SNAPSHOT1, CACHE "/snapshots/" C2};
+    struct place *place = *state;
+    place->scanner.config.settle_ns = 0;
+    tree_simple(&place->tree, "other/d", "d");
+    tree_symlink(&place->tree, CACHE "/blobs/l", "../../../outside");
+    for (size_t i = 0; i < COUNT_OF(commits); i++) {
+        char link[256];
+        add_links(place, commits[i], "", "a b");
+        add_links(place, commits[i], "sub/", "b c");
+        (void)snprintf(link, sizeof link, "%s/d.safetensors", commits[i]);
+        tree_symlink(&place->tree, link, "../../blobs/../../other/d");
+        (void)snprintf(link, sizeof link, "%s/e.safetensors", commits[i]);
+        tree_symlink(&place->tree, link, "../../blobs/l");
+        (void)snprintf(link, sizeof link, "%s/f.safetensors", commits[i]);
+        tree_symlink(&place->tree, link, "../../blobs/none");
+    }
+    set_ref(place, CACHE, "main", C0);
+    expect(place, "0: a b d sub/b sub/c");
+    expect_revision(place, C1, "1: a b d sub/b sub/c");
+    expect_revision(place, C2, "2: a b d sub/b sub/c");
+    const struct td_file *main = file_at(place, "o/n/b.safetensors");
+    const struct td_file *sub = file_at(place, "o/n@" C2 "/sub/b.safetensors");
+    assert_true(td_file_id_equal(&main->source.id, &sub->source.id));
+    assert_non_null(scanner_problem(&place->scanner, scanner_model(&place->scanner, "o/n"), "e.safetensors"));
+    tree_simple(&place->tree, CACHE "/blobs/b", "larger");
+    expect(place, "0: a b d sub/b sub/c");
+    main = file_at(place, "o/n/b.safetensors");
+    sub = file_at(place, "o/n@" C2 "/sub/b.safetensors");
+    assert_true(td_file_id_equal(&main->source.id, &sub->source.id));
+}
+
 /* A commit that this program has published is shown at once, however young it is; others of the cache are not. */
 static void a_published_commit_need_not_settle(void **state)
 {
@@ -568,6 +602,7 @@ int main(void)
         TEST_IN(settling, revisions_are_whole),
         TEST_IN(settling, datasets_and_models_in_folders),
         TEST_IN(settling, a_requested_scan_publishes_whole_commits),
+        TEST_IN(settling, links_of_many_commits),
         TEST_IN(settling, a_published_commit_need_not_settle),
         TEST_IN(settling, folders_from_the_future_settle),
         TEST_IN(settling, kept_files_take_memory),
