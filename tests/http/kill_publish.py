@@ -89,6 +89,8 @@ class Model:
         answer = repo.ask("GET")
         if answer.status == 404:
             check(None in self.allowed, "the model has gone", server.stderr()[-2000:])
+            if self.allowed[-1] is None:        # the deletion that was under way was made
+                self.sent = set()
             self.allowed = [None]
             return
         names = {f["path"]: f["size"] for f in answer.json()["files"]}

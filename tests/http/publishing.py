@@ -15,6 +15,13 @@ class Answer:
     def __init__(self, response):
         self.status, self.body = response.status, response.read()
         self.headers = {name.lower(): value for name, value in response.getheaders()}
+        self.length = len(self.body)
+
+    def get(self, name, default=None):
+        return self.headers.get(name.lower(), default)
+
+    def names(self):
+        return [name for name in self.headers if name != "server-timing"]    # any slow answer has it
 
     def json(self):
         return json.loads(self.body)
@@ -29,14 +36,20 @@ class Answer:
 class Repo:
     """A repository of a server, and who asks: headers. All requests of one Repo use one connection while it lasts."""
 
-    def __init__(self, port, id, kind="models", headers=None, timeout=120):
+    asked = []      # (method, target, answer) of all of them
+
+    def __init__(self, port, id, kind="models", headers=None, timeout=120, is_checked=True):
+        self.is_checked = is_checked
         self.base, self.headers = f"/{kind}/{id}", headers or {}
         self.port, self.timeout = port, timeout
         self.http = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
 
     def ask(self, method, path="", body=None, headers=None):
         self.http.request(method, self.base + path, body, {**self.headers, **(headers or {})})
-        return Answer(self.http.getresponse())
+        answer = Answer(self.http.getresponse())
+        if self.is_checked:
+            Repo.asked.append((method, self.base + path, answer))
+        return answer
 
     def other(self):
         """The same repository, on a connection of its own."""

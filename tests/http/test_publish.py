@@ -16,6 +16,7 @@ import pytest
 from harness import Server, age, pattern, s3_port, tensor, write_by_hand
 from publishing import PIECE, Repo, digest
 from signing import TokensFile
+from test_openapi import PUBLISHING, Contract
 
 CONFIG = b'{"model_type": "llama"}'
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -32,6 +33,26 @@ def server(tmp_path_factory):
         age(path)
     with Server(root, "--publish", "local", "--s3-listen", "127.0.0.1:0", hash_threads=0, settle="60") as s:
         yield s
+
+
+@pytest.fixture(scope="module", autouse=True)
+def contract(server):
+    """Check at the end that every answer was as api/openapi.yaml says."""
+    contract = Contract(json.loads(server.get("/openapi.json").body))
+    patterns = {}
+    for path in PUBLISHING | {"/models/{id}", "/models/{id}/files/{path}", "/datasets/{id}"}:
+        of_path = re.escape(path).replace(r"\{id\}", "[^/?]+(/[^/?]+)?").replace(r"\{path\}", "[^?]+")
+        patterns[path] = re.compile(of_path.replace(r"\{digest\}", r"[^/?]+") + r"(\?.*)?")
+    yield
+    checked = set()
+    for method, target, answer in Repo.asked:
+        path = next((p for p in sorted(patterns, key=len, reverse=True) if patterns[p].fullmatch(target)), None)
+        item = contract.all_paths.get(path, {})
+        if method.lower() in item and (method != "GET" or path in PUBLISHING):
+            contract.check(path, answer, method)
+            checked.add((method, path, answer.status))
+    assert checked
+    Repo.asked.clear()
 
 
 @pytest.fixture
@@ -79,10 +100,10 @@ def test_off(tmp_path, start):
     (tmp_path / "m/config.json").write_text("{}")
     (tmp_path / "m/notes.txt").write_text("x")
     s = start(tmp_path)
-    repo = Repo(s.port, "m")
+    repo = Repo(s.port, "m", is_checked=False)
     for method, path in (("PUT", f"/blobs/{digest(b'x')}"), ("DELETE", ""), ("PUT", "/files/config.json"),
                          ("DELETE", "/files/config.json")):
-        answer = Repo(s.port, "m").ask(method, path, b"x" if method == "PUT" else None)
+        answer = Repo(s.port, "m", is_checked=False).ask(method, path, b"x" if method == "PUT" else None)
         assert answer.status in (404, 405), (method, path, answer)
     assert repo.ask("DELETE", "/files/config.json").status == 405
     assert repo.ask("GET", "/commits").status == 404
