@@ -183,7 +183,7 @@ static const char *advice_for(const struct td_fetch_client *client, unsigned sta
                    ? "the token needs the right to write this model: tensord token new NAME --write --models GLOB"
                    : "this machine may not write there: see --publish and --tokens of the server";
     case 404:
-        return "is the URL that of a tensord that can publish?";
+        return "is the URL that of a tensord with --publish?";
     case 405:
         return "the server takes no uploads: its operator starts it with --publish";
     case 412:

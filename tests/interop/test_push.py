@@ -102,6 +102,7 @@ def test_a_directory_becomes_a_commit(fake, here):
     assert again["changed"] and again["sent_bytes"] == 3 and fake.files() == tree_of(here)
 
 
+# shows: security.md push-links
 def test_the_files_are_those_that_a_server_lists(fake, here, tmp_path):
     want = tree_of(here)
     (here / ".hidden").write_text("x")
@@ -226,6 +227,7 @@ def test_only_what_is_missing_is_sent(fake, tmp_path):
     assert report["sent_bytes"] == 16 * PIECE == fake.sent() and fake.files() == tree_of(tmp_path / "here")
 
 
+# shows: security.md push-broken-answers
 def test_what_was_cut_off_is_not_sent_again(fake, tmp_path):
     """Each connection ends within the body, several times; what had arrived is not sent again."""
     size = 40 * PIECE + 99
@@ -282,6 +284,7 @@ def test_a_server_that_is_busy_is_asked_again(fake, here):
     assert report["changed"]
 
 
+# shows: security.md push-broken-answers
 def test_it_gives_up_without_progress(fake, here):
     def before(handler):
         if handler.command == "PUT":
@@ -299,6 +302,7 @@ def test_it_gives_up_without_progress(fake, here):
     assert fake.files() == tree_of(here)
 
 
+# shows: security.md push-broken-answers
 def test_a_server_that_takes_nothing_has_failed(fake, tmp_path):
     large(tmp_path / "here/large.bin", 64 * MIB)
     release = threading.Event()
@@ -323,7 +327,7 @@ def test_a_slow_answer_is_waited_for(fake, here):
 
 @pytest.mark.parametrize("status, words", [
     (401, ("a token is needed", "--token-file", "TENSORD_TOKEN")), (403, ("may not write",)),
-    (404, ("a tensord that can publish",)), (405, ("--publish",)), (409, ("it is in the way",)),
+    (404, ("a tensord with --publish",)), (405, ("--publish",)), (409, ("it is in the way",)),
     (413, ("more than the server takes",)), (507, ("makes room", "--publish-max-bytes"))])
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 def test_a_refusal_says_who_must_act(fake, here, status, words, method):
@@ -364,6 +368,7 @@ def test_wrong_bytes_are_a_failure(fake, here):
     assert "answered 422" in err and "changed while it was sent" in err and not report["changed"]
 
 
+# shows: security.md push-file-changes
 def test_a_file_that_changes_while_it_is_sent_is_a_failure(fake, tmp_path):
     path = tmp_path / "here/large.bin"
     large(path, 64 * PIECE)
@@ -393,6 +398,7 @@ def test_a_file_that_changes_while_it_is_sent_is_a_failure(fake, tmp_path):
     assert '"large.bin" has changed since it was read' in err
 
 
+# shows: security.md push-redirects
 def test_a_redirect_is_not_followed(fake, here):
     with FakePublish() as other:
         def before(handler):
@@ -420,6 +426,7 @@ def test_a_redirect_is_not_followed(fake, here):
     ({"missing": [{"digest": "FIRST", "missing": [[0]]}]}, "number"),
     ({"missing": [{"digest": "FIRST"}, {"digest": "FIRST"}]}, "twice"),
 ])
+# shows: security.md push-wrong-answers
 def test_wrong_answers_to_a_commit(fake, here, answer, words):
     first = hashlib.sha256((here / "config.json").read_bytes()).hexdigest()
     answer = json.loads(json.dumps(answer).replace("FIRST", "sha256:" + first))
@@ -432,6 +439,7 @@ def test_wrong_answers_to_a_commit(fake, here, answer, words):
     assert words in err and fake.sent() == 0, err
 
 
+# shows: security.md push-wrong-answers
 def test_a_server_that_never_has_enough(fake, here):
     """It says each time that the same blobs are missing."""
     first = hashlib.sha256((here / "config.json").read_bytes()).hexdigest()
@@ -446,6 +454,7 @@ def test_a_server_that_never_has_enough(fake, here):
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"commit": "../x"}', b'{"commit": 7}', b'{"changed": true}',
                                   b'{"commit": "' + b"a" * 100 + b'"}', b"{" * 10000, b"\xff"])
+# shows: security.md push-wrong-answers
 def test_wrong_answers_of_200(fake, here, body):
     def commit(*args):
         raise Raw(body)
@@ -471,6 +480,7 @@ def test_wrong_answers_of_200(fake, here, body):
 
 # ------------------------------------------------------------------------------------------- kills
 
+# shows: security.md push-kills
 def test_it_resumes_after_a_kill_of_itself(fake, tmp_path):
     size = 5 * PART
     large(tmp_path / "here/large.bin", size)
@@ -497,6 +507,7 @@ def test_it_resumes_after_a_kill_of_itself(fake, tmp_path):
     assert report["sent_bytes"] <= size + 100 - before + 4 * PIECE and before > size // 2
 
 
+# shows: security.md push-kills
 def test_it_goes_on_after_the_server_was_gone(fake, tmp_path):
     """The server ends within bodies, and is back after a while with what it had, on the same port."""
     size = 4 * PART

@@ -57,6 +57,26 @@ static void a_server_that_failed_waits(void **state)
     td_fetch_client_destroy(client);
 }
 
+/* A request that takes longer than retry_for_ns before it fails is tried again, once more without progress it is not.
+ */
+static void patience_begins_with_the_first_failure(void **state)
+{
+    (void)state;
+    struct td_fetch_client *client = client_of(1, NULL, 60 * S);
+    struct td_fetch_health health;
+    struct td_error why = error_of("one");
+    struct td_error err = TD_ERROR_INIT;
+    td_fetch_health_init(&health, client, 100 * S);
+    td_fetch_health_begin_patience(&health, 0, 500 * S);
+    (void)td_fetch_health_failed(&health, 0, &silence, 500 * S, &why);
+    assert_false(td_fetch_health_is_over(&health, 500 * S, &err));
+    td_fetch_health_begin_patience(&health, 0, 561 * S);
+    (void)td_fetch_health_failed(&health, 0, &silence, 561 * S, &why);
+    assert_true(td_fetch_health_is_over(&health, 561 * S, &err));
+    assert_string_equal(err.message, "one");
+    td_fetch_client_destroy(client);
+}
+
 static void trying_ends(void **state)
 {
     (void)state;
@@ -263,6 +283,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_server_that_failed_waits),
+        cmocka_unit_test(patience_begins_with_the_first_failure),
         cmocka_unit_test(trying_ends),
         cmocka_unit_test(bad_servers_are_avoided_by_the_next_file),
         cmocka_unit_test(bad_servers_are_asked_when_no_other_may_be),
