@@ -81,6 +81,19 @@ struct td_body_sink *td_native_begin_upload(struct td_call *call)
     return check_parameters(call) ? action->begin(call, &path) : NULL;
 }
 
+/* Returns whether the path is one of reading, such as that of a tensor named "commits": what looks like the last part
+ * of the id is a word that follows an id. */
+static bool is_of_reading(const struct td_publish_path *path)
+{
+    static const char *const words[] = {"tensors", "files", "plans", "shards"};
+    struct td_text id = path->id;
+    struct td_text last = td_uri_take_last(&id);
+    bool is = false;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        is = is || td_text_equals(last, words[i]);
+    return is && !path->is_dataset && id.len > 0;
+}
+
 bool td_native_publish(struct td_call *call)
 {
     struct td_publish_path path;
@@ -89,8 +102,9 @@ bool td_native_publish(struct td_call *call)
     bool reads = head || td_text_equals(method, "GET");
     td_publish_path_split(call->uri->path, &path);
     const struct action *action = find_action(path.place, method);
-    if (path.place == TD_PLACE_NONE || (action == NULL && (reads || path.place == TD_PLACE_REPO) &&
-                                        (path.place == TD_PLACE_FILE || path.place == TD_PLACE_REPO)))
+    bool is_read_too = path.place == TD_PLACE_FILE || path.place == TD_PLACE_REPO;
+    bool is_of_others = action == NULL && is_read_too && (reads || path.place == TD_PLACE_REPO);
+    if (path.place == TD_PLACE_NONE || is_of_others || (reads && is_of_reading(&path)))
         return false;
     if (action == NULL) {
         refuse_method(call, path.place);

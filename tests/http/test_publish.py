@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from harness import Server, age, pattern, s3_port, tensor, write_by_hand
+from harness import Server, age, pattern, s3_port, tensor, tensord_binary, write_by_hand
 from publishing import PIECE, Repo, digest
 from signing import TokensFile
 from test_openapi import PUBLISHING, Contract
@@ -26,6 +26,8 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 def server(tmp_path_factory):
     root = tmp_path_factory.mktemp("publish") / "root"
     write_by_hand(root / "made/by-hand/model.safetensors", [tensor("w", "F32", [4, 6])])
+    words = [tensor(name, "U8", [3]) for name in ("commits", "blobs", "blobs/x", "files/x")]
+    write_by_hand(root / "words/model.safetensors", words)
     (root / "made/by-hand/config.json").write_text("{}")
     (root / "made/plain").mkdir()
     (root / "made/plain/notes.txt").write_text("of the operator")
@@ -264,6 +266,13 @@ def test_methods(repo):
         check_error(answer, 405)
         assert answer.headers["allow"] == allow
     check_error(repo.ask("GET", "/commits?x=1"), 400, "x")
+
+
+def test_tensors_with_the_names_of_words(server):
+    for name in ("commits", "blobs", "blobs/x", "files/x"):
+        answer = Repo(server.port, "words", is_checked=False).ask("GET", f"/tensors/{name}")
+        assert answer.status == 200 and answer.body == tensor(name, "U8", [3]).data, name
+        assert Repo(server.port, "words", is_checked=False).ask("HEAD", f"/tensors/{name}").status == 200
 
 
 # ---- commits --------------------------------------------------------------------------------------------------
@@ -561,6 +570,8 @@ def test_one_of_many_wins(repo):
         [t.start() for t in threads]
         [t.join() for t in threads]
         assert sorted(a.status for a in answers) == [201] + [412] * 7, answers
+        winner = next(a for a in answers if a.status == 201).json()
+        assert repo.main() == winner["commit"] and winner["parent"] == parent
 
 
 def test_the_last_of_two_writers_is_whole(repo):
@@ -704,6 +715,36 @@ def test_no_room(tmp_path, start):
     assert s.gauge("tensord_publish_used_bytes") == 600_000 + len(CONFIG)
     assert repo.ask("DELETE").status == 204
     assert repo.other().put(data).status == 201
+
+
+def test_full_disk(tmp_path, start):
+    """A disk of 6 MiB: 507 before the body where the length is known, and what is there stays."""
+    disk, wrapper = tmp_path / "disk", tmp_path / "on-a-small-disk"
+    disk.mkdir()
+    wrapper.write_text("#!/bin/sh\n"
+                       f"exec unshare --map-root-user --mount sh -c 'mount -t tmpfs -o size=6m none {disk} && exec "
+                       f"{tensord_binary()} \"$@\"' sh \"$@\"\n")
+    wrapper.chmod(0o755)
+    s = start(disk, "--publish", "local", binary=wrapper)
+    repo = Repo(s.port, "org/m")
+    old = {"config.json": CONFIG, "w.dat": pattern(3_000_000, "old")}
+    push(repo, old)
+    data = pattern(4_000_000, "more")
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", s.port, timeout=30)) as c:
+        c.putrequest("PUT", f"/models/org/m/blobs/{digest(data)}")
+        c.putheader("Content-Length", str(len(data)))
+        c.endheaders()
+        assert c.getresponse().status == 507
+    check_error(repo.other().put(data), 507)
+    check_error(repo.other().ask("POST", "/blobs", data), 507)
+    check_error(repo.other().ask("POST", "/blobs", iter([data[:2_000_000], data[2_000_000:]])), 507)
+    check_error(repo.other().put_file("more.dat", iter([data])), 507)
+    for path, content in old.items():
+        assert repo.file(path).body == content
+    small = pattern(1_000_000, "small")
+    assert repo.put(small).status == 201        # nothing of the refused ones is left
+    assert repo.ask("DELETE").status == 204
+    assert repo.put(data).status == 201
 
 
 def test_what_expires(tmp_path, start):
