@@ -201,10 +201,11 @@ def test_large_files_are_sent_in_parts_by_several_connections(fake, tmp_path):
 def test_many_small_files_are_sent_in_parallel(fake, tmp_path):
     for i in range(300):
         large(tmp_path / f"here/{i % 7}/{i}.bin", 100 + i, i)
-    lock, busy, most = threading.Lock(), [0], [0]
+    lock, busy, most, connections = threading.Lock(), [0], [0], set()
 
     def before(handler):
         with lock:
+            connections.add(handler)
             busy[0] += 1
             most[0] = max(most[0], busy[0])
         time.sleep(0.005)
@@ -214,6 +215,7 @@ def test_many_small_files_are_sent_in_parallel(fake, tmp_path):
     report, _ = push(tmp_path / "here", fake.url)
     assert fake.files() == tree_of(tmp_path / "here") and len(report["files"]) == 300
     assert 2 <= most[0] <= 8
+    assert len(connections) <= 9, "connections are not used again"       # the answer of 409 closes its own
 
 
 def test_only_what_is_missing_is_sent(fake, tmp_path):
@@ -407,6 +409,16 @@ def test_a_redirect_is_not_followed(fake, here):
         fake.before = before
         _, err = push(here, fake.url, code=1, env={"TENSORD_TOKEN": "tdt_secret"})
         assert "answered 308" in err and other.url in err and other.requests == []
+
+
+def test_a_proxy_of_the_environment(fake, here):
+    """It gets whole URLs, and passes them on."""
+    def before(handler):
+        assert handler.path.startswith("http://weights.invalid/")
+        handler.path = handler.path.removeprefix("http://weights.invalid")
+    fake.before = before
+    push(here, "http://weights.invalid", env={"http_proxy": fake.url, "TENSORD_TOKEN": "tdt_secret"})
+    assert fake.files() == tree_of(here)
 
 
 @pytest.mark.parametrize("answer, words", [
