@@ -63,6 +63,14 @@ struct td_text td_text_take_until(struct td_text *text, char separator)
     return part;
 }
 
+struct td_text td_text_take_last(struct td_text *text, char separator)
+{
+    const char *at = text->len == 0 ? NULL : memrchr(text->p, separator, text->len);
+    struct td_text part = at == NULL ? *text : td_text_skip(*text, (size_t)(at - text->p) + 1);
+    text->len = at == NULL ? 0 : (size_t)(at - text->p);
+    return part;
+}
+
 struct td_text td_text_trim(struct td_text text, const char *blanks)
 {
     size_t count = strlen(blanks);

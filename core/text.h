@@ -72,6 +72,10 @@ bool td_text_take_char(struct td_text *text, char c);
  * the whole text, and nothing remains. */
 struct td_text td_text_take_until(struct td_text *text, char separator);
 
+/* Removes and returns the part after the last separator, which is removed as well. Without a separator the part is the
+ * whole text, and nothing remains. */
+struct td_text td_text_take_last(struct td_text *text, char separator);
+
 /* Returns the text without the characters at its ends that are among these blanks, such as " \t". */
 struct td_text td_text_trim(struct td_text text, const char *blanks);
 

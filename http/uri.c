@@ -69,16 +69,6 @@ struct td_text td_uri_raw_query(struct td_text target)
     return rest;
 }
 
-struct td_text td_uri_take_last(struct td_text *path)
-{
-    size_t at = path->len;
-    while (at > 0 && path->p[at - 1] != '/')
-        at--;
-    struct td_text last = td_text_skip(*path, at);
-    path->len = at > 0 ? at - 1 : 0;
-    return last;
-}
-
 static bool parse_parameter(struct td_uri *uri, struct td_text item, enum td_uri_query query, char **memory,
                             struct td_error *err)
 {

@@ -46,9 +46,6 @@ struct td_text td_uri_authority(struct td_text target);
  */
 struct td_text td_uri_raw_query(struct td_text target);
 
-/* Removes and returns the last segment of a path, and the '/' before it; the whole text if it has no '/'. */
-struct td_text td_uri_take_last(struct td_text *path);
-
 /* Decodes a part of a raw path, or of a form (plus_is_blank: '+' is a blank). Writes to `out`, which has room for
  * text.len bytes, and sets *len. `what` names the whole text in messages: TD_URI_TARGET. Errors: TD_INVALID_ARGUMENT (a
  * bad escape, a NUL, not UTF-8). */

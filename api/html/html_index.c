@@ -352,15 +352,14 @@ static bool find_run(const struct td_snapshot *snapshot, const struct td_html_fi
 /* Writes the link to the page above a folder. */
 static void write_above(struct td_buffer *out, const struct td_html_files *files, struct td_text path)
 {
-    size_t len = path.len;
-    while (len > 0 && path.p[len - 1] != '/')
-        len--;
+    struct td_text rest = path;
+    struct td_text last = td_text_take_last(&rest, '/');
     if (path.len == 0) {
         td_buffer_append(out, files->above.p, files->above.len);
         return;
     }
     td_buffer_append(out, files->base.p, files->base.len);
-    td_uri_encode(out, td_text_n(path.p, len), true);
+    td_uri_encode(out, td_text_n(path.p, path.len - last.len), true);
 }
 
 bool td_html_files_page(const struct td_call *call, const struct td_html_files *files, struct td_text path,

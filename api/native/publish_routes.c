@@ -87,7 +87,7 @@ static bool is_of_reading(const struct td_publish_path *path)
 {
     static const char *const words[] = {"tensors", "files", "plans", "shards"};
     struct td_text id = path->id;
-    struct td_text last = td_uri_take_last(&id);
+    struct td_text last = td_text_take_last(&id, '/');
     bool is = false;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         is = is || td_text_equals(last, words[i]);

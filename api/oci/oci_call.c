@@ -28,8 +28,8 @@ static bool find_upload(struct td_text text, struct td_text *name)
 static enum td_oci_endpoint split_name(struct td_text text, struct td_oci_path *path)
 {
     struct td_text rest = text;
-    struct td_text last = td_uri_take_last(&rest);
-    struct td_text word = td_uri_take_last(&rest);
+    struct td_text last = td_text_take_last(&rest, '/');
+    struct td_text word = td_text_take_last(&rest, '/');
     enum td_oci_endpoint endpoint = TD_OCI_NONE;
     if (td_text_equals(word, "manifests"))
         endpoint = TD_OCI_MANIFEST;

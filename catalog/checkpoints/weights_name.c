@@ -99,12 +99,11 @@ static bool take_variant(struct td_text *stem)
         *stem = before;
         return true;
     }
-    size_t dot = stem->len;
-    while (dot > 0 && stem->p[dot - 1] != '.')
-        dot--;
-    if (dot < 2 || library_weights(without_numbers(td_text_n(stem->p, dot - 1))) == NULL)
+    struct td_text before = *stem;
+    (void)td_text_take_last(&before, '.');
+    if (before.len == 0 || library_weights(without_numbers(before)) == NULL)
         return false;
-    stem->len = dot - 1;
+    *stem = before;
     return true;
 }
 

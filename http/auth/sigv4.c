@@ -137,10 +137,10 @@ static bool find_place(const struct td_request *request, struct td_sigv4 *out, s
 static bool read_credential(struct td_text credential, struct td_sigv4 *out, struct td_sigv4_refusal *refusal)
 {
     struct td_text key = credential;
-    struct td_text terminal = td_uri_take_last(&key);
-    struct td_text service = td_uri_take_last(&key);
-    out->region = td_uri_take_last(&key);
-    out->date = td_uri_take_last(&key);
+    struct td_text terminal = td_text_take_last(&key, '/');
+    struct td_text service = td_text_take_last(&key, '/');
+    out->region = td_text_take_last(&key, '/');
+    out->date = td_text_take_last(&key, '/');
     out->access_key = key;
     if (key.len == 0)
         return refuse_signature(refusal, malformed(out),

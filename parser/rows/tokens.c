@@ -25,15 +25,12 @@ static bool read_count(struct td_text rest, struct td_tokens *tokens)
 
 bool td_tokens_name(const char *file_name, struct td_tokens *tokens)
 {
-    size_t len = strlen(file_name);
     if (!td_has_extension(file_name, ".bin"))
         return false;
-    size_t end = len - strlen(".bin"), begin = end;
-    while (begin > 0 && file_name[begin - 1] != '.')
-        begin--;
-    if (begin < 2) /* no dot, or no NAME before it */
+    struct td_text name = td_text_n(file_name, strlen(file_name) - strlen(".bin"));
+    struct td_text word = td_text_take_last(&name, '.');
+    if (name.len == 0) /* no dot, or no NAME before it */
         return false;
-    struct td_text word = td_text_n(file_name + begin, end - begin);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         struct td_text type = td_text_of(types[i].name);
         *tokens = (struct td_tokens){.type = types[i].name, .item_bytes = types[i].bytes};

@@ -90,6 +90,23 @@ static void parts_are_taken_until_a_separator(void **state)
     assert_true(td_text_equals(td_text_take_until(&text, '/'), ""));
 }
 
+static void last_parts_are_taken_from_a_separator_on(void **state)
+{
+    (void)state;
+    struct td_text text = td_text_n("vllm//tp8/x", 9); /* the last '/' is after the end */
+    assert_true(td_text_equals(td_text_take_last(&text, '/'), "tp8"));
+    assert_true(td_text_equals(text, "vllm/"));
+    assert_true(td_text_equals(td_text_take_last(&text, '/'), ""));
+    assert_true(td_text_equals(text, "vllm"));
+    assert_true(td_text_equals(td_text_take_last(&text, '/'), "vllm"));
+    assert_int_equal(text.len, 0);
+    assert_true(td_text_equals(td_text_take_last(&text, '/'), ""));
+    text = td_text_n(NULL, 0);
+    assert_int_equal(td_text_take_last(&text, '/').len, 0);
+    text = td_text_of("/a");
+    assert_true(td_text_equals(td_text_take_last(&text, '/'), "a") && text.len == 0);
+}
+
 static void messages_show_the_beginning(void **state)
 {
     (void)state;
@@ -168,6 +185,7 @@ int main(void)
         cmocka_unit_test(blanks_at_the_ends_are_trimmed),
         cmocka_unit_test(what_is_taken_is_gone),
         cmocka_unit_test(parts_are_taken_until_a_separator),
+        cmocka_unit_test(last_parts_are_taken_from_a_separator_on),
         cmocka_unit_test(messages_show_the_beginning),
         cmocka_unit_test(messages_cut_no_character),
         cmocka_unit_test(names_and_extensions),
