@@ -260,7 +260,9 @@ static bool check_place(const struct td_call *call)
     return false;
 }
 
-bool td_access_may_publish(const struct td_call *call, struct td_text id)
+/* Returns whether the sender may publish, if its token may write there. Else answers. */
+static bool judge_publisher(const struct td_call *call, struct td_text id,
+                            bool (*may_write)(const struct td_token *token, struct td_text id))
 {
     const struct td_caller *caller = &call->caller;
     if (call->api->publish_who == TD_PUBLISH_OFF) {
@@ -275,13 +277,23 @@ bool td_access_may_publish(const struct td_call *call, struct td_text id)
         td_response_fail(call->response, 401, NULL, "publishing needs a token with the right to write");
         return false;
     }
-    if (td_token_may_write(caller->token, id))
+    if (may_write(caller->token, id))
         return true;
     td_response_fail(call->response, 403, NULL,
                      "the token may not publish to \"%.*s\": it needs the right to write, and a pattern that matches "
                      "(tensord token new NAME --write --models GLOB)",
                      TD_SHOW(id, 400));
     return false;
+}
+
+bool td_access_may_publish(const struct td_call *call, struct td_text id)
+{
+    return judge_publisher(call, id, td_token_may_write);
+}
+
+bool td_access_may_publish_below(const struct td_call *call, struct td_text prefix)
+{
+    return judge_publisher(call, prefix, td_token_may_write_below);
 }
 
 bool td_access_sees_numbers(const struct td_call *call)

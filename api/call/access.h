@@ -72,6 +72,9 @@ bool td_access_is_of_this_machine(const struct td_call *call);
  * a body, and again before it changes anything. Does not wait. */
 bool td_access_may_publish(const struct td_call *call, struct td_text id);
 
+/* Does the same for some repository whose id begins so: "org/". */
+bool td_access_may_publish_below(const struct td_call *call, struct td_text prefix);
+
 /* Returns whether the sender may know numbers of all models. */
 bool td_access_sees_numbers(const struct td_call *call);
 

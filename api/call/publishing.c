@@ -49,16 +49,34 @@ bool td_publishing_refuse_absent(const struct td_call *call, struct td_text id)
     return false;
 }
 
-bool td_publishing_look(const struct td_call *call, struct td_text id, bool is_dataset, struct td_publish_name *name)
+/* Returns whether a token's patterns and rights allow it; a caller without a token may. */
+static bool token_allows(const struct td_call *call, struct td_text id, bool is_dataset,
+                         bool (*allows)(const struct td_token *token, struct td_text id))
 {
-    const struct td_token *token = call->caller.token;
     struct td_buffer spelled;
+    if (call->caller.token == NULL)
+        return call->caller.kind != TD_CALLER_NOBODY;
     td_buffer_init(&spelled);
     struct td_text seen = seen_id(id, is_dataset, &spelled);
-    bool may_see = !spelled.failed && call->caller.kind != TD_CALLER_NOBODY &&
-                   (token == NULL || token->models == NULL || td_token_may_see(token, seen));
+    bool ok = !spelled.failed && allows(call->caller.token, seen);
     td_buffer_fini(&spelled);
-    return may_see ? read_name(call, id, is_dataset, name) : td_publishing_refuse_absent(call, id);
+    return ok;
+}
+
+bool td_publishing_may_see(const struct td_call *call, struct td_text id, bool is_dataset)
+{
+    return token_allows(call, id, is_dataset, td_token_may_see);
+}
+
+bool td_publishing_may_write(const struct td_call *call, struct td_text id, bool is_dataset)
+{
+    return token_allows(call, id, is_dataset, td_token_may_write);
+}
+
+bool td_publishing_look(const struct td_call *call, struct td_text id, bool is_dataset, struct td_publish_name *name)
+{
+    return td_publishing_may_see(call, id, is_dataset) ? read_name(call, id, is_dataset, name)
+                                                       : td_publishing_refuse_absent(call, id);
 }
 
 void td_publishing_fail(const struct td_call *call, const struct td_error *err, int precondition)
@@ -79,14 +97,22 @@ void td_publishing_fail(const struct td_call *call, const struct td_error *err, 
         td_log(TD_LOG_WARN, "publish: %s", err->message);
 }
 
-bool td_publishing_show(const struct td_call *call, const char *what)
+/* Waits until the catalog shows what was changed. Errors: TD_UNAVAILABLE. */
+static bool show(const struct td_call *call, const char *what, struct td_error *err)
 {
     static const _Atomic bool never = false;
+    struct td_error why = TD_ERROR_INIT;
+    return td_catalog_show(call->api->catalog, &never, &why) ||
+           td_error_set(err, TD_UNAVAILABLE, "%s, and is not shown yet: %s; send the same request again to wait", what,
+                        why.message);
+}
+
+bool td_publishing_show(const struct td_call *call, const char *what)
+{
     struct td_error err = TD_ERROR_INIT;
-    if (td_catalog_show(call->api->catalog, &never, &err))
+    if (show(call, what, &err))
         return true;
-    td_response_fail(call->response, 503, NULL, "%s, and is not shown yet: %s; send the same request again to wait",
-                     what, err.message);
+    td_publishing_fail(call, &err, 500);
     return false;
 }
 
@@ -115,35 +141,53 @@ static void log_commit(const struct td_call *call, const struct td_publish_name 
            order->revision, name->path);
 }
 
-bool td_publishing_commit(const struct td_call *call, struct td_publish_repo *repo, struct td_commit_order *order,
-                          struct td_commit_result *result)
+bool td_publishing_try(const struct td_call *call, struct td_publish_repo *repo, struct td_commit_order *order,
+                       struct td_commit_result *result, struct td_error *err)
 {
-    struct td_error err = TD_ERROR_INIT;
     const struct td_publish_name name = repo->name;
     struct publishing publishing = {.catalog = call->api->catalog, .folder = name.path};
     order->token = call->response->token;
     order->on_snapshot = note_commit;
     order->context = &publishing;
-    bool ok = td_publish_commit(repo, order, result, &err);
+    bool ok = td_publish_commit(repo, order, result, err);
     td_publish_repo_close(repo);
-    if (!ok) {
-        td_publishing_fail(call, &err, result->is_too_large ? 413 : 409);
+    if (!ok)
         return false;
-    }
     if (result->verdict == TD_COMMIT_MOVED) {
         log_commit(call, &name, order, result);
         td_publish_note_commit(call->api->publish);
         td_publish_tidier_note(call->api->publish_tidier, &name);
     }
     bool is_made = result->verdict == TD_COMMIT_MOVED || result->verdict == TD_COMMIT_UNCHANGED;
-    return !is_made || td_publishing_show(call, "the commit was made");
+    return !is_made || show(call, "the commit was made", err);
+}
+
+bool td_publishing_commit(const struct td_call *call, struct td_publish_repo *repo, struct td_commit_order *order,
+                          struct td_commit_result *result)
+{
+    struct td_error err = TD_ERROR_INIT;
+    if (td_publishing_try(call, repo, order, result, &err))
+        return true;
+    td_publishing_fail(call, &err, result->is_too_large ? 413 : 409);
+    return false;
+}
+
+/* Logs that a repository was removed, and waits until no face shows it. */
+static bool show_removed(const struct td_call *call, const struct td_publish_name *name, struct td_error *err)
+{
+    td_log(TD_LOG_INFO, "publish: removed token=%s model=\"%s\"",
+           call->response->token[0] == '\0' ? "-" : call->response->token, name->path);
+    return show(call, "it was removed", err);
 }
 
 bool td_publishing_remove(const struct td_call *call, const struct td_publish_name *name, struct td_error *err)
 {
-    if (!td_publish_remove(call->api->publish, name, err))
-        return false;
-    td_log(TD_LOG_INFO, "publish: removed token=%s model=\"%s\"",
-           call->response->token[0] == '\0' ? "-" : call->response->token, name->path);
-    return td_publishing_show(call, "it was removed");
+    return td_publish_remove(call->api->publish, name, err) && show_removed(call, name, err);
+}
+
+bool td_publishing_remove_empty(const struct td_call *call, const struct td_publish_name *name, struct td_error *err)
+{
+    bool is_removed;
+    return td_publish_remove_empty(call->api->publish, name, &is_removed, err) &&
+           (!is_removed || show_removed(call, name, err));
 }

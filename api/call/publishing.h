@@ -14,6 +14,11 @@ bool td_publishing_begin(const struct td_call *call, struct td_text id, bool is_
  * answered 400 for the id, or 404. */
 bool td_publishing_look(const struct td_call *call, struct td_text id, bool is_dataset, struct td_publish_name *name);
 
+/* Return whether the caller may see the repository with this id, and whether its token may write to it. Answer nothing.
+ */
+bool td_publishing_may_see(const struct td_call *call, struct td_text id, bool is_dataset);
+bool td_publishing_may_write(const struct td_call *call, struct td_text id, bool is_dataset);
+
 /* Answers 404: nothing was published under this id. Returns false. */
 bool td_publishing_refuse_absent(const struct td_call *call, struct td_text id);
 
@@ -29,12 +34,19 @@ void td_publishing_fail(const struct td_call *call, const struct td_error *err, 
 bool td_publishing_commit(const struct td_call *call, struct td_publish_repo *repo, struct td_commit_order *order,
                           struct td_commit_result *result);
 
-/* Removes a repository, and waits until no face shows it. Returns false with the error of td_publish_remove, or,
- * without an error, after it answered 503 because it cannot be seen whether it is shown. */
+/* Does the same without an answer. Errors as td_publish_commit; TD_UNAVAILABLE when it cannot be shown. */
+bool td_publishing_try(const struct td_call *call, struct td_publish_repo *repo, struct td_commit_order *order,
+                       struct td_commit_result *result, struct td_error *err);
+
+/* Removes a repository, and waits until no face shows it. Errors as td_publish_remove; TD_UNAVAILABLE when it cannot be
+ * seen whether it is shown. */
 bool td_publishing_remove(const struct td_call *call, const struct td_publish_name *name, struct td_error *err);
 
 /* Waits until every face shows what was changed: `what`, such as "it was moved". Returns false after it answered 503.
  */
 bool td_publishing_show(const struct td_call *call, const char *what);
+
+/* Does the same for a repository whose only revision has no file; leaves others. */
+bool td_publishing_remove_empty(const struct td_call *call, const struct td_publish_name *name, struct td_error *err);
 
 #endif

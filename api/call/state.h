@@ -31,6 +31,8 @@ enum td_publish_who {
 
 enum { TD_MANIFEST_CACHE_BYTES = 64 * 1024 * 1024, TD_COMMITS_BYTES = 512 * 1024 * 1024 };
 
+struct td_joint_file;
+
 struct td_api {
     struct td_catalog *catalog;   /* borrowed */
     struct td_upstream *upstream; /* the source of models that this server does not have; borrowed; or NULL */
@@ -45,6 +47,9 @@ struct td_api {
     struct td_publish *publish;               /* what clients publish; borrowed; NULL: nobody may, --publish off */
     struct td_publish_tidier *publish_tidier; /* borrowed; NULL with `publish` alone */
     struct td_shared_budget commits;          /* TD_COMMITS_BYTES: memory of commits that are being read and made */
+    pthread_mutex_t joint_lock;               /* of the two below (api/call/joint_commit.h) */
+    pthread_cond_t joint_changed;
+    struct td_joint_file *joint_files; /* that wait for a commit, a list */
     const char *s3_listen; /* the address of the S3 port, for messages; borrowed; NULL or empty: the port is off */
     _Atomic enum td_rescan_from rescan_from; /* may change while requests run */
     enum td_publish_who publish_who; /* set before the first request, and asked by td_access_may_publish alone */

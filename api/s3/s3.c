@@ -12,6 +12,10 @@
 #include "api/s3/s3_attributes.h"
 #include "api/s3/s3_keys.h"
 #include "api/s3/s3_list.h"
+#include "api/s3/s3_source.h"
+#include "api/s3/s3_subresource.h"
+#include "api/s3/s3_target.h"
+#include "api/s3/s3_write.h"
 #include "core/clock.h"
 #include "core/utf8.h"
 #include "http/auth/sigv4.h"
@@ -98,105 +102,34 @@ static void answer_empty(const struct td_call *call, const char *name)
     td_buffer_fini(&xml);
 }
 
-/* A part of a bucket or object that the query can ask for instead of the bucket or object itself. */
-struct subresource {
-    const char *name;
-    const char *document; /* the empty document that answers it for a bucket; NULL: not served */
-};
-
-/* S3 recognises a subresource by its parameter's presence, whatever the value, and ignores unknown parameters. Source:
- * Amazon S3 API Reference, the request lines of all operations (one operation on objects has no request line of its
- * own: ListParts goes by uploadId). */
-static const struct subresource subresources[] = {
-    {"abac", NULL},
-    {"accelerate", NULL},
-    {"acl", NULL},
-    {"analytics", NULL},
-    {"annotation", NULL},
-    {"attributes", NULL},
-    {"cors", NULL},
-    {"delete", NULL},
-    {"encryption", NULL},
-    {"intelligent-tiering", NULL},
-    {"inventory", NULL},
-    {"legal-hold", NULL},
-    {"lifecycle", NULL},
-    {"location", "LocationConstraint"},
-    {"logging", NULL},
-    {"metadataAnnotationTable", NULL},
-    {"metadataConfiguration", NULL},
-    {"metadataInventoryTable", NULL},
-    {"metadataJournalTable", NULL},
-    {"metadataTable", NULL},
-    {"metrics", NULL},
-    {"notification", NULL},
-    {"object-lock", NULL},
-    {"ownershipControls", NULL},
-    {"policy", NULL},
-    {"policyStatus", NULL},
-    {"publicAccessBlock", NULL},
-    {"renameObject", NULL},
-    {"replication", NULL},
-    {"requestPayment", NULL},
-    {"restore", NULL},
-    {"retention", NULL},
-    {"select", NULL},
-    {"session", NULL},
-    {"tagging", NULL},
-    {"torrent", NULL},
-    {"uploadId", NULL},
-    {"uploads", NULL},
-    {"versioning", "VersioningConfiguration"},
-    {"versions", NULL},
-    {"website", NULL},
-};
-
-static const struct subresource *find_subresource(struct td_text name)
-{
-    for (size_t i = 0; i < sizeof subresources / sizeof *subresources; i++)
-        if (td_text_equals(name, subresources[i].name))
-            return &subresources[i];
-    return NULL;
-}
-
 /* Returns whether a call for an object is GetObjectAttributes. */
 static bool asks_attributes(const struct td_call *call)
 {
     return td_uri_parameter(call->uri, "attributes") != NULL && td_s3_names_attributes(call);
 }
 
-/* Returns the subresource that the query asks for, an unserved one before a served one; NULL: the bucket or the object
- * itself, or the attributes of an object (is_object). */
-static const struct subresource *asked_subresource(const struct td_call *call, bool is_object)
+/* Returns the subresource that the query asks for; NULL: the bucket or the object itself, or the attributes of an
+ * object (is_object). */
+static const struct td_s3_subresource *asked_subresource(const struct td_call *call, bool is_object)
 {
-    const struct subresource *asked = NULL;
-    bool is_served = is_object && asks_attributes(call);
-    for (size_t i = 0; i < call->uri->parameter_count; i++) {
-        struct td_text name = call->uri->parameters[i].name;
-        const struct subresource *other = find_subresource(name);
-        if (is_served && td_text_equals(name, "attributes"))
-            continue;
-        if (other != NULL && (asked == NULL || other->document == NULL))
-            asked = other;
-    }
-    return asked;
+    static const char *const attributes[] = {"attributes", NULL};
+    return td_s3_asked_subresource(call, is_object && asks_attributes(call) ? attributes : NULL);
 }
 
-static void fail_subresource(const struct td_call *call, const struct subresource *asked)
+/* Answers HeadBucket. */
+static void describe_bucket(const struct td_call *call)
 {
-    td_response_fail(call->response, 501, NULL,
-                     "\"%s\" is not served here; buckets, their keys, location and versioning, and objects are",
-                     asked->name);
+    call->response->content_type = TD_XML_TYPE;
+    td_response_add_header(call->response, "x-amz-bucket-region", "us-east-1");
 }
 
 static void answer_bucket(const struct td_call *call, const struct td_bucket *bucket)
 {
-    const struct subresource *asked = asked_subresource(call, false);
+    const struct td_s3_subresource *asked = asked_subresource(call, false);
     if (asked != NULL && asked->document == NULL) {
-        fail_subresource(call, asked);
+        td_s3_fail_subresource(call, asked);
     } else if (td_text_equals(call->request->method, "HEAD")) {
-        call->response->content_type = TD_XML_TYPE;
-        td_response_add_header(call->response, "x-amz-bucket-region", "us-east-1");
+        describe_bucket(call);
     } else if (asked != NULL) {
         answer_empty(call, asked->document);
     } else {
@@ -221,9 +154,9 @@ static bool check_object_query(const struct td_call *call)
 {
     const struct td_text *version = td_uri_parameter(call->uri, "versionId");
     const struct td_text *part = td_uri_parameter(call->uri, "partNumber");
-    const struct subresource *asked = asked_subresource(call, true);
+    const struct td_s3_subresource *asked = asked_subresource(call, true);
     if (asked != NULL)
-        fail_subresource(call, asked);
+        td_s3_fail_subresource(call, asked);
     else if (version != NULL && version->len > 0 && !td_text_equals(*version, "null"))
         td_response_fail(call->response, 400, NULL, "Invalid version id specified: objects have no versions");
     else if (part != NULL && !td_text_equals(*part, "1"))
@@ -252,6 +185,22 @@ static bool answer_rank_file(const struct td_call *call, const struct td_bucket 
     return ok;
 }
 
+/* Answers with a file that was published and that lists do not show. Returns as answer_rank_file. */
+static bool answer_hidden(const struct td_call *call, struct td_text bucket, struct td_text key, struct td_error *err)
+{
+    struct td_s3_source source;
+    if (!td_s3_source_hidden(call, bucket, key, &source, err))
+        return false;
+    bool ok = td_body_append(&call->response->body, source.blob, 0, source.size_bytes, err);
+    td_s3_source_fini(&source);
+    if (!ok)
+        return false;
+    td_response_describe(call->response, "application/octet-stream");
+    td_response_set_modified(call->response, source.written_ns);
+    td_response_set_etag(call->response, source.tag);
+    return true;
+}
+
 static void answer_object(const struct td_call *call, const struct td_bucket *bucket, struct td_text key)
 {
     struct td_error err = TD_ERROR_INIT;
@@ -261,7 +210,8 @@ static void answer_object(const struct td_call *call, const struct td_bucket *bu
     if (entry != NULL)
         td_incoming_call_note_read(call, td_text_of(entry->path));
     bool ok = entry != NULL ? td_file_answer(call->api->catalog, call->snapshot, entry, call->response, &err)
-                            : answer_rank_file(call, bucket, key, &err);
+                            : answer_rank_file(call, bucket, key, &err) ||
+                                  (err.code == TD_OK && answer_hidden(call, td_text_of(bucket->name), key, &err));
     const struct td_file *file = entry == NULL ? NULL : entry->file;
     if (ok && asks_attributes(call))
         td_s3_answer_attributes(call, file);
@@ -269,6 +219,12 @@ static void answer_object(const struct td_call *call, const struct td_bucket *bu
         td_s3_add_checksum(call, file);
     if (ok)
         return;
+    if (err.code == TD_CONFLICT) {
+        /* a code of our own: S3's codes for 409 make clients retry, or print a wrong reason (rclone: "Object in
+         * GLACIER, restore first") */
+        td_response_fail_as(call->response, 409, "GitLfsPointer", "%s", err.message);
+        return;
+    }
     if (err.code != TD_OK && err.code != TD_NOT_FOUND) {
         td_response_fail_error(call->response, &err);
         return;
@@ -292,6 +248,22 @@ static void answer_root(const struct td_call *call)
                          "no bucket: the path must name it (/bucket/key, \"path style\"), not the host's name");
 }
 
+/* Answers for a bucket without listed files. For HEAD it exists if the caller may write in it: clients ask so before
+ * they write. A file that lists do not show may be in it. */
+static void answer_no_bucket(const struct td_call *call, struct td_text name, struct td_text key)
+{
+    struct td_error err = TD_ERROR_INIT;
+    bool is_head = td_text_equals(call->request->method, "HEAD");
+    if (key.len > 0 && answer_hidden(call, name, key, &err))
+        return;
+    if (key.len == 0 && is_head && call->api->publish != NULL && td_s3_may_write_bucket(call, name))
+        describe_bucket(call);
+    else
+        td_response_fail_as(call->response, 404, "NoSuchBucket",
+                            "The specified bucket \"%.*s\" does not exist; GET / lists them%s",
+                            TD_SHOW(name, SHOWN_BYTES), port_hint(call));
+}
+
 /* Routes the path, which begins after its first '/'. */
 static void route_s3(const struct td_call *call, struct td_text path)
 {
@@ -306,9 +278,7 @@ static void route_s3(const struct td_call *call, struct td_text path)
     }
     const struct td_bucket *bucket = td_bucket_find(call->snapshot, name);
     if (bucket == NULL)
-        td_response_fail_as(call->response, 404, "NoSuchBucket",
-                            "The specified bucket \"%.*s\" does not exist; GET / lists them%s",
-                            TD_SHOW(name, SHOWN_BYTES), port_hint(call));
+        answer_no_bucket(call, name, key);
     else if (key.len > 0)
         answer_object(call, bucket, key);
     else
@@ -352,6 +322,8 @@ static bool is_text(struct td_text raw_path)
 
 static void answer_s3(struct td_call *call)
 {
+    if (call->api->publish != NULL && td_s3_write(call))
+        return;
     if (!is_read(call) || !td_call_take_snapshot(call))
         return;
     route_s3(call, td_text_skip(call->uri->path, 1));
@@ -382,15 +354,16 @@ static bool find_token(const struct td_call *call, const struct td_token **token
     return td_token_has_expired(*token, now_s) ? td_sigv4_refuse_key(&signature, refusal) : ok;
 }
 
-/* Authenticates by AWS Signature Version 4 with a token's keys. For td_facade.admit. A request with another method than
- * GET and HEAD is admitted: its handler refuses the method. */
+/* Authenticates by AWS Signature Version 4 with a token's keys. For td_facade.admit. Where nobody may publish, a
+ * request with another method than GET and HEAD is admitted: its handler refuses the method. */
 static bool admit_s3(struct td_call *call)
 {
     const struct td_token *token = NULL;
     struct td_sigv4_refusal fault;
     struct td_refusal refusal;
     struct td_text method = call->request->method;
-    if (!td_text_equals(method, "GET") && !td_text_equals(method, "HEAD"))
+    bool reads = td_text_equals(method, "GET") || td_text_equals(method, "HEAD");
+    if (!reads && call->api->publish == NULL)
         return true;
     if (!find_token(call, &token, &fault)) {
         td_response_fail_as(call->response, td_sigv4_status(fault.fault), td_sigv4_code(fault.fault), "%s",
@@ -404,8 +377,7 @@ static bool admit_s3(struct td_call *call)
 }
 
 /* Returns S3's code for a status, and sets the status to the one that S3 answers instead. Clients retry a 503 and never
- * a 4xx. GitLfsPointer is a code of our own: S3's codes for 409 make clients retry, or print a wrong reason (rclone:
- * "Object in GLACIER, restore first"). */
+ * a 4xx. */
 static const char *code_of(int *status)
 {
     static const struct {
@@ -413,10 +385,10 @@ static const char *code_of(int *status)
         const char *code;
     } codes[] = {
         {400, 400, "InvalidArgument"},    {403, 403, "AccessDenied"},       {404, 404, "NoSuchKey"},
-        {405, 405, "MethodNotAllowed"},   {409, 409, "GitLfsPointer"},      {411, 411, "MissingContentLength"},
+        {405, 405, "MethodNotAllowed"},   {409, 409, "OperationAborted"},   {411, 411, "MissingContentLength"},
         {412, 412, "PreconditionFailed"}, {413, 400, "EntityTooLarge"},     {416, 416, "InvalidRange"},
         {422, 400, "InvalidArgument"},    {429, 503, "SlowDown"},           {431, 400, "RequestHeaderSectionTooLarge"},
-        {501, 501, "NotImplemented"},     {503, 503, "ServiceUnavailable"},
+        {501, 501, "NotImplemented"},     {503, 503, "ServiceUnavailable"}, {507, 507, "StorageFull"},
     };
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
         if (codes[i].status != *status)
@@ -466,6 +438,8 @@ static const char is_tls[] =
 static const char *const write_methods[] = {"PUT", "POST", "DELETE", NULL};
 
 const struct td_facade td_s3_facade = {
+    .takes_upload = td_s3_takes_upload,
+    .begin_upload = td_s3_begin_upload,
     .is_text = is_text,
     .admit = admit_s3,
     .answer = answer_s3,

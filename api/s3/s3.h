@@ -1,4 +1,4 @@
-/* The facade for clients of S3: read-only, path style. */
+/* The facade for clients of S3: path style. */
 #ifndef TD_API_S3_S3_H
 #define TD_API_S3_S3_H
 

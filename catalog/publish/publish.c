@@ -2,6 +2,8 @@
 
 #include "catalog/publish/publish_collect.h"
 #include "catalog/publish/publish_folder.h"
+#include "catalog/publish/publish_parts.h"
+#include "catalog/publish/publish_refs.h"
 #include "catalog/publish/publish_upload.h"
 #include "core/clock.h"
 #include "core/log.h"
@@ -103,7 +105,7 @@ bool td_publish_open(const struct td_publish_config *config, struct td_publish *
     struct td_publish *publish;
     if (!td_publish_store_open(config, &publish, err))
         return false;
-    if (!td_publish_disk_each(&publish->disk, count_repo, publish, err)) {
+    if (!td_publish_disk_each(&publish->disk, count_repo, publish, err) || !td_parts_count(publish, err)) {
         td_publish_close(publish);
         return false;
     }
@@ -119,21 +121,65 @@ void td_publish_close(struct td_publish *publish)
     td_publish_store_close(publish);
 }
 
-bool td_publish_remove(struct td_publish *publish, const struct td_publish_name *name, struct td_error *err)
+/* Removes an open repository, which it closes. */
+static bool remove_open(struct td_publish *publish, struct td_publish_repo *repo, struct td_error *err)
 {
-    struct td_publish_repo repo;
     char trash[TD_OWN_NAME_BYTES];
-    td_publish_close_idle(publish, name->folder, UINT64_MAX);
-    if (!td_publish_repo_open(&publish->disk, name, false, &repo, err))
-        return false;
-    uint64_t bytes = count_blobs(publish, &repo);
-    bool ok = td_publish_repo_remove(&repo, trash, err);
-    td_publish_repo_close(&repo);
+    uint64_t bytes = count_blobs(publish, repo);
+    bool ok = td_publish_repo_remove(repo, trash, err);
+    td_publish_repo_close(repo);
     if (!ok)
         return false;
     td_publish_give_back(publish, bytes);
     td_own_folder_remove(&publish->disk.own, trash);
     return true;
+}
+
+bool td_publish_remove(struct td_publish *publish, const struct td_publish_name *name, struct td_error *err)
+{
+    struct td_publish_repo repo;
+    td_publish_close_idle(publish, name->folder, UINT64_MAX);
+    return td_publish_repo_open(&publish->disk, name, false, &repo, err) && remove_open(publish, &repo, err);
+}
+
+/* Notes the id of the commit that a revision names, and whether there are two. */
+struct revisions {
+    size_t count;
+    char commit[TD_COMMIT_BYTES];
+};
+
+static bool note_revision(void *context, const char *name, const char *commit)
+{
+    struct revisions *revisions = context;
+    (void)name;
+    (void)snprintf(revisions->commit, sizeof revisions->commit, "%s", commit);
+    return ++revisions->count < 2;
+}
+
+/* Returns whether the only revision of an open repository has no file. */
+static bool is_empty(const struct td_publish_repo *repo)
+{
+    struct revisions revisions = {.count = 0};
+    struct td_commit_list none = {.count = 0};
+    char commit[TD_COMMIT_BYTES];
+    return repo->fd >= 0 && !repo->is_new && td_publish_each_ref(repo, note_revision, &revisions) &&
+           revisions.count == 1 && td_commit_list_id(&none, commit, NULL) && strcmp(commit, revisions.commit) == 0;
+}
+
+bool td_publish_remove_empty(struct td_publish *publish, const struct td_publish_name *name, bool *is_removed,
+                             struct td_error *err)
+{
+    struct td_publish_repo repo;
+    *is_removed = false;
+    td_publish_close_idle(publish, name->folder, UINT64_MAX);
+    if (!td_publish_repo_open(&publish->disk, name, false, &repo, err))
+        return false;
+    if (!is_empty(&repo)) {
+        td_publish_repo_close(&repo);
+        return true;
+    }
+    *is_removed = remove_open(publish, &repo, err);
+    return *is_removed;
 }
 
 bool td_publish_move(struct td_publish *publish, const struct td_publish_name *from, const struct td_publish_name *to,
@@ -213,6 +259,9 @@ void td_publish_tidy(struct td_publish *publish, const _Atomic bool *stop)
     uint64_t now_ns = td_clock_ns();
     struct tidying tidying = {.publish = publish, .rules = rules_now(publish), .stop = stop};
     td_publish_close_idle(publish, NULL, now_ns > IDLE_NS ? now_ns - IDLE_NS : 0);
+    td_parts_expire(publish, tidying.rules.now_s - (int64_t)(publish->config.upload_expires_s < INT32_MAX
+                                                                 ? publish->config.upload_expires_s
+                                                                 : INT32_MAX));
     bool ok = td_own_folder_check(&publish->disk.own, &why) &&
               td_publish_disk_each(&publish->disk, tidy_repo, &tidying, &why);
     if (!ok && why.code != TD_OK) /* else it was stopped */

@@ -32,6 +32,10 @@ bool td_publish_remove(struct td_publish *publish, const struct td_publish_name 
 bool td_publish_move(struct td_publish *publish, const struct td_publish_name *from, const struct td_publish_name *to,
                      struct td_error *err);
 
+/* Removes a repository if its only revision has no file. Sets *is_removed. Errors as td_publish_remove. */
+bool td_publish_remove_empty(struct td_publish *publish, const struct td_publish_name *name, bool *is_removed,
+                             struct td_error *err);
+
 /* Removes what has expired in one repository, as td_publish_tidy does. */
 void td_publish_tidy_one(struct td_publish *publish, const struct td_publish_name *name);
 

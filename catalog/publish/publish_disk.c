@@ -16,7 +16,7 @@
 
 enum { ID_BYTES = 200 };
 
-static const char *const children[] = {"incoming", "new", NULL};
+static const char *const children[] = {"incoming", "new", "parts", NULL};
 
 static const struct td_own_folder_rules publish_folder = {
     .name = TD_PUBLISH_FOLDER, .option = "--publish", .children = children};

@@ -4,6 +4,7 @@
  *   DIR/.tensord-publish/lock                   held by the process that publishes
  *                        incoming/              unfinished snapshots and streams, which a start removes
  *                        new/models--org--name/ a repository without a commit; its first commit moves it into DIR
+ *                        parts/                 uploads that arrive in numbered parts (publish_parts.h)
  *                        trash/                 items that are being removed
  *   DIR/models--org--name/blobs/HEX             a file by its SHA-256; never replaced and never written to again
  *                              .HEX.tensord-*   an unfinished blob and its journal

@@ -18,6 +18,7 @@ bool td_publish_store_open(const struct td_publish_config *config, struct td_pub
         free(publish);
         return false;
     }
+    (void)pthread_mutex_init(&publish->parts_lock, NULL);
     (void)pthread_mutex_init(&publish->lock, NULL); /* cannot fail without attributes (glibc) */
     *out = publish;
     return true;
@@ -27,6 +28,7 @@ void td_publish_store_close(struct td_publish *publish)
 {
     td_publish_disk_close(&publish->disk);
     (void)pthread_mutex_destroy(&publish->lock);
+    (void)pthread_mutex_destroy(&publish->parts_lock);
     free(publish);
 }
 

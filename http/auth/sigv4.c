@@ -24,7 +24,7 @@
 #define UNSIGNED_PAYLOAD "UNSIGNED-PAYLOAD"
 #define EMPTY_SHA256 "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-enum { SIGNATURE_CHARS = 2 * TD_SHA256_BYTES, SECRET_KEY_BYTES = 128, SCOPE_BYTES = 256 };
+enum { SIGNATURE_CHARS = 2 * TD_SHA256_BYTES, SECRET_KEY_BYTES = 128 };
 
 static const struct {
     int status;
@@ -156,7 +156,7 @@ static bool read_credential(struct td_text credential, struct td_sigv4 *out, str
             "Error parsing the credential; incorrect terminal \"%.*s\". This endpoint uses \"aws4_request\"",
             TD_SHOW(terminal, 32));
     out->scope = td_text_skip(credential, key.len + 1);
-    if (out->scope.len > SCOPE_BYTES)
+    if (out->scope.len > TD_SIGV4_SCOPE_BYTES)
         return refuse_signature(refusal, malformed(out), "Error parsing the credential; the region is too long");
     return true;
 }
@@ -408,22 +408,56 @@ static bool check_signed_headers(const struct td_request *request, const struct 
     return true;
 }
 
-/* Checks what stands for the digest of the body, which is empty. */
-static bool check_payload(struct td_text payload, struct td_sigv4_refusal *refusal)
+bool td_sigv4_read_payload(struct td_text payload, enum td_sigv4_payload *out, uint8_t sha256[TD_SHA256_BYTES],
+                           struct td_sigv4_refusal *refusal)
 {
-    if (td_text_equals(payload, UNSIGNED_PAYLOAD) || td_text_equals(payload, EMPTY_SHA256))
+    static const struct {
+        const char *text;
+        enum td_sigv4_payload payload;
+    } words[] = {
+        {"", TD_SIGV4_UNSIGNED},
+        {UNSIGNED_PAYLOAD, TD_SIGV4_UNSIGNED},
+        {"STREAMING-UNSIGNED-PAYLOAD-TRAILER", TD_SIGV4_UNSIGNED_TRAILER},
+        {"STREAMING-" ALGORITHM "-PAYLOAD", TD_SIGV4_CHUNKS},
+        {"STREAMING-" ALGORITHM "-PAYLOAD-TRAILER", TD_SIGV4_CHUNKS_TRAILER},
+    };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (!td_text_equals(payload, words[i].text))
+            continue;
+        *out = words[i].payload;
+        return true;
+    }
+    *out = TD_SIGV4_DIGEST;
+    if (td_hex_read_bytes(payload, sha256, TD_SHA256_BYTES))
         return true;
     if (td_text_begins(payload, TD_TEXT("STREAMING-")))
+        return refuse_signature(refusal, TD_SIGV4_NOT_IMPLEMENTED,
+                                "A header you provided implies functionality that is not implemented: "
+                                "x-amz-content-sha256 of chunks that are signed in another way than by " ALGORITHM);
+    return refuse_signature(refusal, TD_SIGV4_INVALID_ARGUMENT,
+                            "x-amz-content-sha256 must be " UNSIGNED_PAYLOAD
+                            ", STREAMING-UNSIGNED-PAYLOAD-TRAILER, STREAMING-" ALGORITHM
+                            "-PAYLOAD or a valid sha256 value");
+}
+
+/* Checks what stands for the digest of the body, which is empty if the method reads. */
+static bool check_payload(const struct td_request *request, struct td_text payload, struct td_sigv4_refusal *refusal)
+{
+    enum td_sigv4_payload kind;
+    uint8_t sha256[TD_SHA256_BYTES];
+    if (!td_sigv4_read_payload(payload, &kind, sha256, refusal))
+        return false;
+    bool reads = td_text_equals(request->method, "GET") || td_text_equals(request->method, "HEAD");
+    if (!reads || kind == TD_SIGV4_UNSIGNED || td_text_equals(payload, EMPTY_SHA256))
+        return true;
+    if (kind != TD_SIGV4_DIGEST)
         return refuse_signature(
             refusal, TD_SIGV4_NOT_IMPLEMENTED,
             "A header you provided implies functionality that is not implemented: x-amz-content-sha256 of a "
-            "body in signed chunks; this server is read-only");
-    if (payload.len == SIGNATURE_CHARS && td_hex_is_lower(payload))
-        return refuse_signature(
-            refusal, TD_SIGV4_BAD_DIGEST,
-            "The provided 'x-amz-content-sha256' header does not match what was computed: the body is empty");
-    return refuse_signature(refusal, TD_SIGV4_INVALID_ARGUMENT,
-                            "x-amz-content-sha256 must be " UNSIGNED_PAYLOAD " or a valid sha256 value");
+            "body in signed chunks, for a request that reads");
+    return refuse_signature(
+        refusal, TD_SIGV4_BAD_DIGEST,
+        "The provided 'x-amz-content-sha256' header does not match what was computed: the body is empty");
 }
 
 bool td_sigv4_parse(const struct td_request *request, int64_t now_s, struct td_sigv4 *out,
@@ -432,14 +466,14 @@ bool td_sigv4_parse(const struct td_request *request, int64_t now_s, struct td_s
     uint64_t expires_s = 0;
     return find_place(request, out, refusal) &&
            (out->is_presigned ? read_query(request, out, &expires_s, refusal) : read_header(request, out, refusal)) &&
-           check_signed_headers(request, out, refusal) && check_payload(out->payload, refusal) &&
+           check_signed_headers(request, out, refusal) && check_payload(request, out->payload, refusal) &&
            check_time(out, expires_s, now_s, refusal);
 }
 
 /* ---- the signature ------------------------------------------------------------------------------------- */
 
-/* Derives the key that signs, from the secret key and the scope (task 3). */
-static void derive_key(const struct td_sigv4 *signature, struct td_text secret_key, uint8_t key[TD_SHA256_BYTES])
+/* (task 3) */
+void td_sigv4_signing_key(const struct td_sigv4 *signature, struct td_text secret_key, uint8_t key[TD_SHA256_BYTES])
 {
     char first[4 + SECRET_KEY_BYTES] = "AWS4";
     memcpy(first + 4, secret_key.p, secret_key.len);
@@ -454,7 +488,7 @@ static void derive_key(const struct td_sigv4 *signature, struct td_text secret_k
 static void sign_canonical(const struct td_sigv4 *signature, struct td_text canonical, struct td_text secret_key,
                            char text[SIGNATURE_CHARS + 1])
 {
-    char string[sizeof ALGORITHM + sizeof signature->time + SCOPE_BYTES + SIGNATURE_CHARS + 8];
+    char string[sizeof ALGORITHM + sizeof signature->time + TD_SIGV4_SCOPE_BYTES + SIGNATURE_CHARS + 8];
     char digest[SIGNATURE_CHARS + 1];
     uint8_t sum[TD_SHA256_BYTES];
     uint8_t key[TD_SHA256_BYTES];
@@ -462,7 +496,7 @@ static void sign_canonical(const struct td_sigv4 *signature, struct td_text cano
     td_hex_write(sum, sizeof sum, digest);
     int len = snprintf(string, sizeof string, ALGORITHM "\n%s\n%.*s\n%s", signature->time, (int)signature->scope.len,
                        signature->scope.p, digest);
-    derive_key(signature, secret_key, key);
+    td_sigv4_signing_key(signature, secret_key, key);
     td_hmac_sha256(key, sizeof key, string, (size_t)len, sum);
     td_hex_write(sum, sizeof sum, text);
     OPENSSL_cleanse(key, sizeof key);

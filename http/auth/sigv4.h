@@ -7,12 +7,14 @@
  *     them, so that spellings of the same path ("~", "%7E", "%7e") have the same signature. '+' in a query is a blank,
  *     as for the handlers.
  *   - The host and every field X-Amz-* must be signed. X-Amz-Cf-Id is excepted, which CloudFront adds.
- *   - Requests have no body here, so the digest of the body is that of an empty one, or UNSIGNED-PAYLOAD.
+ *   - The digest of the body is signed, and the caller checks it against the body (td_sigv4_read_payload). A GET and a
+ *     HEAD have no body, so theirs is that of an empty one, or UNSIGNED-PAYLOAD.
  *   - Any region is right: the server has none, and clients choose one by themselves.
- *   - Session tokens, signatures of chunks, and the algorithms of versions 2 and 4A are refused. */
+ *   - Session tokens, and the algorithms of versions 2 and 4A are refused. */
 #ifndef TD_HTTP_AUTH_SIGV4_H
 #define TD_HTTP_AUTH_SIGV4_H
 
+#include "core/digest.h"
 #include "http/request.h"
 
 #include <stdbool.h>
@@ -23,6 +25,16 @@ enum {
     TD_SIGV4_MOST_EXPIRES_S = 7 * 86400, /* of a presigned URL */
     TD_SIGV4_TEXT_BYTES = 2048,          /* the most bytes of a presigned URL's own parameters together */
     TD_SIGV4_MESSAGE_BYTES = 320,
+    TD_SIGV4_SCOPE_BYTES = 256,
+};
+
+/* The kinds of texts that stand for the digest of a body. */
+enum td_sigv4_payload {
+    TD_SIGV4_UNSIGNED,         /* UNSIGNED-PAYLOAD, or nothing */
+    TD_SIGV4_DIGEST,           /* 64 hexadecimal digits */
+    TD_SIGV4_UNSIGNED_TRAILER, /* the body is aws-chunked (http/auth/aws_chunked.h), in these three */
+    TD_SIGV4_CHUNKS,
+    TD_SIGV4_CHUNKS_TRAILER,
 };
 
 /* The errors of S3 that a signature can lead to. */
@@ -72,6 +84,14 @@ const char *td_sigv4_code(enum td_sigv4_fault fault);
  * reason, for a request without a signature, too. */
 bool td_sigv4_parse(const struct td_request *request, int64_t now_s, struct td_sigv4 *out,
                     struct td_sigv4_refusal *refusal);
+
+/* Reads what a request's X-Amz-Content-SHA256 says of its body. sha256 is set for TD_SIGV4_DIGEST. Returns false, with
+ * the reason, for other texts. */
+bool td_sigv4_read_payload(struct td_text payload, enum td_sigv4_payload *out, uint8_t sha256[TD_SHA256_BYTES],
+                           struct td_sigv4_refusal *refusal);
+
+/* Derives the key that signs, from the secret key and the scope. */
+void td_sigv4_signing_key(const struct td_sigv4 *signature, struct td_text secret_key, uint8_t key[TD_SHA256_BYTES]);
 
 /* Returns whether the signature of a parsed request is the one by this secret key; compares in constant time. Else sets
  * the reason: TD_SIGV4_MISMATCH, or TD_SIGV4_NO_MEMORY. */

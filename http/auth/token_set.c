@@ -266,6 +266,20 @@ bool td_token_may_see(const struct td_token *token, struct td_text id)
     return matches(token, td_text_n(spelled, (size_t)len));
 }
 
+bool td_token_may_write_below(const struct td_token *token, struct td_text prefix)
+{
+    if ((token->rights & TD_RIGHT_WRITE) == 0)
+        return false;
+    for (size_t i = 0; token->models != NULL && token->models[i] != NULL; i++) {
+        size_t plain = strcspn(token->models[i], "*?[\\");
+        size_t len = plain < prefix.len ? plain : prefix.len;
+        bool has_more = plain >= prefix.len || token->models[i][plain] != '\0';
+        if (has_more && (len == 0 || memcmp(token->models[i], prefix.p, len) == 0))
+            return true;
+    }
+    return token->models == NULL;
+}
+
 bool td_token_may_write(const struct td_token *token, struct td_text id)
 {
     return (token->rights & TD_RIGHT_WRITE) != 0 && td_token_may_see(token, id);

@@ -82,4 +82,8 @@ bool td_token_may_see(const struct td_token *token, struct td_text id);
 /* Returns whether the token has the right to write, and may see what has this id, so that it may publish to it. */
 bool td_token_may_write(const struct td_token *token, struct td_text id);
 
+/* Returns whether the token has the right to write, and one of its patterns may match an id that begins so: as far as
+ * the pattern has no special character, it agrees with the beginning. */
+bool td_token_may_write_below(const struct td_token *token, struct td_text prefix);
+
 #endif

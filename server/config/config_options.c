@@ -47,7 +47,7 @@ static const struct td_option options[] = {
      TEXT(file, TD_OPTION_NOT_IN_FILE), AT_START},
     {"listen", "ADDR:PORT", "127.0.0.1:8080", "address to serve on; port 0 takes any free one",
      ADDRESS(listen, "127.0.0.1:8080"), AT_START},
-    {"s3-listen", "ADDR:PORT", "", "address for clients of S3, read-only, path style; empty: none",
+    {"s3-listen", "ADDR:PORT", "", "address for clients of S3, path style; empty: none",
      ADDRESS(s3_listen, "127.0.0.1:8081"), AT_START},
     {"tls-cert", "FILE", "", "certificate in PEM, with its chain: the ports speak HTTPS alone",
      TEXT(tls_cert, TD_OPTION_EVERYWHERE), AT_START},

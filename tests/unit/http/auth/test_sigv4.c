@@ -364,9 +364,41 @@ static void every_fault_has_its_status(void **state)
     assert_string_equal(td_sigv4_code(refusal.fault), "InvalidAccessKeyId");
 }
 
+/* Texts that stand for the digest of a body. Digests in other spellings are refused. */
+static void payloads(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        enum td_sigv4_payload payload;
+        const char *code; /* NULL: it is one */
+    } cases[] = {
+        {"", TD_SIGV4_UNSIGNED, NULL},
+        {"UNSIGNED-PAYLOAD", TD_SIGV4_UNSIGNED, NULL},
+        {EMPTY, TD_SIGV4_DIGEST, NULL},
+        {"STREAMING-UNSIGNED-PAYLOAD-TRAILER", TD_SIGV4_UNSIGNED_TRAILER, NULL},
+        {"STREAMING-AWS4-HMAC-SHA256-PAYLOAD", TD_SIGV4_CHUNKS, NULL},
+        {"STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER", TD_SIGV4_CHUNKS_TRAILER, NULL},
+        {"STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD", TD_SIGV4_DIGEST, "NotImplemented"},
+        {"streaming-unsigned-payload-trailer", TD_SIGV4_DIGEST, "InvalidArgument"},
+        {"E3B0C44298FC1C149AFBF4C8996FB92427AE41E4649B934CA495991B7852B855", TD_SIGV4_DIGEST, "InvalidArgument"},
+        {EMPTY "0", TD_SIGV4_DIGEST, "InvalidArgument"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_sigv4_refusal refusal;
+        enum td_sigv4_payload payload;
+        uint8_t sha256[TD_SHA256_BYTES] = {0};
+        bool ok = td_sigv4_read_payload(td_text_of(cases[i].text), &payload, sha256, &refusal);
+        CHECK(ok == (cases[i].code == NULL) && payload == cases[i].payload, "%s", cases[i].text);
+        if (!ok)
+            assert_string_equal(td_sigv4_code(refusal.fault), cases[i].code);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(payloads),
         cmocka_unit_test(published_examples_are_accepted),
         cmocka_unit_test(spellings_that_mean_the_same_are_accepted),
         cmocka_unit_test(times_are_bounded_to_the_second),

@@ -1,0 +1,513 @@
+/* A part is written under a name of its own and takes its number by a rename, so a folder holds whole parts alone. The
+ * note about a part is in the same file, behind its bytes, so that one rename brings both. An upload goes by a rename
+ * of its folder: parts that are still arriving then find no folder for their rename. */
+#include "catalog/publish/publish_parts.h"
+
+#include "catalog/publish/publish_folder.h"
+#include "core/array.h"
+#include "core/buffer.h"
+#include "core/clock.h"
+#include "core/digits.h"
+#include "core/file_io.h"
+#include "core/log.h"
+#include "storage/disk_tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char parts_folder[] = "parts", about_name[] = "about", done_name[] = "done";
+
+enum { ABOUT_BYTES = 8192, NUMBER_DIGITS = 5 };
+
+/* ---- uploads ------------------------------------------------------------------------------------------- */
+
+/* Returns the time in ns since 1970. */
+static int64_t wall_ns(void)
+{
+    struct td_wall now = td_wall_now();
+    return now.seconds * TD_NS_PER_S + now.nanoseconds;
+}
+
+/* Fills the text with random hexadecimal digits. */
+static bool write_random(char text[TD_PARTS_ID_BYTES], struct td_error *err)
+{
+    uint8_t bytes[(TD_PARTS_ID_BYTES - 1) / 2];
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+        return td_error_sys(err, TD_IO, errno, "the system gives no random numbers");
+    td_hex_write(bytes, sizeof bytes, text);
+    return true;
+}
+
+/* Writes the path of an upload's folder, or of an item in it, below the own folder. */
+static void write_path(const char *id, const char *item, char path[TD_OWN_NAME_BYTES])
+{
+    (void)snprintf(path, TD_OWN_NAME_BYTES, "%s/%s%s%s", parts_folder, id, item[0] == '\0' ? "" : "/", item);
+}
+
+static bool fail_absent(struct td_error *err)
+{
+    return td_error_set(err, TD_NOT_FOUND, "there is no such upload: it was completed, aborted or has expired");
+}
+
+/* Reports a failure of the system, which errno names, to which the folder of the upload may be the reason. */
+static bool fail_io(const struct td_parts_upload *upload, const char *what, struct td_error *err)
+{
+    struct td_publish_name name;
+    if (errno == ENOENT)
+        return fail_absent(err);
+    if (!td_publish_name(upload->repo_id, upload->is_dataset, &name, err))
+        return false;
+    return td_publish_fail(&name, what, err);
+}
+
+static bool count_upload(void *context, const char *name, struct td_error *err)
+{
+    size_t *count = context;
+    (void)name;
+    (void)err;
+    return ++*count < TD_PARTS_MOST_UPLOADS;
+}
+
+/* Checks that there is room for one more upload. */
+static bool check_count(struct td_publish *publish, struct td_error *err)
+{
+    size_t count = 0;
+    if (td_own_folder_each(&publish->disk.own, parts_folder, count_upload, &count, err))
+        return true;
+    return count < TD_PARTS_MOST_UPLOADS
+               ? false
+               : td_error_set(err, TD_FAILED_PRECONDITION,
+                              "there are %d multipart uploads; complete or abort some of them", TD_PARTS_MOST_UPLOADS);
+}
+
+bool td_parts_begin(struct td_publish *publish, struct td_parts_upload *upload, struct td_error *err)
+{
+    struct td_own_folder *own = &publish->disk.own;
+    char path[TD_OWN_NAME_BYTES];
+    struct td_buffer about;
+    upload->started_ns = wall_ns();
+    upload->is_done = false;
+    if (!td_own_folder_check(own, err) || !check_count(publish, err) || !write_random(upload->id, err))
+        return false;
+    td_buffer_init(&about);
+    td_buffer_printf(&about, "1\n%" PRId64 "\n%d\n%s\n%s\n%s\n", upload->started_ns, upload->is_dataset ? 1 : 0,
+                     upload->repo_id, upload->path, upload->label);
+    write_path(upload->id, "", path);
+    bool ok = !about.failed || td_buffer_refuse(&about, err);
+    if (ok && !td_own_folder_make(own, path))
+        ok = fail_io(upload, "begin an upload to", err);
+    write_path(upload->id, about_name, path);
+    if (ok && !td_durable_file_write(own->fd, path, td_buffer_text(&about), 0666))
+        ok = fail_io(upload, "begin an upload to", err);
+    td_buffer_fini(&about);
+    if (ok)
+        return true;
+    write_path(upload->id, "", path);
+    td_own_folder_remove(own, path);
+    return false;
+}
+
+/* Reads a small file into text, with a NUL. Returns false when it cannot. */
+static bool read_text(const struct td_publish *publish, const char *id, const char *item, char text[ABOUT_BYTES])
+{
+    char path[TD_OWN_NAME_BYTES];
+    write_path(id, item, path);
+    int fd = openat(publish->disk.own.fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    ssize_t len = fd < 0 ? -1 : td_read_at(fd, text, ABOUT_BYTES - 1, 0);
+    if (fd >= 0)
+        (void)close(fd);
+    if (len < 0)
+        return false;
+    text[len] = '\0';
+    return true;
+}
+
+/* Takes a line, and copies it. Returns false when it is too long. */
+static bool take_line(struct td_text *rest, char *out, size_t capacity)
+{
+    struct td_text line = td_text_take_until(rest, '\n');
+    return line.len < capacity && snprintf(out, capacity, "%.*s", (int)line.len, line.p) >= 0;
+}
+
+static bool read_about(const char *text, struct td_parts_upload *upload)
+{
+    struct td_text rest = td_text_of(text);
+    uint64_t started;
+    bool ok = td_text_equals(td_text_take_until(&rest, '\n'), "1") &&
+              td_number_read(td_text_take_until(&rest, '\n'), INT64_MAX, &started);
+    upload->is_dataset = td_text_equals(td_text_take_until(&rest, '\n'), "1");
+    ok = ok && take_line(&rest, upload->repo_id, sizeof upload->repo_id) &&
+         take_line(&rest, upload->path, sizeof upload->path) && take_line(&rest, upload->label, sizeof upload->label) &&
+         upload->path[0] != '\0';
+    upload->started_ns = ok ? (int64_t)started : 0;
+    return ok;
+}
+
+/* Reads "HEX SIZE". */
+static bool read_done(const char *text, struct td_publish_sum *sum)
+{
+    struct td_text rest = td_text_of(text);
+    return td_hex_read_bytes(td_text_take_until(&rest, ' '), sum->sha256, sizeof sum->sha256) &&
+           td_number_read(td_text_take_until(&rest, '\n'), UINT64_MAX, &sum->size_bytes);
+}
+
+static bool is_id(struct td_text id)
+{
+    return id.len == TD_PARTS_ID_BYTES - 1 && td_hex_is_lower(id);
+}
+
+bool td_parts_find(struct td_publish *publish, struct td_text id, struct td_parts_upload *upload, struct td_error *err)
+{
+    char text[ABOUT_BYTES];
+    if (!is_id(id))
+        return fail_absent(err);
+    (void)snprintf(upload->id, sizeof upload->id, "%.*s", (int)id.len, id.p);
+    if (!read_text(publish, upload->id, about_name, text) || !read_about(text, upload))
+        return fail_absent(err);
+    upload->is_done = read_text(publish, upload->id, done_name, text) && read_done(text, &upload->sum);
+    return true;
+}
+
+/* A call of td_parts_each. */
+struct each {
+    struct td_publish *publish;
+    bool (*visit)(void *context, const struct td_parts_upload *upload, struct td_error *err);
+    void *context;
+};
+
+static bool visit_upload(void *context, const char *name, struct td_error *err)
+{
+    const struct each *each = context;
+    struct td_parts_upload upload = {.is_done = false};
+    if (!td_parts_find(each->publish, td_text_of(name), &upload, NULL) || upload.is_done)
+        return true; /* no upload, or one that is going */
+    return each->visit(each->context, &upload, err);
+}
+
+bool td_parts_each(struct td_publish *publish,
+                   bool (*visit)(void *context, const struct td_parts_upload *upload, struct td_error *err),
+                   void *context, struct td_error *err)
+{
+    struct each each = {.publish = publish, .visit = visit, .context = context};
+    return td_own_folder_each(&publish->disk.own, parts_folder, visit_upload, &each, err);
+}
+
+/* ---- the bytes of uploads ------------------------------------------------------------------------------ */
+
+/* Returns the number that the name of a part says; 0 for other names. */
+static unsigned part_number(const char *name)
+{
+    uint64_t number;
+    struct td_text text = td_text_of(name);
+    return text.len == NUMBER_DIGITS && td_number_read(text, TD_PARTS_MOST_NUMBER, &number) ? (unsigned)number : 0;
+}
+
+/* Adds the bytes of a part without its note. */
+static bool count_part(void *context, int at, const char *name, struct td_error *err)
+{
+    uint64_t *bytes = context;
+    struct stat st;
+    (void)err;
+    if (part_number(name) > 0 && fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+        st.st_size >= TD_PART_NOTE_BYTES)
+        *bytes += (uint64_t)st.st_size - TD_PART_NOTE_BYTES;
+    return true;
+}
+
+static uint64_t count_parts(const struct td_publish *publish, const char *path)
+{
+    uint64_t bytes = 0;
+    (void)td_disk_list(td_folder_open(publish->disk.own.fd, path), path, count_part, &bytes, NULL);
+    return bytes;
+}
+
+bool td_parts_remove(struct td_publish *publish, const char *id, struct td_error *err)
+{
+    struct td_own_folder *own = &publish->disk.own;
+    char path[TD_OWN_NAME_BYTES], trash[TD_OWN_NAME_BYTES];
+    write_path(id, "", path);
+    if (!td_own_folder_trash(own, own->fd, path, trash))
+        return errno == ENOENT ? fail_absent(err) : td_error_sys(err, TD_IO, errno, "cannot remove the upload");
+    td_publish_give_back(publish, count_parts(publish, trash));
+    td_own_folder_remove(own, trash);
+    return true;
+}
+
+/* Removes a part of an upload that is done. */
+static bool remove_part(void *context, int at, const char *name, struct td_error *err)
+{
+    (void)context;
+    (void)err;
+    if (part_number(name) > 0)
+        (void)unlinkat(at, name, 0);
+    return true;
+}
+
+bool td_parts_finish(struct td_publish *publish, const char *id, const struct td_publish_sum *sum, struct td_error *err)
+{
+    char path[TD_OWN_NAME_BYTES], hex[TD_SHA256_TEXT_BYTES], text[TD_SHA256_TEXT_BYTES + TD_NUMBER_BYTES + 2];
+    td_hex_write(sum->sha256, sizeof sum->sha256, hex);
+    (void)snprintf(text, sizeof text, "%s %" PRIu64 "\n", hex, sum->size_bytes);
+    write_path(id, done_name, path);
+    if (!td_durable_file_write(publish->disk.own.fd, path, td_text_of(text), 0666))
+        return errno == ENOENT ? fail_absent(err) : td_error_sys(err, TD_IO, errno, "cannot end the upload");
+    write_path(id, "", path);
+    uint64_t bytes = count_parts(publish, path);
+    (void)td_disk_list(td_folder_open(publish->disk.own.fd, path), path, remove_part, NULL, NULL);
+    td_publish_give_back(publish, bytes);
+    return true;
+}
+
+/* Removes a file of a part that was being written when an earlier process ended. */
+static bool remove_cut_part(void *context, int at, const char *name, struct td_error *err)
+{
+    (void)context;
+    (void)err;
+    if (name[0] == '.')
+        (void)unlinkat(at, name, 0);
+    return true;
+}
+
+static bool count_folder(void *context, const char *name, struct td_error *err)
+{
+    struct td_publish *publish = context;
+    char path[TD_OWN_NAME_BYTES];
+    (void)err;
+    if (!is_id(td_text_of(name)))
+        return true;
+    write_path(name, "", path);
+    (void)td_disk_list(td_folder_open(publish->disk.own.fd, path), path, remove_cut_part, NULL, NULL);
+    publish->status.used_bytes += count_parts(publish, path);
+    return true;
+}
+
+bool td_parts_count(struct td_publish *publish, struct td_error *err)
+{
+    return td_own_folder_each(&publish->disk.own, parts_folder, count_folder, publish, err);
+}
+
+struct expiring {
+    struct td_publish *publish;
+    int64_t before_s;
+    size_t count;
+};
+
+static bool expire_folder(void *context, const char *name, struct td_error *err)
+{
+    struct expiring *expiring = context;
+    char path[TD_OWN_NAME_BYTES];
+    struct stat st;
+    (void)err;
+    write_path(name, "", path);
+    if (!is_id(td_text_of(name)) || fstatat(expiring->publish->disk.own.fd, path, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+        (int64_t)st.st_mtim.tv_sec >= expiring->before_s)
+        return true;
+    expiring->count += td_parts_remove(expiring->publish, name, NULL) ? 1 : 0;
+    return true;
+}
+
+void td_parts_expire(struct td_publish *publish, int64_t before_s)
+{
+    struct expiring expiring = {.publish = publish, .before_s = before_s};
+    (void)td_own_folder_each(&publish->disk.own, parts_folder, expire_folder, &expiring, NULL);
+    if (expiring.count > 0)
+        td_log(TD_LOG_INFO, "publish: removed %zu multipart uploads that have ended or expired", expiring.count);
+}
+
+/* ---- parts --------------------------------------------------------------------------------------------- */
+
+struct td_part_writer {
+    struct td_publish *publish;
+    struct td_parts_upload upload;
+    unsigned number;
+    int fd;
+    char path[TD_OWN_NAME_BYTES]; /* of the file while it is written */
+    uint64_t size_bytes, at, taken;
+};
+
+bool td_part_begin(struct td_publish *publish, const struct td_parts_upload *upload, unsigned number,
+                   uint64_t size_bytes, struct td_part_writer **out, struct td_error *err)
+{
+    char item[64];
+    if (size_bytes > INT64_MAX - TD_PART_NOTE_BYTES)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "no file has %" PRIu64 " bytes", size_bytes);
+    struct td_part_writer *writer = calloc(1, sizeof *writer);
+    if (writer == NULL)
+        return td_error_no_memory(err);
+    *writer = (struct td_part_writer){
+        .publish = publish, .upload = *upload, .number = number, .fd = -1, .size_bytes = size_bytes};
+    (void)snprintf(item, sizeof item, ".%05u-%" PRIu64, number,
+                   atomic_fetch_add_explicit(&publish->stream_number, 1, memory_order_relaxed));
+    write_path(upload->id, item, writer->path);
+    if (td_publish_take(publish, size_bytes, err)) {
+        writer->taken = size_bytes;
+        writer->fd =
+            openat(publish->disk.own.fd, writer->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        off_t bytes = (off_t)size_bytes + TD_PART_NOTE_BYTES;
+        if (writer->fd >= 0 && (fallocate(writer->fd, 0, 0, bytes) == 0 || errno == EOPNOTSUPP || errno == ENOSYS)) {
+            *out = writer;
+            return true;
+        }
+        (void)fail_io(upload, "reserve the space on disk for a part of", err);
+    }
+    td_part_abandon(writer);
+    return false;
+}
+
+bool td_part_write(struct td_part_writer *writer, const void *bytes, size_t len, struct td_error *err)
+{
+    if (len > writer->size_bytes - writer->at)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "the body has more than the %" PRIu64 " bytes that it announced",
+                            writer->size_bytes);
+    if (!td_write_all(writer->fd, bytes, len))
+        return fail_io(&writer->upload, "write a part of", err);
+    writer->at += len;
+    td_publish_note_bytes(writer->publish, len);
+    return true;
+}
+
+/* Reads the note behind the part's bytes. Returns false for a file that is no part. */
+static bool read_note(int fd, unsigned number, struct td_part_info *info)
+{
+    char note[TD_PART_NOTE_BYTES];
+    struct stat st;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < TD_PART_NOTE_BYTES)
+        return false;
+    *info = (struct td_part_info){.number = number,
+                                  .size_bytes = (uint64_t)st.st_size - TD_PART_NOTE_BYTES,
+                                  .written_ns = (int64_t)st.st_mtim.tv_sec * TD_NS_PER_S + st.st_mtim.tv_nsec};
+    if (td_read_at(fd, note, sizeof note, info->size_bytes) != (ssize_t)sizeof note)
+        return false;
+    struct td_text rest = td_text_n(note, sizeof note);
+    return td_text_equals(td_text_take_until(&rest, '\n'), "1") && take_line(&rest, info->tag, sizeof info->tag) &&
+           take_line(&rest, info->label, sizeof info->label) && info->tag[0] != '\0';
+}
+
+/* Writes the note behind the bytes, and makes the file durable. */
+static bool finish_file(struct td_part_writer *writer, const char *label, struct td_part_info *info,
+                        struct td_error *err)
+{
+    char note[TD_PART_NOTE_BYTES] = "";
+    if (writer->at != writer->size_bytes)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "the body ended %" PRIu64 " bytes before its announced end",
+                            writer->size_bytes - writer->at);
+    if (!write_random(info->tag, err))
+        return false;
+    (void)snprintf(note, sizeof note, "1\n%s\n%.*s\n", info->tag, TD_PART_LABEL_BYTES - 1, label);
+    if (!td_write_all(writer->fd, note, sizeof note) || fdatasync(writer->fd) != 0)
+        return fail_io(&writer->upload, "write a part of", err);
+    return read_note(writer->fd, writer->number, info) ||
+           td_error_set(err, TD_IO, "a part that was just written cannot be read");
+}
+
+/* Gives the file its number. Sets *old_bytes to the size of the part that had it. */
+static bool place_file(struct td_part_writer *writer, uint64_t *old_bytes, struct td_error *err)
+{
+    struct td_publish *publish = writer->publish;
+    char item[16], path[TD_OWN_NAME_BYTES];
+    struct stat st;
+    (void)snprintf(item, sizeof item, "%05u", writer->number);
+    write_path(writer->upload.id, item, path);
+    *old_bytes = 0;
+    pthread_mutex_lock(&publish->parts_lock);
+    if (fstatat(publish->disk.own.fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_size >= TD_PART_NOTE_BYTES)
+        *old_bytes = (uint64_t)st.st_size - TD_PART_NOTE_BYTES;
+    bool ok = renameat(publish->disk.own.fd, writer->path, publish->disk.own.fd, path) == 0;
+    int sys = errno;
+    pthread_mutex_unlock(&publish->parts_lock);
+    errno = sys;
+    if (!ok)
+        return fail_io(&writer->upload, "place a part of", err);
+    write_path(writer->upload.id, "", path);
+    (void)td_folder_sync(publish->disk.own.fd, path);
+    return true;
+}
+
+bool td_part_end(struct td_part_writer *writer, const char *label, struct td_part_info *info, struct td_error *err)
+{
+    uint64_t old_bytes;
+    bool ok = finish_file(writer, label, info, err) && place_file(writer, &old_bytes, err);
+    if (ok)
+        writer->taken = old_bytes;
+    td_part_abandon(writer);
+    return ok;
+}
+
+void td_part_abandon(struct td_part_writer *writer)
+{
+    if (writer == NULL)
+        return;
+    if (writer->fd >= 0) {
+        (void)unlinkat(writer->publish->disk.own.fd, writer->path, 0); /* not there any more if it has its number */
+        (void)close(writer->fd);
+    }
+    td_publish_give_back(writer->publish, writer->taken);
+    free(writer);
+}
+
+struct listing {
+    struct td_part_info *items;
+    size_t count, capacity;
+};
+
+static bool list_part(void *context, int at, const char *name, struct td_error *err)
+{
+    struct listing *listing = context;
+    unsigned number = part_number(name);
+    if (number == 0)
+        return true;
+    if (!TD_ARRAY_GROW(listing->items, listing->count, listing->capacity, err))
+        return false;
+    int fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return true; /* gone since */
+    listing->count += read_note(fd, number, &listing->items[listing->count]) ? 1 : 0;
+    (void)close(fd);
+    return true;
+}
+
+static int compare_parts(const void *a, const void *b)
+{
+    unsigned x = ((const struct td_part_info *)a)->number, y = ((const struct td_part_info *)b)->number;
+    return x < y ? -1 : x > y;
+}
+
+bool td_parts_list(struct td_publish *publish, const char *id, struct td_part_info **parts, size_t *count,
+                   struct td_error *err)
+{
+    char path[TD_OWN_NAME_BYTES];
+    struct listing listing = {.items = NULL};
+    write_path(id, "", path);
+    int fd = td_folder_open(publish->disk.own.fd, path);
+    if (fd < 0 && errno == ENOENT)
+        return fail_absent(err);
+    if (!td_disk_list(fd, path, list_part, &listing, err)) {
+        free(listing.items);
+        return false;
+    }
+    if (listing.count > 0)
+        qsort(listing.items, listing.count, sizeof *listing.items, compare_parts);
+    *parts = listing.items;
+    *count = listing.count;
+    return true;
+}
+
+int td_parts_open(struct td_publish *publish, const char *id, unsigned number, struct td_part_info *info)
+{
+    char item[16], path[TD_OWN_NAME_BYTES];
+    (void)snprintf(item, sizeof item, "%05u", number);
+    write_path(id, item, path);
+    int fd = openat(publish->disk.own.fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0 && !read_note(fd, number, info)) {
+        (void)close(fd);
+        fd = -1;
+    }
+    return fd;
+}

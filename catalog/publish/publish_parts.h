@@ -1,0 +1,106 @@
+/* Multipart uploads: files of published repositories that arrive in numbered parts, in any order and from many requests
+ * at once, and each part whole or not at all. An upload has a folder, so that it survives the end of the server:
+ *
+ *   DIR/.tensord-publish/parts/ID/about   what it will be
+ *                                 NNNNN   a part: its bytes, and a note of TD_PART_NOTE_BYTES behind them
+ *                                 done    the file that it has become; its parts are gone then
+ *
+ * Thread-safe; everything may wait for the disk. */
+#ifndef TD_CATALOG_PUBLISH_PUBLISH_PARTS_H
+#define TD_CATALOG_PUBLISH_PUBLISH_PARTS_H
+
+#include "catalog/publish/commit_list.h"
+#include "catalog/publish/publish_stream.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    TD_PARTS_ID_BYTES = 33,      /* of an upload's id, with a NUL */
+    TD_PARTS_REPO_BYTES = 256,   /* of a repository's id */
+    TD_PARTS_LABEL_BYTES = 1536, /* of the caller's text about an upload */
+    TD_PARTS_MOST_UPLOADS = 10000,
+    TD_PARTS_MOST_NUMBER = 99999,
+    TD_PART_TAG_BYTES = 33,
+    TD_PART_LABEL_BYTES = 128, /* of the caller's text about a part */
+    TD_PART_NOTE_BYTES = 256
+};
+
+/* An upload. */
+struct td_parts_upload {
+    char id[TD_PARTS_ID_BYTES];
+    char repo_id[TD_PARTS_REPO_BYTES]; /* as td_publish_name takes it */
+    bool is_dataset;
+    char path[TD_COMMIT_PATH_BYTES + 1]; /* of the file */
+    char label[TD_PARTS_LABEL_BYTES];    /* the caller's, one line */
+    int64_t started_ns;                  /* since 1970 */
+    bool is_done;
+    struct td_publish_sum sum; /* of an upload that is done: what it has become */
+};
+
+/* Begins an upload; chooses its id. The other members are the caller's. Errors: TD_FAILED_PRECONDITION when there are
+ * TD_PARTS_MOST_UPLOADS; TD_RESOURCE_EXHAUSTED, TD_IO. */
+bool td_parts_begin(struct td_publish *publish, struct td_parts_upload *upload, struct td_error *err);
+
+/* Finds an upload by its id. Errors: TD_NOT_FOUND; TD_IO. */
+bool td_parts_find(struct td_publish *publish, struct td_text id, struct td_parts_upload *upload, struct td_error *err);
+
+/* Calls `visit` for each upload that is not done, in any order, until it returns false. Errors: TD_IO,
+ * TD_RESOURCE_EXHAUSTED; those of `visit`. */
+bool td_parts_each(struct td_publish *publish,
+                   bool (*visit)(void *context, const struct td_parts_upload *upload, struct td_error *err),
+                   void *context, struct td_error *err);
+
+/* Removes an upload with its parts. Errors: TD_NOT_FOUND; TD_IO. */
+bool td_parts_remove(struct td_publish *publish, const char *id, struct td_error *err);
+
+/* Notes what the upload has become, and removes its parts. Errors: TD_NOT_FOUND; TD_IO, TD_RESOURCE_EXHAUSTED. */
+bool td_parts_finish(struct td_publish *publish, const char *id, const struct td_publish_sum *sum,
+                     struct td_error *err);
+
+/* Adds the bytes of all parts to those that are used. For the start, before the first upload. */
+bool td_parts_count(struct td_publish *publish, struct td_error *err);
+
+/* Removes uploads to which nothing has come since this time, in seconds since 1970. */
+void td_parts_expire(struct td_publish *publish, int64_t before_s);
+
+/* ---- parts --------------------------------------------------------------------------------------------- */
+
+/* A part that is complete. */
+struct td_part_info {
+    unsigned number;
+    uint64_t size_bytes;
+    int64_t written_ns;              /* since 1970 */
+    char tag[TD_PART_TAG_BYTES];     /* another one for each time that the part is sent */
+    char label[TD_PART_LABEL_BYTES]; /* the caller's */
+};
+
+struct td_part_writer;
+
+/* Begins a part of an upload. Takes size_bytes from the bound, and reserves them on the disk; TD_FETCH_SIZE_UNKNOWN is
+ * not allowed. Errors: TD_NOT_FOUND without the upload; TD_RESOURCE_EXHAUSTED (sys as td_publish_part_begin), TD_IO. */
+bool td_part_begin(struct td_publish *publish, const struct td_parts_upload *upload, unsigned number,
+                   uint64_t size_bytes, struct td_part_writer **out, struct td_error *err);
+
+/* Takes the next bytes. Errors: TD_INVALID_ARGUMENT for more than size_bytes; TD_RESOURCE_EXHAUSTED, TD_IO. */
+bool td_part_write(struct td_part_writer *writer, const void *bytes, size_t len, struct td_error *err);
+
+/* Ends a part whose body has ended, and frees it: it takes its number, from an earlier part, too, durably. Errors:
+ * TD_NOT_FOUND when the upload was removed; TD_INVALID_ARGUMENT for fewer bytes than size_bytes; TD_RESOURCE_EXHAUSTED,
+ * TD_IO. After an error nothing of it stays. */
+bool td_part_end(struct td_part_writer *writer, const char *label, struct td_part_info *info, struct td_error *err);
+
+/* Drops a part. NULL is allowed. */
+void td_part_abandon(struct td_part_writer *writer);
+
+/* Sets *parts to the complete parts of an upload, by number, and *count. The caller frees the array. Errors:
+ * TD_NOT_FOUND; TD_RESOURCE_EXHAUSTED, TD_IO. */
+bool td_parts_list(struct td_publish *publish, const char *id, struct td_part_info **parts, size_t *count,
+                   struct td_error *err);
+
+/* Opens a complete part for reading, and sets *info. Returns the descriptor, which the caller closes, or -1 when the
+ * part does not exist. */
+int td_parts_open(struct td_publish *publish, const char *id, unsigned number, struct td_part_info *info);
+
+#endif
