@@ -2,8 +2,10 @@
 
 #include "catalog/publish/publish_collect.h"
 #include "catalog/publish/publish_folder.h"
+#include "catalog/publish/publish_manifests.h"
 #include "catalog/publish/publish_parts.h"
 #include "catalog/publish/publish_refs.h"
+#include "catalog/publish/publish_session.h"
 #include "catalog/publish/publish_upload.h"
 #include "core/clock.h"
 #include "core/log.h"
@@ -117,6 +119,7 @@ void td_publish_close(struct td_publish *publish)
 {
     if (publish == NULL)
         return;
+    td_publish_sessions_close(publish, NULL);
     td_publish_close_idle(publish, NULL, UINT64_MAX);
     td_publish_store_close(publish);
 }
@@ -138,6 +141,7 @@ static bool remove_open(struct td_publish *publish, struct td_publish_repo *repo
 bool td_publish_remove(struct td_publish *publish, const struct td_publish_name *name, struct td_error *err)
 {
     struct td_publish_repo repo;
+    td_publish_sessions_close(publish, name->folder);
     td_publish_close_idle(publish, name->folder, UINT64_MAX);
     return td_publish_repo_open(&publish->disk, name, false, &repo, err) && remove_open(publish, &repo, err);
 }
@@ -156,14 +160,15 @@ static bool note_revision(void *context, const char *name, const char *commit)
     return ++revisions->count < 2;
 }
 
-/* Returns whether the only revision of an open repository has no file. */
+/* Returns whether the only revision of an open repository has no file, and nothing else was pushed to it. */
 static bool is_empty(const struct td_publish_repo *repo)
 {
     struct revisions revisions = {.count = 0};
     struct td_commit_list none = {.count = 0};
     char commit[TD_COMMIT_BYTES];
-    return repo->fd >= 0 && !repo->is_new && td_publish_each_ref(repo, note_revision, &revisions) &&
-           revisions.count == 1 && td_commit_list_id(&none, commit, NULL) && strcmp(commit, revisions.commit) == 0;
+    return repo->fd >= 0 && !repo->is_new && !td_publish_has_manifests(repo) &&
+           td_publish_each_ref(repo, note_revision, &revisions) && revisions.count == 1 &&
+           td_commit_list_id(&none, commit, NULL) && strcmp(commit, revisions.commit) == 0;
 }
 
 bool td_publish_remove_empty(struct td_publish *publish, const struct td_publish_name *name, bool *is_removed,
@@ -243,6 +248,7 @@ static struct td_collect_rules rules_now(const struct td_publish *publish)
 {
     return (struct td_collect_rules){.now_s = td_wall_now().seconds,
                                      .keep_commits_s = publish->config.keep_commits_s,
+                                     .more = td_publish_collect_manifests,
                                      .upload_expires_s = publish->config.upload_expires_s};
 }
 
@@ -258,6 +264,7 @@ void td_publish_tidy(struct td_publish *publish, const _Atomic bool *stop)
     struct td_error why = TD_ERROR_INIT;
     uint64_t now_ns = td_clock_ns();
     struct tidying tidying = {.publish = publish, .rules = rules_now(publish), .stop = stop};
+    td_publish_sessions_tidy(publish, now_ns);
     td_publish_close_idle(publish, NULL, now_ns > IDLE_NS ? now_ns - IDLE_NS : 0);
     td_parts_expire(publish, tidying.rules.now_s - (int64_t)(publish->config.upload_expires_s < INT32_MAX
                                                                  ? publish->config.upload_expires_s

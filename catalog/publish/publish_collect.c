@@ -1,7 +1,8 @@
 /* Plan: commits first. Those that no revision names are sorted by when they were left; the old ones and those beyond
  * the bound are renamed into a folder of the trash. Then blobs: the list of all blobs is made first, so memory is
- * bounded by their number; the walk over the snapshots that remain marks those that are named; old ones without a mark
- * go. Nobody adds a blob or a commit, since the caller has opened the repository. */
+ * bounded by their number; the walk over the snapshots that remain marks those that are named, and rules->more marks
+ * others; old ones without a mark go. Nobody adds a blob or a commit, since the caller has opened the
+ * repository. */
 #include "catalog/publish/publish_collect.h"
 
 #include "catalog/publish/publish_notes.h"
@@ -30,7 +31,7 @@ struct old_commit {
 
 struct blob {
     uint8_t sha256[TD_SHA256_BYTES];
-    bool is_named; /* by a snapshot */
+    bool is_named; /* by a snapshot, or by rules->more */
 };
 
 struct collecting {
@@ -289,7 +290,19 @@ static bool mark_blob(void *context, const struct td_folder_item *item, struct t
     return true;
 }
 
-/* Marks the blobs that snapshots name. Returns false, and logs why, when they cannot be known. */
+/* Marks a blob that is needed, though no snapshot names it. */
+static void mark_more(void *context, const uint8_t sha256[TD_SHA256_BYTES])
+{
+    struct collecting *c = context;
+    struct blob key = {.is_named = false};
+    memcpy(key.sha256, sha256, sizeof key.sha256);
+    struct blob *blob = bsearch(&key, c->blobs, c->blob_count, sizeof key, compare_blobs);
+    if (blob != NULL)
+        blob->is_named = true;
+}
+
+/* Marks the blobs that are needed. Returns false, and logs
+ * why, when they cannot be known. */
 static bool mark_blobs(struct collecting *c)
 {
     struct td_error why = TD_ERROR_INIT;
@@ -298,6 +311,8 @@ static bool mark_blobs(struct collecting *c)
                       : c->repo->is_new || td_publish_fail(&c->repo->name, "list the snapshots of", &why);
     if (fd >= 0)
         (void)close(fd);
+    ok = ok && (c->rules->more == NULL ||
+                c->rules->more(c->repo, c->rules->now_s, c->rules->keep_commits_s, mark_more, c, &why));
     if (!ok)
         keep_all(c, "blobs", why.message);
     return ok;

@@ -5,14 +5,22 @@
 #define TD_CATALOG_PUBLISH_PUBLISH_COLLECT_H
 
 #include "catalog/publish/publish_disk.h"
+#include "core/digest.h"
 
 #include <stdint.h>
 
 enum { TD_PUBLISH_KEPT_COMMITS = 64 /* commits without a revision that a repository keeps at most */ };
 
+/* Tells a collection of more SHA-256 whose blobs are needed: calls `mark` with each. Errors: when it cannot know them
+ * all, and all blobs then stay. */
+typedef bool td_collect_more(struct td_publish_repo *repo, int64_t now_s, uint64_t keep_s,
+                             void (*mark)(void *context, const uint8_t sha256[TD_SHA256_BYTES]), void *context,
+                             struct td_error *err);
+
 struct td_collect_rules {
     int64_t now_s;             /* since 1970 */
     uint64_t keep_commits_s;   /* a commit stays for so long after the last revision left it */
+    td_collect_more *more;     /* td_publish_collect_manifests; NULL: nothing else needs blobs */
     uint64_t upload_expires_s; /* a blob that no commit names stays for so long after it arrived */
 };
 
@@ -23,13 +31,13 @@ struct td_collected {
 };
 
 /* Removes each commit that no revision names since keep_commits_s, and those beyond the TD_PUBLISH_KEPT_COMMITS that
- * were left last; then each blob that no snapshot names and that arrived more than upload_expires_s ago. Removes a
- * repository in new/ that has no blob, not even an unfinished one, and is older than that; repo->fd is then -1. Does
- * nothing for a repository that does not exist.
+ * were left last; then each blob that no snapshot names, nor rules->more, and that arrived more than upload_expires_s
+ * ago. Removes a repository in new/ that has no blob, not even an unfinished one, and is older than that; repo->fd is
+ * then -1. Does nothing for a repository that does not exist.
  *
  * When in doubt, keeps: without any revision, or with one that holds no commit id, all commits stay; when an item of a
- * snapshot is no link to a blob, or cannot be read, all blobs stay. Logs why. Errors: TD_RESOURCE_EXHAUSTED, TD_IO,
- * TD_PERMISSION_DENIED; what was removed until then counts. */
+ * snapshot is no link to a blob, or cannot be read, or rules->more fails, all blobs stay. Logs why. Errors:
+ * TD_RESOURCE_EXHAUSTED, TD_IO, TD_PERMISSION_DENIED; what was removed until then counts. */
 bool td_publish_collect(struct td_publish_repo *repo, const struct td_collect_rules *rules,
                         struct td_collected *collected, struct td_error *err);
 

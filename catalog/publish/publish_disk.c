@@ -270,6 +270,31 @@ void td_publish_repo_close(struct td_publish_repo *repo)
     pthread_mutex_unlock(lock_of(repo));
 }
 
+bool td_publish_repo_look(struct td_publish_disk *disk, const struct td_publish_name *name,
+                          struct td_publish_repo *repo, struct td_error *err)
+{
+    const struct td_own_folder *own = &disk->own;
+    char path[TD_OWN_NAME_BYTES];
+    *repo = (struct td_publish_repo){.disk = disk, .name = *name};
+    (void)snprintf(path, sizeof path, "new/%s", name->folder);
+    repo->fd = td_folder_open(own->fd, path);
+    repo->is_new = repo->fd >= 0;
+    if (repo->fd < 0) /* after new/, since a first commit may move it */
+        repo->fd = td_folder_open(own->root_fd, name->folder);
+    if (repo->fd < 0)
+        return errno == ENOENT || errno == ENOTDIR || errno == ELOOP || td_publish_fail(name, "open", err);
+    if (!check_owner(repo, NULL))
+        td_publish_repo_look_end(repo);
+    return true;
+}
+
+void td_publish_repo_look_end(struct td_publish_repo *repo)
+{
+    if (repo->fd >= 0)
+        (void)close(repo->fd);
+    repo->fd = -1;
+}
+
 /* Renames the repository's folder. Nobody else gives a folder its name until then. */
 static bool show_alone(struct td_publish_repo *repo, struct td_error *err)
 {

@@ -12,6 +12,7 @@
  *                        /refs/REVISION         the commit of a revision: the rename of this file is the commit
  *                        /commits/COMMIT        message, token, time and parent; only repositories that were published
  *                                               have this folder
+ *                        /manifests/ tags/ referrers/  what clients of registries push (publish_manifests.h)
  *
  * Thread-safe, except open and close; everything may wait for the disk. */
 #ifndef TD_CATALOG_PUBLISH_PUBLISH_DISK_H
@@ -79,6 +80,12 @@ bool td_publish_repo_open(struct td_publish_disk *disk, const struct td_publish_
 
 /* Gives the lock back and closes the directory. */
 void td_publish_repo_close(struct td_publish_repo *repo);
+
+/* Opens a repository for reading alone, without its lock: others may change it. A repository that does not exist, or
+ * was not published, is opened with fd -1. Call td_publish_repo_look_end in any case. Errors as td_publish_fail. */
+bool td_publish_repo_look(struct td_publish_disk *disk, const struct td_publish_name *name,
+                          struct td_publish_repo *repo, struct td_error *err);
+void td_publish_repo_look_end(struct td_publish_repo *repo);
 
 /* Moves a repository with a whole first commit from new/ into the served directory, durably: it is visible from now on.
  * Errors: TD_CONFLICT as td_publish_repo_open, when the name was taken since; TD_IO. */

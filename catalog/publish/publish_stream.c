@@ -14,7 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define STEP_BYTES (UINT64_C(16) * 1024 * 1024) /* taken from the bound at a time, while the size is not known */
+/* Taken from the bound at a time, while the size is not known: as much as has arrived, within these limits. */
+#define LEAST_STEP_BYTES (UINT64_C(256) * 1024)
+#define MOST_STEP_BYTES (UINT64_C(16) * 1024 * 1024)
 
 struct td_publish_stream {
     struct td_publish *publish;
@@ -47,7 +49,7 @@ bool td_publish_stream_begin(struct td_publish *publish, const struct td_publish
                              struct td_publish_stream **out, struct td_error *err)
 {
     struct td_publish_repo repo;
-    uint64_t bytes = size_bytes == TD_FETCH_SIZE_UNKNOWN ? STEP_BYTES : size_bytes;
+    uint64_t bytes = size_bytes == TD_FETCH_SIZE_UNKNOWN ? 0 : size_bytes;
     if (bytes > INT64_MAX)
         return td_error_set(err, TD_INVALID_ARGUMENT, "no file has %" PRIu64 " bytes", bytes);
     /* that the name may be published to is checked now, and not after the body */
@@ -98,11 +100,18 @@ static bool write_block(struct td_publish_stream *stream, struct td_error *err)
 /* Takes more bytes from the bound when those that were taken are used up. */
 static bool take_more(struct td_publish_stream *stream, size_t len, struct td_error *err)
 {
-    while (stream->taken - stream->at < len) {
-        if (!td_publish_take(stream->publish, STEP_BYTES, err))
+    if (stream->taken - stream->at >= len)
+        return true;
+    uint64_t lack = len - (stream->taken - stream->at);
+    uint64_t step = stream->at < LEAST_STEP_BYTES  ? LEAST_STEP_BYTES
+                    : stream->at > MOST_STEP_BYTES ? MOST_STEP_BYTES
+                                                   : stream->at;
+    if (step <= lack || !td_publish_take(stream->publish, step, NULL)) {
+        step = lack;
+        if (!td_publish_take(stream->publish, step, err))
             return false;
-        stream->taken += STEP_BYTES;
     }
+    stream->taken += step;
     return true;
 }
 
@@ -125,22 +134,50 @@ bool td_publish_stream_write(struct td_publish_stream *stream, const void *bytes
     return true;
 }
 
+uint64_t td_publish_stream_bytes(const struct td_publish_stream *stream)
+{
+    return stream->at;
+}
+
+void td_publish_stream_rest(struct td_publish_stream *stream)
+{
+    td_fetch_hasher_stop(stream->hasher);
+    stream->hasher = NULL;
+}
+
+bool td_publish_stream_rewind(struct td_publish_stream *stream, uint64_t bytes, struct td_error *err)
+{
+    struct td_fetch_block *block = stream->block;
+    if (block == NULL)
+        return td_error_no_memory(err); /* a write failed for want of it */
+    if (bytes < block->off) {
+        td_publish_stream_rest(stream); /* bytes that are dropped may have been hashed */
+        block->off = bytes;
+    }
+    block->len = (size_t)(bytes - block->off);
+    stream->at = bytes;
+    /* a write that failed may have written a part */
+    return (ftruncate(stream->fd, (off_t)block->off) == 0 && lseek(stream->fd, (off_t)block->off, SEEK_SET) >= 0) ||
+           td_publish_fail(&stream->name, "write a blob of", err);
+}
+
 /* Writes what is left of the bytes, makes them durable, and sets the digest. */
 static bool finish_file(struct td_publish_stream *stream, uint8_t sum[TD_SHA256_BYTES], struct td_error *err)
 {
     struct td_fetch_sums sums;
-    if (stream->hasher == NULL)
+    bool is_in_memory = stream->hasher == NULL && stream->block->off == 0; /* all of it is in the block */
+    if (is_in_memory)
         td_sha256(stream->block->bytes, stream->block->len, sum);
-    if (stream->hasher == NULL && !td_write_all(stream->fd, stream->block->bytes, stream->block->len))
+    if (is_in_memory && !td_write_all(stream->fd, stream->block->bytes, stream->block->len))
         return td_publish_fail(&stream->name, "write a blob of", err);
-    if (stream->hasher == NULL)
+    if (is_in_memory)
         td_publish_note_bytes(stream->publish, stream->block->len);
-    if (stream->hasher != NULL && stream->block->len > 0 && !write_block(stream, err))
+    else if ((stream->block->len > 0 || stream->hasher == NULL) && !write_block(stream, err))
         return false;
     /* the reserved space may be longer than the bytes */
     if (ftruncate(stream->fd, (off_t)stream->at) != 0 || fdatasync(stream->fd) != 0)
         return td_publish_fail(&stream->name, "write a blob of", err);
-    if (stream->hasher == NULL)
+    if (is_in_memory)
         return true;
     td_fetch_hasher_set_size(stream->hasher, stream->at);
     if (!td_fetch_hasher_wait(stream->hasher, NULL, &sums, err))

@@ -1,6 +1,6 @@
 /* Streams: blobs of published repositories whose digest or size the client does not say before. A stream arrives in one
- * request, whole or not at all. It is hashed while it arrives, and gets its place, blobs/HEX, by a rename. One thread
- * at a time for each stream. */
+ * request, whole or not at all, or in several (publish_session.h). It is hashed while it arrives, and gets its place,
+ * blobs/HEX, by a rename. One thread at a time for each stream. */
 #ifndef TD_CATALOG_PUBLISH_PUBLISH_STREAM_H
 #define TD_CATALOG_PUBLISH_PUBLISH_STREAM_H
 
@@ -22,6 +22,17 @@ bool td_publish_stream_begin(struct td_publish *publish, const struct td_publish
 
 /* Takes the next bytes. Errors: TD_INVALID_ARGUMENT for more than size_bytes; TD_RESOURCE_EXHAUSTED, TD_IO. */
 bool td_publish_stream_write(struct td_publish_stream *stream, const void *bytes, size_t len, struct td_error *err);
+
+/* Returns how many bytes have arrived. */
+uint64_t td_publish_stream_bytes(const struct td_publish_stream *stream);
+
+/* Drops the bytes that arrived after the first `bytes`; the stream continues from there. What stays is hashed again
+ * when bytes that were dropped had been hashed. Errors: TD_IO; then the stream can only be abandoned. */
+bool td_publish_stream_rewind(struct td_publish_stream *stream, uint64_t bytes, struct td_error *err);
+
+/* Releases the thread and the memory with which the stream is hashed. When it continues, what has arrived is hashed
+ * again. */
+void td_publish_stream_rest(struct td_publish_stream *stream);
 
 /* Ends a stream whose body has ended, and frees it. Sets *out to the blob that it became. expected: the digest that it
  * must have, or NULL. Errors: TD_FAILED_PRECONDITION for another digest; TD_INVALID_ARGUMENT for fewer bytes than

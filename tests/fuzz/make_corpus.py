@@ -1228,10 +1228,43 @@ def hub_commit_lines_seeds():
     }
 
 
+def pushed_manifest_seeds():
+    """Manifests as clients push them: of oras, modctl, KitOps, Ollama, an image, an index, a signature; wrong ones."""
+    title, path = "org.opencontainers.image.title", "org.cncf.model.filepath"
+    tar = "application/vnd.oci.image.layer.v1.tar"
+
+    def item(kind, digit="a", **notes):
+        made = {"mediaType": kind, "digest": "sha256:" + digit * 64, "size": 7}
+        return {**made, "annotations": notes} if notes else made
+
+    def manifest(*layers, kind="application/vnd.oci.image.config.v1+json", **others):
+        return {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": item(kind),
+                "layers": list(layers), **others}
+
+    ollama = [item(f"application/vnd.ollama.image.{kind}") for kind in ("model", "license", "license", "params")]
+    made = {
+        "oras": manifest(item(tar, "b", **{title: "a.bin"}),
+                         item(tar + "+gzip", "c", **{title: "d", "io.deis.oras.content.unpack": "true"})),
+        "modelpack": manifest(item("application/vnd.cncf.model.weight.v1.raw", **{path: "w/a.safetensors"}),
+                              item("application/vnd.cncf.model.doc.v1.tar", **{path: "docs"}),
+                              artifactType="application/vnd.cncf.model.manifest.v1+json"),
+        "kitops": manifest(item("application/vnd.kitops.modelkit.model.v1.tar+gzip")),
+        "ollama": manifest(*ollama, kind="application/vnd.docker.container.image.v1+json"),
+        "image": manifest(item("application/vnd.docker.image.rootfs.foreign.diff.tar.gzip")),
+        "index": {"schemaVersion": 2, "manifests": [item("application/vnd.oci.image.manifest.v1+json")]},
+        "signature": manifest(item("application/jose+json"), subject=item("t", "d"), annotations={"io.cncf": "x"}),
+        "leaving": manifest(item(tar, **{title: "../a"})),
+        "colliding": manifest(item(tar, **{title: "a"}), item(tar, **{title: "a/b"})),
+        "both": {**manifest(), "manifests": []},
+    }
+    return {name: json.dumps(value).encode() for name, value in made.items()}
+
+
 def main(wanted):
     targets = {
         "fetch_answer": fetch_answer_seeds(), "fetch_journal": fetch_journal_seeds(),
         "remote_listing": remote_listing_seeds(), "hub_commit_lines": hub_commit_lines_seeds(),
+        "pushed_manifest": pushed_manifest_seeds(),
         "content_wire": content_wire_seeds(),
         "model_card": model_card_seeds(), "slice": slice_seeds(), "digest_log": digest_log_seeds(), "plan":
         plan_seeds(), "gguf": gguf_seeds(), "safetensors": safetensors_seeds(), "json": json_seeds(), "glob":

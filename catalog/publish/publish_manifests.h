@@ -1,0 +1,87 @@
+/* Manifests and tags that clients of OCI registries push to published repositories. A manifest is a blob, byte for byte
+ * as it was pushed, with a mark that it is one:
+ *
+ *   manifests/HEX          the mark: "digest" for a manifest that was pushed by its digest, which stays until it is
+ *                          deleted, "tag" for others, which stay as long as a tag or an index names them; the
+ *                          modification time is when it was pushed, or a tag last left it
+ *   tags/TAG               lines of a manifest's SHA-256 and a commit, or "-": the tag names the manifest while the
+ *                          tag's revision is at this commit, or is not there
+ *   referrers/SUBJECT/HEX  an empty file for each manifest with this subject, both by their SHA-256
+ *
+ * The caller has opened the repository, so nobody else changes it. Repositories in new/ have manifests and tags as
+ * others do. Each call may wait for the disk. */
+#ifndef TD_CATALOG_PUBLISH_PUBLISH_MANIFESTS_H
+#define TD_CATALOG_PUBLISH_PUBLISH_MANIFESTS_H
+
+#include "catalog/names/repo.h"
+#include "catalog/publish/publish_disk.h"
+#include "catalog/publish/pushed_manifest.h"
+
+enum {
+    TD_PUBLISH_MANIFESTS_MOST = 10000, /* manifests of a repository */
+    TD_PUBLISH_TAGS_MOST = 10000,      /* tags of a repository */
+    TD_PUBLISH_TAG_BYTES = 129,        /* of the longest tag, with a NUL (distribution-spec) */
+};
+
+/* Returns whether the text is a tag by the grammar of the OCI distribution specification. */
+bool td_publish_tag_is_valid(const char *tag);
+
+/* Returns the revision that a tag stands for: "main" for "latest", else the tag itself; NULL for a tag that no revision
+ * can have. Static, or borrowed. */
+const char *td_publish_tag_revision(const char *tag);
+
+/* Marks a blob of the repository, which is complete, as a manifest. Errors: TD_FAILED_PRECONDITION for more than
+ * TD_PUBLISH_MANIFESTS_MOST; as td_publish_fail. */
+bool td_publish_manifest_put(struct td_publish_repo *repo, const uint8_t sha256[TD_SHA256_BYTES],
+                             const struct td_pushed_manifest *manifest, bool is_by_digest, struct td_error *err);
+
+/* Returns whether the repository has this manifest. */
+bool td_publish_manifest_is_here(const struct td_publish_repo *repo, const uint8_t sha256[TD_SHA256_BYTES]);
+
+/* Returns whether the repository has any manifest. */
+bool td_publish_has_manifests(const struct td_publish_repo *repo);
+
+/* Sets *bytes to the text of a manifest; the caller frees it. Errors: TD_NOT_FOUND; TD_FAILED_PRECONDITION for one that
+ * was damaged; TD_RESOURCE_EXHAUSTED, TD_IO. */
+bool td_publish_manifest_read(const struct td_publish_repo *repo, const uint8_t sha256[TD_SHA256_BYTES], char **bytes,
+                              size_t *len, struct td_error *err);
+
+/* Removes a manifest and the tags that name it, but not their revisions. Its blobs stay until they are collected.
+ * Errors: TD_NOT_FOUND; as td_publish_fail. */
+bool td_publish_manifest_remove(struct td_publish_repo *repo, const uint8_t sha256[TD_SHA256_BYTES],
+                                struct td_error *err);
+
+/* Calls `visit` with each manifest whose subject is this one, in any order, until it returns false. Errors:
+ * TD_RESOURCE_EXHAUSTED, TD_IO, and those of `visit`. */
+bool td_publish_each_referrer(const struct td_publish_repo *repo, const uint8_t subject[TD_SHA256_BYTES],
+                              bool (*visit)(void *context, const uint8_t sha256[TD_SHA256_BYTES], struct td_error *err),
+                              void *context, struct td_error *err);
+
+/* Sets a tag to a manifest. commit: the one that the tag's revision is to be moved to after this call; NULL: it stays
+ * where it is. Until the revision is moved, the tag names what it named before. Errors: TD_FAILED_PRECONDITION for more
+ * than TD_PUBLISH_TAGS_MOST; as td_publish_fail. */
+bool td_publish_tag_put(struct td_publish_repo *repo, const char *tag, const uint8_t sha256[TD_SHA256_BYTES],
+                        const char *commit, struct td_error *err);
+
+/* Sets sha256 to the manifest that a tag names. Returns false when it names none. */
+bool td_publish_tag_find(const struct td_publish_repo *repo, const char *tag, uint8_t sha256[TD_SHA256_BYTES]);
+
+/* Removes a tag, but not its revision. Returns false, with errno, when the disk fails. */
+bool td_publish_tag_remove(struct td_publish_repo *repo, const char *tag);
+
+/* Calls `visit` with each tag and the manifest that it names, in any order, until it returns false. Errors as
+ * td_publish_each_referrer. */
+bool td_publish_each_tag(const struct td_publish_repo *repo,
+                         bool (*visit)(void *context, const char *tag, const uint8_t sha256[TD_SHA256_BYTES],
+                                       struct td_error *err),
+                         void *context, struct td_error *err);
+
+/* Removes tags that name nothing any more, and manifests that no tag and no index names for keep_s seconds; then calls
+ * `mark` with the SHA-256 of each manifest that stays and of all that it names. now_s: since 1970. Errors:
+ * TD_FAILED_PRECONDITION when a manifest cannot be read, so that nothing is known of what it names;
+ * TD_RESOURCE_EXHAUSTED, TD_IO. */
+bool td_publish_collect_manifests(struct td_publish_repo *repo, int64_t now_s, uint64_t keep_s,
+                                  void (*mark)(void *context, const uint8_t sha256[TD_SHA256_BYTES]), void *context,
+                                  struct td_error *err);
+
+#endif
