@@ -41,6 +41,7 @@ enum { TD_RESPONSE_HEADERS = 9, TD_HEADER_VALUE_BYTES = 512, TD_ETAG_BYTES = 96,
     ROUTE(TD_ROUTE_HUB_API, "hub_api")           \
     ROUTE(TD_ROUTE_OCI_MANIFEST, "oci_manifest") \
     ROUTE(TD_ROUTE_OCI_BLOB, "oci_blob")         \
+    ROUTE(TD_ROUTE_OCI_UPLOAD, "oci_upload")     \
     ROUTE(TD_ROUTE_OCI_API, "oci_api")           \
     ROUTE(TD_ROUTE_HEALTHZ, "healthz")           \
     ROUTE(TD_ROUTE_READYZ, "readyz")             \

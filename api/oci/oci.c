@@ -5,6 +5,8 @@
 #include "api/oci/oci_image.h"
 #include "api/oci/oci_make.h"
 #include "api/oci/oci_ollama.h"
+#include "api/oci/oci_publish.h"
+#include "api/oci/oci_pushed.h"
 #include "api/oci/oci_rank.h"
 #include "api/oci/oci_target.h"
 #include "catalog/names/oci_name.h"
@@ -27,8 +29,8 @@ static const char *code_of(int status)
     } codes[] = {
         {400, "UNSUPPORTED"}, {401, "UNAUTHORIZED"}, {403, "DENIED"},       {404, "NAME_UNKNOWN"},
         {405, "UNSUPPORTED"}, {409, "BLOB_UNKNOWN"}, {416, "SIZE_INVALID"}, {429, "TOOMANYREQUESTS"},
-        {412, "UNSUPPORTED"}, {422, "UNSUPPORTED"},  {431, "UNSUPPORTED"},  {501, "UNSUPPORTED"},
-        {503, "UNAVAILABLE"}, {507, "UNAVAILABLE"},
+        {412, "UNSUPPORTED"}, {413, "SIZE_INVALID"}, {422, "UNSUPPORTED"},  {431, "UNSUPPORTED"},
+        {501, "UNSUPPORTED"}, {503, "UNAVAILABLE"},  {507, "UNAVAILABLE"},
     };
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
         if (codes[i].status == status)
@@ -64,8 +66,13 @@ static void answer_digest(struct td_oci_call *oci)
     struct td_made_documents *made;
     const struct td_made_document *document;
     struct td_error err = TD_ERROR_INIT;
-    if (!td_oci_read_digest(oci, &hex))
+    if (!td_oci_read_digest(oci, &hex) || td_oci_pushed_answer_digest(oci, hex))
         return;
+    if (oci->repo == NULL) {
+        (void)td_oci_no_document(oci, &err);
+        (void)td_oci_fail_error(oci, &err, "MANIFEST_UNKNOWN");
+        return;
+    }
     if (td_oci_find_document(oci, true, hex, &made, &document, &err))
         td_oci_answer_document(oci, document, true);
     else
@@ -113,8 +120,8 @@ static bool find_target(struct td_oci_call *oci, struct td_oci_target *target, b
     return ok && (!td_oci_is_llama_cpp(oci->call) || prefer_gguf(oci, target, err));
 }
 
-/* Answers the manifest of a tag. */
-static void answer_tag(struct td_oci_call *oci)
+/* Answers the manifest of a tag that the server makes from the files. */
+static void answer_made_tag(struct td_oci_call *oci)
 {
     struct td_oci_target target;
     struct td_made_documents *made = NULL;
@@ -130,6 +137,19 @@ static void answer_tag(struct td_oci_call *oci)
     if (depends)
         td_response_add_header_text(oci->call->response, "Vary", TD_TEXT("User-Agent"));
     td_made_documents_unref(made);
+}
+
+/* Answers the manifest of a tag: the one that was pushed under it, else one that the server makes. llama.cpp, which
+ * takes another manifest, gets its own where the repository has files. */
+static void answer_tag(struct td_oci_call *oci)
+{
+    if ((oci->repo == NULL || !td_oci_is_llama_cpp(oci->call)) && td_oci_pushed_answer_tag(oci, oci->path.reference))
+        return;
+    if (oci->repo != NULL)
+        answer_made_tag(oci);
+    else
+        (void)td_oci_fail(oci, 404, "MANIFEST_UNKNOWN", "%.*s has no tag \"%.*s\"", TD_SHOW(oci->path.name, 120),
+                          TD_SHOW(oci->path.reference, 100));
 }
 
 static void answer_manifest(struct td_oci_call *oci)
@@ -281,11 +301,17 @@ static void answer_blob(struct td_oci_call *oci)
     struct td_error err = TD_ERROR_INIT;
     if (!td_oci_read_digest(oci, &hex))
         return;
-    if (hex.len == 0) {
+    if (hex.len > 0 && oci->repo != NULL && answer_files(oci, hex, TD_OCI_MOST_FILES))
+        return;
+    if (!td_may_wait(NULL))
+        return;
+    if (hex.len > 0 && td_oci_pushed_answer_blob(oci, hex)) {
+        describe_blob(oci);
+    } else if (hex.len > 0 && oci->repo != NULL) {
+        answer_other(oci, hex);
+    } else {
         (void)td_oci_no_document(oci, &err);
         (void)td_oci_fail_error(oci, &err, "BLOB_UNKNOWN");
-    } else if (!answer_files(oci, hex, TD_OCI_MOST_FILES) && td_may_wait(NULL)) {
-        answer_other(oci, hex);
     }
 }
 
@@ -405,8 +431,9 @@ static void add_tags(struct page *page, const struct td_oci_target_list *targets
     for (size_t i = 0; i < targets->count; i++) {
         const struct td_oci_target *target = &targets->items[i];
         const char *tag = target->tag;
-        const struct td_repo *revision = td_repo_at(repo, target->revision);
-        if (!td_oci_target_fits(target, (revision == NULL ? repo : revision)->entry_count, &err))
+        const struct td_repo *revision = target->is_pushed ? NULL : td_repo_at(repo, target->revision);
+        size_t file_count = target->is_pushed ? 0 : (revision == NULL ? repo : revision)->entry_count;
+        if (!td_oci_target_fits(target, file_count, &err))
             continue;
         any_fits = true;
         bool is_new = strcmp(tag, before) != 0 && td_text_compare(td_text_of(tag), last) > 0;
@@ -414,18 +441,18 @@ static void add_tags(struct page *page, const struct td_oci_target_list *targets
             break;
         before = tag;
     }
-    if (!any_fits && page->err.code == TD_OK)
+    if (!any_fits && targets->count > 0 && page->err.code == TD_OK)
         (void)td_error_copy(&page->err, &err);
 }
 
 static void answer_tags(struct td_oci_call *oci)
 {
-    struct td_oci_target_list targets;
+    struct td_oci_target_list targets = {.items = NULL};
     struct page page;
     struct td_text last;
     struct td_error err = TD_ERROR_INIT;
     begin_page(&page, oci);
-    if (!td_oci_targets(oci, &targets, &err)) {
+    if ((oci->repo != NULL && !td_oci_targets(oci, &targets, &err)) || !td_oci_pushed_add_tags(oci, &targets, &err)) {
         (void)td_oci_fail_error(oci, &err, "NAME_UNKNOWN");
     } else if (read_parameters(&page, &last)) {
         td_json_add_text(&page.json, "name", oci->path.name);
@@ -450,6 +477,10 @@ static void answer_referrers(struct td_oci_call *oci)
     struct td_text hex;
     if (!td_oci_read_digest(oci, &hex))
         return;
+    if (oci->call->api->publish != NULL) {
+        td_oci_pushed_answer_referrers(oci, hex);
+        return;
+    }
     answer_constant(oci, "{\"schemaVersion\":2,\"mediaType\":\"" TD_OCI_INDEX_TYPE "\",\"manifests\":[]}",
                     TD_OCI_INDEX_TYPE);
     if (td_uri_parameter(oci->call->uri, "artifactType") != NULL && oci->call->response->status == 200)
@@ -474,7 +505,9 @@ static void answer_nothing(struct td_oci_call *oci)
 /* Answers 404 on the paths of uploads, which clients use to push. */
 static void answer_upload(struct td_oci_call *oci)
 {
-    (void)td_oci_fail(oci, 404, "BLOB_UPLOAD_UNKNOWN", "this server only reads: there are no uploads");
+    (void)td_oci_fail(oci, 404, "BLOB_UPLOAD_UNKNOWN", "%s",
+                      oci->call->api->publish == NULL ? "this server only reads: there are no uploads"
+                                                      : "uploads begin with POST, and have paths of their own");
 }
 
 /* The handler and the route of each endpoint. */
@@ -482,34 +515,30 @@ static const struct {
     void (*answer)(struct td_oci_call *oci);
     enum td_route route;
 } endpoints[] = {
-    [TD_OCI_NONE] = {answer_nothing, TD_ROUTE_OCI_API},           [TD_OCI_ROOT] = {answer_root, TD_ROUTE_OCI_API},
-    [TD_OCI_CATALOG] = {answer_catalog, TD_ROUTE_OCI_API},        [TD_OCI_TAGS] = {answer_tags, TD_ROUTE_OCI_API},
-    [TD_OCI_MANIFEST] = {answer_manifest, TD_ROUTE_OCI_MANIFEST}, [TD_OCI_BLOB] = {answer_blob, TD_ROUTE_OCI_BLOB},
-    [TD_OCI_REFERRERS] = {answer_referrers, TD_ROUTE_OCI_API},    [TD_OCI_UPLOAD] = {answer_upload, TD_ROUTE_OCI_API},
+    [TD_OCI_NONE] = {answer_nothing, TD_ROUTE_OCI_API},
+    [TD_OCI_ROOT] = {answer_root, TD_ROUTE_OCI_API},
+    [TD_OCI_CATALOG] = {answer_catalog, TD_ROUTE_OCI_API},
+    [TD_OCI_TAGS] = {answer_tags, TD_ROUTE_OCI_API},
+    [TD_OCI_MANIFEST] = {answer_manifest, TD_ROUTE_OCI_MANIFEST},
+    [TD_OCI_BLOB] = {answer_blob, TD_ROUTE_OCI_BLOB},
+    [TD_OCI_REFERRERS] = {answer_referrers, TD_ROUTE_OCI_API},
+    [TD_OCI_UPLOAD] = {answer_upload, TD_ROUTE_OCI_UPLOAD},
 };
-
-/* Splits the decoded path of a call. The raw path has already decided the route that is counted and where the call is
- * answered. If unescaping a '/' would change the endpoint, the endpoint becomes TD_OCI_NONE. */
-static void split_path(const struct td_call *call, struct td_oci_path *path)
-{
-    struct td_oci_path raw;
-    (void)td_oci_path_parse(&raw, call->uri->raw_path);
-    if (!td_oci_path_parse(path, call->uri->path) || path->endpoint != raw.endpoint)
-        *path = (struct td_oci_path){.endpoint = TD_OCI_NONE};
-}
 
 static void handle_oci(const struct td_call *call)
 {
     struct td_call own = *call;
     struct td_oci_call oci = {.call = &own,
                               .own = &own,
+                              .pushed = {.fd = -1},
                               .until_ns = td_clock_ns() + TD_OCI_WAIT_NS,
                               .reserved = {.budget = td_shared_budget_of(&call->api->lists, call->request->client)}};
     td_arena_init(&oci.arena, 0); /* no limit: lists are in proportion to the repository */
-    split_path(call, &oci.path);
+    td_oci_path_split(call, &oci.path);
     if (oci.path.name.len == 0 || td_oci_find_repo(&oci))
         endpoints[oci.path.endpoint].answer(&oci);
     td_snapshot_unref(oci.incoming);
+    td_publish_repo_look_end(&oci.pushed);
     td_arena_fini(&oci.arena);
     td_reserved_release(&oci.reserved);
 }
@@ -519,9 +548,19 @@ static void answer_oci(struct td_call *call)
     struct td_oci_path path;
     (void)td_oci_path_parse(&path, call->uri->raw_path);
     call->response->route = endpoints[path.endpoint].route;
+    if (call->api->publish != NULL && td_oci_publish(call))
+        return;
     if (td_call_take_snapshot(call))
         td_call_serve(call, handle_oci);
     td_call_mend_early(call);
+}
+
+static struct td_body_sink *begin_upload(struct td_call *call)
+{
+    struct td_oci_path path;
+    (void)td_oci_path_parse(&path, call->uri->raw_path);
+    call->response->route = endpoints[path.endpoint].route;
+    return td_oci_begin_upload(call);
 }
 
 static bool owns_oci_path(struct td_text raw_path)
@@ -551,6 +590,8 @@ static const char *const write_methods[] = {"PUT", "POST", "PATCH", "DELETE", NU
 const struct td_facade td_oci_facade = {
     .owns = owns_oci_path,
     .is_text = is_text,
+    .takes_upload = td_oci_takes_upload,
+    .begin_upload = begin_upload,
     .admit = admit_oci,
     .answer = answer_oci,
     .write_error = write_error,

@@ -1,8 +1,10 @@
 #include "api/oci/oci_call.h"
 
 #include "api/call/incoming_call.h"
+#include "api/call/publishing.h"
 #include "catalog/names/oci_name.h"
 #include "core/digits.h"
+#include "core/waiting.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,13 +13,14 @@
 /* ---- paths --------------------------------------------------------------------------------------------- */
 
 /* Finds "/blobs/uploads" at the end of the text or before a '/', and a name before it. */
-static bool find_upload(struct td_text text, struct td_text *name)
+static bool find_upload(struct td_text text, struct td_oci_path *path)
 {
     const struct td_text word = TD_TEXT("/blobs/uploads");
     for (size_t i = 1; i + word.len <= text.len; i++) {
         struct td_text rest = td_text_skip(text, i);
         if (td_text_begins(rest, word) && (rest.len == word.len || rest.p[word.len] == '/')) {
-            *name = td_text_n(text.p, i);
+            path->name = td_text_n(text.p, i);
+            path->reference = td_text_skip(rest, rest.len == word.len ? word.len : word.len + 1);
             return true;
         }
     }
@@ -43,7 +46,7 @@ static enum td_oci_endpoint split_name(struct td_text text, struct td_oci_path *
     path->reference = last;
     if (endpoint != TD_OCI_NONE && rest.len > 0 && last.len > 0)
         return endpoint;
-    return find_upload(text, &path->name) ? TD_OCI_UPLOAD : TD_OCI_NONE;
+    return find_upload(text, path) ? TD_OCI_UPLOAD : TD_OCI_NONE;
 }
 
 bool td_oci_path_parse(struct td_oci_path *path, struct td_text text)
@@ -60,6 +63,14 @@ bool td_oci_path_parse(struct td_oci_path *path, struct td_text text)
     else
         path->endpoint = split_name(text, path);
     return path->endpoint != TD_OCI_NONE;
+}
+
+void td_oci_path_split(const struct td_call *call, struct td_oci_path *path)
+{
+    struct td_oci_path raw;
+    (void)td_oci_path_parse(&raw, call->uri->raw_path);
+    if (!td_oci_path_parse(path, call->uri->path) || path->endpoint != raw.endpoint)
+        *path = (struct td_oci_path){.endpoint = TD_OCI_NONE};
 }
 
 /* ---- references ---------------------------------------------------------------------------------------- */
@@ -167,10 +178,41 @@ static bool find_incoming(struct td_oci_call *oci)
     return look != TD_INCOMING_ANSWERED;
 }
 
+bool td_oci_publish_id(const struct td_oci_call *oci, char id[TD_OCI_ID_BYTES])
+{
+    static const struct td_text space = TD_TEXT(TD_REPO_DEFAULT_NAMESPACE "/");
+    struct td_text name = oci->path.name;
+    if (oci->repo != NULL)
+        name = td_text_of(oci->repo->id);
+    else if (td_text_begins(name, space))
+        name = td_text_skip(name, space.len);
+    if (name.len >= TD_OCI_ID_BYTES)
+        return false;
+    (void)snprintf(id, TD_OCI_ID_BYTES, "%.*s", (int)name.len, name.p);
+    return true;
+}
+
+bool td_oci_look_at_pushed(struct td_oci_call *oci)
+{
+    struct td_publish *publish = oci->call->api->publish;
+    struct td_publish_name name;
+    char id[TD_OCI_ID_BYTES];
+    if (oci->pushed.fd < 0 && publish != NULL && td_oci_publish_id(oci, id) &&
+        td_publish_name(id, false, &name, NULL) && td_publishing_may_see(oci->call, td_text_of(id), false))
+        (void)td_publish_repo_look(&publish->disk, &name, &oci->pushed, NULL);
+    return oci->pushed.fd >= 0;
+}
+
 bool td_oci_find_repo(struct td_oci_call *oci)
 {
     struct td_text name = oci->path.name;
     oci->repo = td_oci_name_find(oci->call->snapshot, name);
+    if (oci->repo == NULL && oci->call->api->publish != NULL) {
+        if (!td_may_wait(NULL))
+            return false;
+        if (td_oci_look_at_pushed(oci) || oci->path.endpoint == TD_OCI_REFERRERS)
+            return true;
+    }
     if (oci->repo == NULL && needs_model(oci) && !find_incoming(oci))
         return false;
     if (oci->repo == NULL && needs_model(oci) && oci->call->api->upstream != NULL)
@@ -211,6 +253,25 @@ void td_oci_write_path(const struct td_oci_call *oci, const char *rest, struct t
 }
 
 /* ---- answers ------------------------------------------------------------------------------------------- */
+
+void td_oci_add_location(const struct td_oci_call *oci, const char *rest)
+{
+    const struct td_call *call = oci->call;
+    struct td_text host = td_request_host(call->request);
+    struct td_buffer url;
+    td_buffer_init(&url);
+    if (host.len > 0)
+        td_buffer_printf(&url, "%s://%.*s", td_request_scheme(call->request), (int)host.len, host.p);
+    size_t origin_len = url.len;
+    td_oci_write_path(oci, rest, &url);
+    struct td_text text = td_buffer_text(&url);
+    if (url.failed)
+        (void)td_call_no_memory(call);
+    else
+        td_response_add_header_text(call->response, "Location",
+                                    text.len < TD_HEADER_VALUE_BYTES ? text : td_text_skip(text, origin_len));
+    td_buffer_fini(&url);
+}
 
 void td_oci_add_digest(const struct td_oci_call *oci, struct td_text sha256, bool is_immutable)
 {

@@ -5,6 +5,7 @@
 
 #include "api/call/call.h"
 #include "catalog/names/repo.h"
+#include "catalog/publish/publish_disk.h"
 #include "core/arena.h"
 #include "http/reservation.h"
 #include "rank/made_document.h"
@@ -17,19 +18,23 @@ enum td_oci_endpoint {
     TD_OCI_MANIFEST,  /* /v2/{name}/manifests/{tag or digest} */
     TD_OCI_BLOB,      /* /v2/{name}/blobs/{digest} */
     TD_OCI_REFERRERS, /* /v2/{name}/referrers/{digest} */
-    TD_OCI_UPLOAD,    /* /v2/{name}/blobs/uploads/..., by which clients push */
+    TD_OCI_UPLOAD,    /* /v2/{name}/blobs/uploads/{session}, by which clients push; without a session to begin one */
 };
 
 /* The parts of a path, borrowed from it. */
 struct td_oci_path {
     enum td_oci_endpoint endpoint;
     struct td_text name;      /* not empty if the endpoint has a name; may break the grammar of names */
-    struct td_text reference; /* not empty if the endpoint has a reference */
+    struct td_text reference; /* not empty if the endpoint has a reference; of TD_OCI_UPLOAD the session, or empty */
 };
 
 /* Splits a path, decoded or not. Returns false for a path that is not in the specification, and sets the endpoint
  * TD_OCI_NONE. */
 bool td_oci_path_parse(struct td_oci_path *path, struct td_text text);
+
+/* Splits the decoded path of a call. The raw path has already decided the route that is counted and where the call is
+ * answered. If unescaping a '/' would change the endpoint, the endpoint becomes TD_OCI_NONE. */
+void td_oci_path_split(const struct td_call *call, struct td_oci_path *path);
 
 /* Kinds of text where the path has a digest. */
 enum td_oci_digest_kind {
@@ -48,6 +53,8 @@ bool td_oci_tag_is_valid(struct td_text text);
  * read. */
 enum { TD_OCI_MOST_FILES = 10000, TD_OCI_MANIFEST_MAX = 4 * 1024 * 1024 };
 
+enum { TD_OCI_ID_BYTES = 512 /* of an id, with a NUL */ };
+
 /* An answer waits for digests for at most 25 s. Clients of registries do not retry after a 503, so a longer wait saves
  * whole pulls. No known client gives up before it has waited 30 s for the header (containerd since 2.3, and Docker with
  * it; others wait without a limit). */
@@ -62,8 +69,9 @@ struct td_oci_call {
     struct td_call *own;          /* the object `call` points to, to change its snapshot */
     struct td_snapshot *incoming; /* a newer snapshot that the call continues in, with a reference; or NULL */
     struct td_oci_path path;
-    const struct td_repo *repo; /* of path.name; NULL before td_oci_find_repo */
-    struct td_arena arena;      /* for the answer */
+    const struct td_repo *repo;    /* of path.name; NULL before td_oci_find_repo, and if it has no commit */
+    struct td_publish_repo pushed; /* for reading; fd -1: not opened, or nothing was published by the name */
+    struct td_arena arena;         /* for the answer */
     struct td_reserved reserved;
     char files_tag[TD_TAG_BYTES]; /* of the files from tagged_entry on; empty: not computed yet */
     size_t tagged_entry;          /* a number of snapshot->entries */
@@ -80,10 +88,18 @@ bool td_oci_fail(const struct td_oci_call *oci, int status, const char *code, co
  * hashing may be done. Returns false. */
 bool td_oci_fail_error(const struct td_oci_call *oci, const struct td_error *err, const char *unknown);
 
-/* Sets oci->repo to the repository that path.name means. If the server does not have the model, a request for its tags,
- * a manifest or a blob asks the upstream for it. Returns false after it answered that the repository does not exist, or
- * how far the fetch is. */
+/* Sets oci->repo to the repository that path.name means; or opens oci->pushed when it has no commit yet. If the server
+ * does not have the model, a request for its tags, a manifest or a blob asks the upstream for it. Returns false after
+ * it answered that the repository does not exist, or how far the fetch is. */
 bool td_oci_find_repo(struct td_oci_call *oci);
+
+/* Writes the id by which the repository of path.name is published: that of the model that has this name, else the name
+ * itself, without the default namespace. */
+bool td_oci_publish_id(const struct td_oci_call *oci, char id[TD_OCI_ID_BYTES]);
+
+/* Opens what was pushed by path.name for reading (oci->pushed), if the caller may see it. Returns whether something was
+ * published by the name. May wait for the disk. */
+bool td_oci_look_at_pushed(struct td_oci_call *oci);
 
 /* Reads path.reference, which must be a digest. Sets *hex, borrowed, empty for another algorithm, whose digests nothing
  * here has. Returns false after it answered 400, because the text is not a digest. */
@@ -92,6 +108,9 @@ bool td_oci_read_digest(const struct td_oci_call *oci, struct td_text *hex);
 /* Appends a path below the repository: /v2/{name}/ with the name that the client used, then `rest`, which needs no
  * escapes. Without a name it appends /v2/ and `rest`. */
 void td_oci_write_path(const struct td_oci_call *oci, const char *rest, struct td_buffer *out);
+
+/* Adds Location: the absolute URL of a path below the repository, which Ollama needs; without a valid Host the path. */
+void td_oci_add_location(const struct td_oci_call *oci, const char *rest);
 
 /* Answers a document, with its digest and media type. is_immutable: the client asked by digest, so it may cache the
  * answer forever. */

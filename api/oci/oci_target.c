@@ -286,7 +286,7 @@ const struct td_oci_target *td_oci_default_gguf(const struct td_oci_target_list 
 static bool list_fixed(struct td_oci_call *oci, bool is_gguf, struct td_oci_target_list *list)
 {
     const struct td_oci_target *gguf = is_gguf ? td_oci_default_gguf(list, false) : NULL;
-    for (size_t i = 0; i < FIXED; i++) {
+    for (size_t i = 0; oci->repo->entry_count > 0 && i < FIXED; i++) {
         struct td_oci_target target = {.form = fixed[i].form, .revision = TD_TEXT("main")};
         if (fixed[i].is_alias && gguf != NULL)
             target = *gguf;
@@ -312,7 +312,8 @@ static bool list_refs(struct td_oci_call *oci, struct td_oci_target_list *list)
     for (size_t i = 0; i < oci->repo->ref_count; i++) {
         struct td_text name = td_text_of(oci->repo->refs[i].name);
         const struct td_oci_target target = {.tag = name.p, .form = TD_OCI_ARTIFACT, .revision = name};
-        if (td_oci_tag_is_valid(name) && !is_fixed(name) && td_repo_at(oci->repo, name) != NULL &&
+        const struct td_repo *revision = td_repo_at(oci->repo, name);
+        if (td_oci_tag_is_valid(name) && !is_fixed(name) && revision != NULL && revision->entry_count > 0 &&
             !td_oci_target_add(oci, list, &target))
             return false;
     }
@@ -329,9 +330,15 @@ static int target_compare(const void *a, const void *b)
     return order;
 }
 
+void td_oci_targets_sort(struct td_oci_target_list *list)
+{
+    if (list->count > 0)
+        qsort(list->items, list->count, sizeof *list->items, target_compare);
+}
+
 bool td_oci_target_fits(const struct td_oci_target *target, size_t file_count, struct td_error *err)
 {
-    return target->form == TD_OCI_GGUF || file_count <= TD_OCI_MOST_FILES ||
+    return target->form == TD_OCI_GGUF || target->is_pushed || file_count <= TD_OCI_MOST_FILES ||
            td_error_set(err, TD_FAILED_PRECONDITION,
                         "the repository has %zu files, and an artifact at most %d; the paths of the Hub serve it",
                         file_count, TD_OCI_MOST_FILES);
@@ -345,7 +352,7 @@ bool td_oci_targets(struct td_oci_call *oci, struct td_oci_target_list *list, st
         return false;
     if (!list_gguf(oci, list) || !list_fixed(oci, is_gguf, list) || !list_refs(oci, list))
         return td_error_no_memory(err);
-    qsort(list->items, list->count, sizeof *list->items, target_compare);
+    td_oci_targets_sort(list);
     return true;
 }
 
@@ -415,7 +422,8 @@ bool td_oci_target_find(struct td_oci_call *oci, struct td_text tag, struct td_o
             return true;
     }
     *target = (struct td_oci_target){.tag = "", .form = TD_OCI_ARTIFACT, .revision = tag};
-    if (td_repo_at(oci->repo, tag) != NULL || td_virtual_revision_read_name(tag, &virtual, err))
+    const struct td_repo *revision = td_repo_at(oci->repo, tag);
+    if ((revision != NULL && revision->entry_count > 0) || td_virtual_revision_read_name(tag, &virtual, err))
         return true;
     return no_tag(oci, &targets, tag, err);
 }

@@ -66,6 +66,7 @@ struct td_oci_target {
     struct td_oci_gguf gguf;          /* of GGUF */
     const struct td_entry *projector; /* of GGUF: the image encoder that goes with it, or NULL */
     bool is_alias;                    /* the tag is "latest", which stands for another tag's target */
+    bool is_pushed;                   /* the tag names a manifest that was pushed; the form says nothing */
 };
 
 /* Targets in the call's arena. Starts zeroed. */
@@ -77,12 +78,15 @@ struct td_oci_target_list {
 /* Adds a copy of a target to the list. Returns false for want of memory. */
 bool td_oci_target_add(struct td_oci_call *oci, struct td_oci_target_list *list, const struct td_oci_target *target);
 
-/* Lists the targets of the tags of oci->repo, sorted by tag. Some may not fit (td_oci_target_fits). Errors:
- * TD_RESOURCE_EXHAUSTED. */
+/* Lists the targets of the tags of oci->repo, sorted by tag. A revision without files, as publishing can make, has
+ * none. Some may not fit (td_oci_target_fits). Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_oci_targets(struct td_oci_call *oci, struct td_oci_target_list *list, struct td_error *err);
 
-/* Returns whether the target can have file_count files. A GGUF file always fits. The forms that list all files take at
- * most TD_OCI_MOST_FILES. Errors: TD_FAILED_PRECONDITION. */
+/* Sorts the list by tag. */
+void td_oci_targets_sort(struct td_oci_target_list *list);
+
+/* Returns whether the target can have file_count files. A GGUF file and what was pushed always fit. The forms that list
+ * all files take at most TD_OCI_MOST_FILES. Errors: TD_FAILED_PRECONDITION. */
 bool td_oci_target_fits(const struct td_oci_target *target, size_t file_count, struct td_error *err);
 
 /* Returns the target of a GGUF file, which need not have a tag in the list. */

@@ -111,7 +111,9 @@ def test_reasons_and_limits_are_those_of_the_server(srv):
 def test_codes_of_the_registry_are_those_of_the_server():
     """Each code that the facade may answer with its status is in the table of codes; nothing else is."""
     sources = "".join(path.read_text() for path in sorted((REPO / "api" / "oci").glob("*.c")))
-    answered = {(code, status) for status, code in re.findall(r'td_oci_fail\(&?oci, (\d+), "(\w+)"', sources)}
+    answered = {(code, status) for status, code in
+                re.findall(r'td_oci_fail\(&?(?:\w+->)*\w*oci, (\d+), "(\w+)"', sources)}
+    answered |= {(code, "400") for code in re.findall(r'td_oci_write_fail\([^;]*?, "(\w+)"\);', sources)}
     answered |= {(code, status) for status, code in re.findall(r'\{(\d{3}), "(\w+)"\}', sources)}
     assert len(answered) > 12
     text = (REPO / "docs" / "registry.md").read_text()

@@ -1,0 +1,339 @@
+#include "api/oci/oci_pushed.h"
+
+#include "api/oci/oci_document.h"
+#include "catalog/publish/publish_manifests.h"
+#include "core/digits.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ARENA_BYTES = 64 * 1024 * 1024 }; /* bounds the tree of one manifest */
+
+/* ---- manifests ----------------------------------------------------------------------------------------- */
+
+/* A manifest that was read. */
+struct pushed {
+    struct td_budget *budget;
+    char *bytes;
+    size_t len;
+    struct td_arena arena;
+    struct td_pushed_manifest manifest;
+};
+
+/* Reads a manifest. Call fini_pushed in any case. */
+static bool read_pushed(const struct td_oci_call *oci, const uint8_t sha256[TD_SHA256_BYTES], struct pushed *pushed,
+                        struct td_error *err)
+{
+    *pushed = (struct pushed){.budget = oci->reserved.budget};
+    td_arena_init_budget(&pushed->arena, ARENA_BYTES, pushed->budget);
+    return td_publish_manifest_read(&oci->pushed, sha256, &pushed->bytes, &pushed->len, err) &&
+           td_pushed_manifest_read(td_text_n(pushed->bytes, pushed->len), &pushed->arena, &pushed->manifest, err);
+}
+
+static void fini_pushed(struct pushed *pushed)
+{
+    td_arena_fini(&pushed->arena);
+    free(pushed->bytes);
+}
+
+/* Answers the bytes of a manifest, which it takes over. */
+static bool answer_bytes(const struct td_oci_call *oci, struct pushed *pushed, struct td_error *err)
+{
+    struct td_response *response = oci->call->response;
+    struct td_blob *blob = NULL;
+    char *type = strdup(pushed->manifest.media_type);
+    char *bytes = pushed->bytes;
+    pushed->bytes = NULL;
+    if (type == NULL || !td_budget_take(pushed->budget, pushed->len)) {
+        free(type);
+        free(bytes);
+        return td_budget_refuse(pushed->budget, pushed->len, err);
+    }
+    bool ok = td_blob_from_budget(bytes, pushed->len, pushed->budget, &blob, err) &&
+              td_body_append(&response->body, blob, 0, pushed->len, err);
+    td_blob_unref(blob);
+    if (!ok) {
+        free(type);
+        return false;
+    }
+    free(response->owned_type);
+    response->owned_type = type;
+    td_response_describe(response, type);
+    td_response_add_header_text(response, "X-Content-Type-Options", TD_TEXT("nosniff"));
+    return true;
+}
+
+/* Answers a manifest that is here. */
+static void answer_manifest(const struct td_oci_call *oci, const uint8_t sha256[TD_SHA256_BYTES], bool is_immutable)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct pushed pushed;
+    char hex[TD_SHA256_TEXT_BYTES];
+    td_hex_write(sha256, TD_SHA256_BYTES, hex);
+    if (read_pushed(oci, sha256, &pushed, &err) && answer_bytes(oci, &pushed, &err))
+        td_oci_add_digest(oci, td_text_of(hex), is_immutable);
+    else
+        (void)td_oci_fail_error(oci, &err, "MANIFEST_UNKNOWN");
+    fini_pushed(&pushed);
+}
+
+bool td_oci_pushed_answer_tag(struct td_oci_call *oci, struct td_text tag)
+{
+    char name[TD_PUBLISH_TAG_BYTES];
+    uint8_t sha256[TD_SHA256_BYTES];
+    if (tag.len >= sizeof name || !td_oci_look_at_pushed(oci))
+        return false;
+    (void)snprintf(name, sizeof name, "%.*s", (int)tag.len, tag.p);
+    if (!td_publish_tag_find(&oci->pushed, name, sha256))
+        return false;
+    answer_manifest(oci, sha256, false);
+    return true;
+}
+
+bool td_oci_pushed_answer_digest(struct td_oci_call *oci, struct td_text hex)
+{
+    uint8_t sha256[TD_SHA256_BYTES];
+    if (!td_hex_read_bytes(hex, sha256, sizeof sha256) || !td_oci_look_at_pushed(oci) ||
+        !td_publish_manifest_is_here(&oci->pushed, sha256))
+        return false;
+    answer_manifest(oci, sha256, true);
+    return true;
+}
+
+/* ---- blobs --------------------------------------------------------------------------------------------- */
+
+/* Maps the file of a blob. */
+static bool map_blob(const struct td_oci_call *oci, bool is_new, struct td_text hex, struct td_blob **out,
+                     struct td_error *err)
+{
+    const struct td_root *root = oci->call->snapshot->root;
+    struct td_mapping_cache *maps = td_catalog_maps(oci->call->api->catalog);
+    char path[2 * NAME_MAX];
+    int fd;
+    (void)snprintf(path, sizeof path, "%s%s/blobs/%.*s", is_new ? TD_PUBLISH_FOLDER "/new/" : "",
+                   oci->pushed.name.folder, (int)hex.len, hex.p);
+    struct td_file_source source = {.path = path};
+    if (!td_root_open_file(root, path, &fd, &source.id, err))
+        return false;
+    (void)close(fd);
+    bool ok = td_file_source_map(maps, root, &source, out, err);
+    td_file_source_forget(maps, &source);
+    return ok;
+}
+
+bool td_oci_pushed_answer_blob(struct td_oci_call *oci, struct td_text hex)
+{
+    struct td_response *response = oci->call->response;
+    struct td_error err = TD_ERROR_INIT;
+    struct td_blob *blob = NULL;
+    uint8_t sha256[TD_SHA256_BYTES];
+    if (!td_hex_read_bytes(hex, sha256, sizeof sha256) || !td_oci_look_at_pushed(oci))
+        return false;
+    /* a first commit may move the repository at the same time */
+    bool ok = oci->pushed.is_new && map_blob(oci, true, hex, &blob, &err);
+    if (!ok && (!oci->pushed.is_new || err.code == TD_NOT_FOUND)) {
+        td_error_init(&err);
+        ok = map_blob(oci, false, hex, &blob, &err);
+    }
+    ok = ok && td_body_append(&response->body, blob, 0, blob->len_bytes, &err);
+    td_blob_unref(blob);
+    if (!ok && err.code == TD_NOT_FOUND)
+        return false;
+    if (!ok) {
+        td_response_fail_error(response, &err);
+        return true;
+    }
+    td_response_describe(response, TD_OCI_BLOB_TYPE);
+    td_response_add_header_text(response, "X-Content-Type-Options", TD_TEXT("nosniff"));
+    td_oci_add_digest(oci, hex, true);
+    return true;
+}
+
+/* ---- tags ---------------------------------------------------------------------------------------------- */
+
+struct tagging {
+    struct td_oci_call *oci;
+    struct td_oci_target_list *list;
+};
+
+static bool add_tag(void *context, const char *tag, const uint8_t sha256[TD_SHA256_BYTES], struct td_error *err)
+{
+    struct tagging *tagging = context;
+    (void)sha256;
+    const char *copy = td_arena_strndup(&tagging->oci->arena, td_text_of(tag));
+    const struct td_oci_target target = {
+        .tag = copy, .form = TD_OCI_ARTIFACT, .revision = TD_TEXT("main"), .is_pushed = true};
+    return (copy != NULL && td_oci_target_add(tagging->oci, tagging->list, &target)) || td_error_no_memory(err);
+}
+
+bool td_oci_pushed_add_tags(struct td_oci_call *oci, struct td_oci_target_list *list, struct td_error *err)
+{
+    struct tagging tagging = {.oci = oci, .list = list};
+    if (!td_oci_look_at_pushed(oci))
+        return true;
+    if (!td_publish_each_tag(&oci->pushed, add_tag, &tagging, err))
+        return false;
+    td_oci_targets_sort(list);
+    return true;
+}
+
+/* ---- referrers ----------------------------------------------------------------------------------------- */
+
+enum { PAGE_BYTES = 3 * 1024 * 1024, PAGE_MAX = 1000 };
+
+struct digest {
+    uint8_t sha256[TD_SHA256_BYTES];
+};
+
+/* The list of referrers that is being written. */
+struct referrers {
+    struct td_oci_call *oci;
+    const struct td_text *artifact_type; /* of those that are wanted; NULL: all */
+    struct digest *items;
+    size_t count, capacity;
+    struct td_buffer text;
+    size_t written;
+    const uint8_t *last; /* the last one that was looked at, when the page is full */
+};
+
+static bool collect(void *context, const uint8_t sha256[TD_SHA256_BYTES], struct td_error *err)
+{
+    struct referrers *referrers = context;
+    struct digest *grown =
+        td_arena_grow(&referrers->oci->arena, referrers->items, referrers->count, &referrers->capacity, sizeof *grown);
+    if (grown == NULL)
+        return td_error_no_memory(err);
+    referrers->items = grown;
+    memcpy(grown[referrers->count++].sha256, sha256, TD_SHA256_BYTES);
+    return true;
+}
+
+static int compare_digests(const void *a, const void *b)
+{
+    return memcmp(a, b, sizeof(struct digest));
+}
+
+/* Writes the descriptor of a manifest, without the closing brace of the JSON. */
+static void write_referrer(struct referrers *referrers, const uint8_t sha256[TD_SHA256_BYTES],
+                           const struct pushed *pushed)
+{
+    const struct td_pushed_manifest *manifest = &pushed->manifest;
+    struct td_buffer *text = &referrers->text;
+    struct td_json_builder json;
+    char hex[TD_SHA256_TEXT_BYTES];
+    char digest[TD_SHA256_TEXT_BYTES + 8];
+    td_hex_write(sha256, TD_SHA256_BYTES, hex);
+    (void)snprintf(digest, sizeof digest, "sha256:%s", hex);
+    if (referrers->written++ > 0)
+        td_buffer_putc(text, ',');
+    td_json_builder_init(&json, text);
+    td_json_begin_object(&json, NULL);
+    td_json_add_string(&json, "mediaType", manifest->media_type);
+    td_json_add_string(&json, "digest", digest);
+    td_json_add_u64(&json, "size", pushed->len);
+    if (manifest->artifact_type[0] != '\0')
+        td_json_add_string(&json, "artifactType", manifest->artifact_type);
+    td_json_end(&json);
+    td_json_builder_fini(&json);
+    if (manifest->annotations.len == 0 || text->failed || text->len == 0)
+        return;
+    text->len--; /* the annotations are JSON as they were pushed */
+    td_buffer_puts(text, ",\"annotations\":");
+    td_buffer_append(text, manifest->annotations.p, manifest->annotations.len);
+    td_buffer_putc(text, '}');
+}
+
+/* Returns whether the type is the one that a query asks for. Media types have no blanks, so a blank there is a '+' that
+ * the client has not escaped. */
+static bool is_type(struct td_text asked, const char *type)
+{
+    bool same = asked.len == strlen(type);
+    for (size_t i = 0; same && i < asked.len; i++)
+        same = asked.p[i] == type[i] || (asked.p[i] == ' ' && type[i] == '+');
+    return same;
+}
+
+/* Adds a referrer to the page, if it is wanted. A manifest that cannot be read is passed over. */
+static bool add_referrer(struct referrers *referrers, const uint8_t sha256[TD_SHA256_BYTES], struct td_error *err)
+{
+    struct td_oci_call *oci = referrers->oci;
+    struct td_error why = TD_ERROR_INIT;
+    struct pushed pushed;
+    bool ok = read_pushed(oci, sha256, &pushed, &why);
+    bool is_wanted =
+        ok && (referrers->artifact_type == NULL || is_type(*referrers->artifact_type, pushed.manifest.artifact_type));
+    if (is_wanted)
+        ok = td_reserved_take(&oci->reserved, pushed.manifest.annotations.len + 1024, &why);
+    if (is_wanted && ok)
+        write_referrer(referrers, sha256, &pushed);
+    fini_pushed(&pushed);
+    return ok || why.code != TD_RESOURCE_EXHAUSTED || td_error_copy(err, &why);
+}
+
+/* Adds the link to the next page. */
+static void add_next_link(const struct referrers *referrers)
+{
+    const struct td_oci_call *oci = referrers->oci;
+    char hex[TD_SHA256_TEXT_BYTES];
+    struct td_buffer link;
+    td_hex_write(referrers->last, TD_SHA256_BYTES, hex);
+    td_buffer_init(&link);
+    td_buffer_puts(&link, "<");
+    td_oci_write_path(oci, "referrers/", &link);
+    td_buffer_append(&link, oci->path.reference.p, oci->path.reference.len);
+    td_buffer_printf(&link, "?last=%s", hex);
+    if (referrers->artifact_type != NULL) {
+        td_buffer_puts(&link, "&artifactType=");
+        td_uri_encode(&link, *referrers->artifact_type, false);
+    }
+    td_buffer_puts(&link, ">; rel=\"next\"");
+    if (link.failed)
+        (void)td_call_no_memory(oci->call);
+    else if (link.len < TD_HEADER_VALUE_BYTES)
+        td_response_add_header_text(oci->call->response, "Link", td_buffer_text(&link));
+    td_buffer_fini(&link);
+}
+
+/* Writes the referrers after the one that the parameter `last` names, as far as they fit. */
+static bool write_page(struct referrers *referrers, struct td_error *err)
+{
+    const struct td_text *after = td_uri_parameter(referrers->oci->call->uri, "last");
+    struct digest last;
+    bool has_last = after != NULL && td_hex_read_bytes(*after, last.sha256, sizeof last.sha256);
+    if (referrers->count > 0)
+        qsort(referrers->items, referrers->count, sizeof *referrers->items, compare_digests);
+    for (size_t i = 0; i < referrers->count && referrers->last == NULL; i++) {
+        const struct digest *item = &referrers->items[i];
+        if (has_last && compare_digests(item, &last) <= 0)
+            continue;
+        if (!add_referrer(referrers, item->sha256, err))
+            return false;
+        if (i + 1 < referrers->count && (referrers->text.len > PAGE_BYTES || referrers->written == PAGE_MAX))
+            referrers->last = item->sha256;
+    }
+    return true;
+}
+
+void td_oci_pushed_answer_referrers(struct td_oci_call *oci, struct td_text hex)
+{
+    struct td_error err = TD_ERROR_INIT;
+    uint8_t subject[TD_SHA256_BYTES];
+    struct referrers referrers = {.oci = oci, .artifact_type = td_uri_parameter(oci->call->uri, "artifactType")};
+    td_buffer_init(&referrers.text);
+    td_buffer_puts(&referrers.text, "{\"schemaVersion\":2,\"mediaType\":\"" TD_OCI_INDEX_TYPE "\",\"manifests\":[");
+    bool ok =
+        !td_hex_read_bytes(hex, subject, sizeof subject) || !td_oci_look_at_pushed(oci) ||
+        (td_publish_each_referrer(&oci->pushed, subject, collect, &referrers, &err) && write_page(&referrers, &err));
+    td_buffer_puts(&referrers.text, "]}");
+    if (ok)
+        td_oci_answer_text(oci, &referrers.text, TD_OCI_INDEX_TYPE);
+    else
+        (void)td_oci_fail_error(oci, &err, "NAME_UNKNOWN");
+    td_buffer_fini(&referrers.text);
+    if (referrers.artifact_type != NULL && oci->call->response->status == 200)
+        td_response_add_header_text(oci->call->response, "OCI-Filters-Applied", TD_TEXT("artifactType"));
+    if (referrers.last != NULL && oci->call->response->status == 200)
+        add_next_link(&referrers);
+}
