@@ -237,6 +237,31 @@ def test_of_many_conditional_writers_one_wins(s3, m):
     check_object(s3, m + "/a", next(body for status, body in answers if status == 200))
 
 
+def test_writes_that_wait_together_share_a_commit(s3, srv, tokens, m):
+    """Each gets its own answer, also when another one of them cannot be."""
+    assert s3.put(m + "/file", b"x").status == 200
+    paths = [f"{m}/{n}" for n in range(24)] + [m + "/file/below", m + "/same", m + "/same"]
+    answers = {}
+
+    def put(i):
+        answers[i] = s3.put(paths[i], b"%d" % i)
+    threads = [threading.Thread(target=put, args=[i]) for i in range(len(paths))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for i, answer in answers.items():
+        if i == 24:
+            check(answer, 409, "OperationAborted")
+        else:
+            assert answer.status == 200, (i, answer)
+    for i in range(24):
+        check_object(s3, paths[i], b"%d" % i)
+    assert get(s3, m + "/same").body in (b"25", b"26")
+    commits = srv.get(f"/models{m}/commits", tokens.bearer("w")).json()["commits"]
+    assert len(commits) < len(paths), "no two writes had one commit"
+
+
 def test_fields_that_would_be_missed_are_refused(s3, m):
     for name, value in (("x-amz-server-side-encryption", "AES256"), ("x-amz-tagging", "a=b"),
                         ("x-amz-object-lock-mode", "GOVERNANCE")):

@@ -172,6 +172,40 @@ static void few_may_write(void **state)
     assert_true(td_token_may_write(&token, TD_TEXT("other/x")));
 }
 
+/* A pattern may match an id that begins with a prefix, as its plain beginning shows. */
+static void some_may_write_below(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *globs[3];
+        const char *prefix;
+        bool may;
+    } cases[] = {
+        {{"org/*"}, "org/", true},
+        {{"org/run-*"}, "org/", true},
+        {{"org/x"}, "org/", true},
+        {{"*"}, "org/", true},
+        {{"o[rs]g/x"}, "org/", true},
+        {{"?rg/x"}, "org/", true},
+        {{"org"}, "org/", false},
+        {{"or/*"}, "org/", false},
+        {{"other/*"}, "org/", false},
+        {{"a/*", "org/*"}, "org/", true},
+        {{"a/*", "b/*"}, "org/", false},
+        {{"org/"}, "org/", true},
+        {{"demo"}, "", true},
+        {{"datasets/o/*"}, "datasets/", true},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_token token = token_of("t", "t", cases[i].globs);
+        assert_false(td_token_may_write_below(&token, td_text_of(cases[i].prefix)));
+        token.rights |= TD_RIGHT_WRITE;
+        CHECK(td_token_may_write_below(&token, td_text_of(cases[i].prefix)) == cases[i].may, "%zu", i);
+        token.models = NULL;
+        assert_true(td_token_may_write_below(&token, td_text_of(cases[i].prefix)));
+    }
+}
+
 static void long_ids_are_matched(void **state)
 {
     (void)state;
@@ -330,6 +364,7 @@ int main(void)
         cmocka_unit_test(secrets_are_derived_by_hmac),
         cmocka_unit_test(globs_decide_what_is_seen),
         cmocka_unit_test(few_may_write),
+        cmocka_unit_test(some_may_write_below),
         cmocka_unit_test(long_ids_are_matched),
         cmocka_unit_test(tokens_expire_at_their_time),
         cmocka_unit_test(names_have_few_characters),
