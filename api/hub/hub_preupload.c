@@ -329,18 +329,3 @@ void td_hub_check_write(struct td_hub_write *write)
     else if (td_hub_write_begin(write))
         answer_text(write, "{}");
 }
-
-/* huggingface_hub sends large files by Xet if hf_xet is there, asks nobody, and does not show why it is refused. But it
- * follows redirects and shows the URL that it came to, and so the name of the variable that helps. */
-void td_hub_refuse_xet(struct td_hub_write *write)
-{
-    static const char end[] = "/set_HF_HUB_DISABLE_XET=1";
-    struct td_text path = write->hub.call->uri->raw_path;
-    if (!td_hub_write_begin(write))
-        return;
-    (void)td_hub_fail(&write->hub, 404, NULL, "this server does not speak Xet; set HF_HUB_DISABLE_XET=1");
-    if (path.len > sizeof end && td_text_equals(td_text_skip(path, path.len - (sizeof end - 1)), end))
-        return;
-    write->hub.call->response->status = 307;
-    td_response_add_header(write->hub.call->response, "Location", "%.*s%s", TD_SHOW(path, 400), end);
-}

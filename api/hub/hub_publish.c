@@ -43,7 +43,8 @@ static const struct route {
         {"tag", "POST", true, begin_of_repo, td_hub_create_tag},
         {"tag", "DELETE", true, begin_of_repo, td_hub_delete_ref},
         {"super-squash", "POST", true, begin_of_repo, td_hub_squash},
-        {"xet-write-token", "GET", true, NULL, td_hub_refuse_xet},
+        {"xet-write-token", "GET", true, NULL, td_hub_give_xet_token},
+        {"xet", "POST", true, td_hub_begin_xet, td_hub_end_xet},
         {"auth-check", "GET", true, NULL, td_hub_check_write},
 },
   of_server[] =

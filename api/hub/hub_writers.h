@@ -22,7 +22,11 @@ void td_hub_preupload(struct td_hub_write *write);     /* POST .../preupload/{re
 void td_hub_lfs_batch(struct td_hub_write *write);     /* POST /{id}.git/info/lfs/objects/batch */
 void td_hub_validate_yaml(struct td_hub_write *write); /* POST /api/validate-yaml */
 void td_hub_check_write(struct td_hub_write *write);   /* GET .../auth-check/write */
-void td_hub_refuse_xet(struct td_hub_write *write);    /* GET .../xet-write-token/{revision} */
+
+/* hub_xet.c: POST .../xet/{session}/... ; begin as below */
+void td_hub_give_xet_token(struct td_hub_write *write); /* GET .../xet-write-token/{revision} */
+struct td_body_sink *td_hub_begin_xet(struct td_hub_write *write);
+void td_hub_end_xet(struct td_hub_write *write);
 
 /* hub_commit.c: POST .../commit/{revision}. begin returns a sink, or NULL after it answered. */
 struct td_body_sink *td_hub_begin_commit(struct td_hub_write *write);

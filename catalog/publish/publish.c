@@ -7,6 +7,7 @@
 #include "catalog/publish/publish_refs.h"
 #include "catalog/publish/publish_session.h"
 #include "catalog/publish/publish_upload.h"
+#include "catalog/publish/publish_xorbs.h"
 #include "core/clock.h"
 #include "core/log.h"
 #include "storage/disk_tree.h"
@@ -121,6 +122,7 @@ void td_publish_close(struct td_publish *publish)
         return;
     td_publish_sessions_close(publish, NULL);
     td_publish_close_idle(publish, NULL, UINT64_MAX);
+    td_publish_xorbs_expire(publish, true);
     td_publish_store_close(publish);
 }
 
@@ -269,6 +271,7 @@ void td_publish_tidy(struct td_publish *publish, const _Atomic bool *stop)
     td_parts_expire(publish, tidying.rules.now_s - (int64_t)(publish->config.upload_expires_s < INT32_MAX
                                                                  ? publish->config.upload_expires_s
                                                                  : INT32_MAX));
+    td_publish_xorbs_expire(publish, false);
     bool ok = td_own_folder_check(&publish->disk.own, &why) &&
               td_publish_disk_each(&publish->disk, tidy_repo, &tidying, &why);
     if (!ok && why.code != TD_OK) /* else it was stopped */

@@ -36,6 +36,9 @@ struct td_publish_status {
 
 struct td_publish_upload;
 struct td_publish_session;
+struct td_publish_xorb;
+
+enum { TD_PUBLISH_XORB_BUCKETS = 1024 };
 
 struct td_publish {
     struct td_publish_disk disk;
@@ -46,6 +49,7 @@ struct td_publish {
     struct td_publish_upload *uploads;   /* that are open, a list; of publish_upload.c alone */
     struct td_publish_session *sessions; /* that are open, a list; of publish_session.c alone */
     size_t session_count;
+    struct td_publish_xorb *xorbs[TD_PUBLISH_XORB_BUCKETS]; /* of publish_xorbs.c alone */
     struct td_publish_status status;
 };
 

@@ -1,7 +1,9 @@
 """huggingface_hub, the newest and 0.36.2, and what builds on it, upload to tensord in the place of the Hub."""
 import base64
 import hashlib
+import math
 import os
+import struct
 import subprocess
 
 import pytest
@@ -222,18 +224,29 @@ def test_the_command(srv, tokens, folder, tmp_path, python):
         assert code != 0 and "right to write" in said, said
 
 
-def test_the_newest_by_default(srv, tokens, folder, tmp_path):
-    """Small files arrive; where a file is large, the error names the variable that helps."""
+@pytest.mark.parametrize("python", [NEWEST, HUB0], ids=["newest", "0.36.2"])
+def test_by_default(srv, tokens, folder, tmp_path, python):
+    """The newest sends large files by Xet: all kinds of bytes, in several objects, and once more what has changed."""
     path, files = folder
-    (path / "model.safetensors").unlink()
-    del files["model.safetensors"]
-    code, said = hf(NEWEST, srv, tokens, tmp_path, "upload", "org/default", str(path), HF_HUB_DISABLE_XET="0")
+    id = f"org/default-{'new' if python == NEWEST else 'old'}"
+    floats = struct.pack("<3000000f", *(math.sin(i) for i in range(3_000_000)))
+    for name, data in {"random.bin": os.urandom(70 << 20), "zeros.bin": bytes(LARGE), "floats.bin": floats,
+                       "text.bin": b"the quick brown fox\n" * 500_000}.items():
+        (path / name).write_bytes(data)
+        files[name] = data
+    code, said = hf(python, srv, tokens, tmp_path, "upload", id, str(path), HF_HUB_DISABLE_XET="0")
     assert code == 0, said
-    check_files(srv, tokens, "org/default", files)
-    (path / "large.bin").write_bytes(os.urandom(LARGE))
-    code, said = hf(NEWEST, srv, tokens, tmp_path, "upload", "org/default", str(path), HF_HUB_DISABLE_XET="0")
-    assert code != 0 and "HF_HUB_DISABLE_XET=1" in said, said
-    check_files(srv, tokens, "org/default", files)
+    check_files(srv, tokens, id, files)
+    files["random.bin"] = files["random.bin"][:40 << 20] + b"changed" + files["random.bin"][40 << 20:]
+    (path / "random.bin").write_bytes(files["random.bin"])
+    code, said = hf(python, srv, tokens, tmp_path, "upload", id, str(path), HF_HUB_DISABLE_XET="0")
+    assert code == 0, said
+    check_files(srv, tokens, id, files)
+    xorbs = [line for line in srv.log().splitlines() if f"/{id}/xet/" in line and "/v1/xorbs/" in line]
+    assert bool(xorbs) == (python == NEWEST)
+    code, said = hf(python, srv, tokens, tmp_path, "upload", "org/not-mine", str(path), name="half",
+                    HF_HUB_DISABLE_XET="0")
+    assert code != 0 and "right to write" in said, said
 
 
 def test_a_large_folder(srv, tokens, folder):

@@ -432,16 +432,6 @@ def test_cards_and_checks(hub):
     assert hub.ask("GET", f"/api/models/{id}/auth-check/other").status == 404
 
 
-def test_xet_is_sent_to_the_variable(hub):
-    """The client follows, and shows the path that it came to."""
-    id = hub.new("xet")
-    path = f"/api/models/{id}/xet-write-token/main"
-    answer = hub.ask("GET", path)
-    assert answer.status == 307 and answer.headers["location"] == path + "/set_HF_HUB_DISABLE_XET=1", answer
-    answer = hub.ask("GET", answer.headers["location"])
-    assert answer.status == 404 and "HF_HUB_DISABLE_XET" in answer.error()
-
-
 # -------------------------------------------------------------------------------------------------- who may
 
 ASKS = [("POST", "/api/repos/create", {"name": "m", "organization": "org"}),

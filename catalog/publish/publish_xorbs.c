@@ -1,0 +1,203 @@
+#include "catalog/publish/publish_xorbs.h"
+
+#include "core/clock.h"
+#include "core/file_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define READ_NS (UINT64_C(300) * TD_NS_PER_S)    /* how long an object stays after it was read */
+#define UNREAD_NS (UINT64_C(3600) * TD_NS_PER_S) /* and after it arrived, if nobody has read it */
+
+struct td_publish_xorb_part {
+    struct td_publish *publish;
+    int fd;
+    uint64_t number, taken, at;
+};
+
+/* An object; guarded by publish->lock. */
+struct td_publish_xorb {
+    struct td_publish_xorb *next;
+    uint64_t number, bytes, table_at, expires_ns;
+    size_t count;
+    char name[]; /* NUL-terminated */
+};
+
+static void path_of(uint64_t number, char out[64])
+{
+    (void)snprintf(out, 64, "incoming/xorb-%" PRIu64, number);
+}
+
+static struct td_publish_xorb **bucket_of(struct td_publish *publish, const char *name)
+{
+    unsigned sum = 0;
+    for (const char *c = name; *c != '\0'; c++)
+        sum = sum * 31 + (unsigned char)*c;
+    return &publish->xorbs[sum % TD_PUBLISH_XORB_BUCKETS];
+}
+
+static void remove_file(struct td_publish *publish, uint64_t number, uint64_t bytes)
+{
+    char path[64];
+    path_of(number, path);
+    (void)unlinkat(publish->disk.own.fd, path, 0);
+    td_publish_give_back(publish, bytes);
+}
+
+/* ---- writing --------------------------------------------------------------------------------------------- */
+
+static bool fail_sys(const char *what, struct td_error *err)
+{
+    bool is_full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG;
+    return td_error_sys(err, is_full ? TD_RESOURCE_EXHAUSTED : TD_IO, errno, "cannot %s an object of an upload", what);
+}
+
+bool td_publish_xorb_begin(struct td_publish *publish, uint64_t most_bytes, struct td_publish_xorb_part **out,
+                           struct td_error *err)
+{
+    char path[64];
+    td_publish_xorbs_expire(publish, false);
+    struct td_publish_xorb_part *part = calloc(1, sizeof *part);
+    if (part == NULL)
+        return td_error_no_memory(err);
+    *part = (struct td_publish_xorb_part){.publish = publish, .fd = -1};
+    bool ok = td_publish_take(publish, most_bytes, err);
+    part->taken = ok ? most_bytes : 0;
+    ok = ok && td_own_folder_check(&publish->disk.own, err);
+    if (ok) {
+        part->number = atomic_fetch_add_explicit(&publish->stream_number, 1, memory_order_relaxed);
+        path_of(part->number, path);
+        part->fd = openat(publish->disk.own.fd, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        ok = part->fd >= 0 || fail_sys("begin", err);
+    }
+    if (!ok) {
+        td_publish_xorb_abandon(part);
+        return false;
+    }
+    *out = part;
+    return true;
+}
+
+bool td_publish_xorb_write(struct td_publish_xorb_part *part, const void *bytes, size_t len, struct td_error *err)
+{
+    if (len > part->taken - part->at)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "the object is longer than the request said");
+    if (!td_write_all(part->fd, bytes, len))
+        return fail_sys("write", err);
+    part->at += len;
+    td_publish_note_bytes(part->publish, len);
+    return true;
+}
+
+/* Returns the object of this name, or NULL. The lock is held. */
+static struct td_publish_xorb *find(struct td_publish *publish, const char *name)
+{
+    struct td_publish_xorb *xorb = *bucket_of(publish, name);
+    while (xorb != NULL && strcmp(xorb->name, name) != 0)
+        xorb = xorb->next;
+    return xorb;
+}
+
+/* Adds the object. Returns false when there is one of this name. */
+static bool add(struct td_publish *publish, struct td_publish_xorb *xorb)
+{
+    pthread_mutex_lock(&publish->lock);
+    bool is_new = find(publish, xorb->name) == NULL;
+    if (is_new) {
+        struct td_publish_xorb **bucket = bucket_of(publish, xorb->name);
+        xorb->next = *bucket;
+        *bucket = xorb;
+    }
+    pthread_mutex_unlock(&publish->lock);
+    return is_new;
+}
+
+bool td_publish_xorb_end(struct td_publish_xorb_part *part, const char *name, const uint32_t *table, size_t count,
+                         struct td_error *err)
+{
+    size_t len = strlen(name) + 1;
+    struct td_publish_xorb *xorb = calloc(1, sizeof *xorb + len);
+    uint64_t table_at = part->at;
+    if (xorb == NULL) {
+        td_publish_xorb_abandon(part);
+        return td_error_no_memory(err);
+    }
+    bool ok = td_publish_xorb_write(part, table, count * sizeof *table, err);
+    if (ok) {
+        memcpy(xorb->name, name, len);
+        xorb->number = part->number;
+        xorb->bytes = part->taken;
+        xorb->table_at = table_at;
+        xorb->count = count;
+        xorb->expires_ns = td_clock_ns() + UNREAD_NS;
+    }
+    if (ok && add(part->publish, xorb)) {
+        (void)close(part->fd);
+        free(part);
+        return true;
+    }
+    free(xorb);
+    td_publish_xorb_abandon(part);
+    return ok;
+}
+
+void td_publish_xorb_abandon(struct td_publish_xorb_part *part)
+{
+    if (part == NULL)
+        return;
+    if (part->fd >= 0)
+        (void)close(part->fd);
+    remove_file(part->publish, part->fd >= 0 ? part->number : UINT64_MAX, part->taken);
+    free(part);
+}
+
+/* ---- reading --------------------------------------------------------------------------------------------- */
+
+int td_publish_xorb_open(struct td_publish *publish, const char *name, uint64_t *table_at, size_t *count)
+{
+    char path[64];
+    int fd = -1;
+    pthread_mutex_lock(&publish->lock);
+    struct td_publish_xorb *xorb = find(publish, name);
+    if (xorb != NULL) {
+        path_of(xorb->number, path);
+        xorb->expires_ns = td_clock_ns() + READ_NS;
+        *table_at = xorb->table_at;
+        *count = xorb->count;
+        fd = openat(publish->disk.own.fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    }
+    pthread_mutex_unlock(&publish->lock);
+    return fd;
+}
+
+void td_publish_xorbs_expire(struct td_publish *publish, bool all)
+{
+    struct td_publish_xorb *over = NULL;
+    uint64_t now_ns = td_clock_ns();
+    pthread_mutex_lock(&publish->lock);
+    for (size_t i = 0; i < TD_PUBLISH_XORB_BUCKETS; i++) {
+        struct td_publish_xorb **at = &publish->xorbs[i];
+        while (*at != NULL) {
+            struct td_publish_xorb *xorb = *at;
+            if (!all && xorb->expires_ns > now_ns) {
+                at = &xorb->next;
+                continue;
+            }
+            *at = xorb->next;
+            xorb->next = over;
+            over = xorb;
+        }
+    }
+    pthread_mutex_unlock(&publish->lock);
+    while (over != NULL) {
+        struct td_publish_xorb *next = over->next;
+        remove_file(publish, over->number, over->bytes);
+        free(over);
+        over = next;
+    }
+}

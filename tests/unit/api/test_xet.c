@@ -1,0 +1,297 @@
+/* The decoders of Xet's upload: LZ4 frames, chunks and xorbs, shards, hashes; and their faults. */
+#include "api/hub/xet_lz4.h"
+#include "api/hub/xet_shard.h"
+#include "api/hub/xet_xorb.h"
+#include "tests/unit/unit.h"
+
+#include "core/buffer.h"
+
+#define HEAD "\x04\x22\x4D\x18\x60\x40\x82" /* version 1, blocks of their own, of up to 64 KiB */
+
+/* Unpacks a frame to len bytes. Returns whether it has them. */
+static bool unpack(const char *frame, size_t frame_len, size_t len, char *out)
+{
+    struct td_error err = TD_ERROR_INIT;
+    bool ok = td_xet_lz4_read(td_text_n(frame, frame_len), (uint8_t *)out, len, &err);
+    assert_true(ok == (err.code == TD_OK) && (ok || err.code == TD_INVALID_ARGUMENT));
+    return ok;
+}
+
+#define UNPACK(frame, len) unpack(frame, sizeof(frame) - 1, len, out)
+
+static void test_frames(void **state)
+{
+    char out[400];
+    (void)state;
+    assert_true(UNPACK(HEAD "\0\0\0\0", 0));
+    assert_true(UNPACK(HEAD "\3\0\0\x80"
+                            "abc"
+                            "\0\0\0\0",
+                       3) &&
+                memcmp(out, "abc", 3) == 0);
+    assert_true(UNPACK(HEAD "\4\0\0\0"
+                            "\x30"
+                            "abc"
+                            "\0\0\0\0",
+                       3) &&
+                memcmp(out, "abc", 3) == 0);
+    /* "ab", then 6 bytes from 2 back, then "c" */
+    assert_true(UNPACK(HEAD "\7\0\0\0"
+                            "\x22"
+                            "ab\2\0"
+                            "\x10"
+                            "c"
+                            "\0\0\0\0",
+                       9));
+    assert_memory_equal(out, "ababababc", 9);
+    /* 1 literal, then 15 + 255 + 10 + 4 bytes from 1 back; a match may reach into the block before */
+    assert_true(UNPACK(HEAD "\1\0\0\x80"
+                            "x"
+                            "\x07\0\0\0"
+                            "\x0F\1\0\xFF\x0A\x10"
+                            "y"
+                            "\0\0\0\0",
+                       286));
+    assert_true(out[0] == 'x' && out[284] == 'x' && out[285] == 'y');
+    /* 15 + 2 literals */
+    assert_true(UNPACK(HEAD "\x13\0\0\0"
+                            "\xF0\2"
+                            "0123456789abcdefg"
+                            "\0\0\0\0",
+                       17));
+    /* sizes and checksums are passed over */
+    assert_true(UNPACK("\x04\x22\x4D\x18\x7C\x40"
+                       "\3\0\0\0\0\0\0\0"
+                       "\0"
+                       "\3\0\0\x80"
+                       "abc"
+                       "CCCC"
+                       "\0\0\0\0"
+                       "SSSS",
+                       3));
+}
+
+static void test_damaged_frames(void **state)
+{
+    static const char good[] = HEAD "\7\0\0\0"
+                                    "\x22"
+                                    "ab\2\0"
+                                    "\x10"
+                                    "c"
+                                    "\0\0\0\0";
+    char out[400];
+    (void)state;
+    for (size_t len = 0; len < sizeof good - 1; len++)
+        CHECK(!unpack(good, len, 9, out), "a frame of %zu bytes was taken", len);
+    assert_false(UNPACK(HEAD "\7\0\0\0"
+                             "\x22"
+                             "ab\2\0"
+                             "\x10"
+                             "c"
+                             "\0\0\0\0",
+                        8));
+    assert_false(UNPACK(HEAD "\7\0\0\0"
+                             "\x22"
+                             "ab\2\0"
+                             "\x10"
+                             "c"
+                             "\0\0\0\0",
+                        10));
+    assert_false(UNPACK(HEAD "\7\0\0\0"
+                             "\x22"
+                             "ab\2\0"
+                             "\x10"
+                             "c"
+                             "\0\0\0\0x",
+                        9));
+    assert_false(UNPACK(HEAD "\7\0\0\0"
+                             "\x22"
+                             "ab\3\0"
+                             "\x10"
+                             "c"
+                             "\0\0\0\0",
+                        9)); /* before the beginning */
+    assert_false(UNPACK(HEAD "\7\0\0\0"
+                             "\x22"
+                             "ab\0\0"
+                             "\x10"
+                             "c"
+                             "\0\0\0\0",
+                        9)); /* from itself */
+    assert_false(UNPACK(HEAD "\5\0\0\0"
+                             "\x22"
+                             "ab\2\0"
+                             "\0\0\0\0",
+                        8)); /* ends in a match */
+    assert_false(UNPACK(HEAD "\4\0\0\0"
+                             "\xF0\xFF\xFF\xFF"
+                             "\0\0\0\0",
+                        9)); /* a length without an end */
+    assert_false(UNPACK(HEAD "\xFF\xFF\xFF\x7F"
+                             "\x10"
+                             "c",
+                        1));
+    assert_false(UNPACK("\x04\x22\x4D\x18\x20\x40\x82\0\0\0\0", 0));         /* another version */
+    assert_false(UNPACK("\x04\x22\x4D\x18\x61\x40\x82\0\0\0\0\0\0\0\0", 0)); /* a dictionary */
+}
+
+/* ---- xorbs ----------------------------------------------------------------------------------------------- */
+
+#define CHUNK_A        \
+    "\0\3\0\0\0\3\0\0" \
+    "abc"
+/* "aeimbfjncgkodhlp..." in four groups, stored in a frame */
+#define CHUNK_B                            \
+    "\0\x15\0\0\2\6\0\0" HEAD "\6\0\0\x80" \
+    "aebfcd"                               \
+    "\0\0\0\0"
+
+static bool find(const char *xorb, size_t len, size_t piece, struct td_xet_finder *finder)
+{
+    static uint32_t begins[TD_XET_XORB_CHUNKS + 1];
+    struct td_error err = TD_ERROR_INIT;
+    bool ok = true;
+    *finder = (struct td_xet_finder){.begins = begins};
+    for (size_t at = 0; ok && at < len; at += piece)
+        ok = td_xet_finder_add(finder, xorb + at, len - at < piece ? len - at : piece, &err);
+    ok = ok && td_xet_finder_end(finder, &err);
+    assert_true(ok == (err.code == TD_OK));
+    return ok;
+}
+
+static void test_xorbs(void **state)
+{
+    static const char xorb[] = CHUNK_A CHUNK_B CHUNK_A "XETBLOB and more";
+    struct td_xet_finder finder;
+    struct td_xet_head head;
+    uint8_t out[16], scratch[16];
+    struct td_error err = TD_ERROR_INIT;
+    (void)state;
+    for (size_t piece = 1; piece < sizeof xorb; piece++) {
+        assert_true(find(xorb, sizeof xorb - 1, piece, &finder));
+        assert_int_equal(finder.count, 3);
+        assert_true(finder.begins[0] == 0 && finder.begins[1] == 11 && finder.begins[2] == 40 &&
+                    finder.begins[3] == 51);
+    }
+    assert_true(td_xet_head_read((const uint8_t *)xorb + 11, &head, &err) && head.scheme == 2);
+    assert_true(td_xet_chunk_read(&head, (const uint8_t *)xorb + 19, out, scratch, &err));
+    assert_memory_equal(out, "abcdef", 6);
+    assert_true(td_xet_head_read((const uint8_t *)xorb, &head, &err) &&
+                td_xet_chunk_read(&head, (const uint8_t *)xorb + 8, out, scratch, &err));
+    assert_memory_equal(out, "abc", 3);
+    assert_true(find(xorb, 51, 7, &finder));
+    for (size_t len = 0; len < 51; len++)
+        CHECK(find(xorb, len, 7, &finder) == (len == 11 || len == 40), "a xorb of %zu bytes", len);
+}
+
+static void test_damaged_xorbs(void **state)
+{
+    static const struct {
+        const char *head;
+    } heads[] = {
+        {"\1\3\0\0\0\3\0\0"},   /* version */
+        {"\0\3\0\0\3\3\0\0"},   /* scheme */
+        {"\0\3\0\0\0\4\0\0"},   /* stored, with another length */
+        {"\0\0\0\0\0\0\0\0"},   /* empty */
+        {"\0\3\0\0\1\1\0\2"},   /* more than 128 KiB */
+        {"\0\1\x10\2\1\0\0\2"}, /* the data, too */
+    };
+    struct td_xet_head head;
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(heads); i++) {
+        struct td_error err = TD_ERROR_INIT;
+        CHECK(!td_xet_head_read((const uint8_t *)heads[i].head, &head, &err), "head %zu was taken", i);
+        assert_int_equal(err.code, TD_INVALID_ARGUMENT);
+    }
+    struct td_error err = TD_ERROR_INIT;
+    assert_true(td_xet_head_read((const uint8_t *)"\0\1\x10\2\1\0\0\2" + 0, &head, NULL) == false);
+    assert_true(td_xet_head_read((const uint8_t *)"\0\0\x10\2\1\0\0\2", &head, &err));
+    assert_true(head.chunk_bytes == TD_XET_CHUNK_BYTES && head.stored_bytes == TD_XET_STORED_BYTES);
+}
+
+/* A xorb has a bounded number of chunks. */
+static void test_many_chunks(void **state)
+{
+    struct td_buffer xorb;
+    struct td_xet_finder finder;
+    (void)state;
+    td_buffer_init(&xorb);
+    for (size_t i = 0; i < TD_XET_XORB_CHUNKS; i++)
+        td_buffer_append(&xorb, CHUNK_A, sizeof CHUNK_A - 1);
+    assert_true(find(xorb.data, xorb.len, 4096, &finder) && finder.count == TD_XET_XORB_CHUNKS);
+    td_buffer_append(&xorb, CHUNK_A, sizeof CHUNK_A - 1);
+    assert_false(find(xorb.data, xorb.len, 4096, &finder));
+    td_buffer_fini(&xorb);
+}
+
+/* ---- shards ---------------------------------------------------------------------------------------------- */
+
+enum { RECORD = 48 };
+
+static void add_record(struct td_buffer *shard, const void *hash, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+{
+    const uint32_t words[] = {a, b, c, d};
+    td_buffer_append(shard, hash, 32);
+    for (size_t i = 0; i < 4; i++)
+        for (unsigned k = 0; k < 4; k++)
+            td_buffer_putc(shard, (char)(words[i] >> 8 * k));
+}
+
+static void test_shards(void **state)
+{
+    struct td_buffer shard;
+    struct td_xet_file file;
+    struct td_error err = TD_ERROR_INIT;
+    size_t at;
+    uint8_t hash[32], end[32];
+    char text[TD_XET_HASH_TEXT_BYTES];
+    (void)state;
+    for (unsigned i = 0; i < 32; i++)
+        hash[i] = (uint8_t)i;
+    memset(end, 0xFF, sizeof end);
+    td_buffer_init(&shard);
+    add_record(&shard, "HFRepoMetaData\0with 17 more byte", 2, 0, 0, 0);
+    add_record(&shard, hash, 3U << 30, 2, 0, 0); /* verification and SHA-256 */
+    add_record(&shard, hash, 0, 100, 0, 1);
+    add_record(&shard, hash, 0, 50, 3, 7);
+    add_record(&shard, hash, 0, 0, 0, 0);
+    add_record(&shard, hash, 0, 0, 0, 0);
+    add_record(&shard, hash, 0, 0, 0, 0);
+    add_record(&shard, hash, 0, 0, 0, 0); /* a file without terms */
+    add_record(&shard, end, 0, 0, 0, 0);
+    struct td_text whole = td_buffer_text(&shard);
+    assert_true(td_xet_shard_open(whole, &at, &err) && td_xet_shard_next(whole, &at, &file, &err));
+    assert_true(file.has_sha256 && file.term_count == 2 && file.bytes == 150);
+    assert_true(file.sha256[0] == 7 && file.sha256[7] == 0 && file.sha256[8] == 15 && file.sha256[31] == 24);
+    struct td_xet_term term = td_xet_file_term(&file, 1);
+    assert_true(term.bytes == 50 && term.first == 3 && term.end == 7 && memcmp(term.xorb, hash, 32) == 0);
+    assert_true(td_xet_shard_next(whole, &at, &file, &err) && !file.has_sha256 && file.term_count == 0);
+    assert_false(td_xet_shard_next(whole, &at, &file, &err));
+    assert_int_equal(err.code, TD_OK);
+    td_xet_hash_write(hash, text);
+    assert_string_equal(text, "07060504030201000f0e0d0c0b0a090817161514131211101f1e1d1c1b1a1918");
+    assert_true(td_xet_hash_read(td_text_of(text), end) && memcmp(end, hash, 32) == 0);
+    for (size_t len = RECORD; len < whole.len - RECORD; len++) { /* cut anywhere */
+        td_error_init(&err);
+        assert_true(td_xet_shard_open(td_text_n(whole.p, len), &at, &err));
+        while (td_xet_shard_next(td_text_n(whole.p, len), &at, &file, &err))
+            continue;
+        CHECK(err.code == TD_INVALID_ARGUMENT, "a shard of %zu bytes", len);
+    }
+    assert_false(td_xet_shard_open(td_text_n(whole.p, RECORD - 1), &at, NULL));
+    shard.data[RECORD + 39] = 0x7F; /* 2 billion terms */
+    td_error_init(&err);
+    at = RECORD;
+    assert_false(td_xet_shard_next(whole, &at, &file, &err));
+    assert_int_equal(err.code, TD_INVALID_ARGUMENT);
+    td_buffer_fini(&shard);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_frames),        cmocka_unit_test(test_damaged_frames), cmocka_unit_test(test_xorbs),
+        cmocka_unit_test(test_damaged_xorbs), cmocka_unit_test(test_many_chunks),    cmocka_unit_test(test_shards),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
