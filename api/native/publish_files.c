@@ -1,4 +1,5 @@
 /* Single files of published repositories: each PUT and each DELETE is a commit. DELETE of a repository. */
+#include "api/call/joint_commit.h"
 #include "api/call/publish_sink.h"
 #include "api/call/publishing.h"
 #include "api/native/commit_answer.h"
@@ -96,37 +97,39 @@ struct td_body_sink *td_begin_file_put(struct td_call *call, const struct td_pub
     return NULL;
 }
 
-/* Makes the commit of one file, whose blob is here. */
+/* The context of check_again. */
+struct committing {
+    const struct td_call *call;
+    const char *path;
+    bool exists; /* the file was there before */
+};
+
+static bool check_again(void *context, const struct td_publish_repo *repo)
+{
+    struct committing *committing = context;
+    return check_conditions(committing->call, repo, committing->path, &committing->exists);
+}
+
+/* Makes the file, whose blob is here, a part of main. */
 static void commit_file(const struct td_call *call, const struct td_publish_path *path, const struct target *target,
                         const struct td_publish_sum *sum)
 {
-    struct td_error err = TD_ERROR_INIT;
-    struct td_publish_repo repo;
-    struct td_commit_file file = {.path = target->path, .size_bytes = sum->size_bytes, .has_size = true};
-    struct td_commit_order order = {.revision = revision, .keep = true, .files = &file, .file_count = 1, .message = ""};
-    struct td_commit_result result = {.missing = NULL};
+    struct committing committing = {.call = call, .path = target->path};
+    struct td_joint_file file = {
+        .name = &target->name, .path = target->path, .sum = sum, .check = check_again, .context = &committing};
+    const struct td_commit_order order = {.revision = revision};
+    struct td_commit_result result;
     char hex[TD_SHA256_TEXT_BYTES];
-    bool exists;
-    memcpy(file.sha256, sum->sha256, sizeof file.sha256);
-    if (!td_publish_repo_open(&call->api->publish->disk, &target->name, true, &repo, &err)) {
-        td_publishing_fail(call, &err, 500);
+    if (!td_joint_commit(call, &file, &result))
+        return;
+    if (result.verdict == TD_COMMIT_LACKS_BLOBS) { /* somebody has removed the model since */
+        td_response_fail(call->response, 409, NULL, "the model was removed while the file arrived");
         return;
     }
-    if (!check_conditions(call, &repo, target->path, &exists)) {
-        td_publish_repo_close(&repo);
-        return;
-    }
-    if (td_publishing_commit(call, &repo, &order, &result)) {
-        if (result.verdict == TD_COMMIT_LACKS_BLOBS) { /* somebody has removed the model since */
-            td_response_fail(call->response, 409, NULL, "the model was removed while the file arrived");
-        } else {
-            td_commit_answer(call, path->id, &order, &result, exists ? 200 : 201);
-            td_hex_write(sum->sha256, sizeof sum->sha256, hex);
-            if (call->response->status < 300)
-                td_response_set_etag(call->response, hex);
-        }
-    }
-    td_commit_result_fini(&result);
+    td_commit_answer(call, path->id, &order, &result, committing.exists ? 200 : 201);
+    td_hex_write(sum->sha256, sizeof sum->sha256, hex);
+    if (call->response->status < 300)
+        td_response_set_etag(call->response, hex);
 }
 
 void td_end_file_put(struct td_call *call, const struct td_publish_path *path)

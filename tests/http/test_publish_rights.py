@@ -32,10 +32,11 @@ def test_nobody_publishes_without_a_token_from_elsewhere(tmp_path, ports):
 
 def test_others_start(tmp_path, start):
     tokens = TokensFile(tmp_path / "tokens.json")
-    root = tmp_path / "root"
-    root.mkdir()
-    for host, *args in (("127.0.0.1", "--publish", "any"), ("0.0.0.0", "--publish", "local"),
-                        ("0.0.0.0", "--publish", "off"), ("0.0.0.0", "--publish", "any", "--tokens", tokens)):
+    for i, (host, *args) in enumerate((
+            ("127.0.0.1", "--publish", "any"), ("0.0.0.0", "--publish", "local"), ("0.0.0.0", "--publish", "off"),
+            ("0.0.0.0", "--publish", "any", "--tokens", tokens))):
+        root = tmp_path / str(i)       # one directory has one publisher
+        root.mkdir()
         start(root, *args, host=host)
 
 
