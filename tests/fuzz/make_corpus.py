@@ -1260,8 +1260,26 @@ def pushed_manifest_seeds():
     return {name: json.dumps(value).encode() for name, value in made.items()}
 
 
+def commit_text_seeds():
+    """Bodies of POST commits, and faulty ones."""
+    def file(path="a", **more):
+        return {"path": path, "digest": "sha256:" + hashlib.sha256(b"").hexdigest(), "size": 0, **more}
+
+    orders = {
+        "files": {"files": [file(), file("b/c")]}, "keep": {"keep": True, "delete": ["a", "d/"]},
+        "all": {"files": [file("\u00e9")], "keep": False, "delete": [], "revision": "dev", "from": "main",
+                "parent": "", "message": "one\n\"two\""},
+        "unknown": {"files": [], "mode": 1}, "missing": {}, "member": {"files": [file(mode=1)]},
+        "size": {"files": [file(size=1.5)]}, "large": {"files": [file(size=2**64 - 1)]},
+    }
+    seeds = {name: json.dumps(order).encode() for name, order in orders.items()}
+    return {**seeds, "twice": b'{"files":[],"files":[]}', "cut": seeds["all"][:60],
+            "nul": b'{"files":[],"from":"\\u0000"}'}
+
+
 def main(wanted):
     targets = {
+        "commit_text": commit_text_seeds(),
         "fetch_answer": fetch_answer_seeds(), "fetch_journal": fetch_journal_seeds(),
         "remote_listing": remote_listing_seeds(), "hub_commit_lines": hub_commit_lines_seeds(),
         "pushed_manifest": pushed_manifest_seeds(),
