@@ -322,8 +322,11 @@ def push_bad_digest(repo):
 
 
 def push_missing_blob(repo):
-    """A manifest whose blobs are not here is refused."""
-    for text in (manifest_of(described(b"not here")), manifest_of(config=b"not here"), index_of(b"not here")):
+    """A manifest whose blobs are not here is refused: a layer, the configuration, a manifest of an index. So is a layer
+    of another size."""
+    repo.blob(NOTHING)
+    for text in (manifest_of(described(b"not here")), manifest_of(config=b"not here"), index_of(b"not here"),
+                 manifest_of({**described(NOTHING), "size": 3})):
         r = repo.put("t", text, None)
         assert r.status == 400 and code_of(r) == "MANIFEST_BLOB_UNKNOWN" and "push it first" in r.body.decode(), r
     assert repo.tags() in (None, [])
@@ -825,6 +828,7 @@ def test_deleting_main_beside_others(srv, repo):
     assert repo.ask("DELETE", "manifests/latest").status == 202
     assert set(repo.files("v1")) == {"a", "b"} and not repo.files()
     assert repo.get("manifests/v1").status == 200 and repo.get("manifests/latest").status == 404
+    assert repo.get("manifests/main").status == 404
     assert "latest" not in repo.tags() and "v1" in repo.tags()
 
 

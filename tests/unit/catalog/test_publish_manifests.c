@@ -9,6 +9,7 @@ enum { HOUR = 3600, DAY = 86400 };
 
 static struct {
     size_t calls, nth; /* the call that fails, from 1; 0: no call does */
+    bool has_unsynced; /* a rename that no sync has followed */
 } disk;
 
 int __wrap_fsync(int fd);
@@ -26,11 +27,13 @@ static bool fails(void)
 int __wrap_fsync(int fd)
 {
     (void)fd;
+    disk.has_unsynced = false;
     return fails() ? -1 : 0;
 }
 
 int __wrap_renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
 {
+    disk.has_unsynced = true;
     return fails() ? -1 : __real_renameat2(from_dir, from, to_dir, to, flags);
 }
 
@@ -311,6 +314,7 @@ static void a_disk_that_fails(void **state)
         bool has_failed = disk.calls >= disk.nth;
         arm(0);
         CHECK(ok != has_failed, "%zu: %s", nth, err.message);
+        CHECK(!ok || !disk.has_unsynced, "%zu: a rename may be lost", nth);
         failed += ok ? 0 : 1;
         reopen(place);
         CHECK(names(place, "t", &one) || names(place, "t", &two), "%zu", nth);
