@@ -11,8 +11,8 @@
 
 enum { TD_PUBLISH_KEPT_COMMITS = 64 /* commits without a revision that a repository keeps at most */ };
 
-/* Tells a collection of more SHA-256 whose blobs are needed: calls `mark` with each. Errors: when it cannot know them
- * all, and all blobs then stay. */
+/* Calls `mark` with each further SHA-256 whose blob is needed. Errors: when it cannot know them all, and a collection
+ * then removes no blob. */
 typedef bool td_collect_more(struct td_publish_repo *repo, int64_t now_s, uint64_t keep_s,
                              void (*mark)(void *context, const uint8_t sha256[TD_SHA256_BYTES]), void *context,
                              struct td_error *err);
