@@ -24,7 +24,7 @@ void td_sigv4_chain_begin(struct td_sigv4_chain *chain, const struct td_sigv4 *s
 static bool take_signature(struct td_sigv4_chain *chain, const char *algorithm, const char *empty,
                            const uint8_t sha256[TD_SHA256_BYTES], struct td_text signature)
 {
-    char string[64 + sizeof chain->time + sizeof chain->scope + 3 * (SIGNATURE_CHARS + 1)];
+    char string[64 + sizeof chain->time + sizeof chain->scope + 3 * ((size_t)SIGNATURE_CHARS + 1)];
     char digest[SIGNATURE_CHARS + 1], right[SIGNATURE_CHARS + 1];
     uint8_t sum[TD_SHA256_BYTES];
     td_hex_write(sha256, TD_SHA256_BYTES, digest);
