@@ -47,6 +47,10 @@ static const uint64_t empty_confirm_ns = TD_NS_PER_S;
 static const uint64_t rescan_grace_ns = 3000000000;
 static const uint64_t rescan_max_ns = 20000000000;
 
+/* A scan for td_catalog_show alone does not walk the commits that this program published before, unless the last scan
+ * that walked everything began so long ago. */
+static const uint64_t whole_scan_ns = 60 * TD_NS_PER_S;
+
 /* td_catalog_show waits at most for so long. */
 static const uint64_t show_max_ns = 60000000000;
 
@@ -105,6 +109,8 @@ struct td_catalog {
     uint64_t started_count, ended_count;
     size_t waiter_count;
     size_t show_count;          /* callers of td_catalog_show that wait */
+    bool keeps_published;       /* the scan that is running; as in td_scan_config */
+    uint64_t whole_scan_ns;     /* when the last scan that walked everything began; 0: none */
     struct noted_commit *noted; /* NOTED_COMMITS; NULL: none was noted yet */
     size_t noted_count;         /* that were noted since the start */
     struct td_catalog_status status;
@@ -440,6 +446,7 @@ static void scan_once(struct td_catalog *catalog)
     config.published_count = list_published(catalog, &texts, &published);
     config.published = published;
     config.publish_complete = catalog->publishes;
+    config.keeps_published = catalog->keeps_published;
     bool ok = td_scan(root, &catalog->maps, previous, &config, &catalog->unsettled, &catalog->progress, &catalog->stop,
                       &snapshot, &err);
     free(published);
@@ -548,6 +555,11 @@ static bool wait_for_turn(struct td_catalog *catalog)
     bool go = !atomic_load(&catalog->stop);
     catalog->publishes = catalog->publish_requested ||
                          (catalog->has_racy && catalog->publishes && td_clock_ns() < catalog->publish_until_ns);
+    uint64_t now_ns = td_clock_ns();
+    catalog->keeps_published = catalog->show_count > 0 && catalog->waiter_count == 0 && !catalog->publishes &&
+                               catalog->whole_scan_ns != 0 && now_ns - catalog->whole_scan_ns < whole_scan_ns;
+    if (!catalog->keeps_published)
+        catalog->whole_scan_ns = now_ns;
     catalog->scan_requested = false;
     catalog->publish_requested = false;
     catalog->is_for_changes = catalog->names_ns > 0 || catalog->writes_ns > 0;

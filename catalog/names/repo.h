@@ -69,6 +69,9 @@ struct td_cache_folder {
     const char *id;     /* org/name, datasets/org/name */
     const char *commit;
     bool is_other_revision;
+    bool is_known;          /* of a walk: the commit is as the snapshot before shows it, and was not walked */
+    struct td_file_id seen; /* the commit's directory, before all of it was walked and shown without an error; else all
+                               zero */
     const struct td_repo_ref *refs;
     size_t ref_count;
 };

@@ -150,6 +150,18 @@ static struct td_unit_state state_of(const struct td_units *units, const struct 
                                                                   : (struct td_unit_state){.folder = NULL};
 }
 
+bool td_units_know(const struct td_snapshot *previous, const struct td_cache_folder *folder)
+{
+    const struct td_units units = {.previous = previous};
+    const struct td_unit_state state = state_of(&units, folder);
+    if (state.folder == NULL || folder->seen.inode == 0 || !td_file_id_equal(&state.folder->seen, &folder->seen))
+        return false;
+    for (size_t i = 0; i < previous->problems.count; i++)
+        if (td_text_begins(td_text_of(previous->problems.items[i].path), td_text_of(state.folder->path)))
+            return false;
+    return td_snapshot_has_all_problems(previous);
+}
+
 /* Finds the entry of each file of the unit in the commit's earlier state. Both lists are sorted by the path below the
  * commit. */
 static void join_before(struct td_units *units, const struct td_unit *unit)
@@ -405,7 +417,7 @@ bool td_units_create(struct td_units *units, const struct td_settling *settling,
     }
     fill_units(units);
     for (size_t i = 0; i < units->count; i++)
-        if (judge(units, &units->items[i]))
+        if (units->items[i].folder->is_known || judge(units, &units->items[i]))
             td_units_hold(units, &units->items[i]);
     return true;
 }
@@ -495,6 +507,15 @@ static bool set_refs(const struct list *list, struct td_cache_folder *main)
     return true;
 }
 
+/* Returns whether the walk found something in the unit that cannot be served. */
+static bool has_errors(const struct td_units *units, const struct td_unit *unit)
+{
+    for (size_t i = unit->first; i < unit->first + unit->count; i++)
+        if (units->walk->found[i].error != NULL)
+            return true;
+    return false;
+}
+
 bool td_units_list(const struct td_units *units, struct td_arena *arena, struct td_cache_folder **out, size_t *count)
 {
     struct list list = {.units = units, .arena = arena};
@@ -509,6 +530,8 @@ bool td_units_list(const struct td_units *units, struct td_arena *arena, struct 
         *folder = *unit->folder;
         if (unit->is_held)
             folder->commit = td_arena_strndup(arena, td_text_of(unit->kept.folder->commit));
+        if (!unit->folder->is_known && (unit->is_held || has_errors(units, unit)))
+            folder->seen = (struct td_file_id){0};
         if (folder->commit == NULL)
             return td_error_no_memory(units->err);
     }

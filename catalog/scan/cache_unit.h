@@ -6,7 +6,8 @@
  * for the commit that a cache shows as its main one, else the earlier main one; else nothing. A commit that was not
  * shown before is also held while a client of the Hub downloads a blob of its cache. What cannot be read has settled as
  * well: it is a problem of a commit that is shown. While a cache has no main commit to show, none of its commits is
- * shown.
+ * shown. A commit that the walk knew without walking it (td_walk_limits.is_known) is held as well, so that the snapshot
+ * keeps its state.
  *
  * The scan makes the units from a walk, in the order of their files. It then takes one after the other, reads the files
  * of those that are not held, and may hold one after all: when a file changed while it was read. At the end
@@ -49,6 +50,10 @@ struct td_units {
  * NULL. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_units_create(struct td_units *units, const struct td_settling *settling, const struct td_walk *walk,
                      const struct td_snapshot *previous, struct td_error *err);
+
+/* Returns whether `previous` shows the commit of the folder with the directory that folder->seen names, and has no
+ * problem below its path, so that its files need not be found again. */
+bool td_units_know(const struct td_snapshot *previous, const struct td_cache_folder *folder);
 
 /* Holds a unit whose turn it is, because a file of it changed while it was read. */
 void td_units_hold(struct td_units *units, struct td_unit *unit);

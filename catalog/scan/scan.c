@@ -589,6 +589,12 @@ static bool is_unchanged(const struct scan *s)
            td_snapshot_has_all_problems(before);
 }
 
+/* As td_walk_limits.is_known; the context is the snapshot before. */
+static bool is_known(const void *context, const struct td_cache_folder *folder)
+{
+    return td_units_know(context, folder);
+}
+
 /* `root` is NULL for a snapshot of one file. */
 static struct td_snapshot *snapshot_create(struct td_root *root, const struct td_snapshot *previous)
 {
@@ -635,7 +641,9 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snap
     const struct td_walk_limits limits = {.max_files = config->max_files,
                                           .max_directories = config->max_directories,
                                           .all_revisions = config->all_revisions,
-                                          .watch = config->watch};
+                                          .watch = config->watch,
+                                          .is_known = config->keeps_published && previous != NULL ? is_known : NULL,
+                                          .known_context = previous};
     s.queue = config->parsers == NULL ? NULL : td_parse_queue_create(config->parsers);
     td_tree_watch_begin(config->watch, root);
     bool ok = td_walk_run(&walk, root, config->place, &s.snapshot->arena, &s.snapshot->problems, &limits,
@@ -645,7 +653,7 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snap
     end_ahead(&s);
     bool unchanged = ok && is_unchanged(&s);
     ok = ok && (unchanged || td_grouping_build(&s.grouping));
-    td_tree_watch_end(config->watch, ok);
+    td_tree_watch_end(config->watch, ok && !walk.has_known);
     td_units_fini(&s.units);
     td_walk_fini(&walk);
     td_grouping_fini(&s.grouping);

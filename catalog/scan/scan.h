@@ -24,6 +24,7 @@ struct td_scan_config {
     struct td_hasher *hasher;             /* knows the digests of files; borrowed, may be NULL */
     const struct td_published *published; /* borrowed; commits that need no time to settle, sorted by commit */
     size_t published_count;
+    bool keeps_published; /* commits that were published by this program, and are in `previous`, are not walked */
     const struct td_hub_place *place; /* borrowed; scans it alone, in the cache that the root is; NULL: all */
 };
 

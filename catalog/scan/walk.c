@@ -195,6 +195,22 @@ static int64_t snapshot_until_ns(const struct cache *cache, const char *commit, 
     return until_ns > cache->arrived_until_ns ? until_ns : cache->arrived_until_ns;
 }
 
+/* Sets folder->seen. Returns whether the commit, at `physical`, need not be walked. Only a cache that this program
+ * publishes to has notes on its commits. */
+static bool is_known(const struct cache *cache, const char *physical, struct td_cache_folder *folder)
+{
+    const struct walker *w = cache->walker;
+    struct stat st;
+    char note[PATH_MAX];
+    if (!td_root_stat(w->root, physical, &st, NULL) || !S_ISDIR(st.st_mode))
+        return false;
+    folder->seen = td_file_id_of(&st);
+    return w->limits->is_known != NULL &&
+           snprintf(note, sizeof note, "%s/commits/%s", cache->physical, folder->commit) < (int)sizeof note &&
+           td_root_stat(w->root, note, &st, NULL) && S_ISREG(st.st_mode) &&
+           w->limits->is_known(w->limits->known_context, folder);
+}
+
 /* Appends one snapshot: the chosen one under org/name, another under org/name@commit. */
 static bool push_revision(void *context, const char *commit)
 {
@@ -217,12 +233,18 @@ static bool push_revision(void *context, const char *commit)
     }
     if (snprintf(at, sizeof at, "%s/snapshots/%s", cache->physical, commit) >= (int)sizeof at)
         return true;
+    if (folder.path == NULL)
+        return td_error_no_memory(w->err);
+    folder.is_known = is_known(cache, at, &folder);
+    if (folder.is_known) {
+        walk->has_known = true;
+        return add_cache(w, &folder);
+    }
     size_t before = w->directory_count;
-    if (folder.path == NULL ||
-        !push_directory(w, td_arena_strndup(&walk->scratch, td_text_of(at)), folder.path, folder.commit,
+    if (!push_directory(w, td_arena_strndup(&walk->scratch, td_text_of(at)), folder.path, folder.commit,
                         cache->parent) ||
         !add_cache(w, &folder))
-        return folder.path == NULL ? td_error_no_memory(w->err) : false;
+        return false;
     if (w->directory_count > before) {
         w->directories[before].other_revision = folder.is_other_revision;
         w->directories[before].blobs = cache->blobs;

@@ -38,6 +38,7 @@ struct td_walk {
     size_t folder_count, folder_capacity;
     struct td_cache_folder *caches; /* those that hold a snapshot, one for each commit; sorted by path, paths unique */
     size_t cache_count, cache_capacity;
+    bool has_known; /* some of these commits were not walked (is_known) */
     struct td_problems *problems;
 };
 
@@ -46,6 +47,10 @@ struct td_walk_limits {
     bool all_revisions; /* walks every commit of a cache folder: main as org/name, others as org/name@commit; false:
                            main alone */
     struct td_tree_watch *watch; /* watches each directory; borrowed; NULL: none */
+    /* Returns whether a commit of a cache that was published by this program is known, with nothing below it to report:
+     * the walk then lists the commit, and none of its files. NULL: all commits are walked. */
+    bool (*is_known)(const void *context, const struct td_cache_folder *folder);
+    const void *known_context;
 };
 
 /* Returns whether the walk ignores items of this name: hidden items, except those of a distributed checkpoint, and

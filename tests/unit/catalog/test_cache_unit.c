@@ -524,6 +524,83 @@ static void a_published_commit_need_not_settle(void **state)
     expect(place, "2: sub/b sub/d");
 }
 
+static uint64_t files_found(const struct place *place)
+{
+    return atomic_load(&place->scanner.progress.files_found);
+}
+
+/* A scan for a commit alone walks no published commit that it knows, wherever main and tags move. */
+static void known_commits_are_not_walked(void **state)
+{
+    struct place *place = *state;
+    make_commit(place, SNAPSHOT0, "a b");
+    make_commit(place, SNAPSHOT1, "b c");
+    tree_text(&place->tree, CACHE "/commits/" C0, "note");
+    tree_text(&place->tree, CACHE "/commits/" C1, "note");
+    set_ref(place, CACHE, "main", C0);
+    place->scanner.config.keeps_published = true;
+    expect(place, "0: a b");
+    assert_int_equal(files_found(place), 4); /* there was no snapshot before */
+    expect_revision(place, C1, "1: b c");
+    assert_int_equal(files_found(place), 0);
+    const struct td_file *b = file_at(place, "o/n@" C1 "/b.safetensors");
+    set_ref(place, CACHE, "main", C1);
+    set_ref(place, CACHE, "v1", C0);
+    expect(place, "1: b c");
+    expect_revision(place, "v1", "0: a b");
+    assert_int_equal(files_found(place), 0);
+    assert_ptr_equal(file_at(place, "o/n/b.safetensors"), b);
+    assert_int_equal(scanner_model(&place->scanner, "o/n")->checkpoint_count, 1);
+    set_ref(place, CACHE, "main", C0);
+    expect(place, "0: a b");
+    expect_revision(place, C1, "1: b c");
+    make_commit(place, CACHE "/snapshots/" C2, "d");
+    tree_text(&place->tree, CACHE "/commits/" C2, "note");
+    set_ref(place, CACHE, "main", C2);
+    expect(place, "2: d");
+    assert_int_equal(files_found(place), 1);
+    tree_remove(&place->tree, SNAPSHOT1);
+    expect_revision(place, C1, "");
+    expect_revision(place, C0, "0: a b");
+    assert_int_equal(files_found(place), 0);
+}
+
+/* A whole scan walks known commits, as any scan does with one whose directory has changed, one without a note, and one
+ * with a problem. */
+static void other_commits_are_walked(void **state)
+{
+    struct place *place = *state;
+    make_commit(place, SNAPSHOT0, "a b");
+    tree_text(&place->tree, CACHE "/commits/" C0, "note");
+    set_ref(place, CACHE, "main", C0);
+    expect(place, "0: a b");
+    place->scanner.config.keeps_published = true;
+    tree_simple(&place->tree, CACHE "/blobs/b", "larger");
+    uint64_t size_bytes = file_at(place, "o/n/b.safetensors")->source.id.size_bytes;
+    expect(place, "0: a b");
+    assert_int_equal(file_at(place, "o/n/b.safetensors")->source.id.size_bytes, size_bytes);
+    place->scanner.config.keeps_published = false;
+    expect(place, "0: a b");
+    assert_int_not_equal(file_at(place, "o/n/b.safetensors")->source.id.size_bytes, size_bytes);
+    place->scanner.config.keeps_published = true;
+    make_commit(place, SNAPSHOT0, "c");
+    expect(place, "0: a b c");
+    assert_int_equal(files_found(place), 3);
+    expect(place, "0: a b c");
+    assert_int_equal(files_found(place), 0);
+    tree_remove(&place->tree, CACHE "/commits");
+    expect(place, "0: a b c");
+    assert_int_equal(files_found(place), 3);
+    tree_text(&place->tree, CACHE "/commits/" C0, "note");
+    tree_symlink(&place->tree, SNAPSHOT0 "/d.safetensors", "../../blobs/none");
+    tree_set_age(&place->tree, SNAPSHOT0, old_ns);
+    for (int i = 0; i < 2; i++) {
+        expect(place, "0: a b c");
+        assert_int_equal(files_found(place), 4);
+        assert_non_null(scanner_problem(&place->scanner, scanner_model(&place->scanner, "o/n"), "d.safetensors"));
+    }
+}
+
 /* Times in the future, as of a server whose clock is ahead: folders settle when scans have seen them unchanged. */
 static void folders_from_the_future_settle(void **state)
 {
@@ -604,6 +681,8 @@ int main(void)
         TEST_IN(settling, a_requested_scan_publishes_whole_commits),
         TEST_IN(settling, links_of_many_commits),
         TEST_IN(settling, a_published_commit_need_not_settle),
+        TEST_IN(settling, known_commits_are_not_walked),
+        TEST_IN(settling, other_commits_are_walked),
         TEST_IN(settling, folders_from_the_future_settle),
         TEST_IN(settling, kept_files_take_memory),
         TEST_IN(settling, twins_are_not_mixed),
