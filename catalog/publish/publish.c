@@ -130,6 +130,7 @@ void td_publish_close(struct td_publish *publish)
 static bool remove_open(struct td_publish *publish, struct td_publish_repo *repo, struct td_error *err)
 {
     char trash[TD_OWN_NAME_BYTES];
+    td_publish_drop_uploads(publish, repo->name.folder);
     uint64_t bytes = count_blobs(publish, repo);
     bool ok = td_publish_repo_remove(repo, trash, err);
     td_publish_repo_close(repo);
@@ -193,10 +194,12 @@ bool td_publish_move(struct td_publish *publish, const struct td_publish_name *f
                      struct td_error *err)
 {
     struct td_publish_repo repo;
-    td_publish_close_idle(publish, from->folder, UINT64_MAX);
-    if (!td_publish_repo_open(&publish->disk, from, false, &repo, err))
+    if (!td_publish_repo_open_to_move(&publish->disk, from, to, &repo, err))
         return false;
-    bool ok = td_publish_repo_move(&repo, to, err);
+    td_publish_close_idle(publish, from->folder, UINT64_MAX);
+    bool ok = td_publish_has_uploads(publish, from->folder)
+                  ? td_error_set(err, TD_CONFLICT, "a file of \"%s\" is being sent; move it afterwards", from->path)
+                  : td_publish_repo_move(&repo, to, err);
     td_publish_repo_close(&repo);
     return ok;
 }

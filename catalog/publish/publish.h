@@ -26,8 +26,9 @@ void td_publish_close(struct td_publish *publish);
  * td_publish_repo_open. */
 bool td_publish_remove(struct td_publish *publish, const struct td_publish_name *name, struct td_error *err);
 
-/* Gives a repository another name, by one rename: what was published stays as it is. Its uploads end; their pieces
- * stay. Errors: TD_NOT_FOUND; TD_CONFLICT when something has the other name; as td_publish_repo_open and
+/* Gives a repository another name, by one rename: what was published stays as it is, and so do pieces of
+ * unfinished blobs. Errors: TD_NOT_FOUND; TD_CONFLICT when something has the other name or the ids of two repositories
+ * would be in each other's way, and while a part of a blob arrives; as td_publish_repo_open and
  * td_publish_fail. */
 bool td_publish_move(struct td_publish *publish, const struct td_publish_name *from, const struct td_publish_name *to,
                      struct td_error *err);

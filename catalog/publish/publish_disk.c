@@ -175,41 +175,48 @@ static bool check_owner(const struct td_publish_repo *repo, struct td_error *err
     struct stat st;
     if (fstatat(own->root_fd, repo->name.path, &st, AT_SYMLINK_NOFOLLOW) == 0)
         return td_error_set(err, TD_CONFLICT,
-                            "\"%s/%s\" was not published and stays as it is; choose another name, or move it away",
-                            own->root, repo->name.path);
+                            "\"%s\" was not published and stays as it is; choose another name, or move it away",
+                            repo->name.path);
     if (repo->is_new || repo->fd < 0 ||
         (fstatat(repo->fd, "commits", &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode)))
         return true;
     return td_error_set(err, TD_CONFLICT,
-                        "\"%s/%s\" was downloaded by another program and stays as it is; choose another name, or move "
-                        "it away",
-                        own->root, repo->name.folder);
+                        "\"%s\" was downloaded by another program and stays as it is; choose another name, or move it "
+                        "away",
+                        repo->name.folder);
 }
+
+/* A folder's name, and that of a folder that is not in its way. */
+struct neighbour {
+    const char *folder, *except;
+};
 
 /* Stops at a folder whose name begins with the repository's and "--". */
 static bool is_no_child(void *context, int at, const char *folder, struct td_error *err)
 {
-    const char *own = context;
-    size_t len = strlen(own);
+    const struct neighbour *own = context;
+    size_t len = strlen(own->folder);
     (void)at;
-    return strncmp(folder, own, len) != 0 || strncmp(folder + len, "--", 2) != 0 ||
+    return strncmp(folder, own->folder, len) != 0 || strncmp(folder + len, "--", 2) != 0 ||
+           strcmp(folder, own->except) == 0 ||
            td_error_set(err, TD_CONFLICT, "\"%s\" is in the directory, and its id would be below this one", folder);
 }
 
 /* Checks that the id is not the beginning of another repository's id, and that none is the beginning of it: a scan
- * would show one of the two alone. */
-static bool check_neighbours(const struct td_publish_repo *repo, struct td_error *err)
+ * would show one of the two alone. The folder `except` does not count. */
+static bool check_neighbours(const struct td_publish_disk *disk, const struct td_publish_name *name, const char *except,
+                             struct td_error *err)
 {
     char folder[NAME_MAX + 1];
     struct stat st;
-    (void)snprintf(folder, sizeof folder, "%s", repo->name.folder);
+    struct neighbour own = {.folder = folder, .except = except};
+    (void)snprintf(folder, sizeof folder, "%s", name->folder);
     char *kind_end = strstr(folder, "--");
     char *org_end = kind_end == NULL ? NULL : strstr(kind_end + 2, "--");
     if (org_end == NULL)
-        return td_disk_list(td_folder_open(repo->disk->own.root_fd, "."), repo->disk->own.root, is_no_child, folder,
-                            err);
+        return td_disk_list(td_folder_open(disk->own.root_fd, "."), disk->own.root, is_no_child, &own, err);
     *org_end = '\0';
-    return fstatat(repo->disk->own.root_fd, folder, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+    return strcmp(folder, except) == 0 || fstatat(disk->own.root_fd, folder, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
            td_error_set(err, TD_CONFLICT, "\"%s\" is in the directory, and this id would be below its id", folder);
 }
 
@@ -217,7 +224,7 @@ static bool check_neighbours(const struct td_publish_repo *repo, struct td_error
 static bool make_new(struct td_publish_repo *repo, const char *path, struct td_error *err)
 {
     static const char *const parts[] = {"blobs", "snapshots", "refs", "commits"};
-    if (!check_neighbours(repo, err))
+    if (!check_neighbours(repo->disk, &repo->name, "", err))
         return false;
     if (!td_own_folder_make(&repo->disk->own, path))
         return td_publish_fail(&repo->name, "make a folder for", err);
@@ -238,8 +245,7 @@ static bool open_locked(struct td_publish_repo *repo, bool create, struct td_err
     repo->fd = td_folder_open(own->root_fd, repo->name.folder);
     if (repo->fd < 0 && errno != ENOENT)
         return errno == ENOTDIR || errno == ELOOP
-                   ? td_error_set(err, TD_CONFLICT, "\"%s/%s\" is no directory; move it away", own->root,
-                                  repo->name.folder)
+                   ? td_error_set(err, TD_CONFLICT, "\"%s\" is no directory; move it away", repo->name.folder)
                    : td_publish_fail(&repo->name, "open", err);
     (void)snprintf(path, sizeof path, "new/%s", repo->name.folder);
     if (repo->fd < 0) {
@@ -262,11 +268,30 @@ bool td_publish_repo_open(struct td_publish_disk *disk, const struct td_publish_
     return false;
 }
 
+bool td_publish_repo_open_to_move(struct td_publish_disk *disk, const struct td_publish_name *from,
+                                  const struct td_publish_name *to, struct td_publish_repo *repo, struct td_error *err)
+{
+    size_t own = td_publish_name_slot(from);
+    size_t other = td_publish_name_slot(to);
+    *repo = (struct td_publish_repo){.disk = disk, .name = *from, .fd = -1};
+    repo->other_lock = own == other ? NULL : &disk->locks[other];
+    pthread_mutex_lock(&disk->locks[own < other ? own : other]);
+    if (own != other)
+        pthread_mutex_lock(&disk->locks[own < other ? other : own]);
+    if (open_locked(repo, false, err))
+        return true;
+    td_publish_repo_close(repo);
+    return false;
+}
+
 void td_publish_repo_close(struct td_publish_repo *repo)
 {
     if (repo->fd >= 0)
         (void)close(repo->fd);
     repo->fd = -1;
+    if (repo->other_lock != NULL)
+        pthread_mutex_unlock(repo->other_lock);
+    repo->other_lock = NULL;
     pthread_mutex_unlock(lock_of(repo));
 }
 
@@ -301,12 +326,11 @@ static bool show_alone(struct td_publish_repo *repo, struct td_error *err)
     const struct td_own_folder *own = &repo->disk->own;
     char path[TD_OWN_NAME_BYTES];
     (void)snprintf(path, sizeof path, "new/%s", repo->name.folder);
-    if (!check_owner(repo, err) || !check_neighbours(repo, err))
+    if (!check_owner(repo, err) || !check_neighbours(repo->disk, &repo->name, "", err))
         return false;
     if (renameat2(own->fd, path, own->root_fd, repo->name.folder, RENAME_NOREPLACE) == 0)
         return true;
-    return errno == EEXIST ? td_error_set(err, TD_CONFLICT, "\"%s/%s\" has appeared and stays as it is", own->root,
-                                          repo->name.folder)
+    return errno == EEXIST ? td_error_set(err, TD_CONFLICT, "\"%s\" has appeared and stays as it is", repo->name.folder)
                            : td_publish_fail(&repo->name, "publish", err);
 }
 
@@ -337,7 +361,8 @@ bool td_publish_repo_remove(struct td_publish_repo *repo, char trash[TD_OWN_NAME
     return true;
 }
 
-/* Checks that nothing has this name: neither a repository, nor a directory of the operator. */
+/* Checks that nothing has this name, neither a repository nor a directory of the operator, and that no id is in its
+ * way. */
 static bool check_free(const struct td_publish_repo *repo, const struct td_publish_name *name, struct td_error *err)
 {
     const struct td_own_folder *own = &repo->disk->own;
@@ -348,18 +373,17 @@ static bool check_free(const struct td_publish_repo *repo, const struct td_publi
     if (fstatat(own->root_fd, name->folder, &st, AT_SYMLINK_NOFOLLOW) == 0 ||
         fstatat(own->fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0)
         return td_error_set(err, TD_CONFLICT, "there is a model \"%s\" already", name->path);
-    return check_owner(&other, err);
+    return check_owner(&other, err) && check_neighbours(repo->disk, name, repo->name.folder, err);
 }
 
-bool td_publish_repo_move(struct td_publish_repo *repo, const struct td_publish_name *to, struct td_error *err)
+/* Renames the repository's folder. Nobody else gives a folder its name until then. */
+static bool move_alone(struct td_publish_repo *repo, const struct td_publish_name *to, struct td_error *err)
 {
     const struct td_own_folder *own = &repo->disk->own;
     char from_path[TD_OWN_NAME_BYTES];
     char to_path[TD_OWN_NAME_BYTES];
     const char *folder = repo->is_new ? "new/" : "";
     int at = repo->is_new ? own->fd : own->root_fd;
-    if (repo->fd < 0)
-        return td_error_set(err, TD_NOT_FOUND, "no model of this name was published");
     if (!check_free(repo, to, err))
         return false;
     (void)snprintf(from_path, sizeof from_path, "%s%s", folder, repo->name.folder);
@@ -367,6 +391,17 @@ bool td_publish_repo_move(struct td_publish_repo *repo, const struct td_publish_
     if (renameat2(at, from_path, at, to_path, RENAME_NOREPLACE) != 0)
         return errno == EEXIST ? td_error_set(err, TD_CONFLICT, "there is a model \"%s\" already", to->path)
                                : td_publish_fail(&repo->name, "move", err);
-    (void)(fsync(own->root_fd) + fsync(own->fd));
     return true;
+}
+
+bool td_publish_repo_move(struct td_publish_repo *repo, const struct td_publish_name *to, struct td_error *err)
+{
+    if (repo->fd < 0)
+        return td_error_set(err, TD_NOT_FOUND, "no model of this name was published");
+    pthread_mutex_lock(&repo->disk->naming);
+    bool ok = move_alone(repo, to, err);
+    pthread_mutex_unlock(&repo->disk->naming);
+    if (ok)
+        (void)(fsync(repo->disk->own.root_fd) + fsync(repo->disk->own.fd));
+    return ok;
 }

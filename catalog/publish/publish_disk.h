@@ -33,7 +33,7 @@ enum { TD_PUBLISH_LOCKS = 64 };
 struct td_publish_disk {
     struct td_own_folder own;
     pthread_mutex_t locks[TD_PUBLISH_LOCKS]; /* a repository has the one that its folder's name selects */
-    pthread_mutex_t naming; /* held while a new repository gets its place; taken after one of `locks` */
+    pthread_mutex_t naming;                  /* held while a repository gets its name; taken after `locks` */
 };
 
 /* Opens the folder, and empties its trash and incoming/. Call td_publish_disk_close if it succeeds.
@@ -66,8 +66,9 @@ bool td_publish_disk_each(struct td_publish_disk *disk,
 struct td_publish_repo {
     struct td_publish_disk *disk;
     struct td_publish_name name;
-    int fd;      /* of its directory; -1: it does not exist */
-    bool is_new; /* it has no commit, and is in new/ */
+    int fd;                      /* of its directory; -1: it does not exist */
+    bool is_new;                 /* it has no commit, and is in new/ */
+    pthread_mutex_t *other_lock; /* of the name that it moves to, which is held, too; NULL: none */
 };
 
 /* Opens a repository and takes its lock. create: makes an empty one in new/ if there is none. Without `create`, a
@@ -77,6 +78,10 @@ struct td_publish_repo {
  * TD_IO. */
 bool td_publish_repo_open(struct td_publish_disk *disk, const struct td_publish_name *name, bool create,
                           struct td_publish_repo *repo, struct td_error *err);
+
+/* Opens a repository that will move, and takes the locks of both names. Errors as td_publish_repo_open. */
+bool td_publish_repo_open_to_move(struct td_publish_disk *disk, const struct td_publish_name *from,
+                                  const struct td_publish_name *to, struct td_publish_repo *repo, struct td_error *err);
 
 /* Gives the lock back and closes the directory. */
 void td_publish_repo_close(struct td_publish_repo *repo);
@@ -101,8 +106,9 @@ bool td_publish_fail(const struct td_publish_name *name, const char *what, struc
  * trash. Errors: TD_NOT_FOUND, TD_IO. */
 bool td_publish_repo_remove(struct td_publish_repo *repo, char trash[TD_OWN_NAME_BYTES], struct td_error *err);
 
-/* Gives a repository another name, by one rename; the caller closes it under its old name. Errors:
- * TD_NOT_FOUND; TD_CONFLICT when something has the other name; as td_publish_fail. */
+/* Gives a repository of td_publish_repo_open_to_move its other name, by one rename; the caller closes it under its old
+ * name. Errors: TD_NOT_FOUND; TD_CONFLICT when something has the other name, or its id would be below that of another
+ * repository, or above; as td_publish_fail. */
 bool td_publish_repo_move(struct td_publish_repo *repo, const struct td_publish_name *to, struct td_error *err);
 
 #endif

@@ -21,6 +21,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* How long a part waits for an upload that is being closed. */
+#define LOCK_NS TD_NS_PER_S
+
 enum { BLOB_PATH_BYTES = TD_SHA256_TEXT_BYTES + 8 };
 
 enum stage {
@@ -145,6 +148,12 @@ static void describe_complete(const uint8_t sha256[TD_SHA256_BYTES], uint64_t si
     memcpy(blob->sha256, sha256, sizeof blob->sha256);
 }
 
+/* Sets the error for a part of a blob whose repository is gone. */
+static bool refuse_removed(struct td_error *err)
+{
+    return td_error_set(err, TD_NOT_FOUND, "the model was removed while it arrived");
+}
+
 /* ---- open uploads ---------------------------------------------------------------------------------------- */
 
 static bool is_upload_of(const struct td_publish_upload *upload, const char *folder, const char *hex)
@@ -222,14 +231,71 @@ static void count_pieces(struct td_publish_upload *upload)
     move_front(upload);
 }
 
+bool td_publish_has_uploads(struct td_publish *publish, const char *folder)
+{
+    pthread_mutex_lock(&publish->lock);
+    const struct td_publish_upload *upload = publish->uploads;
+    while (upload != NULL && strcmp(upload->name.folder, folder) != 0)
+        upload = upload->next;
+    pthread_mutex_unlock(&publish->lock);
+    return upload != NULL;
+}
+
+/* Drops the upload, unless a part verifies its blob: that part finds out by itself. Returns whether the caller frees
+ * it. Under the table's lock. */
+static bool drop_upload(struct td_publish_upload *upload)
+{
+    pthread_mutex_lock(&upload->lock);
+    bool is_dropped = upload->stage == RECEIVING;
+    if (is_dropped) {
+        upload->stage = DROPPED;
+        (void)refuse_removed(&upload->failure);
+        (void)pthread_cond_broadcast(&upload->changed);
+    }
+    pthread_mutex_unlock(&upload->lock);
+    if (is_dropped)
+        unlink_upload(upload);
+    return is_dropped && upload->part_count == 0;
+}
+
+void td_publish_drop_uploads(struct td_publish *publish, const char *folder)
+{
+    struct td_publish_upload *unused = NULL;
+    pthread_mutex_lock(&publish->lock);
+    for (struct td_publish_upload *upload = publish->uploads, *next = NULL; upload != NULL; upload = next) {
+        next = upload->next;
+        if (strcmp(upload->name.folder, folder) != 0 || !drop_upload(upload))
+            continue;
+        upload->next = unused;
+        unused = upload;
+    }
+    pthread_mutex_unlock(&publish->lock);
+    while (unused != NULL) {
+        struct td_publish_upload *next = unused->next;
+        free_upload(unused);
+        unused = next;
+    }
+}
+
+static bool is_late(void *context)
+{
+    const uint64_t *until_ns = context;
+    return td_clock_ns() >= *until_ns;
+}
+
 /* Resumes the unfinished file, or begins it: takes its bytes from the bound and reserves its room on the disk. */
 static bool begin_file(struct td_publish_upload *upload, struct td_error *err)
 {
     struct td_fetch_journal journal = {.size_bytes = upload->size_bytes, .has_sha256 = true};
     struct td_fetch_journal found;
+    struct td_error why = TD_ERROR_INIT;
+    uint64_t until_ns = td_clock_ns() + LOCK_NS; /* not for ever: the repository's lock is held */
+    const struct td_cancel patience = {.is_asked = is_late, .context = &until_ns};
     memcpy(journal.sha256, upload->sha256, sizeof journal.sha256);
-    if (!td_fetch_target_lock(&upload->target, NULL, NULL, NULL, err))
-        return false;
+    if (!td_fetch_target_lock(&upload->target, &patience, NULL, NULL, &why))
+        return why.code == TD_CONFLICT
+                   ? td_error_set(err, TD_UNAVAILABLE, "the blob sha256:%s is being written; try again", upload->hex)
+                   : td_error_copy(err, &why);
     if (td_fetch_target_resume(&upload->target, &journal, &found, &upload->bits)) {
         count_pieces(upload);
         return true;
@@ -334,10 +400,10 @@ static bool use_upload(struct td_publish *publish, const struct td_publish_repo 
 static void leave_upload(struct td_publish_upload *upload)
 {
     struct td_publish *publish = upload->publish;
+    pthread_mutex_lock(&publish->lock);
     pthread_mutex_lock(&upload->lock);
     bool has_ended = upload->stage == COMPLETE || upload->stage == DROPPED;
     pthread_mutex_unlock(&upload->lock);
-    pthread_mutex_lock(&publish->lock);
     bool is_last = --upload->part_count == 0;
     upload->used_ns = td_clock_ns();
     if (is_last && has_ended)
@@ -612,8 +678,7 @@ static bool place_blob(struct td_publish_upload *upload, struct td_error *err)
     (void)fdatasync(upload->target.part); /* without the lock; td_fetch_target_finish reports errors */
     if (!td_publish_repo_open(&upload->publish->disk, &upload->name, false, &repo, err))
         return false;
-    bool ok = is_same_repo(upload, &repo) ? td_fetch_target_finish(&upload->target, err)
-                                          : td_error_set(err, TD_NOT_FOUND, "the model was removed while it arrived");
+    bool ok = is_same_repo(upload, &repo) ? td_fetch_target_finish(&upload->target, err) : refuse_removed(err);
     td_publish_repo_close(&repo);
     if (ok)
         td_publish_note_blob(upload->publish, upload->target.directory, upload->hex, upload->sha256);

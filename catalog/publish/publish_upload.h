@@ -84,6 +84,13 @@ void td_publish_part_abandon(struct td_publish_part *part);
  * this time (td_clock_ns). Their pieces stay. */
 void td_publish_close_idle(struct td_publish *publish, const char *folder, uint64_t before_ns);
 
+/* Returns whether an upload of any blob of this repository's folder is open. */
+bool td_publish_has_uploads(struct td_publish *publish, const char *folder);
+
+/* Ends the open uploads of this repository's folder, which is open and will be removed: their parts fail with
+ * TD_NOT_FOUND, and their unfinished files stay. */
+void td_publish_drop_uploads(struct td_publish *publish, const char *folder);
+
 /* Returns whether an upload of the repository's blob is open. */
 bool td_publish_is_open(struct td_publish *publish, const char *folder, const char *hex);
 

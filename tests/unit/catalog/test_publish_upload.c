@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -489,8 +490,10 @@ static void models_of_the_operator_stay_as_they_are(void **state)
     tree_text(&place->tree, "models--org--file", "");
     assert_int_equal(begin_fails(place, "org/m", sum, 1, 0, 1, &err), TD_CONFLICT);
     assert_non_null(strstr(err.message, "was not published and stays as it is"));
+    assert_null(strstr(err.message, place->tree.path));
     assert_int_equal(begin_fails(place, "org/cached", sum, 1, 0, 1, &err), TD_CONFLICT);
     assert_non_null(strstr(err.message, "was downloaded by another program"));
+    assert_null(strstr(err.message, place->tree.path));
     assert_int_equal(begin_fails(place, "org/file", sum, 1, 0, 1, &err), TD_CONFLICT);
     assert_int_equal(used_bytes(place), 0);
 }
@@ -548,11 +551,78 @@ static void a_model_that_is_removed_ends_its_uploads(void **state)
     struct td_publish_part *part = begin(place, "org/m", sum, PIECE + 1, 0, PIECE + 1);
     write_part(part, place->bytes, PIECE, PIECE);
     CHECK(td_publish_remove(place->publish, &name, &err), "%s", err.message);
-    write_part(part, place->bytes + PIECE, 1, 1);
+    assert_int_equal(used_bytes(place), 0);
+    assert_false(td_publish_find_blob(place->publish, &name, sum, &blob, NULL));
+    assert_int_equal(send_span(place, "org/m", sum, PIECE + 1, 0, PIECE + 1), TD_PUBLISH_COMPLETE);
+    assert_false(td_publish_part_write(part, place->bytes + PIECE, 1, &err));
+    assert_int_equal(err.code, TD_NOT_FOUND);
+    td_error_init(&err);
     assert_false(td_publish_part_end(part, &end, &blob, &err));
     assert_int_equal(err.code, TD_NOT_FOUND);
-    assert_int_equal(used_bytes(place), 0);
-    assert_int_equal(send_span(place, "org/m", sum, PIECE + 1, 0, PIECE + 1), TD_PUBLISH_COMPLETE);
+    assert_int_equal(used_bytes(place), PIECE + 1);
+}
+
+static void a_model_moves_when_nothing_arrives(void **state)
+{
+    struct place *place = *state;
+    const struct td_publish_name from = name_of("org/m");
+    const struct td_publish_name to = name_of("org/n");
+    struct td_error err = TD_ERROR_INIT;
+    uint8_t sum[TD_SHA256_BYTES];
+    td_sha256(place->bytes, PIECE + 1, sum);
+    struct td_publish_part *part = begin(place, "org/m", sum, PIECE + 1, 0, PIECE + 1);
+    write_part(part, place->bytes, PIECE, PIECE);
+    assert_false(td_publish_move(place->publish, &from, &to, &err));
+    assert_int_equal(err.code, TD_CONFLICT);
+    td_publish_part_abandon(part);
+    td_error_init(&err);
+    CHECK(td_publish_move(place->publish, &from, &to, &err), "%s", err.message);
+    assert_int_equal(send_span(place, "org/n", sum, PIECE + 1, PIECE, PIECE + 1), TD_PUBLISH_COMPLETE);
+}
+
+static void a_model_does_not_move_below_another(void **state)
+{
+    static const struct {
+        const char *to;
+        bool fits;
+    } moves[] = {{"there", false}, {"alone/y", false}, {"free", true}, {"free/y", true}, {"free", true}};
+    struct place *place = *state;
+    struct td_publish_name from = name_of("org/m");
+    struct td_publish_repo repo;
+    tree_directory(&place->tree, "models--there--x");
+    tree_directory(&place->tree, "models--alone");
+    assert_true(td_publish_repo_open(&place->publish->disk, &from, true, &repo, NULL));
+    assert_true(td_publish_repo_show(&repo, NULL));
+    td_publish_repo_close(&repo);
+    for (size_t i = 0; i < COUNT_OF(moves); i++) {
+        const struct td_publish_name to = name_of(moves[i].to);
+        struct td_error err = TD_ERROR_INIT;
+        CHECK(td_publish_move(place->publish, &from, &to, &err) == moves[i].fits, "%s: %s", moves[i].to, err.message);
+        CHECK(moves[i].fits || err.code == TD_CONFLICT, "%s: %s", moves[i].to, err.message);
+        if (moves[i].fits)
+            from = to;
+    }
+}
+
+static void a_blob_that_another_process_writes_is_not_waited_for(void **state)
+{
+    struct place *place = *state;
+    char name[TREE_PATH_BYTES];
+    char path[TREE_PATH_BYTES];
+    char hex[TD_SHA256_TEXT_BYTES];
+    struct td_error err;
+    uint8_t sum[TD_SHA256_BYTES];
+    td_sha256(place->bytes, 2 * PIECE, sum);
+    td_hex_write(sum, sizeof sum, hex);
+    assert_int_equal(send_span(place, "org/m", sum, 2 * PIECE, 0, PIECE), TD_PUBLISH_INCOMPLETE);
+    reopen(place);
+    (void)snprintf(name, sizeof name, ".tensord-publish/new/models--org--m/blobs/.%s.tensord-part", hex);
+    tree_at(&place->tree, name, path);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0);
+    assert_int_equal(begin_fails(place, "org/m", sum, 2 * PIECE, PIECE, 2 * PIECE, &err), TD_UNAVAILABLE);
+    (void)close(fd);
+    assert_int_equal(send_span(place, "org/m", sum, 2 * PIECE, PIECE, 2 * PIECE), TD_PUBLISH_COMPLETE);
 }
 
 /* ---- many at once ------------------------------------------------------------------------------------------ */
@@ -625,6 +695,9 @@ int main(void)
         TEST_IN(place, one_process_publishes),
         TEST_IN(place, unfinished_blobs_expire),
         TEST_IN(place, a_model_that_is_removed_ends_its_uploads),
+        TEST_IN(place, a_model_moves_when_nothing_arrives),
+        TEST_IN(place, a_model_does_not_move_below_another),
+        TEST_IN(place, a_blob_that_another_process_writes_is_not_waited_for),
         TEST_IN(place, many_senders_complete_one_blob),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
