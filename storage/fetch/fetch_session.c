@@ -183,8 +183,16 @@ static bool prepare_small(struct td_fetch_session *session, size_t server, const
            curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, text) == CURLE_OK;
 }
 
-/* Sets the error for a request that ended without a whole answer. Returns true for one whose answer is enough: a
- * refusal that came before the end of the body, after which the server closed the connection. */
+/* Returns whether the answer is a refusal, and whole, though the request failed: it came before the end of the
+ * request's body, after which the server closed the connection. */
+static bool is_whole_refusal(const struct small *small)
+{
+    const struct td_fetch_answer *answer = small->answer;
+    return small->upload != NULL && answer->status >= 400 &&
+           (!answer->has_length || small->body->len == answer->length);
+}
+
+/* Sets the error for a request that ended without a whole answer. Returns true for one whose answer is enough. */
 static bool judge_end(const struct small *small, const struct asked *asked, CURLcode code, const char *text,
                       const char *url, struct td_error *err)
 {
@@ -204,7 +212,7 @@ static bool judge_end(const struct small *small, const struct asked *asked, CURL
                             asked->path, asked->max_bytes);
     if (small->body->failed)
         return td_buffer_refuse(small->body, err);
-    return code == CURLE_OK || (small->upload != NULL && small->answer->status >= 400) ||
+    return code == CURLE_OK || is_whole_refusal(small) ||
            td_fetch_fault_of_code(session->easy, (int)code, text, url, err);
 }
 
