@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { READ_BYTES = 1024 * 1024, MAX_HASHERS = 16 };
@@ -72,6 +73,15 @@ static bool walk(struct search *search)
                         search->directory, problem->path, problem->message);
 }
 
+/* Returns whether an item that cannot be sent is a link within the directory that cannot be followed. */
+static bool is_broken(const struct td_root *root, const char *physical)
+{
+    struct stat st;
+    struct td_error why = TD_ERROR_INIT;
+    bool leads_outside = !td_root_stat(root, physical, &st, &why) && why.code == TD_PERMISSION_DENIED && why.sys == 0;
+    return why.code != TD_OK && !leads_outside;
+}
+
 /* Adds the file, unless the patterns do not take it. */
 static bool add_file(struct search *search, const struct td_found *found)
 {
@@ -81,6 +91,9 @@ static bool add_file(struct search *search, const struct td_found *found)
     const char *path = found->path + search->prefix_len;
     if (!td_copy_options_take(search->copying->options, path))
         return true;
+    if (found->error != NULL && is_broken(out->root, found->physical))
+        return td_error_set(search->err, TD_FAILED_PRECONDITION, "\"%.200s\": \"%.300s\" cannot be sent: it %s",
+                            search->directory, path, found->error);
     if (found->error != NULL) {
         int len = (int)strcspn(found->error, ";"); /* after it comes advice for one who serves the directory */
         (void)snprintf(note, sizeof note, "\"%s\" is left out: it %.*s", path, len, found->error);
