@@ -280,9 +280,9 @@ static bool judge_publisher(const struct td_call *call, struct td_text id,
     if (may_write(caller->token, id))
         return true;
     td_response_fail(call->response, 403, NULL,
-                     "the token may not publish to \"%.*s\": it needs the right to write, and a pattern that matches "
+                     "the token may not publish %s%.*s%s: it needs the right to write, and a pattern that matches "
                      "(tensord token new NAME --write --models GLOB)",
-                     TD_SHOW(id, 400));
+                     id.len > 0 ? "to \"" : "anything", TD_SHOW(id, 400), id.len > 0 ? "\"" : "");
     return false;
 }
 

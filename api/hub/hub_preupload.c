@@ -1,5 +1,6 @@
 /* Requests of the Hub's clients before they send files: how each file shall come, and where large ones go. */
 #define OPENSSL_API_COMPAT 0x10101000L /* as core/digest.c says */
+#include "api/call/access.h"
 #include "api/hub/hub_writers.h"
 #include "catalog/publish/publish_folder.h"
 #include "catalog/publish/publish_tree.h"
@@ -116,7 +117,7 @@ static bool answer_file(struct asking *asking, const cJSON *file)
     td_json_add_string(&asking->json, "path", path);
     td_json_add_string(&asking->json, "uploadMode", is_regular ? "regular" : "lfs");
     td_json_add_bool(&asking->json, "shouldIgnore", is_hidden);
-    if (!is_hidden)
+    if (td_commit_check_path(path, false, NULL)) /* a path that no file of a commit has, such as "..", is not opened */
         add_oid(asking, path, size_bytes, is_regular);
     td_json_end(&asking->json);
     td_json_flush(&asking->json);
@@ -319,7 +320,8 @@ static void answer_text(struct td_hub_write *write, const char *text)
 /* The metadata of a README.md is for readers; no card is refused. */
 void td_hub_validate_yaml(struct td_hub_write *write)
 {
-    answer_text(write, "{\"errors\":[],\"warnings\":[]}");
+    if (td_access_may_publish_below(write->hub.call, TD_TEXT("")))
+        answer_text(write, "{\"errors\":[],\"warnings\":[]}");
 }
 
 void td_hub_check_write(struct td_hub_write *write)

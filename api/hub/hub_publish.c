@@ -1,4 +1,5 @@
 #include "api/hub/hub_publish.h"
+#include "api/call/access.h"
 
 #include "api/call/publish_sink.h"
 #include "api/hub/hub_writers.h"
@@ -22,7 +23,13 @@ static struct td_body_sink *begin_text(struct td_hub_write *write)
     return td_publish_sink_text(write->hub.call, BODY_BYTES);
 }
 
-/* Does the same where the path says the repository, and so who may. */
+/* Does the same where the body says the repository: asks whether the caller may publish anything. */
+static struct td_body_sink *begin_of_any(struct td_hub_write *write)
+{
+    return td_access_may_publish_below(write->hub.call, TD_TEXT("")) ? begin_text(write) : NULL;
+}
+
+/* Takes a JSON body where the path says the repository, and so who may. */
 static struct td_body_sink *begin_of_repo(struct td_hub_write *write)
 {
     return td_hub_write_begin(write) ? begin_text(write) : NULL;
@@ -49,11 +56,11 @@ static const struct route {
 },
   of_server[] =
       {
-          {"create", "POST", false, begin_text, td_hub_create_repo},
-          {"delete", "DELETE", false, begin_text, td_hub_delete_repo},
-          {"move", "POST", false, begin_text, td_hub_move_repo},
+          {"create", "POST", false, begin_of_any, td_hub_create_repo},
+          {"delete", "DELETE", false, begin_of_any, td_hub_delete_repo},
+          {"move", "POST", false, begin_of_any, td_hub_move_repo},
 },
-  validate_yaml = {"validate-yaml", "POST", false, begin_text, td_hub_validate_yaml},
+  validate_yaml = {"validate-yaml", "POST", false, begin_of_any, td_hub_validate_yaml},
   lfs_batch = {"batch", "POST", false, begin_of_repo, td_hub_lfs_batch};
 
 static bool is_segment(const struct td_hub_path *path, size_t i, const char *word)

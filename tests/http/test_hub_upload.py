@@ -219,9 +219,10 @@ def test_what_has_not_changed(hub):
     id, large = hub.new("same"), pattern((8 << 20) + 5, "large")
     assert send(hub, id, large).status == 201
     committed(hub.commit(id, file_line("a.json", b"{1}"), lfs_line("d/large", large, size=len(large))))
-    got = hub.preupload(id, {"a.json": b"{2}", "d/large": large, "b": b"{1}", "d": b"x"})
+    got = hub.preupload(id, {"a.json": b"{2}", "d/large": large, "b": b"{1}", "d": b"x", "./a.json": b"{2}",
+                             "d/../a.json": b"{2}", "d/../d/large": large, "d//large": large})
     assert got["a.json"]["oid"] == git_name(b"{1}") and got["d/large"]["oid"] == sha256(large)
-    assert "oid" not in got["b"] and "oid" not in got["d"]
+    assert [path for path, file in got.items() if "oid" in file] == ["a.json", "d/large"]
     assert "oid" not in hub.preupload(id, {"a.json": b"longer"})["a.json"]
     assert hub.ask("POST", f"/api/models/{id}/preupload/nope", {"files": []}).code == "RevisionNotFound"
     assert hub.ask("POST", "/api/models/org/none/preupload/main", {"files": []}).code == "RepoNotFound"
@@ -501,9 +502,9 @@ def test_only_from_here(srv):
             assert hub.ask(method, path, body).status == 403, path
 
 
-@pytest.mark.parametrize("method, path", [(m, p) for m, p, _ in ASKS if "/repos/" not in p])
+@pytest.mark.parametrize("method, path", [(m, p) for m, p, _ in ASKS] + [("POST", "/api/validate-yaml")])
 def test_refused_before_the_body(srv, method, path):
-    """The path alone shows who may not, and which repository is not there."""
+    """The path alone shows who may publish nothing or not there, and which repository is not there."""
     for field, status in (("X-Forwarded-For: 10.0.0.1\r\n", 403), ("", 404)):
         if status == 404 and "/commit/" not in path:
             continue
