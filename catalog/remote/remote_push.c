@@ -19,6 +19,7 @@ enum {
     MAX_REPLY_BYTES = 64 * 1024 * 1024, /* of an answer about a commit: 100,000 blobs may be missing */
     MAX_STATE_BYTES = 1024 * 1024,      /* of an answer about a blob */
     MAX_LACKS = 1000000,                /* blobs, and ranges, in one answer */
+    MAX_SPANS = 1000,                   /* ranges of one blob, as a tensord lists at most */
     DIGEST_BYTES = sizeof "sha256:" - 1 + TD_SHA256_TEXT_BYTES,
 };
 
@@ -57,10 +58,12 @@ void td_remote_lacks_fini(struct td_remote_lacks *lacks)
     *lacks = (struct td_remote_lacks){0};
 }
 
-/* Reads [[first,last],...], whose first bracket comes next, and appends the ranges. */
-static bool read_spans(struct td_json *json, struct td_remote_lacks *lacks, struct td_error *err)
+/* Reads [[first,last],...], whose first bracket comes next, and appends the ranges to those of the blob, which begin at
+ * number `first`. They are in order, and do not overlap. */
+static bool read_spans(struct td_json *json, struct td_remote_lacks *lacks, size_t first, struct td_error *err)
 {
     enum td_json_token token;
+    uint64_t least = lacks->span_count > first ? lacks->spans[lacks->span_count - 1].end : 0;
     if (!td_json_expect(json, TD_JSON_ARRAY_BEGIN, "a list of ranges"))
         return false;
     while ((token = td_json_next(json)) == TD_JSON_ARRAY_BEGIN) {
@@ -70,9 +73,13 @@ static bool read_spans(struct td_json *json, struct td_remote_lacks *lacks, stru
             !td_json_expect(json, TD_JSON_NUMBER, "a number") || !td_json_u64(json, &last) ||
             !td_json_expect(json, TD_JSON_ARRAY_END, "the end of the range"))
             return false;
-        if (last < span.first || last >= INT64_MAX || lacks->span_count == MAX_LACKS)
-            return td_json_fail(json, "the range is wrong, or there are too many");
-        span.end = last + 1;
+        if (last < span.first || last >= INT64_MAX)
+            return td_json_fail(json, "the range is wrong");
+        if (span.first < least)
+            return td_json_fail(json, "the ranges are not in their order, or overlap");
+        if (lacks->span_count == MAX_LACKS || lacks->span_count - first == MAX_SPANS)
+            return td_json_fail(json, "there are too many ranges");
+        least = span.end = last + 1;
         if (!TD_ARRAY_GROW(lacks->spans, lacks->span_count, lacks->span_capacity, err))
             return false;
         lacks->spans[lacks->span_count++] = span;
@@ -100,7 +107,7 @@ static bool read_lack(struct td_json *json, struct td_remote_lacks *lacks, struc
         if (td_json_equals(json, "digest"))
             ok = has_digest = td_json_expect(json, TD_JSON_STRING, "a digest") && read_digest(json, lack.sha256);
         else if (td_json_equals(json, "missing"))
-            ok = read_spans(json, lacks, err);
+            ok = read_spans(json, lacks, lack.span_first, err);
         else
             ok = td_json_skip(json);
         if (!ok)
@@ -163,7 +170,7 @@ static bool read_state(struct td_text body, struct td_remote_lacks *lacks, bool 
             *is_complete = token == TD_JSON_TRUE;
             ok = has_complete;
         } else if (td_json_equals(&json, "missing")) {
-            ok = read_spans(&json, lacks, &why);
+            ok = read_spans(&json, lacks, 0, &why);
         } else {
             ok = td_json_skip(&json);
         }
@@ -379,24 +386,30 @@ static bool put_once(struct way *way, struct td_remote_span span, struct td_erro
     return is_taken || refuse_answer(way->session, &way->answer, sending->shown, err);
 }
 
-/* Keeps of the rest what the server lacks, by its answer about the blob. */
+/* Keeps of the rest what the server lacks, by its answer about the blob: at most MAX_SPANS ranges, as the answer. Both
+ * lists are in order. */
 static bool keep_lacking(struct way *way, const struct td_remote_lacks *lacks, struct td_error *err)
 {
     struct td_remote_lacks kept = {0};
-    for (size_t i = way->next; i < way->rest.span_count; i++)
-        for (size_t j = 0; j < lacks->span_count; j++) {
-            const struct td_remote_span *a = &way->rest.spans[i];
-            const struct td_remote_span *b = &lacks->spans[j];
-            struct td_remote_span both = {.first = a->first > b->first ? a->first : b->first,
-                                          .end = a->end < b->end ? a->end : b->end};
-            if (both.first >= both.end)
-                continue;
-            if (!TD_ARRAY_GROW(kept.spans, kept.span_count, kept.span_capacity, err)) {
-                td_remote_lacks_fini(&kept);
-                return false;
-            }
-            kept.spans[kept.span_count++] = both;
+    size_t i = way->next;
+    size_t j = 0;
+    while (i < way->rest.span_count && j < lacks->span_count && kept.span_count < MAX_SPANS) {
+        const struct td_remote_span *a = &way->rest.spans[i];
+        const struct td_remote_span *b = &lacks->spans[j];
+        struct td_remote_span both = {.first = a->first > b->first ? a->first : b->first,
+                                      .end = a->end < b->end ? a->end : b->end};
+        if (a->end < b->end)
+            i++;
+        else
+            j++;
+        if (both.first >= both.end)
+            continue;
+        if (!TD_ARRAY_GROW(kept.spans, kept.span_count, kept.span_capacity, err)) {
+            td_remote_lacks_fini(&kept);
+            return false;
         }
+        kept.spans[kept.span_count++] = both;
+    }
     td_remote_lacks_fini(&way->rest);
     way->rest = kept;
     way->next = 0;

@@ -48,6 +48,30 @@ static void other_conflicts(void **state)
     }
 }
 
+static void most_ranges_of_a_blob(void **state)
+{
+    (void)state;
+    for (unsigned count = 1000; count <= 1001; count++) {
+        struct td_remote_lacks lacks = {0};
+        struct td_error err = TD_ERROR_INIT;
+        struct td_buffer out;
+        bool has_lacks = false;
+        td_buffer_init(&out);
+        td_buffer_puts(&out, "{\"error\":{\"details\":{\"missing\":[");
+        for (unsigned blob = 0; blob < 2; blob++) {
+            td_buffer_printf(&out, "%s{\"digest\":\"sha256:" SHA "\",\"missing\":[", blob > 0 ? "," : "");
+            for (unsigned i = 0; i < count; i++)
+                td_buffer_printf(&out, "%s[%u,%u]", i > 0 ? "," : "", 2 * i, 2 * i);
+            td_buffer_puts(&out, "]}");
+        }
+        td_buffer_puts(&out, "]}}}");
+        bool ok = td_remote_lacks_read(td_buffer_text(&out), &lacks, &has_lacks, &err);
+        CHECK(ok == (count == 1000), "%u: %s", count, err.message);
+        td_remote_lacks_fini(&lacks);
+        td_buffer_fini(&out);
+    }
+}
+
 static void wrong_lists(void **state)
 {
     (void)state;
@@ -67,6 +91,10 @@ static void wrong_lists(void **state)
         LACKS("[{\"digest\":\"sha256:" SHA "\",\"missing\":[[1,0]]}]"),
         LACKS("[{\"digest\":\"sha256:" SHA "\",\"missing\":[[-1,0]]}]"),
         LACKS("[{\"digest\":\"sha256:" SHA "\",\"missing\":[[0,1.5]]}]"),
+        LACKS("[{\"digest\":\"sha256:" SHA "\",\"missing\":[[0,5],[5,9]]}]"),
+        LACKS("[{\"digest\":\"sha256:" SHA "\",\"missing\":[[0,5],[0,5]]}]"),
+        LACKS("[{\"digest\":\"sha256:" SHA "\",\"missing\":[[6,9],[0,5]]}]"),
+        LACKS("[{\"digest\":\"sha256:" SHA "\",\"missing\":[[0,5]],\"missing\":[[0,5]]}]"),
         LACKS("[{\"digest\":\"sha256:" SHA "\",\"missing\":[[0,18446744073709551615]]}]"),
         LACKS("[{\"digest\":\"sha256:" SHA "\",\"missing\":[[0,99999999999999999999]]}]"),
     };
@@ -131,6 +159,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blobs_and_ranges_that_are_missing),
         cmocka_unit_test(other_conflicts),
+        cmocka_unit_test(most_ranges_of_a_blob),
         cmocka_unit_test(wrong_lists),
         cmocka_unit_test(every_prefix),
         cmocka_unit_test(every_allocation_may_fail),
