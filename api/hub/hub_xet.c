@@ -2,7 +2,7 @@
  * its SHA-256 says whether it is right, so no hash of Xet is computed. Then comes the ordinary commit.
  *
  * Every write token has another URL, with a session in it: clients remember for weeks which xorbs an URL has, and these
- * go here within the hour. */
+ * go here after --upload-expires. */
 #include "api/call/publish_sink.h"
 #include "api/hub/hub_writers.h"
 #include "api/hub/xet_shard.h"
@@ -96,12 +96,13 @@ static bool split(struct td_text path, struct xet_path *out)
             (td_text_begins(path, xorbs) && td_xet_hash_read(td_text_skip(path, xorbs.len), out->xorb)));
 }
 
-/* Writes the name of a xorb of this session. */
-static void name_xorb(const struct td_hub_write *write, struct td_text session, const uint8_t xorb[TD_XET_HASH_BYTES],
+/* Writes the name of a xorb of this session; for xorb NULL what the names of all of them begin with. */
+static void name_xorb(const struct td_hub_write *write, struct td_text session, const uint8_t *xorb,
                       char name[NAME_BYTES])
 {
-    char hash[TD_XET_HASH_TEXT_BYTES];
-    td_xet_hash_write(xorb, hash);
+    char hash[TD_XET_HASH_TEXT_BYTES] = "";
+    if (xorb != NULL)
+        td_xet_hash_write(xorb, hash);
     (void)snprintf(name, NAME_BYTES, "%s/%.*s/%s", write->name.folder, (int)session.len, session.p, hash);
 }
 
@@ -315,8 +316,11 @@ static bool build_files(struct building *b, struct td_text shard)
 static void end_shard(struct td_hub_write *write, const struct xet_path *path)
 {
     struct td_error err = TD_ERROR_INIT;
+    char session[NAME_BYTES];
     const struct td_call *call = write->hub.call;
     struct td_publish_sink *sink = td_publish_sink_of(call);
+    name_xorb(write, path->session, NULL, session);
+    td_publish_xorbs_renew(call->api->publish, session);
     if (!call->request->is_whole) {
         td_publishing_fail(call, &sink->err, 413);
         return;

@@ -38,7 +38,7 @@ struct td_publish_upload;
 struct td_publish_session;
 struct td_publish_xorb;
 
-enum { TD_PUBLISH_XORB_BUCKETS = 1024 };
+enum { TD_PUBLISH_XORB_BUCKETS = 1024, TD_PUBLISH_XORBS = 65536 /* most at a time */ };
 
 struct td_publish {
     struct td_publish_disk disk;
@@ -50,6 +50,7 @@ struct td_publish {
     struct td_publish_session *sessions; /* that are open, a list; of publish_session.c alone */
     size_t session_count;
     struct td_publish_xorb *xorbs[TD_PUBLISH_XORB_BUCKETS]; /* of publish_xorbs.c alone */
+    size_t xorb_count;                                      /* with those that are being written */
     struct td_publish_status status;
 };
 

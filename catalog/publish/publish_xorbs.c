@@ -11,12 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define READ_NS (UINT64_C(300) * TD_NS_PER_S)    /* how long an object stays after it was read */
-#define UNREAD_NS (UINT64_C(3600) * TD_NS_PER_S) /* and after it arrived, if nobody has read it */
-
 struct td_publish_xorb_part {
     struct td_publish *publish;
     int fd;
+    bool is_counted;
     uint64_t number, taken, at;
 };
 
@@ -39,6 +37,24 @@ static struct td_publish_xorb **bucket_of(struct td_publish *publish, const char
     for (const char *c = name; *c != '\0'; c++)
         sum = sum * 31 + (unsigned char)*c;
     return &publish->xorbs[sum % TD_PUBLISH_XORB_BUCKETS];
+}
+
+/* Counts an object that begins. Errors: TD_UNAVAILABLE when there are too many. */
+static bool count_in(struct td_publish *publish, struct td_error *err)
+{
+    pthread_mutex_lock(&publish->lock);
+    bool ok = publish->xorb_count < TD_PUBLISH_XORBS;
+    publish->xorb_count += ok ? 1 : 0;
+    pthread_mutex_unlock(&publish->lock);
+    return ok || td_error_set(err, TD_UNAVAILABLE, "%d objects of uploads are here; try again when others have ended",
+                              TD_PUBLISH_XORBS);
+}
+
+static void count_out(struct td_publish *publish)
+{
+    pthread_mutex_lock(&publish->lock);
+    publish->xorb_count--;
+    pthread_mutex_unlock(&publish->lock);
 }
 
 static void remove_file(struct td_publish *publish, uint64_t number, uint64_t bytes)
@@ -66,7 +82,8 @@ bool td_publish_xorb_begin(struct td_publish *publish, uint64_t most_bytes, stru
     if (part == NULL)
         return td_error_no_memory(err);
     *part = (struct td_publish_xorb_part){.publish = publish, .fd = -1};
-    bool ok = td_publish_take(publish, most_bytes, err);
+    part->is_counted = count_in(publish, err);
+    bool ok = part->is_counted && td_publish_take(publish, most_bytes, err);
     part->taken = ok ? most_bytes : 0;
     ok = ok && td_own_folder_check(&publish->disk.own, err);
     if (ok) {
@@ -103,7 +120,17 @@ static struct td_publish_xorb *find(struct td_publish *publish, const char *name
     return xorb;
 }
 
-/* Adds the object. Returns false when there is one of this name. */
+/* Renews the objects whose names begin so. The lock is held. */
+static void renew(struct td_publish *publish, const char *begin, size_t len)
+{
+    uint64_t expires_ns = td_clock_ns() + publish->config.upload_expires_s * TD_NS_PER_S;
+    for (size_t i = 0; i < TD_PUBLISH_XORB_BUCKETS; i++)
+        for (struct td_publish_xorb *xorb = publish->xorbs[i]; xorb != NULL; xorb = xorb->next)
+            if (strncmp(xorb->name, begin, len) == 0)
+                xorb->expires_ns = expires_ns;
+}
+
+/* Adds the object, and renews those of the same upload. Returns false when there is one of this name. */
 static bool add(struct td_publish *publish, struct td_publish_xorb *xorb)
 {
     pthread_mutex_lock(&publish->lock);
@@ -113,6 +140,9 @@ static bool add(struct td_publish *publish, struct td_publish_xorb *xorb)
         xorb->next = *bucket;
         *bucket = xorb;
     }
+    const char *end = strrchr(xorb->name, '/');
+    if (end != NULL)
+        renew(publish, xorb->name, (size_t)(end - xorb->name) + 1);
     pthread_mutex_unlock(&publish->lock);
     return is_new;
 }
@@ -134,7 +164,7 @@ bool td_publish_xorb_end(struct td_publish_xorb_part *part, const char *name, co
         xorb->bytes = part->taken;
         xorb->table_at = table_at;
         xorb->count = count;
-        xorb->expires_ns = td_clock_ns() + UNREAD_NS;
+        xorb->expires_ns = td_clock_ns() + part->publish->config.upload_expires_s * TD_NS_PER_S;
     }
     if (ok && add(part->publish, xorb)) {
         (void)close(part->fd);
@@ -153,6 +183,8 @@ void td_publish_xorb_abandon(struct td_publish_xorb_part *part)
     if (part->fd >= 0)
         (void)close(part->fd);
     remove_file(part->publish, part->fd >= 0 ? part->number : UINT64_MAX, part->taken);
+    if (part->is_counted)
+        count_out(part->publish);
     free(part);
 }
 
@@ -161,18 +193,24 @@ void td_publish_xorb_abandon(struct td_publish_xorb_part *part)
 int td_publish_xorb_open(struct td_publish *publish, const char *name, uint64_t *table_at, size_t *count)
 {
     char path[64];
-    int fd = -1;
     pthread_mutex_lock(&publish->lock);
     struct td_publish_xorb *xorb = find(publish, name);
-    if (xorb != NULL) {
+    bool is_here = xorb != NULL;
+    if (is_here) {
         path_of(xorb->number, path);
-        xorb->expires_ns = td_clock_ns() + READ_NS;
+        xorb->expires_ns = td_clock_ns() + publish->config.upload_expires_s * TD_NS_PER_S;
         *table_at = xorb->table_at;
         *count = xorb->count;
-        fd = openat(publish->disk.own.fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     }
     pthread_mutex_unlock(&publish->lock);
-    return fd;
+    return is_here ? openat(publish->disk.own.fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC) : -1;
+}
+
+void td_publish_xorbs_renew(struct td_publish *publish, const char *begin)
+{
+    pthread_mutex_lock(&publish->lock);
+    renew(publish, begin, strlen(begin));
+    pthread_mutex_unlock(&publish->lock);
 }
 
 void td_publish_xorbs_expire(struct td_publish *publish, bool all)
@@ -189,6 +227,7 @@ void td_publish_xorbs_expire(struct td_publish *publish, bool all)
                 continue;
             }
             *at = xorb->next;
+            publish->xorb_count--;
             xorb->next = over;
             over = xorb;
         }

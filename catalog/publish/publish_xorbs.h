@@ -1,8 +1,8 @@
 /* Objects that clients send before the files that are made of them (the xorbs of Xet): files in incoming/, which no
  * scan finds and which a start of the server removes. They count towards the bound on all blobs. An object has a name,
- * which the caller makes of the repository, an upload's session and the object's hash, and a table of numbers behind
- * its bytes. It goes some minutes after it was read, or an hour after it arrived. Thread-safe; an object that is being
- * written belongs to one thread at a time. */
+ * "FOLDER/SESSION/HASH" of the repository, an upload's session and the object's hash, and a table of numbers behind its
+ * bytes. It goes upload_expires_s after an object of its session arrived, or it was read, for the last time.
+ * Thread-safe; an object that is being written belongs to one thread at a time. */
 #ifndef TD_CATALOG_PUBLISH_PUBLISH_XORBS_H
 #define TD_CATALOG_PUBLISH_PUBLISH_XORBS_H
 
@@ -10,7 +10,8 @@
 
 struct td_publish_xorb_part;
 
-/* Begins an object of so many bytes, the table included. Errors: as td_publish_stream_begin. */
+/* Begins an object of so many bytes, the table included. Errors: as td_publish_stream_begin;
+ * TD_UNAVAILABLE when there are TD_PUBLISH_XORBS objects. */
 bool td_publish_xorb_begin(struct td_publish *publish, uint64_t most_bytes, struct td_publish_xorb_part **out,
                            struct td_error *err);
 
@@ -28,6 +29,9 @@ void td_publish_xorb_abandon(struct td_publish_xorb_part *part);
 /* Opens an object for reading. Sets *table_at to where its table begins, and *count to how many numbers it has. Returns
  * the descriptor, which the caller closes, or -1 when there is no object of this name. */
 int td_publish_xorb_open(struct td_publish *publish, const char *name, uint64_t *table_at, size_t *count);
+
+/* Keeps the objects whose names begin so, "FOLDER/SESSION/", as if they had arrived now. */
+void td_publish_xorbs_renew(struct td_publish *publish, const char *begin);
 
 /* Removes objects whose time is over; all: every object. */
 void td_publish_xorbs_expire(struct td_publish *publish, bool all);
