@@ -4,7 +4,8 @@
  *
  * Locks, in this order: the repository's (publish_disk.h), the table's (publish->lock), the upload's. No bytes are
  * written and nothing is hashed under a lock. An upload stays open for a while after its last part, so that a client
- * that sends one piece after the other does not have the first ones hashed again for each. */
+ * that sends one piece after the other does not have the first ones hashed again for each; the hasher's thread rests
+ * until then. */
 #include "catalog/publish/publish_upload.h"
 
 #include "core/clock.h"
@@ -25,6 +26,8 @@
 #define LOCK_NS TD_NS_PER_S
 
 enum { BLOB_PATH_BYTES = TD_SHA256_TEXT_BYTES + 8 };
+
+enum { MOST_OPEN = 256 }; /* uploads; each has three descriptors */
 
 enum stage {
     RECEIVING,
@@ -53,6 +56,7 @@ struct td_publish_upload {
     uint8_t *bits, *writing;        /* for each piece: it is in the file, it is being written */
     uint64_t done_count, front;     /* number of pieces in the file, and of those before the first missing one */
     struct td_fetch_hasher *hasher; /* NULL: not needed yet */
+    bool is_hashing;                /* the hasher has a thread */
     struct td_error failure;        /* DROPPED for another reason than a wrong digest */
     bool has_sum;                   /* `sum` is that of the blob, which was in one block */
     uint8_t sum[TD_SHA256_BYTES];
@@ -200,6 +204,27 @@ static void unlink_upload(struct td_publish_upload *upload)
         return; /* a part that ended it did so already */
     *link = upload->next;
     upload->publish->status.upload_count--;
+}
+
+/* Reserves the place of one more open upload, which status.upload_count counts. If there are MOST_OPEN, closes the one
+ * whose last part ended first. Errors: TD_RESOURCE_EXHAUSTED when all of them are in use. */
+static bool reserve_place(struct td_publish *publish, struct td_error *err)
+{
+    struct td_publish_upload *oldest = NULL;
+    pthread_mutex_lock(&publish->lock);
+    bool is_full = publish->status.upload_count >= MOST_OPEN;
+    for (struct td_publish_upload *upload = is_full ? publish->uploads : NULL; upload != NULL; upload = upload->next)
+        if (upload->part_count == 0 && (oldest == NULL || upload->used_ns < oldest->used_ns))
+            oldest = upload;
+    if (oldest != NULL)
+        unlink_upload(oldest);
+    bool ok = !is_full || oldest != NULL;
+    if (ok)
+        publish->status.upload_count++;
+    pthread_mutex_unlock(&publish->lock);
+    if (oldest != NULL)
+        free_upload(oldest);
+    return ok || td_error_set(err, TD_RESOURCE_EXHAUSTED, "parts of %d blobs are arriving, try again", MOST_OPEN);
 }
 
 void td_publish_close_idle(struct td_publish *publish, const char *folder, uint64_t before_ns)
@@ -383,17 +408,46 @@ static bool use_upload(struct td_publish *publish, const struct td_publish_repo 
     bool is_found = find_unfinished(repo, hex, &found_bytes);
     if (!is_found && size_bytes == NULL)
         return td_error_set(err, TD_NOT_FOUND, "nothing of a blob with this digest has arrived");
-    struct td_publish_upload *upload = open_upload(publish, repo, sha256, is_found ? found_bytes : *size_bytes, err);
-    if (upload == NULL)
+    if (!reserve_place(publish, err))
         return false;
+    *out = open_upload(publish, repo, sha256, is_found ? found_bytes : *size_bytes, err);
     pthread_mutex_lock(&publish->lock);
-    upload->part_count = 1;
-    upload->next = publish->uploads;
-    publish->uploads = upload;
-    publish->status.upload_count++;
+    if (*out != NULL) {
+        (*out)->part_count = 1;
+        (*out)->next = publish->uploads;
+        publish->uploads = *out;
+    } else {
+        publish->status.upload_count--;
+    }
     pthread_mutex_unlock(&publish->lock);
-    *out = upload;
-    return true;
+    return *out != NULL;
+}
+
+static bool has_ended(struct td_publish_upload *upload)
+{
+    pthread_mutex_lock(&upload->lock);
+    bool has = upload->stage == COMPLETE || upload->stage == DROPPED;
+    pthread_mutex_unlock(&upload->lock);
+    return has;
+}
+
+static bool has_idle_thread(struct td_publish_upload *upload)
+{
+    pthread_mutex_lock(&upload->lock);
+    bool has = upload->stage == RECEIVING && upload->is_hashing;
+    pthread_mutex_unlock(&upload->lock);
+    return has;
+}
+
+/* Stops the hasher's thread. The next part starts it again. */
+static void rest_hasher(struct td_publish_upload *upload)
+{
+    pthread_mutex_lock(&upload->lock);
+    if (upload->stage == RECEIVING && upload->is_hashing) {
+        td_fetch_hasher_rest(upload->hasher);
+        upload->is_hashing = false;
+    }
+    pthread_mutex_unlock(&upload->lock);
 }
 
 /* Ends the use of an upload. The last one of an upload that has ended frees it. */
@@ -401,15 +455,17 @@ static void leave_upload(struct td_publish_upload *upload)
 {
     struct td_publish *publish = upload->publish;
     pthread_mutex_lock(&publish->lock);
-    pthread_mutex_lock(&upload->lock);
-    bool has_ended = upload->stage == COMPLETE || upload->stage == DROPPED;
-    pthread_mutex_unlock(&upload->lock);
-    bool is_last = --upload->part_count == 0;
+    while (upload->part_count == 1 && has_idle_thread(upload)) { /* once, unless others come and leave until then */
+        pthread_mutex_unlock(&publish->lock);
+        rest_hasher(upload);
+        pthread_mutex_lock(&publish->lock);
+    }
+    bool is_freed = --upload->part_count == 0 && has_ended(upload);
     upload->used_ns = td_clock_ns();
-    if (is_last && has_ended)
+    if (is_freed)
         unlink_upload(upload);
     pthread_mutex_unlock(&publish->lock);
-    if (is_last && has_ended)
+    if (is_freed)
         free_upload(upload);
 }
 
@@ -437,15 +493,16 @@ bool td_publish_find_blob(struct td_publish *publish, const struct td_publish_na
 
 /* ---- writing --------------------------------------------------------------------------------------------- */
 
-/* Starts the hasher if it does not run yet. Under the lock. */
+/* Starts the hasher if it does not run. Under the lock. */
 static bool start_hasher(struct td_publish_upload *upload, struct td_error *err)
 {
-    if (upload->hasher != NULL)
-        return true;
-    if (!td_fetch_hasher_start(upload->target.part, upload->size_bytes, false, &upload->hasher, err))
-        return false;
-    td_fetch_hasher_advance(upload->hasher, piece_start(upload, upload->front));
-    return true;
+    bool ok = upload->hasher != NULL
+                  ? td_fetch_hasher_wake(upload->hasher, err)
+                  : td_fetch_hasher_start(upload->target.part, upload->size_bytes, false, &upload->hasher, err);
+    if (ok)
+        td_fetch_hasher_advance(upload->hasher, piece_start(upload, upload->front));
+    upload->is_hashing = upload->is_hashing || ok;
+    return ok;
 }
 
 /* Prepares the hashing of a block whose pieces [piece, stop) will be written: a blob that is in one block, and

@@ -27,6 +27,7 @@ struct td_fetch_hasher {
     SHA256_CTX sha256; /* of the thread */
     SHA_CTX sha1;
     pthread_t thread;
+    bool has_thread; /* it runs, or has ended and was not joined; of the caller's side */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     uint64_t front, hashed; /* under the lock, as all below */
@@ -107,7 +108,9 @@ static void *hasher_main(void *argument)
     struct td_fetch_hasher *hasher = argument;
     struct td_error err = TD_ERROR_INIT;
     struct td_fetch_block *block;
-    uint64_t done = 0;
+    pthread_mutex_lock(&hasher->lock);
+    uint64_t done = hasher->hashed;
+    pthread_mutex_unlock(&hasher->lock);
     uint64_t end;
     while (err.code == TD_OK && wait_for_bytes(hasher, done, &block, &end)) {
         if (block == NULL) {
@@ -157,36 +160,44 @@ static bool init_lock(struct td_fetch_hasher *hasher)
     return false;
 }
 
+/* Sets the digests to those of no bytes. */
+static void begin_sums(struct td_fetch_hasher *hasher)
+{
+    char prefix[32];
+    int prefix_len = snprintf(prefix, sizeof prefix, "blob %" PRIu64, hasher->size_bytes);
+    (void)SHA256_Init(&hasher->sha256);
+    (void)SHA1_Init(&hasher->sha1);
+    (void)SHA1_Update(&hasher->sha1, prefix, (size_t)prefix_len + 1);
+}
+
+static bool start_thread(struct td_fetch_hasher *hasher, struct td_error *err)
+{
+    if (hasher->buffer == NULL && (hasher->buffer = malloc(READ_BYTES)) == NULL)
+        return td_error_no_memory(err);
+    int sys = td_small_thread_start(hasher_main, hasher, &hasher->thread);
+    hasher->has_thread = sys == 0;
+    return sys == 0 || td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start a thread that hashes");
+}
+
 bool td_fetch_hasher_start(int fd, uint64_t size_bytes, bool git_sha1, struct td_fetch_hasher **out,
                            struct td_error *err)
 {
     struct td_fetch_hasher *hasher = calloc(1, sizeof *hasher);
-    uint8_t *buffer = malloc(READ_BYTES);
-    char prefix[32];
-    if (hasher == NULL || buffer == NULL || !init_lock(hasher)) {
+    if (hasher == NULL || !init_lock(hasher)) {
         free(hasher);
-        free(buffer);
         return td_error_no_memory(err);
     }
     hasher->fd = fd;
     hasher->size_bytes = size_bytes;
     hasher->git_sha1 = git_sha1;
-    hasher->buffer = buffer;
     td_error_init(&hasher->err);
-    int prefix_len = snprintf(prefix, sizeof prefix, "blob %" PRIu64, size_bytes);
-    (void)SHA256_Init(&hasher->sha256);
-    (void)SHA1_Init(&hasher->sha1);
-    (void)SHA1_Update(&hasher->sha1, prefix, (size_t)prefix_len + 1);
-    int sys = td_small_thread_start(hasher_main, hasher, &hasher->thread);
-    if (sys == 0) {
+    begin_sums(hasher);
+    if (start_thread(hasher, err)) {
         *out = hasher;
         return true;
     }
-    (void)pthread_cond_destroy(&hasher->changed);
-    (void)pthread_mutex_destroy(&hasher->lock);
-    free(buffer);
-    free(hasher);
-    return td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start a thread that hashes");
+    td_fetch_hasher_stop(hasher);
+    return false;
 }
 
 struct td_fetch_block *td_fetch_hasher_block(struct td_fetch_hasher *hasher)
@@ -269,21 +280,58 @@ bool td_fetch_hasher_wait(struct td_fetch_hasher *hasher, const struct td_cancel
     return true;
 }
 
+void td_fetch_hasher_rest(struct td_fetch_hasher *hasher)
+{
+    if (hasher->has_thread) {
+        pthread_mutex_lock(&hasher->lock);
+        hasher->stop = true;
+        (void)pthread_cond_broadcast(&hasher->changed);
+        pthread_mutex_unlock(&hasher->lock);
+        (void)pthread_join(hasher->thread, NULL);
+        hasher->has_thread = false;
+    }
+    pthread_mutex_lock(&hasher->lock);
+    for (; hasher->queue_count > 0; hasher->queue_count--) {
+        free(hasher->queue[hasher->queue_at]);
+        hasher->queue_at = (hasher->queue_at + 1) % TD_FETCH_HELD_BLOCKS;
+    }
+    while (hasher->spare_count > 0)
+        free(hasher->spare[--hasher->spare_count]);
+    pthread_mutex_unlock(&hasher->lock);
+    free(hasher->buffer);
+    hasher->buffer = NULL;
+}
+
+bool td_fetch_hasher_wake(struct td_fetch_hasher *hasher, struct td_error *err)
+{
+    pthread_mutex_lock(&hasher->lock);
+    bool has_failed = hasher->is_done && hasher->err.code != TD_OK;
+    bool has_all = hasher->is_done && !has_failed && hasher->hashed == hasher->size_bytes;
+    pthread_mutex_unlock(&hasher->lock);
+    if (has_all || (hasher->has_thread && !has_failed))
+        return true;
+    td_fetch_hasher_rest(hasher);
+    if (has_failed)
+        begin_sums(hasher);
+    pthread_mutex_lock(&hasher->lock);
+    hasher->stop = hasher->is_done = false;
+    hasher->hashed = has_failed ? 0 : hasher->hashed;
+    td_error_init(&hasher->err);
+    pthread_mutex_unlock(&hasher->lock);
+    if (start_thread(hasher, err))
+        return true;
+    pthread_mutex_lock(&hasher->lock);
+    hasher->stop = hasher->is_done = true; /* nobody waits for it */
+    pthread_mutex_unlock(&hasher->lock);
+    return false;
+}
+
 void td_fetch_hasher_stop(struct td_fetch_hasher *hasher)
 {
     if (hasher == NULL)
         return;
-    pthread_mutex_lock(&hasher->lock);
-    hasher->stop = true;
-    (void)pthread_cond_broadcast(&hasher->changed);
-    pthread_mutex_unlock(&hasher->lock);
-    (void)pthread_join(hasher->thread, NULL);
-    for (size_t i = 0; i < hasher->queue_count; i++)
-        free(hasher->queue[(hasher->queue_at + i) % TD_FETCH_HELD_BLOCKS]);
-    for (size_t i = 0; i < hasher->spare_count; i++)
-        free(hasher->spare[i]);
+    td_fetch_hasher_rest(hasher);
     (void)pthread_cond_destroy(&hasher->changed);
     (void)pthread_mutex_destroy(&hasher->lock);
-    free(hasher->buffer);
     free(hasher);
 }

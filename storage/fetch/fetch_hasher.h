@@ -79,6 +79,15 @@ bool td_fetch_hasher_give(struct td_fetch_hasher *hasher, struct td_fetch_block 
 bool td_fetch_hasher_wait(struct td_fetch_hasher *hasher, const struct td_cancel *cancel, struct td_fetch_sums *sums,
                           struct td_error *err);
 
+/* Stops the thread and frees its memory. The bytes that were hashed need not be hashed again: td_fetch_hasher_wake
+ * continues after them. Until then blocks and the front are taken as before. */
+void td_fetch_hasher_rest(struct td_fetch_hasher *hasher);
+
+/* Starts the thread again after td_fetch_hasher_rest; after a failure of its own, from the beginning of the file. Does
+ * nothing while it works, and after its end. Not at the same time as td_fetch_hasher_rest and td_fetch_hasher_wait.
+ * Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_fetch_hasher_wake(struct td_fetch_hasher *hasher, struct td_error *err);
+
 /* Stops the thread and frees the hasher with the blocks that were passed to it. NULL is allowed. */
 void td_fetch_hasher_stop(struct td_fetch_hasher *hasher);
 

@@ -9,6 +9,7 @@
 #include "tests/unit/tree_fixture.h"
 #include "tests/unit/unit.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -377,6 +378,70 @@ static void blobs_are_known_to_their_own_repository_alone(void **state)
     td_publish_part_abandon(begin(place, "org/other", sum, 5, 0, 5));
 }
 
+static size_t count_threads(void)
+{
+    size_t count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    assert_non_null(tasks);
+    while (readdir(tasks) != NULL)
+        count++;
+    (void)closedir(tasks);
+    return count;
+}
+
+static void an_upload_without_a_part_has_no_thread(void **state)
+{
+    const uint64_t size = 8 * PIECE + 1;
+    struct place *place = *state;
+    uint8_t sum[TD_SHA256_BYTES];
+    size_t threads = count_threads();
+    td_sha256(place->bytes, size, sum);
+    assert_int_equal(send_span(place, "m", sum, size, size - 1, size), TD_PUBLISH_INCOMPLETE);
+    for (uint64_t i = 0; i < 7; i++) {
+        struct td_publish_part *part = begin(place, "m", sum, size, i * PIECE, (i + 1) * PIECE);
+        write_part(part, place->bytes + i * PIECE, PIECE, PIECE);
+        assert_int_equal(count_threads(), threads + 1);
+        td_publish_part_abandon(part);
+        CHECK(count_threads() == threads, "after piece %zu: %zu threads more", (size_t)i, count_threads() - threads);
+    }
+    assert_int_equal(send_span(place, "m", sum, size, 7 * PIECE, 8 * PIECE), TD_PUBLISH_COMPLETE);
+    check_file(place, "models--m", sum, size);
+}
+
+/* Begins the upload of the i-th of many blobs. */
+static struct td_publish_part *begin_nth(struct place *place, size_t i)
+{
+    uint8_t sum[TD_SHA256_BYTES] = {(uint8_t)i, (uint8_t)(i >> 8)};
+    return begin(place, "m", sum, PIECE, 0, PIECE);
+}
+
+static void open_uploads_have_a_bound(void **state)
+{
+    static const uint8_t more[TD_SHA256_BYTES] = {0xff, 0xff};
+    enum { MOST = 256 };
+    struct place *place = *state;
+    const struct td_publish_name name = name_of("m");
+    struct td_publish_part *parts[MOST];
+    struct td_publish_status status;
+    struct td_publish_blob blob;
+    struct td_error err;
+    for (size_t i = 0; i < MOST + 4; i++)
+        td_publish_part_abandon(begin_nth(place, i));
+    td_publish_get_status(place->publish, &status);
+    assert_int_equal(status.upload_count, MOST);
+    for (size_t i = 0; i < MOST; i++)
+        parts[i] = begin_nth(place, i); /* the first ones were closed, and are resumed */
+    assert_int_equal(begin_fails(place, "m", more, 1, 0, 1, &err), TD_RESOURCE_EXHAUSTED);
+    CHECK(err.sys == 0, "%s", err.message); /* not a full disk */
+    for (size_t i = 0; i < MOST; i++)
+        td_publish_part_abandon(parts[i]);
+    td_publish_part_abandon(begin(place, "m", more, 1, 0, 1));
+    CHECK(td_publish_find_blob(place->publish, &name, more, &blob, &err), "%s", err.message);
+    td_publish_blob_fini(&blob);
+    td_publish_get_status(place->publish, &status);
+    assert_int_equal(status.upload_count, MOST);
+}
+
 /* ---- streams ---------------------------------------------------------------------------------------------- */
 
 static bool send_stream(struct place *place, uint64_t announced, uint64_t len, const uint8_t *expected,
@@ -688,6 +753,8 @@ int main(void)
         TEST_IN(place, what_has_arrived_stays_after_a_cut_and_a_restart),
         TEST_IN(place, the_bound_holds_and_bytes_come_back),
         TEST_IN(place, blobs_are_known_to_their_own_repository_alone),
+        TEST_IN(place, an_upload_without_a_part_has_no_thread),
+        TEST_IN(place, open_uploads_have_a_bound),
         TEST_IN(place, streams_of_any_size_arrive_whole),
         TEST_IN(place, wrong_streams_leave_nothing),
         cmocka_unit_test(names_are_checked),
