@@ -288,7 +288,7 @@ def targets(name):
     """All paths of the contract, for models and datasets of this name, and some that it does not have."""
     doc = yaml.safe_load((REPO / "api/openapi.yaml").read_text())
     fill = {"name": "w", "path": "config.json", "engine": "vllm", "size": "1", "rank": "0", "plan": "0" * 32,
-            "file": "rank-0.safetensors", "revision": "main", "row": "0", "number": "0"}
+            "file": "rank-0.safetensors", "revision": "main", "row": "0", "number": "0", "digest": "sha256:" + "0" * 64}
     ids = [f"org/{name}", name, f"local/{name}", f"org/seen/{name}", f"{name}org/model", f"{name}org",
            f"org/{name}/deeper", f"org/{name}-files", f"bad/tensors/{name}"]
     for path, item in doc["paths"].items():
