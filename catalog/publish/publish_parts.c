@@ -51,6 +51,11 @@ static void write_path(const char *id, const char *item, char path[TD_OWN_NAME_B
     (void)snprintf(path, TD_OWN_NAME_BYTES, "%s/%s%s%s", parts_folder, id, item[0] == '\0' ? "" : "/", item);
 }
 
+static bool is_id(struct td_text id)
+{
+    return id.len == TD_PARTS_ID_BYTES - 1 && td_hex_is_lower(id);
+}
+
 static bool fail_absent(struct td_error *err)
 {
     return td_error_set(err, TD_NOT_FOUND, "there is no such upload: it was completed, aborted or has expired");
@@ -67,6 +72,7 @@ static bool fail_io(const struct td_parts_upload *upload, const char *what, stru
     return td_publish_fail(&name, what, err);
 }
 
+/* Counts folders of uploads, until there are TD_PARTS_MOST_UPLOADS. */
 static bool count_upload(void *context, const char *name, struct td_error *err)
 {
     size_t *count = context;
@@ -75,16 +81,74 @@ static bool count_upload(void *context, const char *name, struct td_error *err)
     return ++*count < TD_PARTS_MOST_UPLOADS;
 }
 
-/* Checks that there is room for one more upload. */
+/* An upload that is done. */
+struct ended {
+    char id[TD_PARTS_ID_BYTES];
+    int64_t ended_ns; /* since 1970 */
+};
+
+/* All uploads: the number of those that are not done, and those that are. */
+struct counting {
+    const struct td_publish *publish;
+    size_t under_way;
+    struct ended *ended;
+    size_t count, capacity;
+};
+
+static bool count_both(void *context, const char *name, struct td_error *err)
+{
+    struct counting *counting = context;
+    char path[TD_OWN_NAME_BYTES];
+    struct stat st;
+    write_path(name, done_name, path);
+    if (!is_id(td_text_of(name)))
+        return true;
+    if (fstatat(counting->publish->disk.own.fd, path, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+        counting->under_way++;
+        return true;
+    }
+    if (!TD_ARRAY_GROW(counting->ended, counting->count, counting->capacity, err))
+        return false;
+    struct ended *ended = &counting->ended[counting->count++];
+    (void)snprintf(ended->id, sizeof ended->id, "%s", name);
+    ended->ended_ns = (int64_t)st.st_mtim.tv_sec * TD_NS_PER_S + st.st_mtim.tv_nsec;
+    return true;
+}
+
+static int compare_ended(const void *a, const void *b)
+{
+    int64_t x = ((const struct ended *)a)->ended_ns, y = ((const struct ended *)b)->ended_ns;
+    return x < y ? -1 : x > y;
+}
+
+/* Removes the oldest of the uploads that are done, until half of the most are left, if there are more than the most. */
+static void remove_oldest(struct td_publish *publish, struct counting *counting)
+{
+    if (counting->count <= TD_PARTS_MOST_DONE)
+        return;
+    qsort(counting->ended, counting->count, sizeof *counting->ended, compare_ended);
+    for (size_t i = 0; i + TD_PARTS_MOST_DONE / 2 < counting->count; i++)
+        (void)td_parts_remove(publish, counting->ended[i].id, NULL);
+}
+
+/* Checks that there is room for one more upload. Those that are done make room. */
 static bool check_count(struct td_publish *publish, struct td_error *err)
 {
+    const struct td_own_folder *own = &publish->disk.own;
+    struct counting counting = {.publish = publish};
     size_t count = 0;
-    if (td_own_folder_each(&publish->disk.own, parts_folder, count_upload, &count, err))
+    if (td_own_folder_each(own, parts_folder, count_upload, &count, err))
         return true;
-    return count < TD_PARTS_MOST_UPLOADS
-               ? false
-               : td_error_set(err, TD_FAILED_PRECONDITION,
-                              "there are %d multipart uploads; complete or abort some of them", TD_PARTS_MOST_UPLOADS);
+    if (count < TD_PARTS_MOST_UPLOADS)
+        return false;
+    bool ok = td_own_folder_each(own, parts_folder, count_both, &counting, err);
+    if (ok)
+        remove_oldest(publish, &counting);
+    free(counting.ended);
+    return ok &&
+           (counting.under_way < TD_PARTS_MOST_UPLOADS ||
+            td_error_set(err, TD_FAILED_PRECONDITION, "there are %d multipart uploads; complete or abort some of them",
+                         TD_PARTS_MOST_UPLOADS));
 }
 
 bool td_parts_begin(struct td_publish *publish, struct td_parts_upload *upload, struct td_error *err)
@@ -158,11 +222,6 @@ static bool read_done(const char *text, struct td_publish_sum *sum)
            td_number_read(td_text_take_until(&rest, '\n'), UINT64_MAX, &sum->size_bytes);
 }
 
-static bool is_id(struct td_text id)
-{
-    return id.len == TD_PARTS_ID_BYTES - 1 && td_hex_is_lower(id);
-}
-
 bool td_parts_find(struct td_publish *publish, struct td_text id, struct td_parts_upload *upload, struct td_error *err)
 {
     char text[ABOUT_BYTES];
@@ -228,6 +287,34 @@ static uint64_t count_parts(const struct td_publish *publish, const char *path)
     return bytes;
 }
 
+/* A call of remove_parts. */
+struct removing {
+    struct td_publish *publish;
+    uint64_t bytes; /* of the parts that it has removed */
+};
+
+static bool remove_part(void *context, int at, const char *name, struct td_error *err)
+{
+    struct removing *removing = context;
+    uint64_t bytes = 0;
+    if (part_number(name) == 0)
+        return true;
+    pthread_mutex_lock(&removing->publish->parts_lock); /* no other part takes the name in between */
+    (void)count_part(&bytes, at, name, err);
+    if (unlinkat(at, name, 0) == 0)
+        removing->bytes += bytes;
+    pthread_mutex_unlock(&removing->publish->parts_lock);
+    return true;
+}
+
+/* Removes the parts in a folder, and gives their bytes back: of each part once, also when two requests remove it. */
+static void remove_parts(struct td_publish *publish, const char *path)
+{
+    struct removing removing = {.publish = publish};
+    (void)td_disk_list(td_folder_open(publish->disk.own.fd, path), path, remove_part, &removing, NULL);
+    td_publish_give_back(publish, removing.bytes);
+}
+
 bool td_parts_remove(struct td_publish *publish, const char *id, struct td_error *err)
 {
     struct td_own_folder *own = &publish->disk.own;
@@ -235,18 +322,8 @@ bool td_parts_remove(struct td_publish *publish, const char *id, struct td_error
     write_path(id, "", path);
     if (!td_own_folder_trash(own, own->fd, path, trash))
         return errno == ENOENT ? fail_absent(err) : td_error_sys(err, TD_IO, errno, "cannot remove the upload");
-    td_publish_give_back(publish, count_parts(publish, trash));
+    remove_parts(publish, trash);
     td_own_folder_remove(own, trash);
-    return true;
-}
-
-/* Removes a part of an upload that is done. */
-static bool remove_part(void *context, int at, const char *name, struct td_error *err)
-{
-    (void)context;
-    (void)err;
-    if (part_number(name) > 0)
-        (void)unlinkat(at, name, 0);
     return true;
 }
 
@@ -259,9 +336,7 @@ bool td_parts_finish(struct td_publish *publish, const char *id, const struct td
     if (!td_durable_file_write(publish->disk.own.fd, path, td_text_of(text), 0666))
         return errno == ENOENT ? fail_absent(err) : td_error_sys(err, TD_IO, errno, "cannot end the upload");
     write_path(id, "", path);
-    uint64_t bytes = count_parts(publish, path);
-    (void)td_disk_list(td_folder_open(publish->disk.own.fd, path), path, remove_part, NULL, NULL);
-    td_publish_give_back(publish, bytes);
+    remove_parts(publish, path);
     return true;
 }
 

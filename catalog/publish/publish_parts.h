@@ -17,10 +17,11 @@
 #include <stdint.h>
 
 enum {
-    TD_PARTS_ID_BYTES = 33,      /* of an upload's id, with a NUL */
-    TD_PARTS_REPO_BYTES = 256,   /* of a repository's id */
-    TD_PARTS_LABEL_BYTES = 1536, /* of the caller's text about an upload */
-    TD_PARTS_MOST_UPLOADS = 10000,
+    TD_PARTS_ID_BYTES = 33,        /* of an upload's id, with a NUL */
+    TD_PARTS_REPO_BYTES = 256,     /* of a repository's id */
+    TD_PARTS_LABEL_BYTES = 1536,   /* of the caller's text about an upload */
+    TD_PARTS_MOST_UPLOADS = 10000, /* that are not done */
+    TD_PARTS_MOST_DONE = 5000,     /* that are noted once there are TD_PARTS_MOST_UPLOADS of both */
     TD_PARTS_MOST_NUMBER = 99999,
     TD_PART_TAG_BYTES = 33,
     TD_PART_LABEL_BYTES = 128, /* of the caller's text about a part */
@@ -39,8 +40,9 @@ struct td_parts_upload {
     struct td_publish_sum sum; /* of an upload that is done: what it has become */
 };
 
-/* Begins an upload; chooses its id. The other members are the caller's. Errors: TD_FAILED_PRECONDITION when there are
- * TD_PARTS_MOST_UPLOADS; TD_RESOURCE_EXHAUSTED, TD_IO. */
+/* Begins an upload; chooses its id. The other members are the caller's. Removes the oldest uploads that are done where
+ * there are too many. Errors: TD_FAILED_PRECONDITION when TD_PARTS_MOST_UPLOADS are not done; TD_RESOURCE_EXHAUSTED,
+ * TD_IO. */
 bool td_parts_begin(struct td_publish *publish, struct td_parts_upload *upload, struct td_error *err);
 
 /* Finds an upload by its id. Errors: TD_NOT_FOUND; TD_IO. */

@@ -44,7 +44,7 @@ struct td_publish {
     struct td_publish_disk disk;
     struct td_publish_config config;
     _Atomic uint64_t stream_number;      /* for the names of streams */
-    pthread_mutex_t parts_lock;          /* of the renames of parts (publish_parts.h) */
+    pthread_mutex_t parts_lock;          /* of names of parts (publish_parts.h) */
     pthread_mutex_t lock;                /* of all below */
     struct td_publish_upload *uploads;   /* that are open, a list; of publish_upload.c alone */
     struct td_publish_session *sessions; /* that are open, a list; of publish_session.c alone */

@@ -3,6 +3,8 @@
 Expectations: Amazon S3 API Reference, hashlib, zlib."""
 import base64
 import hashlib
+import os
+import shutil
 import socket
 import threading
 import time
@@ -305,6 +307,15 @@ def test_rights(srv, tokens, s3):
     answer = part.delete_keys("org", ["mine-1/a", "rights/a", "none/a"])
     assert answer.status == 200 and answer.texts("Code") == ["AccessDenied"] * 2, answer
     check_object(s3, "/org/rights/a", b"x")
+    for query in ("", "partNumber=1&uploadId=" + "0" * 32):                 # before the body of a copy comes
+        headers = {"Host": f"127.0.0.1:{port}", "X-Amz-Content-SHA256": "UNSIGNED-PAYLOAD",
+                   "x-amz-copy-source": "/op/m/config.json"}
+        reader.sign("PUT", "/org/rights/b", query, headers)
+        lines = "".join(f"{k}: {v}\r\n" for k, v in headers.items())
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as sock:
+            sock.sendall(f"PUT /org/rights/b?{query} HTTP/1.1\r\n{lines}Content-Length: 1000\r\n"
+                         "Expect: 100-continue\r\n\r\n".encode())
+            assert sock.recv(1000).startswith(b"HTTP/1.1 403 ")
     wrong = Writer(port, (tokens.s3_keys("w")[0], "wrong"))
     check(wrong.put("/org/rights/a", b"y"), 403, "SignatureDoesNotMatch")
     check(part.put("/org/mine-1/b", b"", headers={"x-amz-copy-source": "/org/rights/a"}), 404, "NoSuchKey")
@@ -470,6 +481,62 @@ def test_room_is_counted_and_given_back(tmp_path):
         assert s3.put("/org/m/big", b"x" * 1_000_000).status == 200
 
 
+def test_completed_by_two_at_once(tmp_path):
+    """Both get the answer of a completion, and the room of the parts comes back once."""
+    root = tmp_path / "root"
+    root.mkdir()
+    options = ("--s3-listen", "127.0.0.1:0", "--publish", "local")
+    with Server(root, *options) as s:
+        s3 = Writer(s3_port(s))
+        for n in range(5):
+            path = f"/org/m/big{n}"
+            upload = s3.begin(path)
+            parts = [(i, s3.part(path, upload, i, b"%d" % n * 50_000).headers["etag"]) for i in range(1, 41)]
+            answers = []
+            threads = [threading.Thread(target=lambda: answers.append(s3.complete(path, upload, parts)))
+                       for _ in range(3)]
+            for t in threads:
+                t.start()
+                time.sleep(0.02 * n)
+            for t in threads:
+                t.join()
+            assert [a.status for a in answers] == [200] * 3, answers
+            assert len({a.text("ETag") for a in answers}) == 1, answers
+        used = s.gauge("tensord_publish_used_bytes")
+    with Server(root, *options) as s:
+        assert s.gauge("tensord_publish_used_bytes") == used
+
+
+def test_uploads_that_are_done_do_not_count(tmp_path):
+    """The bound is one of uploads under way; of those that are done the oldest make room."""
+    root = tmp_path / "root"
+    parts = root / ".tensord-publish/parts"
+    parts.mkdir(parents=True)
+    about = "1\n1\n0\norg/m\nbig\norg - FULL_OBJECT m/big\n"
+
+    def make(number, is_done):
+        folder = parts / f"{number:032x}"
+        folder.mkdir()
+        (folder / "about").write_text(about)
+        if is_done:
+            (folder / "done").write_text("0" * 64 + " 0\n")
+            os.utime(folder / "done", (1_000_000_000 + number, 1_000_000_000 + number))
+    for number in range(10_000):
+        make(number, is_done=number >= 100)
+    with Server(root, "--s3-listen", "127.0.0.1:0", "--publish", "local") as s:
+        s3 = Writer(s3_port(s))
+        s3.begin("/org/m/big")                                              # asserts 200
+        left = {int(p.name, 16) for p in parts.iterdir()}
+        assert set(range(100)) <= left and 9_999 in left and 100 not in left, sorted(left)[:200]
+        assert len(left) == 100 + 2_500 + 1
+        for number in range(10_000, 19_899):                                # to the 101 under way
+            make(number, is_done=False)
+        answer = s3.ask("POST", "/org/m/big", query="uploads=")
+        check(answer, 503, "ServiceUnavailable")
+        shutil.rmtree(parts / f"{0:032x}")
+        s3.begin("/org/m/big")
+
+
 # ---- copies and deletions
 
 
@@ -506,6 +573,20 @@ def test_deletions(s3, m):
     check(s3.ask("POST", "/org", b"<!DOCTYPE x><Delete><Object><Key>a</Key></Object></Delete>", query="delete="), 400,
           "MalformedXML")
     check(s3.ask("DELETE", "/org/" + keys[3], query="versionId=7"), 400, "InvalidArgument")
+
+
+def test_a_repository_that_fails_has_its_keys_fail_alone(s3, srv, m):
+    broken = srv.root / ("models--org--" + m[5:] + "-x")
+    assert s3.put(m + "/a", b"x").status == 200
+    broken.write_text("no folder")
+    keys = [f"{m[5:]}-x/a", f"{m[5:]}-x/b", m[5:] + "/a"]
+    try:
+        answer = s3.delete_keys("org", keys)
+    finally:
+        broken.unlink()
+    assert answer.status == 200 and ET.fromstring(answer.body).tag.endswith("DeleteResult"), answer
+    assert answer.texts("Key") == keys and len(answer.texts("Code")) == len(answer.texts("Error")) == 2, answer
+    check(get(s3, m + "/a"), 404, "NoSuchKey" if get(s3, "/org").status == 200 else "NoSuchBucket")
 
 
 def test_the_last_file_takes_the_model_along(s3, srv, m):
