@@ -8,6 +8,7 @@
 #include "api/s3/s3_sink.h"
 #include "catalog/names/bucket.h"
 #include "core/array.h"
+#include "core/log.h"
 #include "http/xml.h"
 
 #include <stdlib.h>
@@ -33,21 +34,17 @@ static void fail_deletion(struct deletion *deletion, int status, const char *cod
 
 /* Removes the repository if it has no files any more, so that the last file takes it along. */
 static bool remove_if_empty(const struct td_call *call, const struct td_publish_name *name,
-                            const struct td_commit_result *result)
+                            const struct td_commit_result *result, struct td_error *err)
 {
-    struct td_error err = TD_ERROR_INIT;
     if (result->verdict != TD_COMMIT_MOVED || result->file_count > 0)
         return true;
-    if (td_publishing_remove_empty(call, name, &err) || err.code == TD_NOT_FOUND)
-        return true;
-    if (err.code != TD_OK)
-        td_publishing_fail(call, &err, 500);
-    return false;
+    return td_publishing_remove_empty(call, name, err) || err->code == TD_NOT_FOUND;
 }
 
-/* Deletes paths of an open repository by one commit, and closes it. Returns false after it answered. */
-static bool commit_deletions(const struct td_call *call, struct td_publish_repo *repo, const char *const *paths,
-                             size_t count)
+/* Deletes paths of an open repository by one commit, and closes it. Answers nothing. Errors as td_publishing_try and
+ * td_publishing_remove_empty. */
+static bool try_deletions(const struct td_call *call, struct td_publish_repo *repo, const char *const *paths,
+                          size_t count, struct td_error *err)
 {
     struct td_commit_order order = {.revision = "main",
                                     .keep = true,
@@ -58,7 +55,7 @@ static bool commit_deletions(const struct td_call *call, struct td_publish_repo 
                                     .message = ""};
     struct td_commit_result result = {.missing = NULL};
     const struct td_publish_name name = repo->name;
-    bool ok = td_publishing_commit(call, repo, &order, &result) && remove_if_empty(call, &name, &result);
+    bool ok = td_publishing_try(call, repo, &order, &result, err) && remove_if_empty(call, &name, &result, err);
     td_commit_result_fini(&result);
     return ok;
 }
@@ -112,12 +109,14 @@ void td_s3_delete_key(struct td_call *call, struct td_text bucket, struct td_tex
         return;
     }
     const char *const paths[] = {target.path};
-    bool ok = check_match(call, &repo, target.path, &exists);
-    if (ok && exists)
-        ok = commit_deletions(call, &repo, paths, 1);
-    else
+    bool matches = check_match(call, &repo, target.path, &exists);
+    if (!matches || !exists) {
         td_publish_repo_close(&repo);
-    if (ok)
+    } else if (!try_deletions(call, &repo, paths, 1, &err)) {
+        td_publishing_fail(call, &err, 409);
+        return;
+    }
+    if (matches)
         td_s3_answer_status(call, 204);
 }
 
@@ -171,6 +170,17 @@ static bool is_in_group(const struct deletion *deletion, const struct td_publish
     return !deletion->is_done && deletion->target != NULL && strcmp(deletion->target->name.folder, name->folder) == 0;
 }
 
+/* Has the deletion of a key fail with the error of its repository. */
+static void fail_in_group(struct deletion *deletion, const struct td_error *err)
+{
+    if (err->code == TD_CONFLICT || err->code == TD_FAILED_PRECONDITION)
+        fail_deletion(deletion, 409, "OperationAborted", err->message);
+    else if (err->code == TD_UNAVAILABLE || err->code == TD_RESOURCE_EXHAUSTED)
+        fail_deletion(deletion, 503, "ServiceUnavailable", err->message);
+    else
+        fail_deletion(deletion, 500, "InternalError", err->message);
+}
+
 /* Deletes all keys of the repository of the i-th, by one commit. `paths` has room for all. A failure is that of each of
  * them. */
 static void delete_group(struct td_call *call, struct deletion *deletions, size_t count, size_t first,
@@ -182,8 +192,6 @@ static void delete_group(struct td_call *call, struct deletion *deletions, size_
     const struct td_publish_name *name = &deletions[first].target->name;
     bool opened = td_publish_repo_open(&call->api->publish->disk, name, false, &repo, &err);
     bool has_any = opened && has_files(&repo);
-    if (!opened)
-        td_publishing_fail(call, &err, 500);
     for (size_t i = first; i < count; i++) {
         struct deletion *deletion = &deletions[i];
         char hex[TD_SHA256_TEXT_BYTES];
@@ -195,18 +203,18 @@ static void delete_group(struct td_call *call, struct deletion *deletions, size_
         else if (exists)
             paths[path_count++] = deletion->target->path;
     }
-    bool ok = opened && (path_count == 0 || commit_deletions(call, &repo, paths, path_count));
+    bool ok = opened && (path_count == 0 || try_deletions(call, &repo, paths, path_count, &err));
     if (opened && path_count == 0)
         td_publish_repo_close(&repo);
+    if (!ok)
+        td_log(TD_LOG_WARN, "publish: %s", err.message);
     for (size_t i = first; i < count; i++) {
         struct deletion *deletion = &deletions[i];
         if (!is_in_group(deletion, name))
             continue;
         deletion->is_done = true;
         if (!ok)
-            fail_deletion(deletion, call->response->status,
-                          call->response->status == 409 ? "OperationAborted" : "InternalError",
-                          "The deletion has failed");
+            fail_in_group(deletion, &err);
     }
 }
 
