@@ -122,6 +122,8 @@ bool td_s3_write(struct td_call *call)
         return true;
     if (operation->begin == NULL && call->request->body_bytes != 0 && td_text_equals(method, "DELETE"))
         td_response_fail_as(call->response, 400, "InvalidRequest", "This request has no body");
+    else if (operation->begin != NULL && call->request->sink == NULL)
+        (void)td_call_no_memory(call); /* that the server had when it asked whether the request has a body to take */
     else
         operation->answer(call, place.bucket, place.key);
     return true;
