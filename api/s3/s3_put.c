@@ -70,8 +70,9 @@ void td_s3_end_put(struct td_call *call, struct td_text bucket, struct td_text k
 
 struct td_body_sink *td_s3_begin_copy(struct td_call *call, struct td_text bucket, struct td_text key)
 {
-    (void)bucket;
-    (void)key;
+    struct td_s3_target target;
+    if (!td_s3_target_begin(call, bucket, key, &target))
+        return NULL;
     struct td_s3_sink *sink = td_s3_sink_make(call, TD_S3_NO_ALGORITHM);
     if (sink == NULL)
         return NULL;
