@@ -402,8 +402,19 @@ static bool is_part(const struct td_s3_listed_part *listed, const struct td_part
             td_text_compare(td_text_trim(listed->sum, " \t\r\n"), sum) == 0);
 }
 
-static bool fail_part(const struct td_call *call, unsigned number)
+static void answer_completed(const struct completing *completing, const struct td_publish_sum *sum);
+
+/* Answers for a part that is not here, or is another one: as a request that completed the upload at the same time,
+ * if there was one, else 400. Returns false. */
+static bool end_without_part(struct completing *completing, unsigned number)
 {
+    const struct td_call *call = completing->call;
+    struct td_parts_upload now;
+    if (td_parts_find(call->api->publish, td_text_of(completing->upload->parts.id), &now, NULL) && now.is_done) {
+        completing->list.count = 0;
+        answer_completed(completing, &now.sum);
+        return false;
+    }
     td_response_fail_as(call->response, 400, "InvalidPart",
                         "One or more of the specified parts could not be found: part %u was not uploaded, or has "
                         "another entity tag or checksum",
@@ -424,7 +435,7 @@ static bool check_parts(struct completing *completing)
         if (fd >= 0)
             (void)close(fd);
         if (fd < 0 || !is_part(listed, &info))
-            return fail_part(call, listed->number);
+            return end_without_part(completing, listed->number);
         completing->total_bytes += info.size_bytes;
         struct td_text text = td_text_of(info.label);
         if (algorithm != TD_S3_NO_ALGORITHM && td_s3_algorithm_named(td_text_take_until(&text, ' ')) == algorithm &&
@@ -477,7 +488,7 @@ static bool stream_part(struct completing *completing, const struct td_s3_listed
     int fd = td_parts_open(call->api->publish, completing->upload->parts.id, listed->number, &info);
     bool ok = fd >= 0 && is_part(listed, &info);
     if (!ok)
-        (void)fail_part(call, listed->number);
+        (void)end_without_part(completing, listed->number);
     for (uint64_t at = 0; ok && at < info.size_bytes;) {
         size_t len = info.size_bytes - at < COPY_BYTES ? (size_t)(info.size_bytes - at) : COPY_BYTES;
         ok =
