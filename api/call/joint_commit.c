@@ -1,7 +1,7 @@
 /* A list has all files that wait. The first thread that finds nobody committing to its repository leads: it takes the
  * files of that repository off, its own among them, and commits them together, while later ones gather for the next
- * commit. When a joint commit fails, each of its requests tries again alone, so that it gets an answer of its own and
- * no file keeps another one out. */
+ * commit. When a joint commit cannot be made, each of its requests tries again alone, so that it gets an answer of its
+ * own and no file keeps another one out. One that was made and cannot be shown fails for all of them. */
 #include "api/call/joint_commit.h"
 
 #include "api/call/publishing.h"
@@ -10,7 +10,7 @@
 
 enum { MOST_JOINED = 256 };
 
-enum { WAITS, IS_TAKEN, IS_DONE, IS_REFUSED, IS_ALONE };
+enum { WAITS, IS_TAKEN, IS_DONE, IS_REFUSED, IS_FAILED, IS_ALONE };
 
 /* Returns whether two files can be part of one commit, but for their paths. */
 static bool may_join(const struct td_joint_file *a, const struct td_joint_file *b)
@@ -80,37 +80,42 @@ static bool commit_batch(const struct td_call *call, struct td_joint_file *const
     return true;
 }
 
-/* Ends the waits of a batch: sets the states and results of its files. The caller has the lock. */
+/* Ends the waits of a batch: sets the states, results and errors of its files. err: why !ok. The caller has the lock.
+ */
 static void end_batch(struct td_joint_file *const *batch, size_t count, const bool *passed, bool ok,
-                      const struct td_commit_result *result)
+                      const struct td_commit_result *result, const struct td_error *err)
 {
-    bool is_made = ok && result->verdict != TD_COMMIT_LACKS_BLOBS;
+    bool is_made = result->commit[0] != '\0' && result->verdict != TD_COMMIT_LACKS_BLOBS;
+    bool is_unshown = !ok && is_made && err->code == TD_UNAVAILABLE;
     for (size_t i = 0; i < count; i++) {
-        batch[i]->state = !passed[i] ? IS_REFUSED : is_made || count == 1 ? IS_DONE : IS_ALONE;
+        if (!passed[i])
+            batch[i]->state = IS_REFUSED;
+        else if (ok && (count == 1 || result->verdict != TD_COMMIT_LACKS_BLOBS))
+            batch[i]->state = IS_DONE;
+        else
+            batch[i]->state = is_unshown || count == 1 ? IS_FAILED : IS_ALONE;
         batch[i]->result = *result;
         batch[i]->result.missing = NULL;
         batch[i]->result.missing_count = 0;
+        batch[i]->err = *err;
     }
 }
 
-/* Leads a batch, or commits the file alone. Returns false, with the error, when a commit of it alone has failed. Is
- * called and returns with the lock. */
-static bool lead(const struct td_call *call, struct td_joint_file *file, bool is_alone, bool *is_too_large,
-                 struct td_error *err)
+/* Leads a batch, or commits the file alone. Is called and returns with the lock. */
+static void lead(const struct td_call *call, struct td_joint_file *file, bool is_alone)
 {
     struct td_api *api = call->api;
     struct td_joint_file *batch[MOST_JOINED] = {file};
     bool passed[MOST_JOINED];
     struct td_commit_result result = {.missing = NULL};
+    struct td_error err = TD_ERROR_INIT;
     size_t count = is_alone ? 1 : take_batch(api, file, batch);
     pthread_mutex_unlock(&api->joint_lock);
-    bool ok = commit_batch(call, batch, count, passed, &result, err);
-    *is_too_large = result.is_too_large;
+    bool ok = commit_batch(call, batch, count, passed, &result, &err);
     td_commit_result_fini(&result);
     pthread_mutex_lock(&api->joint_lock);
-    end_batch(batch, count, passed, ok, &result);
+    end_batch(batch, count, passed, ok, &result, &err);
     pthread_cond_broadcast(&api->joint_changed);
-    return ok || count > 1 || file->state == IS_REFUSED;
 }
 
 static void add(struct td_api *api, struct td_joint_file *file)
@@ -133,26 +138,22 @@ static void take_off(struct td_api *api, const struct td_joint_file *file)
 bool td_joint_commit(const struct td_call *call, struct td_joint_file *file, struct td_commit_result *result)
 {
     struct td_api *api = call->api;
-    struct td_error err = TD_ERROR_INIT;
-    bool ok = true, is_too_large = false;
     file->token = call->response->token;
     file->state = WAITS;
     pthread_mutex_lock(&api->joint_lock);
     add(api, file);
     while (file->state == WAITS || file->state == IS_TAKEN) {
         if (file->state == WAITS && !is_busy(api, file))
-            ok = lead(call, file, false, &is_too_large, &err);
+            lead(call, file, false);
         else
             pthread_cond_wait(&api->joint_changed, &api->joint_lock);
     }
-    if (file->state == IS_ALONE) {
-        td_error_init(&err);
-        ok = lead(call, file, true, &is_too_large, &err);
-    }
+    if (file->state == IS_ALONE)
+        lead(call, file, true);
     take_off(api, file);
     pthread_mutex_unlock(&api->joint_lock);
-    if (!ok)
-        td_publishing_fail(call, &err, is_too_large ? 413 : 409);
+    if (file->state == IS_FAILED)
+        td_publishing_fail(call, &file->err, file->result.is_too_large ? 413 : 409);
     *result = file->result;
-    return ok && file->state != IS_REFUSED;
+    return file->state == IS_DONE;
 }

@@ -24,6 +24,7 @@ struct td_joint_file {
     const char *token;
     int state;
     struct td_commit_result result;
+    struct td_error err;
     struct td_joint_file *next;
 };
 
