@@ -9,8 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ARENA_BYTES = 64 * 1024 * 1024 }; /* bounds the tree of one manifest */
-
 /* ---- manifests ----------------------------------------------------------------------------------------- */
 
 /* A manifest that was read. */
@@ -27,7 +25,7 @@ static bool read_pushed(const struct td_oci_call *oci, const uint8_t sha256[TD_S
                         struct td_error *err)
 {
     *pushed = (struct pushed){.budget = oci->reserved.budget};
-    td_arena_init_budget(&pushed->arena, ARENA_BYTES, pushed->budget);
+    td_arena_init_budget(&pushed->arena, TD_PUSHED_MANIFEST_ARENA_BYTES, pushed->budget);
     return td_publish_manifest_read(&oci->pushed, sha256, &pushed->bytes, &pushed->len, err) &&
            td_pushed_manifest_read(td_text_n(pushed->bytes, pushed->len), &pushed->arena, &pushed->manifest, err);
 }

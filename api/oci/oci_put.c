@@ -24,10 +24,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum {
-    ARENA_BYTES = 96 * 1024 * 1024, /* bounds the tree of a manifest */
-    MOST_TAGS = 16,                 /* tags in one push by digest */
-};
+enum { MOST_TAGS = 16 }; /* tags in one push by digest */
 
 /* ---- the reference ------------------------------------------------------------------------------------- */
 
@@ -348,7 +345,7 @@ void td_oci_put_end(struct td_oci_write *write)
         return;
     }
     td_sha256(push.text.p, push.text.len, push.sha256);
-    td_arena_init_budget(&arena, ARENA_BYTES, sink->budget);
+    td_arena_init_budget(&arena, TD_PUSHED_MANIFEST_TAKEN_BYTES, sink->budget);
     if (td_pushed_manifest_read(push.text, &arena, &push.manifest, &err))
         publish(&push);
     else

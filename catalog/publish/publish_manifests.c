@@ -22,7 +22,6 @@ enum {
     TAG_LINE_BYTES = TD_SHA256_TEXT_BYTES + TD_COMMIT_BYTES,
     MARK_BYTES = 16,
     FOLDER_NAME_BYTES = 96, /* "referrers/" and a digest */
-    ARENA_BYTES = 64 * 1024 * 1024,
 };
 
 /* ---- files ------------------------------------------------------------------------------------------------ */
@@ -205,7 +204,7 @@ static void forget_referrer(const struct td_publish_repo *repo, const uint8_t sh
     char folder[FOLDER_NAME_BYTES];
     if (!td_publish_manifest_read(repo, sha256, &bytes, &len, NULL))
         return;
-    td_arena_init(&arena, ARENA_BYTES);
+    td_arena_init(&arena, TD_PUSHED_MANIFEST_ARENA_BYTES);
     if (td_pushed_manifest_read(td_text_n(bytes, len), &arena, &manifest, NULL) && manifest.subject != NULL &&
         td_pushed_digest_read(td_text_of(manifest.subject), of)) {
         td_hex_write(of, TD_SHA256_BYTES, subject);
@@ -571,7 +570,7 @@ static bool read_all(struct collecting *c, struct td_error *err)
                 continue;
             kept->was_read = true;
             c->mark(c->context, kept->sha256);
-            td_arena_init(&arena, ARENA_BYTES);
+            td_arena_init(&arena, TD_PUSHED_MANIFEST_ARENA_BYTES);
             bool ok = read_kept(c, kept, &arena, &found, err);
             td_arena_fini(&arena);
             if (!ok)

@@ -5,7 +5,13 @@
 
 #include "catalog/publish/commit_list.h"
 
-enum { TD_PUSHED_MANIFEST_MAX = 4 * 1024 * 1024 /* bytes of the longest manifest that is taken */ };
+enum {
+    TD_PUSHED_MANIFEST_MAX = 4 * 1024 * 1024, /* bytes of the longest manifest that is taken */
+    /* Bound the tree of a manifest: of one that is kept, and, smaller, of one that is being pushed, so that what was
+     * taken can be read again. */
+    TD_PUSHED_MANIFEST_ARENA_BYTES = 96 * 1024 * 1024,
+    TD_PUSHED_MANIFEST_TAKEN_BYTES = 92 * 1024 * 1024,
+};
 
 /* Something that a manifest names by its SHA-256. */
 struct td_pushed_item {

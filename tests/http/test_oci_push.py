@@ -848,6 +848,19 @@ def test_an_image_beside_a_model(repo):
     assert set(repo.files()) == {"a"}
 
 
+def test_a_manifest_that_is_taken_can_be_read(repo):
+    """Of manifests whose trees are around the most that is kept."""
+    repo.blob(NOTHING)
+    body = manifest_of()[:-1] + b',"x":['
+    for count in range(2_000_000, 0, -50_000):
+        text = body + b",".join([b"0"] * count) + b"]}"
+        r = repo.put(digest_of(text), text)
+        if r.status == 201:
+            break
+    assert count < 2_000_000 and code_of(repo.put("t", body + b"0," * 2_000_000 + b"0]}")) == "MANIFEST_INVALID"
+    check_manifest(repo, digest_of(text), text)
+
+
 def test_many_referrers_come_in_pages(repo):
     repo.blob(NOTHING)
     subject, texts = manifest_of(), []
