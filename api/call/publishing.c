@@ -185,6 +185,14 @@ bool td_publishing_remove(const struct td_call *call, const struct td_publish_na
     return td_publish_remove(call->api->publish, name, err) && show_removed(call, name, err);
 }
 
+bool td_publishing_remove_if(const struct td_call *call, const struct td_publish_name *name,
+                             bool (*may)(void *context, const struct td_publish_repo *repo), void *context,
+                             bool *is_removed, struct td_error *err)
+{
+    return td_publish_remove_if(call->api->publish, name, may, context, is_removed, err) &&
+           (!*is_removed || show_removed(call, name, err));
+}
+
 bool td_publishing_remove_empty(const struct td_call *call, const struct td_publish_name *name, struct td_error *err)
 {
     bool is_removed;

@@ -42,6 +42,12 @@ bool td_publishing_try(const struct td_call *call, struct td_publish_repo *repo,
  * seen whether it is shown. */
 bool td_publishing_remove(const struct td_call *call, const struct td_publish_name *name, struct td_error *err);
 
+/* Removes a repository if `may` says so while nobody else changes it, and waits until no face shows it. Sets
+ * *is_removed. Errors as td_publishing_remove. */
+bool td_publishing_remove_if(const struct td_call *call, const struct td_publish_name *name,
+                             bool (*may)(void *context, const struct td_publish_repo *repo), void *context,
+                             bool *is_removed, struct td_error *err);
+
 /* Waits until every face shows what was changed: `what`, such as "it was moved". Returns false after it answered 503.
  */
 bool td_publishing_show(const struct td_call *call, const char *what);

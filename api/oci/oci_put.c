@@ -384,26 +384,53 @@ static bool stop_at_tag(void *context, const char *tag, const uint8_t sha256[TD_
     return false;
 }
 
+/* Returns whether nothing but main would go with the open repository: no other revision, no tag, and no manifest that
+ * was pushed by its digest. Sets *rest. */
+static bool has_main_alone(const struct td_publish_repo *repo, struct rest *rest)
+{
+    bool has_tags = false;
+    *rest = (struct rest){.refs = 0};
+    return td_publish_each_ref(repo, count_ref, rest) && rest->refs == 0 &&
+           td_publish_each_tag(repo, stop_at_tag, &has_tags, NULL) && !has_tags &&
+           !td_publish_has_manifests_by_digest(repo);
+}
+
+/* Returns whether the repository may go: it has main alone, at the commit that is removed. */
+static bool may_go(void *context, const struct td_publish_repo *repo)
+{
+    const struct rest *rest = context;
+    struct rest now;
+    return has_main_alone(repo, &now) && now.has_main && strcmp(now.main, rest->main) == 0;
+}
+
+/* Moves `main` of an open repository, which it closes, from its commit to one without files; leaves a `main` that was
+ * pushed since. Returns false after it answered. */
+static bool empty_main(const struct td_oci_write *write, const struct rest *rest, struct td_publish_repo *repo)
+{
+    struct td_commit_result result = {.missing = NULL};
+    struct td_commit_order order = {.revision = "main", .parent = rest->main, .message = ""};
+    bool ok = td_publishing_commit(write->oci.call, repo, &order, &result);
+    td_commit_result_fini(&result);
+    return ok;
+}
+
 /* Removes `main` from an open repository, which it closes: with the whole repository when nothing else is in it, else
  * by a commit without files, since a repository is shown by its `main`. Returns false after it answered. */
-static bool remove_main(const struct td_oci_write *write, const struct rest *rest, struct td_publish_repo *repo)
+static bool remove_main(const struct td_oci_write *write, struct rest *rest, struct td_publish_repo *repo)
 {
     struct td_error err = TD_ERROR_INIT;
-    bool has_tags = false;
-    (void)td_publish_each_tag(repo, stop_at_tag, &has_tags, NULL);
-    if (rest->refs > 0 || has_tags) {
-        struct td_commit_result result = {.missing = NULL};
-        struct td_commit_order order = {.revision = "main", .message = ""};
-        bool ok = td_publishing_commit(write->oci.call, repo, &order, &result);
-        td_commit_result_fini(&result);
-        return ok;
-    }
+    struct rest now;
+    bool is_removed = false;
+    if (!has_main_alone(repo, &now))
+        return empty_main(write, rest, repo);
     td_publish_repo_close(repo);
-    if (td_publishing_remove(write->oci.call, &write->name, &err))
-        return true;
-    if (err.code != TD_OK)
+    if (!td_publishing_remove_if(write->oci.call, &write->name, may_go, rest, &is_removed, &err)) {
         td_oci_write_fail(write, &err, "UNSUPPORTED");
-    return false;
+        return false;
+    }
+    if (is_removed)
+        return true;
+    return open_repo(write, false, repo) && empty_main(write, rest, repo); /* something was pushed at the same time */
 }
 
 /* Deletes a tag of an open repository with its revision, and closes it. `main` goes with the last other revision, if it

@@ -164,8 +164,9 @@ static bool note_revision(void *context, const char *name, const char *commit)
 }
 
 /* Returns whether the only revision of an open repository has no file, and nothing else was pushed to it. */
-static bool is_empty(const struct td_publish_repo *repo)
+static bool is_empty(void *context, const struct td_publish_repo *repo)
 {
+    (void)context;
     struct revisions revisions = {.count = 0};
     struct td_commit_list none = {.count = 0};
     char commit[TD_COMMIT_BYTES];
@@ -174,20 +175,36 @@ static bool is_empty(const struct td_publish_repo *repo)
            td_commit_list_id(&none, commit, NULL) && strcmp(commit, revisions.commit) == 0;
 }
 
-bool td_publish_remove_empty(struct td_publish *publish, const struct td_publish_name *name, bool *is_removed,
-                             struct td_error *err)
+/* Does what td_publish_remove_if does, and leaves sessions open. */
+static bool remove_if(struct td_publish *publish, const struct td_publish_name *name,
+                      bool (*may)(void *context, const struct td_publish_repo *repo), void *context, bool *is_removed,
+                      struct td_error *err)
 {
     struct td_publish_repo repo;
     *is_removed = false;
     td_publish_close_idle(publish, name->folder, UINT64_MAX);
     if (!td_publish_repo_open(&publish->disk, name, false, &repo, err))
         return false;
-    if (!is_empty(&repo)) {
+    if (!may(context, &repo)) {
         td_publish_repo_close(&repo);
         return true;
     }
     *is_removed = remove_open(publish, &repo, err);
     return *is_removed;
+}
+
+bool td_publish_remove_if(struct td_publish *publish, const struct td_publish_name *name,
+                          bool (*may)(void *context, const struct td_publish_repo *repo), void *context,
+                          bool *is_removed, struct td_error *err)
+{
+    td_publish_sessions_close(publish, name->folder);
+    return remove_if(publish, name, may, context, is_removed, err);
+}
+
+bool td_publish_remove_empty(struct td_publish *publish, const struct td_publish_name *name, bool *is_removed,
+                             struct td_error *err)
+{
+    return remove_if(publish, name, is_empty, NULL, is_removed, err);
 }
 
 bool td_publish_move(struct td_publish *publish, const struct td_publish_name *from, const struct td_publish_name *to,

@@ -33,6 +33,11 @@ bool td_publish_remove(struct td_publish *publish, const struct td_publish_name 
 bool td_publish_move(struct td_publish *publish, const struct td_publish_name *from, const struct td_publish_name *to,
                      struct td_error *err);
 
+/* Removes a repository if `may` says so while nobody else changes it. Sets *is_removed. Errors as td_publish_remove. */
+bool td_publish_remove_if(struct td_publish *publish, const struct td_publish_name *name,
+                          bool (*may)(void *context, const struct td_publish_repo *repo), void *context,
+                          bool *is_removed, struct td_error *err);
+
 /* Removes a repository if its only revision has no file. Sets *is_removed. Errors as td_publish_remove. */
 bool td_publish_remove_empty(struct td_publish *publish, const struct td_publish_name *name, bool *is_removed,
                              struct td_error *err);

@@ -149,6 +149,23 @@ bool td_publish_has_manifests(const struct td_publish_repo *repo)
     return !each_item(repo, "manifests", count_item, &count, NULL) || count > 0;
 }
 
+static bool stop_at_digest(void *context, int at, const char *name, struct td_error *err)
+{
+    bool *has_any = context;
+    char mark[MARK_BYTES] = "";
+    (void)err;
+    int fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    *has_any = *has_any || fd < 0 || (td_read_at(fd, mark, sizeof mark - 1, 0) > 0 && mark[0] == 'd');
+    td_folder_close(fd);
+    return !*has_any;
+}
+
+bool td_publish_has_manifests_by_digest(const struct td_publish_repo *repo)
+{
+    bool has_any = false;
+    return !each_item(repo, "manifests", stop_at_digest, &has_any, NULL) || has_any;
+}
+
 /* Reads a whole file of at most TD_PUSHED_MANIFEST_MAX bytes. */
 static bool read_bytes(const struct td_publish_repo *repo, int fd, char **bytes, size_t *len, struct td_error *err)
 {

@@ -41,6 +41,9 @@ bool td_publish_manifest_is_here(const struct td_publish_repo *repo, const uint8
 /* Returns whether the repository has any manifest. */
 bool td_publish_has_manifests(const struct td_publish_repo *repo);
 
+/* Returns whether the repository has, or may have, a manifest that was pushed by its digest. */
+bool td_publish_has_manifests_by_digest(const struct td_publish_repo *repo);
+
 /* Sets *bytes to the text of a manifest; the caller frees it. Errors: TD_NOT_FOUND; TD_FAILED_PRECONDITION for one that
  * was damaged; TD_RESOURCE_EXHAUSTED, TD_IO. */
 bool td_publish_manifest_read(const struct td_publish_repo *repo, const uint8_t sha256[TD_SHA256_BYTES], char **bytes,

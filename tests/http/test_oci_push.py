@@ -848,6 +848,16 @@ def test_an_image_beside_a_model(repo):
     assert set(repo.files()) == {"a"}
 
 
+def test_what_was_pushed_by_digest_stays_after_the_last_tag(repo):
+    files = repo.push("v1", {"a": b"1"})
+    signature = manifest_of(described(NOTHING), subject=described(files, MANIFEST))
+    assert repo.put(digest_of(signature), signature).status == 201
+    assert repo.ask("DELETE", "manifests/v1").status == 202
+    assert repo.get("manifests/v1").status == 404 and not repo.files()
+    check_manifest(repo, digest_of(signature), signature)
+    assert [d["digest"] for d in repo.referrers(digest_of(files))] == [digest_of(signature)]
+
+
 def test_a_manifest_that_is_taken_can_be_read(repo):
     """Of manifests whose trees are around the most that is kept."""
     repo.blob(NOTHING)
