@@ -58,7 +58,7 @@ struct td_publish_upload {
     struct td_fetch_hasher *hasher; /* NULL: not needed yet */
     bool is_hashing;                /* the hasher has a thread */
     struct td_error failure;        /* DROPPED for another reason than a wrong digest */
-    bool has_sum;                   /* `sum` is that of the blob, which was in one block */
+    bool has_sum;                   /* `sum` is that of the blob */
     uint8_t sum[TD_SHA256_BYTES];
 };
 
@@ -118,6 +118,10 @@ static bool list_missing(const struct td_publish_upload *upload, struct td_publi
         else
             i++;
     }
+    /* All pieces are here, but the part that had the last one was cut: the blob ends with the next part. */
+    if (upload->stage == RECEIVING && upload->front == upload->piece_count && upload->piece_count > 0)
+        blob->missing[blob->missing_count++] = (struct td_publish_range){
+            .first = piece_start(upload, upload->piece_count - 1), .last = upload->size_bytes - 1};
     return true;
 }
 
@@ -700,7 +704,7 @@ void td_publish_part_abandon(struct td_publish_part *part)
 
 /* ---- the end --------------------------------------------------------------------------------------------- */
 
-/* Waits for the digest. Errors: TD_IO, TD_RESOURCE_EXHAUSTED. */
+/* Waits for the digest, and keeps it. Errors: TD_IO, TD_RESOURCE_EXHAUSTED. */
 static bool find_digest(struct td_publish_upload *upload, uint8_t sum[TD_SHA256_BYTES], struct td_error *err)
 {
     struct td_fetch_sums sums;
@@ -715,6 +719,10 @@ static bool find_digest(struct td_publish_upload *upload, uint8_t sum[TD_SHA256_
     if (!td_fetch_hasher_wait(hasher, NULL, &sums, err))
         return false;
     memcpy(sum, sums.sha256, TD_SHA256_BYTES);
+    pthread_mutex_lock(&upload->lock); /* the hasher returns it once, and the blob may have to wait for its place */
+    upload->has_sum = true;
+    memcpy(upload->sum, sum, TD_SHA256_BYTES);
+    pthread_mutex_unlock(&upload->lock);
     return true;
 }
 
@@ -728,45 +736,71 @@ static bool is_same_repo(const struct td_publish_upload *upload, const struct td
            begun.st_ino == now.st_ino;
 }
 
+/* The result for an upload whose pieces are all here. */
+enum verdict {
+    PLACED,   /* the blob is in its place */
+    WAS_HERE, /* it was there already, by another way */
+    REFUSED,  /* the bytes are wrong, or the repository was removed */
+    FAILED    /* the pieces stay: the next part tries again */
+};
+
 /* Gives the blob its place. Nobody else writes to the file any more. */
-static bool place_blob(struct td_publish_upload *upload, struct td_error *err)
+static enum verdict place_blob(struct td_publish_upload *upload, struct td_error *err)
 {
     struct td_publish_repo repo;
+    enum verdict verdict = FAILED;
+    uint64_t here_bytes;
     (void)fdatasync(upload->target.part); /* without the lock; td_fetch_target_finish reports errors */
     if (!td_publish_repo_open(&upload->publish->disk, &upload->name, false, &repo, err))
-        return false;
-    bool ok = is_same_repo(upload, &repo) ? td_fetch_target_finish(&upload->target, err) : refuse_removed(err);
+        return FAILED;
+    if (!is_same_repo(upload, &repo)) {
+        (void)refuse_removed(err);
+        verdict = REFUSED;
+    } else if (is_here(&repo, upload->hex, &here_bytes)) {
+        verdict = WAS_HERE;
+    } else if (td_fetch_target_finish(&upload->target, err)) {
+        verdict = PLACED;
+    }
     td_publish_repo_close(&repo);
-    if (ok)
+    if (verdict == PLACED)
         td_publish_note_blob(upload->publish, upload->target.directory, upload->hex, upload->sha256);
-    return ok;
+    return verdict;
 }
 
-/* Verifies the complete file and ends the upload, for all of its parts. The stage is VERIFYING. */
+/* Verifies the complete file and gives it its place. *err stays without an error when the digest is wrong. */
+static enum verdict judge(struct td_publish_upload *upload, struct td_error *err)
+{
+    uint8_t sum[TD_SHA256_BYTES];
+    if (!find_digest(upload, sum, err))
+        return FAILED;
+    if (memcmp(sum, upload->sha256, sizeof sum) == 0)
+        return place_blob(upload, err);
+    td_publish_note_refused(upload->publish);
+    return REFUSED;
+}
+
+/* Ends the upload, for all of its parts. After a failure that may pass, it receives again. The stage is VERIFYING. */
 static bool end_upload(struct td_publish_upload *upload, struct td_error *err)
 {
     struct td_publish *publish = upload->publish;
-    uint8_t sum[TD_SHA256_BYTES];
-    bool is_known = find_digest(upload, sum, err);
-    bool is_right = is_known && memcmp(sum, upload->sha256, sizeof sum) == 0;
-    bool ok = is_known && (!is_right || place_blob(upload, err));
-    bool is_dropped = !ok || !is_right;
-    if (is_dropped) {
+    struct td_error why = TD_ERROR_INIT;
+    enum verdict verdict = judge(upload, &why);
+    if (verdict == REFUSED || verdict == WAS_HERE) {
         td_fetch_target_discard(&upload->target);
         td_publish_give_back(publish, upload->size_bytes);
     }
-    pthread_mutex_lock(&publish->lock);
-    unlink_upload(upload); /* the next part of this blob starts over */
-    pthread_mutex_unlock(&publish->lock);
-    if (is_known && !is_right)
-        td_publish_note_refused(publish);
+    if (verdict != FAILED) {
+        pthread_mutex_lock(&publish->lock);
+        unlink_upload(upload); /* the next part of this blob starts over */
+        pthread_mutex_unlock(&publish->lock);
+    }
     pthread_mutex_lock(&upload->lock);
-    upload->stage = is_dropped ? DROPPED : COMPLETE;
-    if (!ok && err != NULL)
-        upload->failure = *err;
+    upload->stage = verdict == FAILED ? RECEIVING : verdict == REFUSED ? DROPPED : COMPLETE;
+    if (verdict == REFUSED)
+        upload->failure = why;
     (void)pthread_cond_broadcast(&upload->changed);
     pthread_mutex_unlock(&upload->lock);
-    return ok;
+    return why.code == TD_OK || td_error_copy(err, &why);
 }
 
 /* Waits while another part writes one of the last pieces or verifies the blob. Returns the stage: RECEIVING when pieces

@@ -415,6 +415,78 @@ static struct td_publish_part *begin_nth(struct place *place, size_t i)
     return begin(place, "m", sum, PIECE, 0, PIECE);
 }
 
+/* All pieces of a blob arrive, and the part is cut before its end. */
+static void a_blob_that_nobody_ended_lacks_its_last_piece(void **state)
+{
+    const uint64_t size = 2 * PIECE + 5;
+    struct place *place = *state;
+    const struct td_publish_name name = name_of("m");
+    struct td_publish_blob blob;
+    uint8_t sum[TD_SHA256_BYTES];
+    td_sha256(place->bytes, size, sum);
+    struct td_publish_part *part = begin(place, "m", sum, size, 0, size);
+    write_part(part, place->bytes, size, PIECE);
+    td_publish_part_abandon(part);
+    for (int i = 0; i < 2; i++) {
+        assert_true(td_publish_find_blob(place->publish, &name, sum, &blob, NULL));
+        CHECK(!blob.is_complete && blob.missing_count == 1 && blob.missing[0].first == 2 * PIECE &&
+                  blob.missing[0].last == size - 1,
+              "restarted %d times: %zu ranges", i, blob.missing_count);
+        td_publish_blob_fini(&blob);
+        reopen(place);
+    }
+    assert_int_equal(send_span(place, "m", sum, size, 2 * PIECE, size), TD_PUBLISH_COMPLETE);
+    check_file(place, "models--m", sum, size);
+}
+
+/* A directory of the operator appears while a blob arrives, so that it cannot get its place. */
+static void a_blob_that_gets_no_place_keeps_its_pieces(void **state)
+{
+    const uint64_t size = 3 * PIECE;
+    struct place *place = *state;
+    struct td_publish_blob blob;
+    enum td_publish_end end;
+    char path[TREE_PATH_BYTES];
+    uint8_t sum[TD_SHA256_BYTES];
+    struct td_error err = TD_ERROR_INIT;
+    td_sha256(place->bytes, size, sum);
+    assert_int_equal(send_span(place, "m", sum, size, 0, PIECE), TD_PUBLISH_INCOMPLETE);
+    struct td_publish_part *part = begin(place, "m", sum, size, PIECE, size);
+    write_part(part, place->bytes + PIECE, size - PIECE, PIECE);
+    tree_at(&place->tree, "m", path);
+    assert_int_equal(mkdir(path, 0755), 0);
+    assert_false(td_publish_part_end(part, &end, &blob, &err));
+    assert_int_equal(err.code, TD_CONFLICT);
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(used_bytes(place), size);
+    assert_int_equal(send_span(place, "m", sum, size, 2 * PIECE, size), TD_PUBLISH_COMPLETE);
+    check_file(place, "models--m", sum, size);
+    assert_int_equal(used_bytes(place), size);
+}
+
+static bool send_stream(struct place *place, uint64_t announced, uint64_t len, const uint8_t *expected,
+                        struct td_publish_sum *sum, struct td_error *err);
+
+static void a_blob_that_came_another_way_stays(void **state)
+{
+    const uint64_t size = 3 * PIECE;
+    struct place *place = *state;
+    struct td_publish_blob blob;
+    struct td_publish_sum stream;
+    uint8_t sum[TD_SHA256_BYTES];
+    struct td_error err;
+    td_sha256(place->bytes, size, sum);
+    struct td_publish_part *part = begin(place, "org/m", sum, size, 0, size);
+    write_part(part, place->bytes, size, PIECE);
+    CHECK(send_stream(place, size, size, sum, &stream, &err), "%s", err.message);
+    assert_int_equal(used_bytes(place), 2 * size);
+    assert_int_equal(end_part(part, &blob), TD_PUBLISH_COMPLETE);
+    assert_true(blob.is_complete);
+    assert_int_equal(used_bytes(place), size);
+    check_file(place, "models--org--m", sum, size); /* the identity that on_blob got is that of the stream's file */
+    assert_int_equal(place->notes, 1);
+}
+
 static void open_uploads_have_a_bound(void **state)
 {
     static const uint8_t more[TD_SHA256_BYTES] = {0xff, 0xff};
@@ -755,6 +827,9 @@ int main(void)
         TEST_IN(place, blobs_are_known_to_their_own_repository_alone),
         TEST_IN(place, an_upload_without_a_part_has_no_thread),
         TEST_IN(place, open_uploads_have_a_bound),
+        TEST_IN(place, a_blob_that_nobody_ended_lacks_its_last_piece),
+        TEST_IN(place, a_blob_that_gets_no_place_keeps_its_pieces),
+        TEST_IN(place, a_blob_that_came_another_way_stays),
         TEST_IN(place, streams_of_any_size_arrive_whole),
         TEST_IN(place, wrong_streams_leave_nothing),
         cmocka_unit_test(names_are_checked),
