@@ -49,10 +49,9 @@ static void add_missing_ranges(struct td_json_builder *json, const struct td_pub
 static void answer_missing(const struct td_call *call, const struct td_publish_name *name,
                            const struct td_commit_order *order, const struct td_commit_result *result)
 {
-    enum { MOST_UNFINISHED = 100 }; /* whose ranges are looked up */
+    enum { MOST_LOOKED_UP = 100 }; /* each is looked up on the disk, under the repository's lock */
     struct td_buffer details;
     struct td_json_builder json;
-    size_t unfinished = 0;
     td_buffer_init(&details);
     td_json_builder_init(&json, &details);
     td_json_begin_object(&json, NULL);
@@ -64,8 +63,7 @@ static void answer_missing(const struct td_call *call, const struct td_publish_n
         td_hex_write(file->sha256, TD_SHA256_BYTES, digest + sizeof "sha256:" - 1);
         td_json_begin_object(&json, NULL);
         td_json_add_string(&json, "digest", digest);
-        if (unfinished < MOST_UNFINISHED && td_publish_find_blob(call->api->publish, name, file->sha256, &blob, NULL)) {
-            unfinished++;
+        if (i < MOST_LOOKED_UP && td_publish_find_blob(call->api->publish, name, file->sha256, &blob, NULL)) {
             if (!blob.is_complete)
                 add_missing_ranges(&json, &blob);
             td_publish_blob_fini(&blob);

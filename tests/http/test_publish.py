@@ -164,6 +164,17 @@ def test_pieces_in_any_order(repo):
     push(repo, {"w.bin": data})
 
 
+def test_ranges_of_the_first_missing_blobs_alone(repo):
+    data = pattern(2 * PIECE, "late")
+    check_blob(repo.piece(data, 0, PIECE - 1), 202, data, [[PIECE, 2 * PIECE - 1]])
+    files = {f"f{i:03}": b"%d" % i for i in range(100)}
+    missing = check_error(repo.commit({**files, "late": data}), 409)["details"]["missing"]
+    assert missing == [{"digest": digest(d)} for d in [*files.values(), data]]
+    del files["f000"]
+    missing = check_error(repo.commit({**files, "late": data}), 409)["details"]["missing"]
+    assert missing[-1] == {"digest": digest(data), "missing": [[PIECE, 2 * PIECE - 1]]}
+
+
 def test_pieces_in_parallel(repo):
     data = pattern(40 * PIECE + 5, "parallel")
     spans = [(i * 2 * PIECE, min((i + 1) * 2 * PIECE, len(data)) - 1) for i in range(21)]
