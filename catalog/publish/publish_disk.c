@@ -199,7 +199,7 @@ static bool is_no_child(void *context, int at, const char *folder, struct td_err
     (void)at;
     return strncmp(folder, own->folder, len) != 0 || strncmp(folder + len, "--", 2) != 0 ||
            strcmp(folder, own->except) == 0 ||
-           td_error_set(err, TD_CONFLICT, "\"%s\" is in the directory, and its id would be below this one", folder);
+           td_error_set(err, TD_CONFLICT, "another id in the directory would be below this one");
 }
 
 /* Checks that the id is not the beginning of another repository's id, and that none is the beginning of it: a scan
@@ -217,7 +217,7 @@ static bool check_neighbours(const struct td_publish_disk *disk, const struct td
         return td_disk_list(td_folder_open(disk->own.root_fd, "."), disk->own.root, is_no_child, &own, err);
     *org_end = '\0';
     return strcmp(folder, except) == 0 || fstatat(disk->own.root_fd, folder, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
-           td_error_set(err, TD_CONFLICT, "\"%s\" is in the directory, and this id would be below its id", folder);
+           td_error_set(err, TD_CONFLICT, "this id would be below another one in the directory");
 }
 
 /* Makes the folders of an empty repository in new/, or those of them that are missing. */

@@ -632,6 +632,12 @@ static void models_of_the_operator_stay_as_they_are(void **state)
     assert_non_null(strstr(err.message, "was downloaded by another program"));
     assert_null(strstr(err.message, place->tree.path));
     assert_int_equal(begin_fails(place, "org/file", sum, 1, 0, 1, &err), TD_CONFLICT);
+    /* the caller may not see the model that is in the way */
+    assert_int_equal(begin_fails(place, "org", sum, 1, 0, 1, &err), TD_CONFLICT);
+    CHECK(strstr(err.message, "cached") == NULL && strstr(err.message, "file") == NULL, "%s", err.message);
+    tree_directory(&place->tree, "models--top");
+    assert_int_equal(begin_fails(place, "top/x", sum, 1, 0, 1, &err), TD_CONFLICT);
+    CHECK(strstr(err.message, "top") == NULL, "%s", err.message);
     assert_int_equal(used_bytes(place), 0);
 }
 
