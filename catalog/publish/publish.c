@@ -163,16 +163,51 @@ static bool note_revision(void *context, const char *name, const char *commit)
     return ++revisions->count < 2;
 }
 
+static struct td_collect_rules rules_now(const struct td_publish *publish)
+{
+    return (struct td_collect_rules){.now_s = td_wall_now().seconds,
+                                     .keep_commits_s = publish->config.keep_commits_s,
+                                     .more = td_publish_collect_manifests,
+                                     .upload_expires_s = publish->config.upload_expires_s};
+}
+
+static int64_t expired_s(const struct td_collect_rules *rules)
+{
+    return rules->now_s - (rules->upload_expires_s < INT32_MAX ? (int64_t)rules->upload_expires_s : INT32_MAX);
+}
+
+/* Stops at an unfinished blob that has not expired. */
+static bool pass_expired(void *context, int at, const char *name, struct td_error *err)
+{
+    const struct td_collect_rules *rules = context;
+    struct stat st;
+    char hex[TD_SHA256_TEXT_BYTES];
+    (void)err;
+    return !is_unfinished(name, hex) || fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+           (int64_t)st.st_mtim.tv_sec <= expired_s(rules);
+}
+
+/* Returns whether blobs of an open repository arrive, or have arrived for a commit that has not come yet. */
+static bool awaits_commit(struct td_publish *publish, const struct td_publish_repo *repo)
+{
+    struct td_publish_repo same = *repo;
+    struct td_collect_rules rules = rules_now(publish);
+    return td_publish_has_uploads(publish, repo->name.folder) ||
+           !td_disk_list(td_folder_open(repo->fd, "blobs"), repo->name.folder, pass_expired, &rules, NULL) ||
+           td_publish_has_young_blob(&same, &rules);
+}
+
 /* Returns whether the only revision of an open repository has no file, and nothing else was pushed to it. */
 static bool is_empty(void *context, const struct td_publish_repo *repo)
 {
-    (void)context;
+    struct td_publish *publish = context;
     struct revisions revisions = {.count = 0};
     struct td_commit_list none = {.count = 0};
     char commit[TD_COMMIT_BYTES];
     return repo->fd >= 0 && !repo->is_new && !td_publish_has_manifests(repo) &&
            td_publish_each_ref(repo, note_revision, &revisions) && revisions.count == 1 &&
-           td_commit_list_id(&none, commit, NULL) && strcmp(commit, revisions.commit) == 0;
+           td_commit_list_id(&none, commit, NULL) && strcmp(commit, revisions.commit) == 0 &&
+           !awaits_commit(publish, repo);
 }
 
 /* Does what td_publish_remove_if does, and leaves sessions open. */
@@ -204,7 +239,7 @@ bool td_publish_remove_if(struct td_publish *publish, const struct td_publish_na
 bool td_publish_remove_empty(struct td_publish *publish, const struct td_publish_name *name, bool *is_removed,
                              struct td_error *err)
 {
-    return remove_if(publish, name, is_empty, NULL, is_removed, err);
+    return remove_if(publish, name, is_empty, publish, is_removed, err);
 }
 
 bool td_publish_move(struct td_publish *publish, const struct td_publish_name *from, const struct td_publish_name *to,
@@ -234,8 +269,7 @@ static bool tidy_open_repo(const struct tidying *tidying, struct td_publish_repo
                            struct td_error *err)
 {
     const struct td_collect_rules *rules = &tidying->rules;
-    int64_t age_s = rules->upload_expires_s < INT32_MAX ? (int64_t)rules->upload_expires_s : INT32_MAX;
-    struct blobs blobs = {.publish = tidying->publish, .repo = repo, .expired_s = rules->now_s - age_s};
+    struct blobs blobs = {.publish = tidying->publish, .repo = repo, .expired_s = expired_s(rules)};
     int fd = td_folder_open(repo->fd, "blobs");
     bool ok = ((fd < 0 && errno == ENOENT) || td_disk_list(fd, repo->name.folder, expire_blob, &blobs, err)) &&
               td_publish_collect(repo, rules, collected, err);
@@ -264,14 +298,6 @@ static bool tidy_repo(void *context, const struct td_publish_name *name, struct 
         td_log(TD_LOG_INFO, "publish: removed %" PRIu64 " commits and %" PRIu64 " blobs of \"%s\", %" PRIu64 " bytes",
                collected.commits, collected.blobs, name->path, collected.blob_bytes);
     return !atomic_load(tidying->stop);
-}
-
-static struct td_collect_rules rules_now(const struct td_publish *publish)
-{
-    return (struct td_collect_rules){.now_s = td_wall_now().seconds,
-                                     .keep_commits_s = publish->config.keep_commits_s,
-                                     .more = td_publish_collect_manifests,
-                                     .upload_expires_s = publish->config.upload_expires_s};
 }
 
 void td_publish_tidy_one(struct td_publish *publish, const struct td_publish_name *name)

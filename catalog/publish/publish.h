@@ -38,7 +38,8 @@ bool td_publish_remove_if(struct td_publish *publish, const struct td_publish_na
                           bool (*may)(void *context, const struct td_publish_repo *repo), void *context,
                           bool *is_removed, struct td_error *err);
 
-/* Removes a repository if its only revision has no file. Sets *is_removed. Errors as td_publish_remove. */
+/* Removes a repository if its only revision has no file, nothing else was pushed to it, and no blob arrives or waits
+ * for its commit. Sets *is_removed. Errors as td_publish_remove. */
 bool td_publish_remove_empty(struct td_publish *publish, const struct td_publish_name *name, bool *is_removed,
                              struct td_error *err);
 

@@ -318,22 +318,31 @@ static bool mark_blobs(struct collecting *c)
     return ok;
 }
 
+/* Sets *arrived_ns and *bytes to the time and size of a blob. Returns false without one. */
+static bool find_arrival(int at, const char *name, int64_t *arrived_ns, uint64_t *bytes)
+{
+    struct stat st;
+    if (fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode))
+        return false;
+    const struct td_file_id id = td_file_id_of(&st);
+    *arrived_ns = id.mtime_ns > id.ctime_ns ? id.mtime_ns : id.ctime_ns;
+    *bytes = id.size_bytes;
+    return true;
+}
+
 /* Removes a blob if it is old. */
 static bool collect_blob(struct collecting *c, int at, const struct blob *blob, struct td_error *err)
 {
     char name[TD_SHA256_TEXT_BYTES];
-    struct stat st;
+    int64_t arrived_ns;
+    uint64_t bytes;
     td_hex_write(blob->sha256, TD_SHA256_BYTES, name);
-    if (fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode))
-        return true;
-    const struct td_file_id id = td_file_id_of(&st);
-    int64_t arrived_ns = id.mtime_ns > id.ctime_ns ? id.mtime_ns : id.ctime_ns;
-    if (!is_older(c, arrived_ns, c->rules->upload_expires_s))
+    if (!find_arrival(at, name, &arrived_ns, &bytes) || !is_older(c, arrived_ns, c->rules->upload_expires_s))
         return true;
     if (!discard(c, "blobs", name, err))
         return false;
     c->collected->blobs++;
-    c->collected->blob_bytes += id.size_bytes;
+    c->collected->blob_bytes += bytes;
     return true;
 }
 
@@ -388,6 +397,37 @@ static int64_t changed_ns_of(const struct td_publish_repo *repo)
     int64_t own_ns = td_file_id_of(&own).mtime_ns;
     int64_t blobs_ns = td_file_id_of(&blobs).mtime_ns;
     return own_ns > blobs_ns ? own_ns : blobs_ns;
+}
+
+/* Returns whether each blob that nothing names is old. */
+static bool are_old(const struct collecting *c, int at)
+{
+    bool ok = true;
+    for (size_t i = 0; ok && i < c->blob_count; i++) {
+        char name[TD_SHA256_TEXT_BYTES];
+        int64_t arrived_ns;
+        uint64_t bytes;
+        td_hex_write(c->blobs[i].sha256, TD_SHA256_BYTES, name);
+        ok = c->blobs[i].is_named || !find_arrival(at, name, &arrived_ns, &bytes) ||
+             is_older(c, arrived_ns, c->rules->upload_expires_s);
+    }
+    return ok;
+}
+
+bool td_publish_has_young_blob(struct td_publish_repo *repo, const struct td_collect_rules *rules)
+{
+    struct collecting c = {.repo = repo, .rules = rules, .trash_fd = -1};
+    struct td_error ignored = TD_ERROR_INIT;
+    int at = td_folder_open(repo->fd, "blobs");
+    bool ok = at >= 0 && each_item(&c, "blobs", add_blob, &ignored);
+    if (ok && c.blob_count > 0) {
+        qsort(c.blobs, c.blob_count, sizeof *c.blobs, compare_blobs);
+        ok = mark_blobs(&c) && are_old(&c, at);
+    }
+    td_folder_close(at);
+    free(c.blobs);
+    free(c.links);
+    return !ok;
 }
 
 bool td_publish_collect(struct td_publish_repo *repo, const struct td_collect_rules *rules,

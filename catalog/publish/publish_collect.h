@@ -41,4 +41,8 @@ struct td_collected {
 bool td_publish_collect(struct td_publish_repo *repo, const struct td_collect_rules *rules,
                         struct td_collected *collected, struct td_error *err);
 
+/* Returns whether td_publish_collect would keep a blob that nothing names because it is young; also when that cannot be
+ * known. */
+bool td_publish_has_young_blob(struct td_publish_repo *repo, const struct td_collect_rules *rules);
+
 #endif

@@ -599,6 +599,17 @@ def test_the_last_file_takes_the_model_along(s3, srv, m):
     check_object(s3, m + "/a", b"again")
 
 
+def test_a_blob_that_waits_for_its_commit_keeps_the_model(s3, srv, tokens, m):
+    folder = srv.root / ("models--org--" + m[5:])
+    assert s3.put(m + "/a", b"x").status == 200
+    data = m.encode()
+    name = f"/models{m}/blobs/sha256:{hashlib.sha256(data).hexdigest()}"
+    with srv.conn() as c:
+        assert c.request(name, tokens.bearer("w"), "PUT", body=data).status == 201
+    assert s3.ask("DELETE", m + "/a").status == 204 and folder.exists()
+    assert srv.get(name, tokens.bearer("w")).status == 200
+
+
 def test_buckets(s3, m):
     xml = b"<CreateBucketConfiguration><LocationConstraint>eu-west-1</LocationConstraint></CreateBucketConfiguration>"
     for body in (b"", xml):
