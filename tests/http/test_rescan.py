@@ -268,7 +268,7 @@ def test_a_storm_of_them(root, source):
     """Scans are shared and spaced, other requests are served, and the number of waiting requests is bounded."""
     shutil.copytree(source[0], root / "m")
     age(root)
-    with Server(root, rescan="0", settle="0.2") as s:
+    with Server(root, "--max-connections-per-address", "1000", rescan="0", settle="0.2") as s:
         s.wait_for(lambda: s.gauge("tensord_http_connections") <= 1, "nothing else is open")
         scans, began = s.gauge("tensord_scans_total"), time.monotonic()
         statuses, threads = [], []
