@@ -80,7 +80,7 @@ build_servers() { # STEP...
 run_ctest() { # STEP BUILD_DIR CTEST_ARGUMENT...
     local step=$1 dir=$2
     shift 2
-    ctest --test-dir "$dir" --parallel "$processes" --timeout 600 --output-on-failure --no-tests=error \
+    ctest --test-dir "$dir" --parallel "${parallel:-$jobs}" --timeout 600 --output-on-failure --no-tests=error \
         --output-junit "$results/$step.xml" "$@"
 }
 
@@ -119,7 +119,7 @@ step_arrows() {
 }
 step_units() {
     build_preset asan
-    run_ctest units build-asan --tests-regex '^unit\.'
+    parallel=$processes run_ctest units build-asan --tests-regex '^unit\.' # nothing else runs beside it for long
 }
 step_smoke() {
     build_servers server
