@@ -12,7 +12,7 @@ from spdx_tools.spdx.validation.document_validator import validate_full_spdx_doc
 
 from containers import REPO, REVISION, TENSORS, VERSION, base_url, check_served, get, logs, tensor_bytes, wait_healthy
 
-IMAGE_LIMIT_BYTES = 16_000_000  # above the base
+IMAGE_LIMIT_BYTES = 15_000_000  # above the base
 
 
 @pytest.fixture(scope="module")
