@@ -127,14 +127,7 @@ struct td_body_sink *td_s3_begin_delete_keys(struct td_call *call, struct td_tex
     (void)key;
     if (!td_s3_may_write_bucket(call, bucket))
         return NULL;
-    struct td_s3_sink *sink = td_s3_sink_make(call, TD_S3_NO_ALGORITHM);
-    if (sink == NULL)
-        return NULL;
-    td_s3_sink_to_text(call, sink, TD_S3_DOCUMENT_BYTES);
-    if (td_s3_sink_hash(call, sink))
-        return &sink->sink;
-    sink->sink.ops->release(&sink->sink);
-    return NULL;
+    return td_s3_sink_take_text(call, td_s3_sink_make(call, TD_S3_NO_ALGORITHM), TD_S3_DOCUMENT_BYTES);
 }
 
 /* Finds the targets of all keys. A key that cannot be one fails alone. Returns false after it answered 503. */

@@ -359,14 +359,7 @@ struct td_body_sink *td_s3_begin_complete(struct td_call *call, struct td_text b
     struct td_s3_upload upload;
     if (!td_s3_find_upload(call, bucket, key, true, &upload))
         return NULL;
-    struct td_s3_sink *sink = td_s3_sink_make_document(call);
-    if (sink == NULL)
-        return NULL;
-    td_s3_sink_to_text(call, sink, TD_S3_DOCUMENT_BYTES);
-    if (td_s3_sink_hash(call, sink))
-        return &sink->sink;
-    sink->sink.ops->release(&sink->sink);
-    return NULL;
+    return td_s3_sink_take_text(call, td_s3_sink_make_document(call), TD_S3_DOCUMENT_BYTES);
 }
 
 /* Reads the document. Returns false after it answered. */

@@ -35,14 +35,11 @@ struct td_body_sink *td_s3_begin_put(struct td_call *call, struct td_text bucket
     struct td_s3_sink *sink = td_s3_sink_make(call, TD_S3_NO_ALGORITHM);
     if (sink == NULL)
         return NULL;
-    if (target.is_folder) { /* has no content: the sink has no destination */
-        if (td_s3_sink_hash(call, sink))
-            return &sink->sink;
-    } else if (td_publish_stream_begin(call->api->publish, &target.name, sink->content_bytes, &sink->stream, &err)) {
+    if (target.is_folder)
+        return td_s3_sink_take_text(call, sink, 0);
+    if (td_publish_stream_begin(call->api->publish, &target.name, sink->content_bytes, &sink->stream, &err))
         return &sink->sink;
-    } else {
-        td_publishing_fail(call, &err, 500);
-    }
+    td_publishing_fail(call, &err, 500);
     sink->sink.ops->release(&sink->sink);
     return NULL;
 }
@@ -73,13 +70,7 @@ struct td_body_sink *td_s3_begin_copy(struct td_call *call, struct td_text bucke
     struct td_s3_target target;
     if (!td_s3_target_begin(call, bucket, key, &target))
         return NULL;
-    struct td_s3_sink *sink = td_s3_sink_make(call, TD_S3_NO_ALGORITHM);
-    if (sink == NULL)
-        return NULL;
-    if (td_s3_sink_hash(call, sink))
-        return &sink->sink;
-    sink->sink.ops->release(&sink->sink);
-    return NULL;
+    return td_s3_sink_take_text(call, td_s3_sink_make(call, TD_S3_NO_ALGORITHM), 0);
 }
 
 /* Gives the target's repository the blob of the source: it may have it already. */
@@ -159,14 +150,7 @@ struct td_body_sink *td_s3_begin_bucket(struct td_call *call, struct td_text buc
     (void)key;
     if (!td_s3_may_write_bucket(call, bucket))
         return NULL;
-    struct td_s3_sink *sink = td_s3_sink_make(call, TD_S3_NO_ALGORITHM);
-    if (sink == NULL)
-        return NULL;
-    td_s3_sink_to_text(call, sink, BUCKET_DOCUMENT_BYTES);
-    if (td_s3_sink_hash(call, sink))
-        return &sink->sink;
-    sink->sink.ops->release(&sink->sink);
-    return NULL;
+    return td_s3_sink_take_text(call, td_s3_sink_make(call, TD_S3_NO_ALGORITHM), BUCKET_DOCUMENT_BYTES);
 }
 
 /* Adds the bucket's path, as the client wrote it. */

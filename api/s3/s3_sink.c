@@ -258,10 +258,16 @@ bool td_s3_sink_hash(const struct td_call *call, struct td_s3_sink *sink)
     return sink->digest != NULL || td_call_no_memory(call);
 }
 
-void td_s3_sink_to_text(const struct td_call *call, struct td_s3_sink *sink, size_t most_bytes)
+struct td_body_sink *td_s3_sink_take_text(const struct td_call *call, struct td_s3_sink *sink, size_t most_bytes)
 {
+    if (sink == NULL)
+        return NULL;
     sink->most_text_bytes = most_bytes;
     sink->budget = td_shared_budget_of(&call->api->commits, td_call_client(call));
+    if (td_s3_sink_hash(call, sink))
+        return &sink->sink;
+    release_sink(&sink->sink);
+    return NULL;
 }
 
 /* ---- after the body ------------------------------------------------------------------------------------ */

@@ -47,12 +47,14 @@ struct td_s3_sink *td_s3_sink_make_document(const struct td_call *call);
 /* Refuses fields that ask for something that is not done here, and would be missed. Returns false after it answered. */
 bool td_s3_check_fields(const struct td_call *call);
 
-/* Lets the sink compute the SHA-256 of the content, if the request says it: for all destinations but a stream, which
- * computes it itself. Returns false after it answered 503. */
+/* Lets the sink compute the SHA-256 of the content, if the request says it: for a part. A stream computes it itself.
+ * Returns false after it answered 503. */
 bool td_s3_sink_hash(const struct td_call *call, struct td_s3_sink *sink);
 
-/* Sends the content into sink->text. The caller sets the other destinations itself. */
-void td_s3_sink_to_text(const struct td_call *call, struct td_s3_sink *sink, size_t most_bytes);
+/* Sends the content into sink->text and checks its SHA-256, if the request says it. most_bytes: bound on the content;
+ * 0: there must be none. Takes over the sink; NULL, of a failed td_s3_sink_make, is allowed. Returns it for the server;
+ * NULL after it or td_s3_sink_make answered. */
+struct td_body_sink *td_s3_sink_take_text(const struct td_call *call, struct td_s3_sink *sink, size_t most_bytes);
 
 /* Returns the sink of a call whose body has ended. */
 struct td_s3_sink *td_s3_sink_of(const struct td_call *call);
