@@ -93,17 +93,22 @@ static bool fail_as(const struct td_call *call, int status, const char *code, co
     return false;
 }
 
+/* Always returns false. */
+static bool refuse_algorithm(const struct td_call *call, struct td_text name)
+{
+    td_response_fail_as(call->response, 400, "InvalidRequest",
+                        "The checksum %.*s is not implemented; CRC32, CRC32C, CRC64NVME, SHA1, SHA256, SHA512 and MD5 "
+                        "are",
+                        TD_SHOW(name, 64));
+    return false;
+}
+
 /* Computes and expects the sum that a field has. Returns false after it answered. */
 static bool take_sum(const struct td_call *call, struct td_s3_sink *self, enum td_s3_algorithm algorithm,
                      struct td_text name, struct td_text value)
 {
-    if (algorithm == TD_S3_NO_ALGORITHM) {
-        td_response_fail_as(call->response, 400, "InvalidRequest",
-                            "The checksum %.*s is not implemented; CRC32, CRC32C, CRC64NVME, SHA1, SHA256, SHA512 and "
-                            "MD5 are",
-                            TD_SHOW(name, 64));
-        return false;
-    }
+    if (algorithm == TD_S3_NO_ALGORITHM)
+        return refuse_algorithm(call, name);
     if (self->checksums.is_expected[algorithm]) {
         td_response_fail_as(call->response, 400, "InvalidRequest", "The request has %s twice",
                             td_s3_algorithm_field(algorithm));
@@ -141,11 +146,26 @@ static bool read_sums(const struct td_call *call, struct td_s3_sink *self, bool 
         if (!td_s3_is_checksum_field(name, &algorithm))
             return fail_as(call, 400, "InvalidRequest", "x-amz-trailer must name checksums, and none else is known");
         if (algorithm == TD_S3_NO_ALGORITHM)
-            return take_sum(call, self, algorithm, name, TD_TEXT(""));
+            return refuse_algorithm(call, name);
         if (!td_s3_checksums_add(&self->checksums, algorithm))
             return td_call_no_memory(call);
     }
     return true;
+}
+
+/* Checks that the sum is there of which the client says that it sends it. */
+static bool check_announced_sum(const struct td_call *call, const struct td_s3_sink *self)
+{
+    const struct td_header *name = td_request_single_header(call->request, "x-amz-sdk-checksum-algorithm");
+    if (name == NULL)
+        return true;
+    enum td_s3_algorithm algorithm = td_s3_algorithm_named(name->value);
+    if (algorithm == TD_S3_NO_ALGORITHM)
+        return refuse_algorithm(call, name->value);
+    return self->checksums.computes[algorithm] ||
+           fail_as(call, 400, "InvalidRequest",
+                   "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or x-amz-trailer "
+                   "headers were found.");
 }
 
 bool td_s3_check_fields(const struct td_call *call)
@@ -231,7 +251,7 @@ static struct td_s3_sink *make_sink(const struct td_call *call, bool is_document
     td_buffer_init(&self->text);
     td_s3_checksums_init(&self->checksums);
     bool ok = td_s3_check_fields(call) && read_payload(call, self) && read_sums(call, self, is_document) &&
-              begin_content(call, self);
+              (is_document || check_announced_sum(call, self)) && begin_content(call, self);
     if (ok && default_algorithm != TD_S3_NO_ALGORITHM && !td_s3_checksums_add(&self->checksums, default_algorithm))
         ok = td_call_no_memory(call);
     if (ok)

@@ -83,6 +83,19 @@ bool td_s3_target_begin(struct td_call *call, struct td_text bucket, struct td_t
     return td_publishing_begin(call, td_text_of(target->repo_id), target->is_dataset, &target->name);
 }
 
+/* Checks that a model in the bucket could be published. Returns false after it answered. */
+static bool check_bucket_name(const struct td_call *call, struct td_text bucket)
+{
+    char id[TD_S3_REPO_BYTES + 2];
+    struct td_publish_name name;
+    struct td_error err = TD_ERROR_INIT;
+    (void)snprintf(id, sizeof id, "%.*s/m", (int)bucket.len, bucket.p);
+    if (td_text_equals(bucket, "datasets") || td_publish_name(id, false, &name, &err))
+        return true;
+    td_response_fail_as(call->response, 400, "InvalidBucketName", "The specified bucket is not valid: %s", err.message);
+    return false;
+}
+
 bool td_s3_may_write_bucket(const struct td_call *call, struct td_text bucket)
 {
     char prefix[TD_S3_REPO_BYTES];
@@ -92,5 +105,5 @@ bool td_s3_may_write_bucket(const struct td_call *call, struct td_text bucket)
     }
     bool has_bucket = !td_text_equals(bucket, TD_REPO_DEFAULT_NAMESPACE);
     (void)snprintf(prefix, sizeof prefix, "%.*s%s", has_bucket ? (int)bucket.len : 0, bucket.p, has_bucket ? "/" : "");
-    return td_access_may_publish_below(call, td_text_of(prefix));
+    return td_access_may_publish_below(call, td_text_of(prefix)) && check_bucket_name(call, bucket);
 }

@@ -98,6 +98,10 @@ def test_checks_of_the_body(s3, m):
     check(s3.put(path, b"x", headers={"Content-MD5": "eHh4"}), 400, "InvalidDigest")
     check(s3.put(path, b"x", headers={"x-amz-checksum-crc32": "eHh4"}), 400, "InvalidRequest")
     check(s3.put(path, b"x", headers={"x-amz-checksum-xxhash64": "AAAAAAAAAAA="}), 400, "InvalidRequest")
+    named = "x-amz-sdk-checksum-algorithm"
+    assert s3.put(path, BODY, headers={named: "CRC32", "x-amz-checksum-crc32": crc32(BODY)}).status == 200
+    for headers in ({named: "CRC32"}, {named: "XXHASH64"}, {named: "SHA1", "x-amz-checksum-crc32": crc32(BODY)}):
+        check(s3.put(path, BODY, headers=headers), 400, "InvalidRequest")
     check(s3.put(path, b"x", payload=hashlib.sha256(b"y").hexdigest()), 400, "XAmzContentSHA256Mismatch")
     assert s3.put(path, b"z", payload="UNSIGNED-PAYLOAD").status == 200
     check_object(s3, path, b"z")
@@ -617,5 +621,10 @@ def test_buckets(s3, m):
         assert answer.status == 200 and answer.headers["location"] == "/fresh", answer
     check(s3.put("/fresh", b"<x/>"), 400, "MalformedXML")
     assert s3.ask("HEAD", "/fresh").status == 200 and s3.ask("DELETE", "/fresh").status == 204
+    for name in ("/a--b", "/.hidden", "/a b\n", "/" + "b" * 300):             # no model could be published there
+        check(s3.put(name, b""), 400, "InvalidBucketName")
+        assert s3.ask("HEAD", name).status == 404
+    for name in ("/datasets", "/local"):
+        assert s3.put(name, b"").status == 200
     assert s3.put(m + "/a", b"x").status == 200
     check(s3.ask("DELETE", "/org"), 409, "BucketNotEmpty")
