@@ -8,6 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+enum { COPY_BYTES = 1024 * 1024 };
+
 void td_blob_init(struct td_blob *blob, const struct td_blob_class *class, uint64_t len_bytes)
 {
     blob->class = class;
@@ -58,6 +60,23 @@ bool td_blob_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t c
         if (!td_blob_read(blob, off + i * stride, to, (size_t)len, err))
             return false;
     return true;
+}
+
+bool td_blob_copy_to(struct td_blob *blob, uint64_t off, uint64_t len,
+                     bool (*take)(void *context, const void *bytes, size_t len, struct td_error *err), void *context,
+                     struct td_error *err)
+{
+    char *bytes = malloc(len < COPY_BYTES ? (size_t)len + 1 : COPY_BYTES);
+    bool ok = bytes != NULL || td_error_no_memory(err);
+    while (ok && len > 0) {
+        size_t n = len < COPY_BYTES ? (size_t)len : COPY_BYTES;
+        ok = td_blob_read(blob, off, bytes, n, err) && take(context, bytes, n, err);
+        off += n;
+        len -= n;
+    }
+    free(bytes);
+    return ok &&
+           (td_blob_unchanged(blob) || td_error_set(err, TD_UNAVAILABLE, "the source has changed while it was copied"));
 }
 
 bool td_blob_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err)

@@ -103,6 +103,13 @@ bool td_blob_read(struct td_blob *blob, uint64_t off, void *out, size_t len, str
 bool td_blob_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride, void *out,
                     struct td_error *err);
 
+/* Reads [off, off+len), which the caller has checked against len_bytes, and gives it to `take` in consecutive chunks of
+ * at most 1 MiB. Errors: those of td_blob_read, and those of `take`, after which it stops; TD_UNAVAILABLE when the blob
+ * was not unchanged at the end. */
+bool td_blob_copy_to(struct td_blob *blob, uint64_t off, uint64_t len,
+                     bool (*take)(void *context, const void *bytes, size_t len, struct td_error *err), void *context,
+                     struct td_error *err);
+
 /* Finds damage at the beginning of the range before an answer is sent: see `prepare` of td_blob_class. Errors as
  * td_blob_read. */
 bool td_blob_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err);

@@ -102,8 +102,8 @@ bool td_oci_pushed_answer_digest(struct td_oci_call *oci, struct td_text hex)
 
 /* ---- blobs --------------------------------------------------------------------------------------------- */
 
-/* Maps the file of a blob. */
-static bool map_blob(const struct td_oci_call *oci, bool is_new, struct td_text hex, struct td_blob **out,
+/* Maps the file of a blob, in the repository's folder or in the one that it has before its first commit. */
+static bool map_file(const struct td_oci_call *oci, bool is_new, struct td_text hex, struct td_blob **out,
                      struct td_error *err)
 {
     const struct td_root *root = oci->call->snapshot->root;
@@ -121,6 +121,17 @@ static bool map_blob(const struct td_oci_call *oci, bool is_new, struct td_text 
     return ok;
 }
 
+bool td_oci_pushed_map_blob(const struct td_oci_call *oci, struct td_text hex, struct td_blob **out,
+                            struct td_error *err)
+{
+    struct td_error why = TD_ERROR_INIT;
+    if (oci->pushed.is_new && map_file(oci, true, hex, out, &why))
+        return true;
+    if (oci->pushed.is_new && why.code != TD_NOT_FOUND)
+        return td_error_copy(err, &why);
+    return map_file(oci, false, hex, out, err); /* a first commit may have moved the repository just now */
+}
+
 bool td_oci_pushed_answer_blob(struct td_oci_call *oci, struct td_text hex)
 {
     struct td_response *response = oci->call->response;
@@ -129,13 +140,8 @@ bool td_oci_pushed_answer_blob(struct td_oci_call *oci, struct td_text hex)
     uint8_t sha256[TD_SHA256_BYTES];
     if (!td_hex_read_bytes(hex, sha256, sizeof sha256) || !td_oci_look_at_pushed(oci))
         return false;
-    /* a first commit may move the repository at the same time */
-    bool ok = oci->pushed.is_new && map_blob(oci, true, hex, &blob, &err);
-    if (!ok && (!oci->pushed.is_new || err.code == TD_NOT_FOUND)) {
-        td_error_init(&err);
-        ok = map_blob(oci, false, hex, &blob, &err);
-    }
-    ok = ok && td_body_append(&response->body, blob, 0, blob->len_bytes, &err);
+    bool ok = td_oci_pushed_map_blob(oci, hex, &blob, &err) &&
+              td_body_append(&response->body, blob, 0, blob->len_bytes, &err);
     td_blob_unref(blob);
     if (!ok && err.code == TD_NOT_FOUND)
         return false;

@@ -15,6 +15,11 @@ bool td_oci_pushed_answer_digest(struct td_oci_call *oci, struct td_text hex);
 /* Answers the bytes of a blob with this SHA-256. Returns false, with no answer, when it is not here. */
 bool td_oci_pushed_answer_blob(struct td_oci_call *oci, struct td_text hex);
 
+/* Sets *out to the bytes of a blob with this SHA-256, with a reference for the caller. oci->pushed is open, and the
+ * call has a snapshot. Errors: TD_NOT_FOUND; as td_file_source_map. */
+bool td_oci_pushed_map_blob(const struct td_oci_call *oci, struct td_text hex, struct td_blob **out,
+                            struct td_error *err);
+
 /* Adds the tags that were pushed to the list, and sorts it. Errors: TD_RESOURCE_EXHAUSTED, TD_IO. */
 bool td_oci_pushed_add_tags(struct td_oci_call *oci, struct td_oci_target_list *list, struct td_error *err);
 

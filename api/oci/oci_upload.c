@@ -2,21 +2,16 @@
 
 #include "api/call/publish_sink.h"
 #include "api/call/publishing.h"
+#include "api/oci/oci_pushed.h"
 #include "catalog/names/oci_name.h"
-#include "catalog/publish/publish_folder.h"
 #include "catalog/publish/publish_session.h"
 #include "catalog/publish/pushed_manifest.h"
 #include "core/digits.h"
-#include "core/file_io.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* ---- sessions ------------------------------------------------------------------------------------------ */
 
@@ -156,64 +151,27 @@ static bool has_blob(const struct td_oci_write *write, const uint8_t sha256[TD_S
 
 /* ---- mounts -------------------------------------------------------------------------------------------- */
 
-enum { MOUNT_STEP_BYTES = 256 * 1024 };
 #define MOUNT_MAX_BYTES (UINT64_C(1) << 30) /* longer blobs would be copied for longer than clients wait */
 
-/* Opens a blob of the repository that the client names, if the caller may see it. Returns -1 without it. */
-static int open_source(const struct td_oci_write *write, struct td_text from, const char *hex)
-{
-    const struct td_call *call = write->oci.call;
-    struct td_oci_call source = {.call = call, .path = {.name = from}};
-    struct td_publish_name name;
-    struct td_publish_repo repo;
-    char id[TD_OCI_ID_BYTES];
-    if (call->snapshot != NULL)
-        source.repo = td_oci_name_find(call->snapshot, from);
-    if (!td_oci_publish_id(&source, id) || !td_publishing_may_see(call, td_text_of(id), false) ||
-        !td_publish_name(id, false, &name, NULL) ||
-        !td_publish_repo_look(&call->api->publish->disk, &name, &repo, NULL))
-        return -1;
-    int blobs = repo.fd < 0 ? -1 : td_folder_open(repo.fd, "blobs");
-    int fd = blobs < 0 ? -1 : openat(blobs, hex, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    td_folder_close(blobs);
-    td_publish_repo_look_end(&repo);
-    return fd;
-}
-
-static bool copy_bytes(int fd, uint64_t size_bytes, struct td_publish_stream *stream)
-{
-    char *buffer = malloc(MOUNT_STEP_BYTES);
-    bool ok = buffer != NULL;
-    for (uint64_t at = 0; ok && at < size_bytes;) {
-        size_t len = size_bytes - at < MOUNT_STEP_BYTES ? (size_t)(size_bytes - at) : MOUNT_STEP_BYTES;
-        ok = td_read_at(fd, buffer, len, at) == (ssize_t)len && td_publish_stream_write(stream, buffer, len, NULL);
-        at += len;
-    }
-    free(buffer);
-    return ok;
-}
-
-/* Copies a blob of another repository into this one. A hard link would change the time of a file that is served.
- * Returns false when that cannot be done. */
+/* Copies a blob of another repository, if the caller may see that, into this one. A hard link would change the time of
+ * a file that is served. Returns false when that cannot be done. */
 static bool mount_blob(const struct td_oci_write *write, struct td_text from, const uint8_t sha256[TD_SHA256_BYTES])
 {
-    struct td_publish_stream *stream;
+    const struct td_call *call = write->oci.call;
+    struct td_oci_call source = {.call = call, .path = {.name = from}, .pushed = {.fd = -1}};
+    struct td_blob *blob = NULL;
     struct td_publish_sum sum;
-    struct stat st;
     char hex[TD_SHA256_TEXT_BYTES];
     td_hex_write(sha256, TD_SHA256_BYTES, hex);
-    int fd = open_source(write, from, hex);
-    if (fd < 0)
+    if (call->snapshot == NULL)
         return false;
-    uint64_t size = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? (uint64_t)st.st_size : UINT64_MAX;
-    bool ok = size <= MOUNT_MAX_BYTES &&
-              td_publish_stream_begin(write->oci.call->api->publish, &write->name, size, &stream, NULL);
-    if (ok && !copy_bytes(fd, size, stream)) {
-        td_publish_stream_abandon(stream);
-        ok = false;
-    }
-    (void)close(fd);
-    return ok && td_publish_stream_end(stream, sha256, &sum, NULL);
+    source.repo = td_oci_name_find(call->snapshot, from);
+    bool ok = td_oci_look_at_pushed(&source) && td_oci_pushed_map_blob(&source, td_text_of(hex), &blob, NULL) &&
+              blob->len_bytes <= MOUNT_MAX_BYTES &&
+              td_publish_stream_copy(call->api->publish, &write->name, blob, sha256, &sum, NULL);
+    td_blob_unref(blob);
+    td_publish_repo_look_end(&source.pushed);
+    return ok;
 }
 
 /* Mounts the blob that the parameter `mount` names. Returns false, without an answer, when that cannot be done. */

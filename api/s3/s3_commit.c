@@ -14,8 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COPY_BYTES = 1024 * 1024 };
-
 /* ---- answers ------------------------------------------------------------------------------------------- */
 
 void td_s3_answer_status(const struct td_call *call, int status)
@@ -173,23 +171,8 @@ bool td_s3_copy_to_stream(const struct td_call *call, const struct td_s3_target 
                           const struct td_s3_source *source, struct td_publish_sum *sum)
 {
     struct td_error err = TD_ERROR_INIT;
-    struct td_publish_stream *stream = NULL;
-    char *bytes = malloc(COPY_BYTES);
-    bool ok = bytes != NULL || td_error_no_memory(&err);
-    ok = ok && td_publish_stream_begin(call->api->publish, &target->name, source->size_bytes, &stream, &err);
-    for (uint64_t at = 0; ok && at < source->size_bytes;) {
-        size_t len = source->size_bytes - at < COPY_BYTES ? (size_t)(source->size_bytes - at) : COPY_BYTES;
-        ok = td_blob_read(source->blob, at, bytes, len, &err) && td_publish_stream_write(stream, bytes, len, &err);
-        at += len;
-    }
-    free(bytes);
-    if (ok && !td_blob_unchanged(source->blob))
-        ok = td_error_set(&err, TD_UNAVAILABLE, "the source has changed while it was copied");
-    if (ok) {
-        ok = td_publish_stream_end(stream, source->has_sha256 ? source->sha256 : NULL, sum, &err);
-        stream = NULL;
-    }
-    td_publish_stream_abandon(stream);
+    bool ok = td_publish_stream_copy(call->api->publish, &target->name, source->blob,
+                                     source->has_sha256 ? source->sha256 : NULL, sum, &err);
     if (!ok)
         td_publishing_fail(call, &err, 503);
     return ok;

@@ -257,22 +257,19 @@ static bool read_copy_range(const struct td_call *call, uint64_t size_bytes, uin
     return false;
 }
 
-/* Writes bytes of the source to the part. */
-static bool copy_bytes(struct td_part_writer *writer, const struct td_s3_source *source, uint64_t first, uint64_t end,
-                       struct td_s3_checksums *checksums, struct td_error *err)
+/* A part that bytes of an object are copied to. */
+struct copying {
+    struct td_part_writer *writer;
+    struct td_s3_checksums *checksums;
+};
+
+static bool take_copied(void *context, const void *bytes, size_t len, struct td_error *err)
 {
-    char *bytes = malloc(COPY_BYTES);
-    bool ok = bytes != NULL || td_error_no_memory(err);
-    while (ok && first < end) {
-        size_t len = end - first < COPY_BYTES ? (size_t)(end - first) : COPY_BYTES;
-        ok = td_blob_read(source->blob, first, bytes, len, err) && td_part_write(writer, bytes, len, err);
-        if (ok)
-            td_s3_checksums_write(checksums, bytes, len);
-        first += len;
-    }
-    free(bytes);
-    return ok && (td_blob_unchanged(source->blob) ||
-                  td_error_set(err, TD_UNAVAILABLE, "the source has changed while it was copied"));
+    struct copying *copying = context;
+    if (!td_part_write(copying->writer, bytes, len, err))
+        return false;
+    td_s3_checksums_write(copying->checksums, bytes, len);
+    return true;
 }
 
 /* Copies a part. Returns false after it answered. */
@@ -280,22 +277,22 @@ static bool copy_part(const struct td_call *call, const struct td_s3_upload *upl
                       const struct td_s3_source *source, struct td_s3_checksums *checksums, struct td_part_info *info)
 {
     struct td_error err = TD_ERROR_INIT;
-    struct td_part_writer *writer = NULL;
+    struct copying copying = {.writer = NULL, .checksums = checksums};
     uint64_t first, end;
     if (!read_copy_range(call, source->size_bytes, &first, &end))
         return false;
     if (upload->algorithm != TD_S3_NO_ALGORITHM && !td_s3_checksums_add(checksums, upload->algorithm))
         return td_call_no_memory(call);
-    if (!td_part_begin(call->api->publish, &upload->parts, number, end - first, &writer, &err) ||
-        !copy_bytes(writer, source, first, end, checksums, &err)) {
-        td_part_abandon(writer);
+    if (!td_part_begin(call->api->publish, &upload->parts, number, end - first, &copying.writer, &err) ||
+        !td_blob_copy_to(source->blob, first, end - first, take_copied, &copying, &err)) {
+        td_part_abandon(copying.writer);
         if (err.code == TD_NOT_FOUND)
             return fail_upload(call);
         td_publishing_fail(call, &err, 500);
         return false;
     }
     (void)td_s3_checksums_end(checksums);
-    return end_part(call, writer, upload->algorithm,
+    return end_part(call, copying.writer, upload->algorithm,
                     upload->algorithm == TD_S3_NO_ALGORITHM ? NULL : checksums->sums[upload->algorithm], info);
 }
 

@@ -237,6 +237,23 @@ bool td_publish_stream_end(struct td_publish_stream *stream, const uint8_t *expe
     return ok;
 }
 
+static bool take_copied(void *context, const void *bytes, size_t len, struct td_error *err)
+{
+    return td_publish_stream_write(context, bytes, len, err);
+}
+
+bool td_publish_stream_copy(struct td_publish *publish, const struct td_publish_name *name, struct td_blob *source,
+                            const uint8_t *expected, struct td_publish_sum *out, struct td_error *err)
+{
+    struct td_publish_stream *stream = NULL;
+    if (!td_publish_stream_begin(publish, name, source->len_bytes, &stream, err))
+        return false;
+    if (td_blob_copy_to(source, 0, source->len_bytes, take_copied, stream, err))
+        return td_publish_stream_end(stream, expected, out, err);
+    td_publish_stream_abandon(stream);
+    return false;
+}
+
 void td_publish_stream_abandon(struct td_publish_stream *stream)
 {
     if (stream == NULL)

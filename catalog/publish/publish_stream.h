@@ -5,6 +5,7 @@
 #define TD_CATALOG_PUBLISH_PUBLISH_STREAM_H
 
 #include "catalog/publish/publish_store.h"
+#include "storage/blob.h"
 #include "storage/fetch/fetch_hasher.h" /* TD_FETCH_SIZE_UNKNOWN */
 
 /* The blob that a stream became. */
@@ -39,6 +40,11 @@ void td_publish_stream_rest(struct td_publish_stream *stream);
  * size_bytes; TD_RESOURCE_EXHAUSTED, TD_IO. After an error nothing of it stays. */
 bool td_publish_stream_end(struct td_publish_stream *stream, const uint8_t *expected, struct td_publish_sum *out,
                            struct td_error *err);
+
+/* Makes a blob of the repository of all bytes of `source`, which it reads, writes and hashes. expected and *out as in
+ * td_publish_stream_end. Errors: as td_publish_stream_begin, td_blob_copy_to and td_publish_stream_end. */
+bool td_publish_stream_copy(struct td_publish *publish, const struct td_publish_name *name, struct td_blob *source,
+                            const uint8_t *expected, struct td_publish_sum *out, struct td_error *err);
 
 /* Drops a stream, whose body was cut, with all its bytes. NULL is allowed. */
 void td_publish_stream_abandon(struct td_publish_stream *stream);

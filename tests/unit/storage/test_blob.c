@@ -210,6 +210,64 @@ static void class_answers_are_passed_on(void **state)
     assert_true(td_blob_pinned(&counted.blob));
 }
 
+/* The bytes that a copy gave, and how many are taken at most. */
+struct taken {
+    char *bytes;
+    size_t len, most;
+};
+
+static bool take_bytes(void *context, const void *bytes, size_t len, struct td_error *err)
+{
+    struct taken *taken = context;
+    if (len > taken->most - taken->len)
+        return td_error_set(err, TD_IO, "full");
+    memcpy(taken->bytes + taken->len, bytes, len);
+    taken->len += len;
+    return true;
+}
+
+static bool read_zeros(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
+{
+    (void)blob;
+    (void)off;
+    (void)err;
+    memset(out, 0, len);
+    return true;
+}
+
+static void a_copy_is_the_range_or_an_error(void **state)
+{
+    (void)state;
+    enum { BYTES = 5 * 1024 * 1024 / 2 };
+    static const struct td_blob_class changing = {
+        .destroy = count_destroy, .read = read_zeros, .unchanged = say_unchanged};
+    struct counted counted = {.blob = {.class = &changing, .refs = 1, .len_bytes = 100}};
+    struct td_blob *blob;
+    struct td_error err = TD_ERROR_INIT;
+    char *data = malloc(BYTES);
+    struct taken taken = {.bytes = malloc(BYTES), .most = BYTES};
+    assert_true(data != NULL && taken.bytes != NULL);
+    for (size_t i = 0; i < BYTES; i++)
+        data[i] = (char)(i * 2654435761u >> 13);
+    assert_true(td_blob_from_heap(data, BYTES, &blob, &err));
+    assert_true(td_blob_copy_to(blob, 0, BYTES, take_bytes, &taken, &err));
+    assert_true(taken.len == BYTES && memcmp(taken.bytes, data, BYTES) == 0);
+    taken.len = 0;
+    assert_true(td_blob_copy_to(blob, 7, BYTES - 9, take_bytes, &taken, &err));
+    assert_true(taken.len == BYTES - 9 && memcmp(taken.bytes, data + 7, BYTES - 9) == 0);
+    taken.len = 0;
+    assert_true(td_blob_copy_to(blob, BYTES, 0, take_bytes, &taken, &err) && taken.len == 0);
+    taken.most = BYTES / 2;
+    assert_false(td_blob_copy_to(blob, 0, BYTES, take_bytes, &taken, &err));
+    assert_true(err.code == TD_IO && taken.len <= BYTES / 2);
+    td_blob_unref(blob);
+    td_error_init(&err);
+    taken.len = 0;
+    assert_false(td_blob_copy_to(&counted.blob, 0, 100, take_bytes, &taken, &err));
+    assert_int_equal(err.code, TD_UNAVAILABLE);
+    free(taken.bytes);
+}
+
 static void *ref_and_unref(void *argument)
 {
     struct td_blob *blob = argument;
@@ -238,10 +296,11 @@ static void last_reference_destroys_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(heap_bytes_are_read_anywhere), cmocka_unit_test(a_range_past_the_end_fails_an_assert),
-        cmocka_unit_test(empty_blob_needs_no_memory),   cmocka_unit_test(budgets_get_it_back),
-        cmocka_unit_test(data_is_owned_on_failure_too), cmocka_unit_test(a_blob_over_another_asks_it),
-        cmocka_unit_test(class_answers_are_passed_on),  cmocka_unit_test(last_reference_destroys_once),
+        cmocka_unit_test(heap_bytes_are_read_anywhere),    cmocka_unit_test(a_range_past_the_end_fails_an_assert),
+        cmocka_unit_test(empty_blob_needs_no_memory),      cmocka_unit_test(budgets_get_it_back),
+        cmocka_unit_test(data_is_owned_on_failure_too),    cmocka_unit_test(a_blob_over_another_asks_it),
+        cmocka_unit_test(a_copy_is_the_range_or_an_error), cmocka_unit_test(class_answers_are_passed_on),
+        cmocka_unit_test(last_reference_destroys_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
