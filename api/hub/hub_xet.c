@@ -199,7 +199,8 @@ struct building {
     uint64_t table_at;
     size_t count; /* of numbers in its table: one more than chunks */
     struct td_error *err;
-    uint8_t data[TD_XET_HEAD_BYTES + TD_XET_STORED_BYTES], chunk[TD_XET_CHUNK_BYTES], scratch[TD_XET_CHUNK_BYTES];
+    struct td_xet_unpacker unpacker;
+    uint8_t data[TD_XET_HEAD_BYTES + TD_XET_STORED_BYTES], chunk[TD_XET_CHUNK_BYTES];
 };
 
 static bool open_xorb(struct building *b, const uint8_t xorb[TD_XET_HASH_BYTES])
@@ -238,7 +239,7 @@ static bool add_chunk(struct building *b, size_t i, uint64_t *bytes)
     if (head.stored_bytes != len - TD_XET_HEAD_BYTES)
         return td_error_set(b->err, TD_IO, "a xorb was changed");
     *bytes += head.chunk_bytes;
-    return td_xet_chunk_read(&head, b->data + TD_XET_HEAD_BYTES, b->chunk, b->scratch, b->err) &&
+    return td_xet_chunk_read(&b->unpacker, &head, b->data + TD_XET_HEAD_BYTES, b->chunk, b->err) &&
            td_publish_stream_write(b->stream, b->chunk, head.chunk_bytes, b->err);
 }
 
@@ -334,12 +335,14 @@ static void end_shard(struct td_hub_write *write, const struct xet_path *path)
     b->session = path->session;
     b->fd = -1;
     b->err = &err;
+    b->unpacker.lz4 = NULL;
     if (build_files(b, td_buffer_text(&sink->text)))
         answer_text(write, "{\"result\":1}");
     else
         td_publishing_fail(call, &err, 422);
     if (b->fd >= 0)
         (void)close(b->fd);
+    td_xet_unpacker_fini(&b->unpacker);
     free(b);
 }
 

@@ -7,7 +7,7 @@
  * bytes in four groups: each fourth byte from the first on, from the second on, and so on. A row may end in a footer,
  * which begins with "XETBLOB" and is not needed. Source: the specification of the Xet protocol, "Xorb Format".
  *
- * Pure, linear; any thread. All lengths come from a client. */
+ * liblz4 unpacks frames. Linear; one thread for each unpacker and finder. All lengths come from a client. */
 #ifndef TD_API_HUB_XET_XORB_H
 #define TD_API_HUB_XET_XORB_H
 
@@ -36,10 +36,24 @@ struct td_xet_head {
 /* Reads a head. Errors: TD_INVALID_ARGUMENT for another version or scheme, and for lengths that are out of bounds. */
 bool td_xet_head_read(const uint8_t bytes[TD_XET_HEAD_BYTES], struct td_xet_head *head, struct td_error *err);
 
-/* Writes the chunk, head->chunk_bytes, to `out`, from its head->stored_bytes data. `scratch` has room for as many as
- * `out`. Errors: TD_INVALID_ARGUMENT; `out` is then undefined. */
-bool td_xet_chunk_read(const struct td_xet_head *head, const uint8_t *data, uint8_t *out, uint8_t *scratch,
-                       struct td_error *err);
+struct LZ4F_dctx_s;
+
+/* Unpacks chunks, one after the other. Starts as zeros, at least lz4. */
+struct td_xet_unpacker {
+    struct LZ4F_dctx_s *lz4;             /* NULL: no frame was unpacked yet */
+    uint8_t grouped[TD_XET_CHUNK_BYTES]; /* a chunk whose bytes are in groups */
+};
+
+/* Writes the chunk, head->chunk_bytes, to `out`, from its head->stored_bytes data. A frame must end where the data do,
+ * and have exactly the bytes of the chunk; its checksums are compared. It must not need a dictionary. A frame makes
+ * liblz4 allocate by the size of its blocks, of at most 4 MiB: twice as much, and 128 KiB, which later frames use
+ * again. Its content size is compared, and allocates nothing. Errors: TD_INVALID_ARGUMENT; TD_RESOURCE_EXHAUSTED; `out`
+ * is then undefined. */
+bool td_xet_chunk_read(struct td_xet_unpacker *unpacker, const struct td_xet_head *head, const uint8_t *data,
+                       uint8_t *out, struct td_error *err);
+
+/* Frees what the unpacker allocated. */
+void td_xet_unpacker_fini(struct td_xet_unpacker *unpacker);
 
 /* Finds the chunks of a xorb that arrives in pieces of any length. Starts as zeros. */
 struct td_xet_finder {

@@ -1,12 +1,12 @@
 /* The input is a xorb, as such and as one LZ4 frame. Its chunks are found at the same places byte by byte and in one
  * piece. A chunk that can be unpacked has its length, and the same bytes whatever was in the buffer before. */
-#include "api/hub/xet_lz4.h"
 #include "api/hub/xet_xorb.h"
 #include "tests/fuzz/fuzz_error.h"
 
 #include <string.h>
 
-static uint8_t out[2][TD_XET_CHUNK_BYTES], scratch[TD_XET_CHUNK_BYTES];
+static uint8_t out[2][TD_XET_CHUNK_BYTES];
+static struct td_xet_unpacker unpacker; /* used again for each input, as for each chunk of a xorb */
 
 static bool find(struct td_xet_finder *finder, const uint8_t *data, size_t size, size_t piece, struct td_error *err)
 {
@@ -26,10 +26,10 @@ static void check_chunk(const uint8_t *data, size_t size)
     FUZZ_CHECK(head.stored_bytes == size - TD_XET_HEAD_BYTES);
     memset(out[0], 0, head.chunk_bytes);
     memset(out[1], 0xAA, head.chunk_bytes);
-    memset(scratch, 0x55, head.chunk_bytes);
-    bool ok = td_xet_chunk_read(&head, data + TD_XET_HEAD_BYTES, out[0], scratch, &err);
-    memset(scratch, 0xFF, head.chunk_bytes);
-    FUZZ_CHECK(ok == td_xet_chunk_read(&head, data + TD_XET_HEAD_BYTES, out[1], scratch, &err));
+    memset(unpacker.grouped, 0x55, head.chunk_bytes);
+    bool ok = td_xet_chunk_read(&unpacker, &head, data + TD_XET_HEAD_BYTES, out[0], &err);
+    memset(unpacker.grouped, 0xFF, head.chunk_bytes);
+    FUZZ_CHECK(ok == td_xet_chunk_read(&unpacker, &head, data + TD_XET_HEAD_BYTES, out[1], &err));
     FUZZ_CHECK(!ok || memcmp(out[0], out[1], head.chunk_bytes) == 0);
     FUZZ_CHECK(ok == (err.code == TD_OK));
 }
@@ -49,8 +49,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_CHECK(begins[0][i] < begins[0][i + 1] && begins[0][i + 1] <= size);
         check_chunk(data + begins[0][i], begins[0][i + 1] - begins[0][i]);
     }
-    struct td_text frame = td_text_n((const char *)data, size);
-    for (size_t len = 0; len < 300; len += 1 + len / 8)
-        (void)td_xet_lz4_read(frame, out[0], len, NULL);
+    for (uint32_t len = 0; size <= TD_XET_STORED_BYTES && len < 300; len += 1 + len / 8) {
+        const struct td_xet_head head = {.scheme = 1, .stored_bytes = (uint32_t)size, .chunk_bytes = len};
+        (void)td_xet_chunk_read(&unpacker, &head, data, out[0], NULL);
+    }
     return 0;
 }

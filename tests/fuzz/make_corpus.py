@@ -1228,6 +1228,20 @@ def hub_commit_lines_seeds():
     }
 
 
+def xet_xorb_seeds():
+    """Xorbs of one chunk, an LZ4 frame: blocks that are linked, a match from 0 bytes back, a long frame."""
+    def xorb(descriptor, *blocks, length):
+        frame = bytes.fromhex("04224d18" + descriptor) + b"".join(
+            struct.pack("<I", len(block)) + block for block in blocks) + bytes(4)
+        return b"\0" + len(frame).to_bytes(3, "little") + b"\1" + length.to_bytes(3, "little") + frame
+
+    return {
+        "linked": xorb("4040c0", b"\x50abcde", b"\x0f\5\0\xff\x0a\x50vwxyz", length=294),
+        "from_itself": xorb("604082", b"\x2aab\0\0\x50cdefg", length=21),
+        "bomb": xorb("4070df", b"\x1fx\1\0" + b"\xff" * 4000 + b"\x0a\x50vwxyz", length=100),
+    }
+
+
 def pushed_manifest_seeds():
     """Manifests as clients push them: of oras, modctl, KitOps, Ollama, an image, an index, a signature; wrong ones."""
     title, path = "org.opencontainers.image.title", "org.cncf.model.filepath"
@@ -1282,7 +1296,7 @@ def main(wanted):
         "commit_text": commit_text_seeds(),
         "fetch_answer": fetch_answer_seeds(), "fetch_journal": fetch_journal_seeds(),
         "remote_listing": remote_listing_seeds(), "hub_commit_lines": hub_commit_lines_seeds(),
-        "pushed_manifest": pushed_manifest_seeds(),
+        "pushed_manifest": pushed_manifest_seeds(), "xet_xorb": xet_xorb_seeds(),
         "content_wire": content_wire_seeds(),
         "model_card": model_card_seeds(), "slice": slice_seeds(), "digest_log": digest_log_seeds(), "plan":
         plan_seeds(), "gguf": gguf_seeds(), "safetensors": safetensors_seeds(), "json": json_seeds(), "glob":

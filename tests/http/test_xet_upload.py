@@ -23,8 +23,10 @@ def chunk(data, scheme=0, stored=None, version=0):
 
 
 def frame(data):
-    """An LZ4 frame of one block that is not compressed."""
-    return bytes.fromhex("04224d18604082") + struct.pack("<I", len(data) | 1 << 31) + data + bytes(4)
+    """An LZ4 frame of blocks that are not compressed, of at most 64 KiB each."""
+    blocks = [data[at:at + 65_536] for at in range(0, len(data), 65_536)]
+    return bytes.fromhex("04224d18604082") + b"".join(
+        struct.pack("<I", len(block) | 1 << 31) + block for block in blocks) + bytes(4)
 
 
 def grouped(data):

@@ -1,18 +1,23 @@
 /* The decoders of Xet's upload: LZ4 frames, chunks and xorbs, shards, hashes; and their faults. */
-#include "api/hub/xet_lz4.h"
 #include "api/hub/xet_shard.h"
 #include "api/hub/xet_xorb.h"
+#include "tests/unit/alloc_trials.h"
 #include "tests/unit/unit.h"
 
 #include "core/buffer.h"
 
-#define HEAD "\x04\x22\x4D\x18\x60\x40\x82" /* version 1, blocks of their own, of up to 64 KiB */
+/* Heads of frames end in a byte of the checksum XXH32 over what follows the magic number. */
+#define MAGIC "\x04\x22\x4D\x18"
+#define HEAD MAGIC "\x60\x40\x82" /* version 1, blocks of their own, of up to 64 KiB */
 
-/* Unpacks a frame to len bytes. Returns whether it has them. */
+static struct td_xet_unpacker unpacker;
+
+/* Unpacks a frame to len bytes, as a chunk with the scheme 1. Returns whether it has them. */
 static bool unpack(const char *frame, size_t frame_len, size_t len, char *out)
 {
+    const struct td_xet_head head = {.scheme = 1, .stored_bytes = (uint32_t)frame_len, .chunk_bytes = (uint32_t)len};
     struct td_error err = TD_ERROR_INIT;
-    bool ok = td_xet_lz4_read(td_text_n(frame, frame_len), (uint8_t *)out, len, &err);
+    bool ok = td_xet_chunk_read(&unpacker, &head, (const uint8_t *)frame, (uint8_t *)out, &err);
     assert_true(ok == (err.code == TD_OK) && (ok || err.code == TD_INVALID_ARGUMENT));
     return ok;
 }
@@ -35,89 +40,155 @@ static void test_frames(void **state)
                             "\0\0\0\0",
                        3) &&
                 memcmp(out, "abc", 3) == 0);
-    /* "ab", then 6 bytes from 2 back, then "c" */
-    assert_true(UNPACK(HEAD "\7\0\0\0"
-                            "\x22"
+    /* "ab", then 14 bytes from 2 back, then the 5 literals in which each compressed block ends */
+    assert_true(UNPACK(HEAD "\x0B\0\0\0"
+                            "\x2A"
                             "ab\2\0"
-                            "\x10"
-                            "c"
+                            "\x50"
+                            "cdefg"
                             "\0\0\0\0",
-                       9));
-    assert_memory_equal(out, "ababababc", 9);
+                       21));
+    assert_memory_equal(out, "ababababababababcdefg", 21);
     /* 1 literal, then 15 + 255 + 10 + 4 bytes from 1 back; a match may reach into the block before */
-    assert_true(UNPACK(HEAD "\1\0\0\x80"
-                            "x"
-                            "\x07\0\0\0"
-                            "\x0F\1\0\xFF\x0A\x10"
-                            "y"
-                            "\0\0\0\0",
-                       286));
-    assert_true(out[0] == 'x' && out[284] == 'x' && out[285] == 'y');
+    assert_true(UNPACK(MAGIC "\x40\x40\xC0"
+                             "\1\0\0\x80"
+                             "x"
+                             "\x0B\0\0\0"
+                             "\x0F\1\0\xFF\x0A\x50"
+                             "yyyyy"
+                             "\0\0\0\0",
+                       290));
+    assert_true(out[0] == 'x' && out[284] == 'x' && out[285] == 'y' && out[289] == 'y');
     /* 15 + 2 literals */
     assert_true(UNPACK(HEAD "\x13\0\0\0"
                             "\xF0\2"
                             "0123456789abcdefg"
                             "\0\0\0\0",
                        17));
-    /* sizes and checksums are passed over */
-    assert_true(UNPACK("\x04\x22\x4D\x18\x7C\x40"
-                       "\3\0\0\0\0\0\0\0"
-                       "\0"
-                       "\3\0\0\x80"
-                       "abc"
-                       "CCCC"
-                       "\0\0\0\0"
-                       "SSSS",
-                       3));
+    td_xet_unpacker_fini(&unpacker);
+}
+
+/* As `lz4 -BX --content-size` writes it: the size, a checksum of the block and one of the content. */
+static void test_checksums(void **state)
+{
+    static const char frame[] = MAGIC "\x7C\x40"
+                                      "\3\0\0\0\0\0\0\0"
+                                      "\x74"
+                                      "\3\0\0\x80"
+                                      "abc"
+                                      "\xFF\x53\xD1\x32"
+                                      "\0\0\0\0"
+                                      "\xFF\x53\xD1\x32";
+    char out[400], damaged[sizeof frame];
+    (void)state;
+    assert_true(UNPACK(frame, 3));
+    for (size_t i = 0; i < sizeof frame - 1; i++) {
+        memcpy(damaged, frame, sizeof frame);
+        damaged[i] ^= 1;
+        CHECK(!unpack(damaged, sizeof frame - 1, 3, out), "a frame with another byte %zu was taken", i);
+    }
+    td_xet_unpacker_fini(&unpacker);
+}
+
+/* A frame that announces 2^63 bytes, or has blocks of 4 MiB, takes the memory of two blocks at most. */
+static void test_memory(void **state)
+{
+    static const char *const heads[] = {"\x68\x50\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x7F\x3B", /* 2^63 - 1 bytes */
+                                        "\x40\x70\xDF"};                                /* blocks of 4 MiB */
+    static const size_t lens[] = {11, 3};
+    static const char bomb[] = "\x0E\0\0\0\x1F" /* 1 literal, then 15 + 8 * 255 + 10 + 4 bytes from 1 back */
+                               "x\1\0\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x0A\0";
+    char frame[64], out[400];
+    (void)state;
+    alloc_count_start();
+    for (size_t i = 0; i < COUNT_OF(heads); i++) {
+        memcpy(frame, MAGIC, 4);
+        memcpy(frame + 4, heads[i], lens[i]);
+        memcpy(frame + 4 + lens[i], bomb, sizeof bomb);
+        assert_false(unpack(frame, 4 + lens[i] + sizeof bomb - 1, sizeof out, out));
+    }
+    assert_in_range(alloc_count_get().peak_bytes, 1, 2 * 4096 * 1024 + 256 * 1024);
+    td_xet_unpacker_fini(&unpacker);
+    assert_int_equal(alloc_count_get().live_bytes, 0);
+}
+
+/* Memory that is short is no fault of the frame. */
+static void test_no_memory(void **state)
+{
+    static const char frame[] = HEAD "\3\0\0\x80"
+                                     "abc"
+                                     "\0\0\0\0";
+    const struct td_xet_head head = {.scheme = 1, .stored_bytes = sizeof frame - 1, .chunk_bytes = 3};
+    uint8_t out[3];
+    struct alloc_trials trials = {0};
+    (void)state;
+    while (alloc_try(&trials)) {
+        struct td_error err = TD_ERROR_INIT;
+        bool ok = td_xet_chunk_read(&unpacker, &head, (const uint8_t *)frame, out, &err);
+        alloc_tried(&trials, ok, &err);
+        td_xet_unpacker_fini(&unpacker);
+    }
+    assert_true(trials.failed >= 2);
+}
+
+/* A match from 0 bytes back is invalid. liblz4 1.9 takes it for zeros; it must not show what was in the buffer. */
+static void test_a_match_of_itself(void **state)
+{
+    static const char frame[] = HEAD "\x0B\0\0\0"
+                                     "\x2A"
+                                     "ab\0\0"
+                                     "\x50"
+                                     "cdefg"
+                                     "\0\0\0\0";
+    char out[2][21];
+    (void)state;
+    memset(out[0], 'S', sizeof out[0]);
+    memset(out[1], 'T', sizeof out[1]);
+    if (unpack(frame, sizeof frame - 1, 21, out[0]) && unpack(frame, sizeof frame - 1, 21, out[1]))
+        assert_memory_equal(out[0], out[1], 21);
+    td_xet_unpacker_fini(&unpacker);
 }
 
 static void test_damaged_frames(void **state)
 {
-    static const char good[] = HEAD "\7\0\0\0"
-                                    "\x22"
+    static const char good[] = HEAD "\x0B\0\0\0"
+                                    "\x2A"
                                     "ab\2\0"
-                                    "\x10"
-                                    "c"
+                                    "\x50"
+                                    "cdefg"
                                     "\0\0\0\0";
     char out[400];
     (void)state;
     for (size_t len = 0; len < sizeof good - 1; len++)
-        CHECK(!unpack(good, len, 9, out), "a frame of %zu bytes was taken", len);
-    assert_false(UNPACK(HEAD "\7\0\0\0"
-                             "\x22"
+        CHECK(!unpack(good, len, 21, out), "a frame of %zu bytes was taken", len);
+    assert_false(UNPACK(HEAD "\x0B\0\0\0"
+                             "\x2A"
                              "ab\2\0"
-                             "\x10"
-                             "c"
+                             "\x50"
+                             "cdefg"
                              "\0\0\0\0",
-                        8));
-    assert_false(UNPACK(HEAD "\7\0\0\0"
-                             "\x22"
+                        20));
+    assert_false(UNPACK(HEAD "\x0B\0\0\0"
+                             "\x2A"
                              "ab\2\0"
-                             "\x10"
-                             "c"
+                             "\x50"
+                             "cdefg"
                              "\0\0\0\0",
-                        10));
-    assert_false(UNPACK(HEAD "\7\0\0\0"
-                             "\x22"
+                        22));
+    assert_false(UNPACK(HEAD "\x0B\0\0\0"
+                             "\x2A"
                              "ab\2\0"
-                             "\x10"
-                             "c"
+                             "\x50"
+                             "cdefg"
                              "\0\0\0\0x",
-                        9));
-    assert_false(UNPACK(HEAD "\7\0\0\0"
-                             "\x22"
+                        21));
+    assert_false(UNPACK(HEAD "\x0B\0\0\0"
+                             "\x2A"
                              "ab\3\0"
-                             "\x10"
-                             "c"
+                             "\x50"
+                             "cdefg"
                              "\0\0\0\0",
-                        9)); /* before the beginning */
-    assert_false(UNPACK(HEAD "\7\0\0\0"
-                             "\x22"
-                             "ab\0\0"
-                             "\x10"
-                             "c"
-                             "\0\0\0\0",
-                        9)); /* from itself */
+                        21)); /* before the beginning */
     assert_false(UNPACK(HEAD "\5\0\0\0"
                              "\x22"
                              "ab\2\0"
@@ -131,8 +202,12 @@ static void test_damaged_frames(void **state)
                              "\x10"
                              "c",
                         1));
-    assert_false(UNPACK("\x04\x22\x4D\x18\x20\x40\x82\0\0\0\0", 0));         /* another version */
-    assert_false(UNPACK("\x04\x22\x4D\x18\x61\x40\x82\0\0\0\0\0\0\0\0", 0)); /* a dictionary */
+    assert_false(UNPACK(MAGIC "\x20\x40\x03\0\0\0\0", 0));         /* another version */
+    assert_false(UNPACK(MAGIC "\x61\x40\1\0\0\0\xD0\0\0\0\0", 0)); /* a dictionary */
+    assert_false(UNPACK("\x50\x2A\x4D\x18\3\0\0\0xyz", 0));        /* a frame to skip */
+    assert_false(UNPACK("\x50\x2A\x4D\x18\3\0\0\0xyz" HEAD "\0\0\0\0", 0));
+    assert_false(UNPACK(HEAD "\0\0\0\0" HEAD "\0\0\0\0", 0)); /* two frames */
+    td_xet_unpacker_fini(&unpacker);
 }
 
 /* ---- xorbs ----------------------------------------------------------------------------------------------- */
@@ -164,7 +239,7 @@ static void test_xorbs(void **state)
     static const char xorb[] = CHUNK_A CHUNK_B CHUNK_A "XETBLOB and more";
     struct td_xet_finder finder;
     struct td_xet_head head;
-    uint8_t out[16], scratch[16];
+    uint8_t out[16];
     struct td_error err = TD_ERROR_INIT;
     (void)state;
     for (size_t piece = 1; piece < sizeof xorb; piece++) {
@@ -174,11 +249,12 @@ static void test_xorbs(void **state)
                     finder.begins[3] == 51);
     }
     assert_true(td_xet_head_read((const uint8_t *)xorb + 11, &head, &err) && head.scheme == 2);
-    assert_true(td_xet_chunk_read(&head, (const uint8_t *)xorb + 19, out, scratch, &err));
+    assert_true(td_xet_chunk_read(&unpacker, &head, (const uint8_t *)xorb + 19, out, &err));
     assert_memory_equal(out, "abcdef", 6);
     assert_true(td_xet_head_read((const uint8_t *)xorb, &head, &err) &&
-                td_xet_chunk_read(&head, (const uint8_t *)xorb + 8, out, scratch, &err));
+                td_xet_chunk_read(&unpacker, &head, (const uint8_t *)xorb + 8, out, &err));
     assert_memory_equal(out, "abc", 3);
+    td_xet_unpacker_fini(&unpacker);
     assert_true(find(xorb, 51, 7, &finder));
     for (size_t len = 0; len < 51; len++)
         CHECK(find(xorb, len, 7, &finder) == (len == 11 || len == 40), "a xorb of %zu bytes", len);
@@ -290,8 +366,16 @@ static void test_shards(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_frames),        cmocka_unit_test(test_damaged_frames), cmocka_unit_test(test_xorbs),
-        cmocka_unit_test(test_damaged_xorbs), cmocka_unit_test(test_many_chunks),    cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_frames),
+        cmocka_unit_test(test_damaged_frames),
+        cmocka_unit_test(test_a_match_of_itself),
+        cmocka_unit_test(test_checksums),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_xorbs),
+        cmocka_unit_test(test_damaged_xorbs),
+        cmocka_unit_test(test_many_chunks),
+        cmocka_unit_test(test_shards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
