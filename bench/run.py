@@ -27,7 +27,7 @@ import measure  # noqa: E402
 import servers  # noqa: E402
 from clients import Load, Peer  # noqa: E402
 from measure import BenchError, LeftOut  # noqa: E402
-from works import connections, datasets, fanout, inspect, loading  # noqa: E402
+from works import commits, connections, datasets, fanout, inspect, loading  # noqa: E402
 from works import publishing, pull, ranges, slices, uploads  # noqa: E402
 
 TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -80,6 +80,12 @@ WORKS = {
     "publish": Work("from the beginning of a copy or a rename until the model is served", publishing.publish, "tensord",
                     "", "http.client", False),
     "uploads": Work("PUT of whole files, one and eight at once", uploads.run, "nginx, tensord", "", "curl", False),
+    "commits": Work("commits of one changed file to a model of 500 files", commits.commits, "tensord", "",
+                    "http.client", False),
+    "trainer": Work("readers that wait for a trainer's steps: from the commit to the first bytes", commits.trainer,
+                    "tensord", "", "http.client", False),
+    "beside": Work("reading alone, and beside eight uploads", commits.beside, "nginx, tensord", "", "load_client, curl",
+                   False),
     "model-bytes": Work("bytes of whole models and of rank files, by plans", fanout.model_bytes, "", "", "tensord plan",
                         False),
 }
@@ -261,6 +267,11 @@ def parse_arguments():
     p.add_argument("--node", type=int, default=0, metavar="MBIT",
                    help="--fanout from a cold cache on the ranks' host, whose loopback has this rate")
     p.add_argument("--layers", type=int, default=1, help="of the model of --fanout, 25 MB each, beside 17 MB (1)")
+    p.add_argument("--commit-count", type=int, default=1000, metavar="N", help="of --commits (1000)")
+    p.add_argument("--steps", type=int, default=60, metavar="N", help="of --trainer (60)")
+    p.add_argument("--step-seconds", type=float, default=10, metavar="S", help="from step to step of --trainer (10)")
+    p.add_argument("--upload-rate", type=size_argument, default=16 << 20, metavar="SIZE",
+                   help="bytes per second of each of the uploads of --beside (16M)")
     p.add_argument("--mtu", type=int, default=1500, help="of the link of --fanout (1500)")
     p.add_argument("--limit", type=list_of(size_argument), default=[1000 << 20, 100 << 20], metavar="SIZES",
                    help="bytes per second of each connection in later parts of --pull (1000M,100M)")
