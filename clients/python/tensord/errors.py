@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Iterator, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 try:  # code that catches safetensors' error catches ours
     from safetensors import SafetensorError as SafetensorError
@@ -42,17 +42,19 @@ class ProtocolError(TensordError, ConnectionError):
 class AnswerError(TensordError):
     """A server refused a request.
 
-    `status` is the HTTP status, `code` the server's name for the error ("": the answer has none), `url` the request's.
+    `status` is the HTTP status, `code` the server's name for the error ("": the answer has none), `url` the request's,
+    `details` what the answer says beside its message (None: nothing).
     """
 
-    def __init__(self, message: str, status: int = 0, code: str = "", url: str = ""):
+    def __init__(self, message: str, status: int = 0, code: str = "", url: str = "", details: Any = None):
         super().__init__(message)
         self.status = status
         self.code = code
         self.url = url
+        self.details = details
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        return type(self), (self.args[0], self.status, self.code, self.url)
+        return type(self), (self.args[0], self.status, self.code, self.url, self.details)
 
 
 class NotFoundError(AnswerError, LookupError):
@@ -66,6 +68,55 @@ class ChangedError(AnswerError):
 class DatasetChanged(ChangedError):
     """The split's files differ from those at the opening of the dataset, or from those of a saved state. No row of them
     was returned; open the dataset again."""
+
+
+class ConflictError(AnswerError):
+    """The revision is not at the commit that `parent=` names: another writer was first, and nothing was changed."""
+
+    @property
+    def commit(self) -> str:
+        """The commit that the revision is at; "" if there is none, or the server does not say it."""
+        commit = self.details.get("commit") if isinstance(self.details, dict) else None
+        return printable(commit) if isinstance(commit, str) else ""
+
+
+class MissingBlobsError(AnswerError):
+    """A commit names blobs that the server does not have, or not all bytes of: send them, and commit again.
+
+    `missing`: for each the digest, and the ranges of bytes [first, end) that are missing; an empty list: all of it.
+    """
+
+    @property
+    def missing(self) -> Dict[str, List[Tuple[int, int]]]:
+        """The missing blobs. Raises ProtocolError for an answer that does not name them as it should."""
+        listed = self.details.get("missing") if isinstance(self.details, dict) else None
+        if not isinstance(listed, list) or not listed or not all(isinstance(one, dict) for one in listed):
+            raise ProtocolError(f"{self.url} does not say which blobs are missing: is this a tensord server?")
+        found: Dict[str, List[Tuple[int, int]]] = {}
+        for one in listed:
+            digest = one.get("digest")
+            if not isinstance(digest, str) or digest in found:
+                raise ProtocolError(f"{self.url} names a missing blob twice, or without a digest")
+            found[digest] = ranges_of(one.get("missing", []), self.url)
+        return found
+
+
+def ranges_of(listed: Any, url: str) -> List[Tuple[int, int]]:
+    """Decodes ranges of bytes [[first, last], ...], in order, to [first, end). Raises ProtocolError."""
+    found: List[Tuple[int, int]] = []
+    before = 0
+    for one in listed if isinstance(listed, list) else [None]:
+        if (not isinstance(one, list) or [type(bound) for bound in one] != [int, int] or
+                not before <= one[0] <= one[1] < 2**63 - 1):
+            raise ProtocolError(f"{url} answered ranges that are wrong, or not in order: is this a tensord server?")
+        before = one[1] + 1
+        found.append((one[0], before))
+    return found
+
+
+class DigestError(AnswerError):
+    """The bytes that arrived have another SHA-256 than they should: they were changed while they were sent, or on the
+    way. Nothing of them stays on the server."""
 
 
 class MismatchError(TensordError, ValueError):

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
+import functools
 import json
+import os
 import re
 import socket
 import ssl
@@ -18,13 +21,14 @@ import sys
 import time
 import urllib.request
 from dataclasses import dataclass
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple, Type, Union
 from urllib.parse import unquote, urlsplit
 
 from .. import errors
 from .._version import VERSION
 from ..address import Endpoint
 from ..options import MIB, TLS_NAMES, Options
+from .bodies import Body
 from .buffer import empty_bytes
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -34,6 +38,10 @@ MAX_INTERIM = 16  # answers (100 Continue) before the one that counts
 MAX_TRAILERS = 100  # lines after the last chunk
 ERROR_TEXT_BYTES = 64 * 1024
 RECEIVE_BYTES = 4 * MIB  # of one system call, so that a stop is noticed soon
+EXPECT_BYTES = MIB  # of a body; before larger ones, and those in chunks, the server may refuse
+EXPECT_SECONDS = 1.0  # to wait for 100 Continue; servers may leave it out (RFC 9110, 10.1.1)
+REFUSAL_SECONDS = 2.0  # to wait for an answer after the server has ended its side of the connection
+MIN_SEND_RATE = 1024  # bytes per second, over stall_timeout
 USER_AGENT = f"tensord-python/{VERSION}"
 
 
@@ -121,7 +129,8 @@ class Answer:
     @property
     def finished(self) -> bool:
         """Whether the body has been read and the connection may be used again."""
-        return self.left == 0 and self.length is not None and self.fields.get("connection", "").lower() != "close"
+        return (self.left == 0 and self.length is not None and self.connection.sent_whole and
+                self.fields.get("connection", "").lower() != "close")
 
 
 class Connection:
@@ -133,7 +142,12 @@ class Connection:
         self.used = False
         self.received = 0  # bytes of the last receive_into
         self._buffer = b""  # received after the head, not taken yet
+        self.sent_whole = True  # the last request was sent to its end
+        self._early: Optional[Answer] = None  # the answer to a request that is not sent whole
+        self._interim = 0  # answers of 1xx to this request
+        self._chunked = False
         self.proxy: Optional[Proxy] = None
+        self._receive_limit = options.stall_timeout  # seconds until the next byte
         self._socket = self._open()
 
     # ---- opening
@@ -234,14 +248,63 @@ class Connection:
 
     # ---- requests
 
-    def request(self, method: str, path: str, fields: Optional[Dict[str, str]] = None, body: bytes = b"") -> Answer:
-        """Sends a request and receives the head of the answer. Parameters as of `send`. Raises Dropped, ProtocolError.
+    def request(self, method: str, path: str, fields: Optional[Dict[str, str]] = None,
+                body: Union[bytes, Body] = b"", wait: Optional[float] = None) -> Answer:
+        """Sends a request and receives the head of the answer. Parameters as of `send` and `read_head`. Raises Dropped,
+        ProtocolError.
         """
         self.send(method, path, fields, body)
-        return self.read_head(method)
+        return self.read_head(method, wait)
 
-    def send(self, method: str, path: str, fields: Optional[Dict[str, str]] = None, body: bytes = b"") -> None:
-        """Sends a request. `path` is the server's own, encoded, with its query. Raises Dropped."""
+    def send(self, method: str, path: str, fields: Optional[Dict[str, str]] = None,
+             body: Union[bytes, Body] = b"") -> None:
+        """Sends a request. `path` is the server's own, encoded, with its query. The rest of a Body is not sent when the
+        server answers before its end. Raises Dropped, ProtocolError."""
+        if isinstance(body, Body):
+            self.begin(method, path, fields, body.nbytes)
+            if not self.has_answered:
+                body.send_to(self)
+            self.end()
+            return
+        length = len(body) if body or method == "POST" else None
+        if length is not None:
+            fields = {"Content-Type": "application/json", **(fields or {}), "Content-Length": str(length)}
+        head = self._start(method, path, fields or {})
+        try:
+            self._socket.sendall(head + body if len(body) < MIB else head)
+            if len(body) >= MIB:
+                self._socket.sendall(body)
+        except OSError as error:
+            self._take_early_answer(error)
+
+    def begin(self, method: str, path: str, fields: Optional[Dict[str, str]], nbytes: Optional[int],
+              expects: bool = True) -> None:
+        """Sends the head of a request whose body follows by `send_part` and `send_file`, and then `end`.
+
+        `nbytes`: of the body; None: chunks. `expects`: waits for 100 Continue before a large body, for at most
+        EXPECT_SECONDS; see `has_answered`. Raises Dropped, ProtocolError.
+        """
+        fields = {"Content-Type": "application/octet-stream", **(fields or {})}
+        self._chunked = nbytes is None
+        if nbytes is None:
+            fields["Transfer-Encoding"] = "chunked"
+        else:
+            fields["Content-Length"] = str(nbytes)
+        waits = expects and (nbytes is None or nbytes >= EXPECT_BYTES)
+        if waits:
+            fields["Expect"] = "100-continue"
+        head = self._start(method, path, fields)
+        self.sent_whole = False
+        try:
+            self._socket.sendall(head)
+        except OSError as error:
+            self._take_early_answer(error)
+        end = time.monotonic() + EXPECT_SECONDS
+        while waits and not self.has_answered and not self._interim and time.monotonic() < end:
+            self._look(max(0.0, end - time.monotonic()))
+
+    def _start(self, method: str, path: str, fields: Mapping[str, str]) -> bytes:
+        """Returns the bytes of the head of a request that begins now."""
         target = self.endpoint.prefix + path
         if self.proxy:
             target = f"{self.endpoint.scheme}://{self.endpoint.host_header}{target}"
@@ -252,22 +315,109 @@ class Connection:
             lines.append(f"Authorization: Bearer {token}")
         if self.proxy:
             lines += self.proxy.fields
-        fields = fields or {}
-        if body or method == "POST":
-            if "Content-Type" not in fields:
-                lines.append("Content-Type: application/json")
-            lines.append(f"Content-Length: {len(body)}")
-        for name, value in fields.items():
-            lines.append(f"{name}: {value}")
-        head = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
+        lines += [f"{name}: {value}" for name, value in fields.items()]
         self.used = True
+        self.sent_whole, self._early, self._interim = True, None, 0
+        return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether the answer has arrived before the end of the request. `read_head` returns it."""
+        return self._early is not None
+
+    @property
+    def can_send_files(self) -> bool:
+        """Whether `send_file` may work: not over TLS, whose bytes the kernel does not encrypt, nor in chunks."""
+        return hasattr(os, "sendfile") and not isinstance(self._socket, ssl.SSLSocket) and not self._chunked
+
+    def send_part(self, view: memoryview) -> int:
+        """Sends a part of a body, and returns its length; less if the server answers first. Raises Dropped."""
+        if not len(view):
+            return 0
+        if self._chunked:
+            self._send_all(memoryview(b"%x\r\n" % len(view)))
+        sent = self._send_all(view)
+        if self._chunked and not self.has_answered:
+            self._send_all(memoryview(b"\r\n"))
+        self._look(0)
+        return sent
+
+    def send_file(self, fd: int, offset: int, count: int) -> Optional[int]:
+        """Sends bytes of a file, and returns their number: 0 at its end, or when the server has answered; None if
+        the kernel cannot send this file. Raises Dropped."""
         try:
-            self._socket.sendall(head + body if len(body) < MIB else head)
-            if len(body) >= MIB:
-                self._socket.sendall(body)
+            sent = self._paced(count, lambda: os.sendfile(self._socket.fileno(), fd, offset, count))
         except OSError as error:
-            self._find_refusal()
-            raise Dropped(f"{self.endpoint} closed the connection: {error}", started=False) from error
+            if error.errno in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSOCK):
+                return None
+            self._take_early_answer(error)
+            return 0
+        self._look(0)
+        return sent
+
+    def _send_all(self, view: memoryview) -> int:
+        """Sends bytes, and returns how many; fewer if the server answers first. Raises Dropped."""
+        done = 0
+        try:
+            while done < len(view) and not self.has_answered:
+                rest = view[done:]
+                done += self._paced(len(rest), functools.partial(self._socket.send, rest))
+        except OSError as error:
+            self._take_early_answer(error)
+        return done
+
+    def _paced(self, count: int, send: Callable[[], int]) -> int:
+        """Calls `send`, which sends up to `count` bytes, and returns its result. Raises OSError also where the server
+        takes less than MIN_SEND_RATE."""
+        begun = time.monotonic()
+        sent = send()
+        if sent < count and self.options.stall_timeout <= time.monotonic() - begun and (
+                sent < MIN_SEND_RATE * self.options.stall_timeout):
+            raise socket.timeout(f"it took {sent} bytes in {self.options.stall_timeout:g} s")
+        return sent
+
+    def end(self) -> None:
+        """Ends a body. Raises Dropped."""
+        if self._chunked and not self.has_answered:
+            self._send_all(memoryview(b"0\r\n\r\n"))
+        self._chunked = False
+        self.sent_whole = not self.has_answered
+
+    def _look(self, seconds: float) -> None:
+        """Takes what has arrived while a request is being sent, or arrives within some seconds: an answer ends the
+        sending, answers of 1xx are dropped. Raises ProtocolError."""
+        if not self.has_answered and self._wait_readable(seconds):
+            with contextlib.suppress(Dropped):  # then the next byte cannot be sent
+                self._receive_now()
+                self._take_heads()
+
+    def _take_heads(self) -> None:
+        """Decodes the heads that have arrived whole. Raises ProtocolError."""
+        while self._early is None and b"\r\n\r\n" in self._buffer:
+            answer = self._read_head("")
+            if answer.status >= 200:
+                self._early, self.sent_whole = answer, False
+            else:
+                self._count_interim()
+
+    def _count_interim(self) -> None:
+        self._interim += 1
+        if self._interim >= MAX_INTERIM:
+            raise errors.ProtocolError(f"{self.endpoint} sent {MAX_INTERIM} interim answers and no final one")
+
+    def _take_early_answer(self, error: OSError) -> None:
+        """Takes the answer of a server that did not take the whole request. Raises SetupError for a refusal of the TLS
+        handshake, Dropped if there is no answer."""
+        self._find_refusal()
+        end = time.monotonic() + REFUSAL_SECONDS
+        with contextlib.suppress(Dropped):
+            self._take_heads()
+            while not self.has_answered and self._wait_readable(max(0.0, end - time.monotonic())):
+                self._receive_now()
+                self._take_heads()
+        if not self.has_answered:
+            raise Dropped(self._why(error, "took") if isinstance(error, (BlockingIOError, socket.timeout)) else
+                          f"{self.endpoint} closed the connection: {error}", started=False) from error
 
     def _find_refusal(self) -> None:
         """Raises SetupError if an alert has arrived from a server that did not take the request."""
@@ -276,13 +426,25 @@ class Connection:
                 self._socket.settimeout(0)
                 self._receive_more()
 
-    def read_head(self, method: str) -> Answer:
-        """Receives the head of the answer to a request that was sent. Raises Dropped, ProtocolError."""
-        for _ in range(MAX_INTERIM):
-            answer = self._read_head(method)
-            if answer.status >= 200:
-                return answer
-        raise errors.ProtocolError(f"{self.endpoint} sent {MAX_INTERIM} interim answers and no final one")
+    def read_head(self, method: str, wait: Optional[float] = None) -> Answer:
+        """Receives the head of the answer to a request that was sent. Raises Dropped, ProtocolError.
+
+        `wait`: seconds until the answer must begin, for a server that has much to do first; stall_timeout by default.
+        """
+        if self._early is not None:
+            return self._early
+        end = None if wait is None else time.monotonic() + wait
+        try:
+            while True:
+                if end is not None:
+                    self._limit_receive(max(0.001, end - time.monotonic()))
+                answer = self._read_head(method)
+                if answer.status >= 200:
+                    return answer
+                self._count_interim()
+        finally:
+            if end is not None:
+                self._limit_receive(self.options.stall_timeout)
 
     def _read_head(self, method: str) -> Answer:
         begun = None
@@ -322,6 +484,8 @@ class Connection:
     def _receive_more(self) -> None:
         try:
             data = self._socket.recv(4096)
+        except ssl.SSLWantReadError:
+            raise
         except OSError as error:
             self._raise_refusal(error)
             raise Dropped(self._why(error), started=bool(self._buffer)) from error
@@ -329,9 +493,33 @@ class Connection:
             raise Dropped(f"{self.endpoint} closed the connection", started=bool(self._buffer))
         self._buffer += data
 
-    def _why(self, error: OSError) -> str:
+    def _receive_now(self) -> None:
+        """Appends bytes that have arrived to the buffer; over TLS there may be none. Raises Dropped."""
+        if len(self._buffer) > MAX_HEAD_BYTES:
+            raise errors.ProtocolError(f"{self.endpoint} sent a header of more than {MAX_HEAD_BYTES} bytes")
+        if not isinstance(self._socket, ssl.SSLSocket):
+            self._receive_more()
+            return
+        self._socket.settimeout(0)
+        try:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                self._receive_more()
+        finally:
+            with contextlib.suppress(OSError):
+                self._socket.settimeout(self.options.stall_timeout)
+
+    def _limit_receive(self, seconds: float) -> None:
+        """Limits the time until the next byte arrives."""
+        self._receive_limit = seconds
+        if self._waitall:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(seconds))
+        else:
+            self._socket.settimeout(seconds)
+
+    def _why(self, error: OSError, did: str = "sent") -> str:
         if isinstance(error, (BlockingIOError, socket.timeout)):
-            return f"{self.endpoint} sent nothing for {self.options.stall_timeout:g} s"
+            seconds = self._receive_limit if did == "sent" else self.options.stall_timeout
+            return f"{self.endpoint} {did} nothing for {seconds:.3g} s"
         return f"the connection to {self.endpoint} broke: {error}"
 
     def read_line(self) -> bytes:
@@ -366,16 +554,20 @@ class Connection:
     @property
     def stale(self) -> bool:
         """Returns whether an idle connection is unusable: the server closed it or sent bytes without a request."""
+        return bool(self._buffer) or self._wait_readable(0)
+
+    def _wait_readable(self, seconds: float) -> bool:
+        """Waits for bytes, or for the end of the connection, and returns whether there are any."""
         import select
 
-        if self._buffer:
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
             return True
         try:
             if hasattr(select, "poll"):
                 poll = select.poll()
                 poll.register(self._socket.fileno(), select.POLLIN)
-                return bool(poll.poll(0))
-            return bool(select.select([self._socket], [], [], 0)[0])
+                return bool(poll.poll(seconds * 1000))
+            return bool(select.select([self._socket], [], [], seconds)[0])
         except (OSError, ValueError):
             return True
 
@@ -409,10 +601,15 @@ def _set_stall_timeout(raw: socket.socket, seconds: float) -> int:
         raw.settimeout(seconds)
         return 0
     raw.settimeout(None)
-    limit = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
+    limit = _timeval(seconds)
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
     return socket.MSG_WAITALL
+
+
+def _timeval(seconds: float) -> bytes:
+    """Returns seconds in the form of SO_RCVTIMEO."""
+    return struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
 
 
 _UNKNOWN_ISSUER = (18, 19, 20, 21)  # X509_V_ERR_*: self-signed, or signed by nobody who is trusted
@@ -512,34 +709,42 @@ def _proxy_for(endpoint: Endpoint) -> Optional[Proxy]:
     return Proxy(variable, host, port, fields)
 
 
-def error_of(answer: Answer, path: str) -> errors.AnswerError:
-    """Reads the body of an error answer, and returns the error."""
+def error_of(answer: Answer, path: str, kinds: Optional[Mapping[int, Type[errors.AnswerError]]] = None,
+             advice: Optional[Mapping[int, str]] = None, limit: int = ERROR_TEXT_BYTES) -> errors.AnswerError:
+    """Reads the body of an error answer, of at most `limit` bytes, and returns the error.
+
+    `kinds` and `advice`: the class of error and what to do, by status, in place of those of a request that reads.
+    """
     url = f"{answer.connection.endpoint}{path}"
     message, code = "", ""
+    details: Any = None
     try:
-        error = json.loads(answer.read(ERROR_TEXT_BYTES))["error"]
+        error = json.loads(answer.read(limit))["error"]
         message, code = errors.printable(str(error["message"])), errors.printable(str(error.get("status", "")))
+        details = error.get("details")
     except (Dropped, errors.ProtocolError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
-    kind = {404: errors.NotFoundError, 412: errors.ChangedError}.get(answer.status, errors.AnswerError)
+    known: Dict[int, Type[errors.AnswerError]] = {404: errors.NotFoundError, 412: errors.ChangedError, **(kinds or {})}
     sent = answer.connection.options.find_token()
-    hint = {401: "; the token was refused" if sent else
-            f"; give a token by {answer.connection.options.named('token')} or TENSORD_TOKEN",
-            403: "; the token does not allow this"}.get(answer.status)
+    hint = {401: "the token was refused" if sent else
+            f"give a token by {answer.connection.options.named('token')} or TENSORD_TOKEN",
+            403: "the token does not allow this", **(advice or {})}.get(answer.status)
     proxy, endpoint = answer.connection.proxy, answer.connection.endpoint
     if answer.status == 400 and message.startswith("this port speaks HTTPS"):
         plain = "tensord:// is plain HTTP" if endpoint.written == "tensord" else "http:// has no TLS"
-        hint = f"; {plain}, the URL over TLS is {endpoint.https_url}"
+        hint = f"{plain}, the URL over TLS is {endpoint.https_url}"
         hint += ". The token was sent in the clear: others may have read it" if sent else ""
     elif answer.status == 404 and endpoint.prefix and not endpoint.resource:
-        hint = (f"; {endpoint.prefix} is taken for the prefix of a proxy: if it is a model, its URL is "
+        hint = (f"{endpoint.prefix} is taken for the prefix of a proxy: if it is a model, its URL is "
                 f"{endpoint.origin}/models{endpoint.prefix}")
+    tail = f"; {hint}" if hint else ""
     if answer.status == 407 and proxy:
-        message, hint = f"the answer is of {proxy}", proxy.login_hint
+        message, tail = f"the answer is of {proxy}", proxy.login_hint
     elif not message and 300 <= answer.status < 400:
         where = errors.printable(answer.fields.get("location", "")) or "nowhere"
         message = f"it redirects to {where}; redirects are not followed"
     elif not message:
         message = "the answer has no message of tensord's; is this a tensord server?"
-        hint = (hint or "") + (f" Or is the answer of {proxy}?" if proxy else "")
-    return kind(f"{url}: {answer.status}: {message}{hint or ''}", answer.status, code, url)
+        tail += f" Or is the answer of {proxy}?" if proxy else ""
+    kind = known.get(answer.status, errors.AnswerError)
+    return kind(f"{url}: {answer.status}: {message}{tail}", answer.status, code, url, details)

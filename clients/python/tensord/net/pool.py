@@ -6,6 +6,7 @@ import threading
 import weakref
 from typing import Dict, List, Set
 
+from .. import errors
 from ..address import Endpoint
 from ..options import Options
 from .http import Connection
@@ -81,6 +82,49 @@ class Pool:
         self._start()
         for connection in inherited:
             connection.abandon()
+
+
+class LentPool(Pool):
+    """A pool that takes its connections from another one. `stop` breaks those that are in use, for good."""
+
+    def __init__(self, pool: Pool):
+        self._pool = pool
+        self._stopped = False
+        super().__init__(pool.options)
+
+    def take(self, endpoint: Endpoint, fresh: bool = False) -> Connection:
+        """Returns a connection of the other pool. Raises as Pool.take; ConnectError after `stop`."""
+        connection = self._pool.take(endpoint, fresh)
+        with self._lock:
+            if not self._stopped:
+                self._busy.add(connection)
+                return connection
+        self._pool.drop(connection)
+        raise errors.ConnectError("the work was stopped")
+
+    def give(self, connection: Connection) -> None:
+        """Gives a connection back to the other pool."""
+        with self._lock:
+            self._busy.discard(connection)
+            stopped = self._stopped
+        if stopped:
+            self._pool.drop(connection)
+        else:
+            self._pool.give(connection)
+
+    def drop(self, connection: Connection) -> None:
+        """Closes a connection that cannot be used again."""
+        with self._lock:
+            self._busy.discard(connection)
+        self._pool.drop(connection)
+
+    def stop(self) -> None:
+        """Breaks the connections that are in use. Threads that wait for them get ConnectError."""
+        with self._lock:
+            self._stopped = True
+            busy = list(self._busy)
+        for connection in busy:
+            connection.stop()
 
 
 _pools: "weakref.WeakSet[Pool]" = weakref.WeakSet()

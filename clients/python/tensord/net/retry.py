@@ -17,6 +17,7 @@ T = TypeVar("T")
 log = logging.getLogger("tensord")
 
 RETRIED_STATUSES = (408, 429, 500, 502, 503, 504)
+NO_ROOM = 507  # is retried if the server says when
 WARN_AFTER = 4  # tries; some two seconds
 MAX_WRONG_ANSWERS = 6  # wrong answers in a row; waiting does not cure them
 
@@ -159,3 +160,8 @@ def retry_after(answer: Answer) -> float:
     """Returns the seconds that the server asks to wait; 0 if it names none that is a number."""
     text = answer.fields.get("retry-after", "")
     return min(60.0, float(text)) if text.isascii() and text.isdigit() else 0.0
+
+
+def is_retried(answer: Answer) -> bool:
+    """Returns whether a request that was answered so is sent again."""
+    return answer.status in RETRIED_STATUSES or (answer.status == NO_ROOM and "retry-after" in answer.fields)

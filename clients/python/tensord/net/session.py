@@ -1,18 +1,23 @@
 """Requests to servers that hold the same models: small answers, whole, from the first server that works."""
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import os
 import threading
-from typing import Any, Callable, Dict, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple, TypeVar, Union
 
 from .. import errors
 from ..address import Endpoint
 from ..options import Options
 from . import http
-from .pool import Pool
-from .retry import RETRIED_STATUSES, Fault, Patience, Servers, attempt, retry_after
+from .bodies import Body
+from .pool import LentPool, Pool
+from .retry import Fault, Patience, Servers, attempt, is_retried, retry_after
+
+T = TypeVar("T")
+Refusal = Callable[[http.Answer, str], errors.AnswerError]  # makes an error of an answer and its path
 
 
 class Session:
@@ -40,18 +45,23 @@ class Session:
         read: Optional[Callable[[http.Answer], Any]] = None,
         once: bool = False,
         limit: int = http.MAX_TEXT_BYTES,
+        wait: Optional[float] = None,
+        refusal: Refusal = http.error_of,
     ) -> Tuple[Any, http.Answer]:
         """Sends a request until a server answers with 2xx, and returns its body and head.
 
-        `body` is sent as JSON. `endpoint`: only this server. `read` reads the body; by default it is returned whole, at
-        most `limit` bytes.
+        `body`: a Body, sent as it is; anything else as JSON. `endpoint`: only this server. `read` reads the body; by
+        default it is returned whole, at most `limit` bytes. `wait`: as of Connection.read_head. `refusal`: makes the
+        error of an answer that is not 2xx.
         `once`: a fault is raised at once, for callers that try again by themselves.
         Raises AnswerError for a refusal, ConnectError and ProtocolError after `retry_for`.
         """
-        data = b"" if body is None else json.dumps(body, separators=(",", ":")).encode()
+        data: Union[bytes, Body] = b""
+        if body is not None:
+            data = body if isinstance(body, Body) else json.dumps(body, separators=(",", ":")).encode()
         servers = Servers((endpoint,) if endpoint else self.endpoints)
         send = functools.partial(self._ask_once, method=method, path=path, data=data, fields=fields or {},
-                                 read=read or (lambda answer: answer.read(limit)))
+                                 read=read or (lambda answer: answer.read(limit)), wait=wait, refusal=refusal)
         if not once:
             return attempt(servers, Patience(self.options), send)
         try:
@@ -83,7 +93,7 @@ class Session:
         if begun is not None and connection is not None:
             head = functools.partial(connection.read_head, begun.method)
             try:
-                self._body_of(self._head_of(connection, head), begun.path, exchange.read)
+                self.end(self._guarded(connection, head), begun.path, exchange.read)
                 return
             except (http.Dropped, Fault, errors.TensordError):
                 pass  # it may have waited for too long; a lasting fault comes again
@@ -112,22 +122,27 @@ class Session:
         preferred = self._preferred
         return os.getpid() % len(self.endpoints) if preferred is None else self.endpoints.index(preferred)
 
-    def _ask_once(self, server: Endpoint, method: str, path: str, data: bytes, fields: Dict[str, str],
-                  read: Callable[[http.Answer], Any]) -> Tuple[Any, http.Answer]:
+    def _ask_once(self, server: Endpoint, method: str, path: str, data: Union[bytes, Body], fields: Dict[str, str],
+                  read: Callable[[http.Answer], Any], wait: Optional[float] = None,
+                  refusal: Refusal = http.error_of) -> Tuple[Any, http.Answer]:
         """Sends a request to one server, and returns the result of `read`, and the head. Raises AnswerError
         for a refusal, Fault for other failures."""
+        answer = self.begin_on(server, lambda connection: connection.request(method, path, fields, data, wait))
+        return self.end(answer, path, read, refusal), answer
+
+    def begin_on(self, server: Endpoint, send: Callable[[http.Connection], T]) -> T:
+        """Calls `send` with a connection to a server, and returns its result; calls it again with a new connection if
+        an idle one turns out to be closed. Raises Fault; the connection of a `send` that fails is closed."""
         connection = self._take(server)
         reused = connection.used
         while True:
             try:
-                answer = self._head_of(connection, functools.partial(connection.request, method, path, fields, data))
-                break
+                return self._guarded(connection, functools.partial(send, connection))
             except http.Dropped as error:
                 if not reused:
                     raise Fault(errors.ConnectError(str(error))) from error
                 reused = False  # the server closed an idle connection just then
                 connection = self._take(server, fresh=True)
-        return self._body_of(answer, path, read), answer
 
     def _take(self, server: Endpoint, fresh: bool = False) -> http.Connection:
         """Returns a connection to a server. Raises Fault."""
@@ -136,11 +151,11 @@ class Session:
         except (errors.ConnectError, errors.ProtocolError) as error:
             raise Fault(error) from error
 
-    def _head_of(self, connection: http.Connection, receive: Callable[[], http.Answer]) -> http.Answer:
-        """Calls `receive`, and returns its result. Drops a connection that fails. Raises Dropped if it ended before an
-        answer began, Fault for other faults."""
+    def _guarded(self, connection: http.Connection, do: Callable[[], T]) -> T:
+        """Calls `do`, which uses a connection, and returns its result. Drops a connection that fails. Raises Dropped if
+        it ended before an answer began, Fault for other faults."""
         try:
-            return receive()
+            return do()
         except http.Dropped as error:
             self.pool.drop(connection)
             if error.started:
@@ -153,13 +168,14 @@ class Session:
             self.pool.drop(connection)
             raise
 
-    def _body_of(self, answer: http.Answer, path: str, read: Callable[[http.Answer], Any]) -> Any:
+    def end(self, answer: http.Answer, path: str, read: Callable[[http.Answer], T],
+            refusal: Refusal = http.error_of) -> T:
         """Calls `read` with an answer, gives its connection back, and returns the result. Raises AnswerError for a
         refusal, Fault for faults."""
         try:
             if answer.status >= 300:
-                error = http.error_of(answer, path)
-                if answer.status in RETRIED_STATUSES:
+                error = refusal(answer, path)
+                if is_retried(answer):
                     raise Fault(error, retry_after(answer))
                 raise error
             return read(answer)
@@ -172,6 +188,17 @@ class Session:
                 self.pool.give(answer.connection)
             else:
                 self.pool.drop(answer.connection)
+
+    def lent(self) -> "Session":
+        """Returns a session that uses the connections of this one. `break_lent` of it breaks those in use."""
+        other = copy.copy(self)
+        other.pool = LentPool(self.pool)
+        return other
+
+    def break_lent(self) -> None:
+        """Breaks the connections in use, for good, if this session is from `lent`."""
+        if isinstance(self.pool, LentPool):
+            self.pool.stop()
 
     def ask_json(self, method: str, path: str, body: Any = None, **how: Any) -> Any:
         """Sends a request, and returns the JSON of its answer. `how` and errors as of `ask`."""

@@ -1,0 +1,78 @@
+"""Threads that do jobs over the connections of a session, until all are done or one fails."""
+from __future__ import annotations
+
+import threading
+import time
+from typing import Callable, Iterable, List, Optional, TypeVar
+
+from .session import Session
+
+J = TypeVar("J")
+LEAVE_SECONDS = 1.0  # for threads to end after an interrupt
+
+
+def do_all(session: Session, jobs: Iterable[J], do: Callable[[Session, J, threading.Event], None], count: int) -> None:
+    """Calls `do` for each job, in up to `count` threads, and returns when all are done.
+
+    `do` gets a session with the same servers, the job, and an event that is set when it is to give up. Raises the first
+    error that ended a job, and KeyboardInterrupt; then the connections of all jobs are broken.
+    """
+    crew = _Crew(session, jobs, do)
+    if count <= 1:
+        crew.work()
+    else:
+        crew.watch([threading.Thread(target=crew.work_apart, name=f"tensord-{number}", daemon=True)
+                    for number in range(count)])
+    if crew.error is not None:
+        raise crew.error
+
+
+class _Crew:
+    """One call of `do_all`."""
+
+    def __init__(self, session: Session, jobs: Iterable[J], do: Callable[[Session, J, threading.Event], None]):
+        self.error: Optional[BaseException] = None
+        self._session, self._jobs, self._do = session.lent(), iter(jobs), do
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+
+    def work(self) -> None:
+        """Does jobs until there are no more."""
+        while not self._stopping.is_set():
+            with self._lock:
+                job = next(self._jobs, None)
+            if job is None:
+                return
+            self._do(self._session, job, self._stopping)
+
+    def work_apart(self) -> None:
+        """Works in a thread of its own: stores an error for the caller's thread."""
+        try:
+            self.work()
+        except BaseException as error:
+            self.stop(error)
+
+    def stop(self, error: BaseException) -> None:
+        """Stores the first error, and breaks the connections of the others."""
+        with self._lock:
+            if self.error is None:
+                self.error = error
+            self._stopping.set()
+        self._session.break_lent()
+
+    def watch(self, threads: List[threading.Thread]) -> None:
+        """Starts the threads and waits for them. An interrupt ends their connections, and is raised again."""
+        started = []
+        try:
+            for thread in threads:
+                thread.start()
+                started.append(thread)
+            for thread in started:
+                while thread.is_alive():
+                    thread.join(1.0)
+        except BaseException as error:
+            self.stop(error)
+            end = time.monotonic() + LEAVE_SECONDS
+            for thread in started:
+                thread.join(max(0.0, end - time.monotonic()))
+            raise
