@@ -13,20 +13,21 @@ ROOMS = {
     **dict.fromkeys(["_version", "address", "errors", "lock", "options"], "base"),
     **dict.fromkeys(["client", "lazy", "watching"], "client"),
 }
-BELOW = {"base", "net", "tensors", "rows"}
+BELOW = {"base", "net", "tensors", "rows", "publishing"}
 # room -> the rooms that it may import, besides itself
 MAY_USE = {
     "base": set(),
     "net": {"base"},
     "tensors": {"base", "net"},
     "rows": {"base", "net", "tensors"},
+    "publishing": {"base", "net", "tensors"},
     "client": BELOW,
     "engines": BELOW | {"client"},
     "public": BELOW | {"client", "engines"},
 }
 # rooms that may use a part of another room only
 ONLY = {("rows", "tensors"): {"tensors.dtypes"}}
-FOLDERS = ("net", "tensors", "rows", "engines")
+FOLDERS = ("net", "tensors", "rows", "publishing", "engines")
 CALLS = ("import_module", "__import__")  # functions that import
 # public names of named tuples, which begin with an underscore so that a field may have any other name
 TUPLES = {"_asdict", "_fields", "_make", "_replace"}

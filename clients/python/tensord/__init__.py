@@ -20,10 +20,13 @@ from .errors import (
     AddressError,
     AnswerError,
     ChangedError,
+    ConflictError,
     ConnectError,
     DatasetChanged,
     DecodeError,
+    DigestError,
     MismatchError,
+    MissingBlobsError,
     NotFoundError,
     ProtocolError,
     SetupError,
@@ -44,11 +47,12 @@ if TYPE_CHECKING:
     from .rows.iterable import IterableDataset
 
 __all__ = [
-    "AddressError", "AnswerError", "ChangedError", "Client", "ConnectError", "Dataset", "DatasetChanged", "DatasetInfo",
-    "DecodeError", "FileInfo", "IterableDataset", "LazyTensor", "Manifest", "MismatchError", "Model", "NotFoundError",
-    "Options", "PrefetchLoader", "PrefetchPlan", "ProtocolError", "RemoteSlice", "SetupError", "ShuffleSampler",
-    "SplitInfo", "TensorInfo", "TensordError", "__version__", "connect", "load_file", "load_into", "load_rank",
-    "open_model", "read_boxes", "safe_open", "state_dict", "watch",
+    "AddressError", "AnswerError", "ChangedError", "Client", "ConflictError", "ConnectError", "Dataset",
+    "DatasetChanged", "DatasetInfo", "DecodeError", "DigestError", "FileInfo", "IterableDataset", "LazyTensor",
+    "Manifest", "MismatchError", "MissingBlobsError", "Model", "NotFoundError", "Options", "PrefetchLoader",
+    "PrefetchPlan", "ProtocolError", "RemoteSlice", "SetupError", "ShuffleSampler", "SplitInfo", "TensorInfo",
+    "TensordError", "__version__", "connect", "load_file", "load_into", "load_rank", "open_model", "read_boxes",
+    "safe_open", "state_dict", "watch",
 ]
 
 
