@@ -577,7 +577,7 @@ static bool write_block(struct td_publish_part *part, struct td_error *err)
                                                                  : (block->off + block->len) / TD_FETCH_PIECE_BYTES;
     uint64_t front = 0;
     bool ok = true;
-    for (uint64_t stop; ok; piece = stop) {
+    for (uint64_t stop = piece; ok; piece = stop) {
         pthread_mutex_lock(&upload->lock);
         if (upload->stage == DROPPED)
             ok = refuse_dropped(upload, err);
