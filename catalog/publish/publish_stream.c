@@ -246,7 +246,8 @@ bool td_publish_stream_copy(struct td_publish *publish, const struct td_publish_
                             const uint8_t *expected, struct td_publish_sum *out, struct td_error *err)
 {
     struct td_publish_stream *stream = NULL;
-    if (!td_publish_stream_begin(publish, name, source->len_bytes, &stream, err))
+    /* clang-tidy cannot see that begin sets the stream */
+    if (!td_publish_stream_begin(publish, name, source->len_bytes, &stream, err) || stream == NULL)
         return false;
     if (td_blob_copy_to(source, 0, source->len_bytes, take_copied, stream, err))
         return td_publish_stream_end(stream, expected, out, err);
