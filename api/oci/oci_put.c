@@ -433,36 +433,56 @@ static bool remove_main(const struct td_oci_write *write, struct rest *rest, str
     return open_repo(write, false, repo) && empty_main(write, rest, repo); /* something was pushed at the same time */
 }
 
-/* Deletes a tag of an open repository with its revision, and closes it. `main` goes with the last other revision, if it
- * is at the same commit and was never pushed by a tag of its own. Returns false after it answered. */
-static bool delete_tag(const struct td_oci_write *write, const char *tag, struct td_publish_repo *repo)
+/* Deletes the revision of a tag of an open repository, which it closes, and has all faces show it. `main` goes with the
+ * last other revision, if it is at the same commit and was never pushed by a tag of its own. Returns false after it
+ * answered. */
+static bool delete_revision(const struct td_oci_write *write, const char *revision, const char *commit,
+                            struct td_publish_repo *repo)
 {
     struct td_error err = TD_ERROR_INIT;
     struct rest rest = {.refs = 0};
-    char commit[TD_COMMIT_BYTES];
     uint8_t sha256[TD_SHA256_BYTES];
-    const char *revision = td_publish_tag_revision(tag);
-    bool is_pushed = td_publish_tag_find(repo, tag, sha256);
-    bool has_revision = revision != NULL && td_publish_resolve(repo, revision, commit);
-    if (!is_pushed && !has_revision) {
-        td_publish_repo_close(repo);
-        return td_oci_fail(&write->oci, 404, "MANIFEST_UNKNOWN", "no tag \"%s\" was pushed", tag);
-    }
-    bool ok = td_publish_tag_remove(repo, tag) || td_publish_fail(&write->name, "delete a tag of", &err);
-    bool is_main = has_revision && strcmp(revision, "main") == 0;
-    ok = ok && (!has_revision || is_main || td_publish_delete_ref(repo, revision, &err));
+    bool is_main = strcmp(revision, "main") == 0;
+    bool ok = is_main || td_publish_delete_ref(repo, revision, &err);
     ok = ok && (td_publish_each_ref(repo, count_ref, &rest) || td_error_set(&err, TD_IO, "cannot read the revisions"));
     if (!ok) {
         td_publish_repo_close(repo);
         td_oci_write_fail(write, &err, "UNSUPPORTED");
         return false;
     }
-    bool is_implied = has_revision && !is_main && rest.refs == 0 && rest.has_main && strcmp(rest.main, commit) == 0 &&
+    bool is_implied = !is_main && rest.refs == 0 && rest.has_main && strcmp(rest.main, commit) == 0 &&
                       !td_publish_tag_find(repo, "main", sha256) && !td_publish_tag_find(repo, "latest", sha256);
     if (is_main || is_implied)
         return remove_main(write, &rest, repo);
     td_publish_repo_close(repo);
-    return !has_revision || td_publishing_show(write->oci.call, "the tag was deleted");
+    return td_publishing_show(write->oci.call, "the tag was deleted");
+}
+
+/* Deletes a tag of an open repository, which it closes. The tag's revision goes as well if the tag's manifest made its
+ * commit, or no manifest was pushed by the tag; a revision that others made, beside which an image has the tag, stays.
+ * Returns false after it answered. */
+static bool delete_tag(const struct td_oci_write *write, const char *tag, struct td_publish_repo *repo)
+{
+    struct td_error err = TD_ERROR_INIT;
+    char commit[TD_COMMIT_BYTES];
+    char made[TD_COMMIT_BYTES];
+    uint8_t sha256[TD_SHA256_BYTES];
+    const char *revision = td_publish_tag_revision(tag);
+    bool is_pushed = td_publish_tag_find(repo, tag, sha256);
+    bool has_revision = revision != NULL && td_publish_resolve(repo, revision, commit);
+    bool ok = is_pushed || has_revision;
+    if (!ok)
+        (void)td_oci_fail(&write->oci, 404, "MANIFEST_UNKNOWN", "no tag \"%s\" was pushed", tag);
+    if (is_pushed)
+        td_publish_manifest_commit(repo, sha256, made);
+    if (ok && !td_publish_tag_remove(repo, tag)) {
+        ok = td_publish_fail(&write->name, "delete a tag of", &err);
+        td_oci_write_fail(write, &err, "UNSUPPORTED");
+    }
+    if (ok && has_revision && (!is_pushed || strcmp(made, commit) == 0))
+        return delete_revision(write, revision, commit, repo);
+    td_publish_repo_close(repo);
+    return ok;
 }
 
 /* The tags that name a manifest. */
@@ -483,32 +503,46 @@ static bool note_tag(void *context, const char *tag, const uint8_t sha256[TD_SHA
     return true;
 }
 
-/* Deletes a manifest, with the tags that name it and their revisions. Returns false after it answered. */
-static bool delete_manifest(const struct td_oci_write *write, const uint8_t sha256[TD_SHA256_BYTES])
+/* Removes a manifest with the tags that name it, but not their revisions. Sets *tagged to the tags, and commit to the
+ * one that the manifest made. Returns false after it answered. */
+static bool remove_manifest(const struct td_oci_write *write, struct tagged *tagged, char commit[TD_COMMIT_BYTES])
 {
     struct td_error err = TD_ERROR_INIT;
     struct td_publish_repo repo;
-    struct tagged tagged = {.sha256 = sha256};
     if (!open_repo(write, false, &repo))
         return false;
-    bool ok = td_publish_manifest_is_here(&repo, sha256) ||
+    bool ok = td_publish_manifest_is_here(&repo, tagged->sha256) ||
               td_error_set(&err, TD_NOT_FOUND,
                            "no such manifest was pushed; one that the server makes goes with its tag, or its model");
-    ok = ok && td_publish_each_tag(&repo, note_tag, &tagged, &err) && td_publish_manifest_remove(&repo, sha256, &err);
+    td_publish_manifest_commit(&repo, tagged->sha256, commit);
+    ok = ok && td_publish_each_tag(&repo, note_tag, tagged, &err) &&
+         td_publish_manifest_remove(&repo, tagged->sha256, &err);
     td_publish_repo_close(&repo);
-    if (!ok)
-        (void)(err.code == TD_NOT_FOUND ? td_oci_fail(&write->oci, 404, "MANIFEST_UNKNOWN", "%s", err.message)
-                                        : (td_oci_write_fail(write, &err, "UNSUPPORTED"), false));
-    for (size_t i = 0; ok && i < tagged.count; i++) {
+    if (!ok && err.code == TD_NOT_FOUND)
+        (void)td_oci_fail(&write->oci, 404, "MANIFEST_UNKNOWN", "%s", err.message);
+    else if (!ok)
+        td_oci_write_fail(write, &err, "UNSUPPORTED");
+    return ok;
+}
+
+/* Deletes a manifest, with the tags that name it, and with their revisions as far as these are at the commit that the
+ * manifest made: one that was moved since is another writer's. Returns false after it answered. */
+static bool delete_manifest(const struct td_oci_write *write, const uint8_t sha256[TD_SHA256_BYTES])
+{
+    struct td_publish_repo repo;
+    struct tagged tagged = {.sha256 = sha256};
+    char made[TD_COMMIT_BYTES];
+    bool ok = remove_manifest(write, &tagged, made);
+    for (size_t i = 0; ok && made[0] != '\0' && i < tagged.count; i++) {
         char commit[TD_COMMIT_BYTES];
         uint8_t other[TD_SHA256_BYTES];
         const char *revision = td_publish_tag_revision(tagged.tags[i]);
         ok = revision == NULL || open_repo(write, false, &repo);
         if (!ok || revision == NULL)
             continue;
-        bool was_pushed_again = td_publish_tag_find(&repo, tagged.tags[i], other);
-        if (!was_pushed_again && td_publish_resolve(&repo, revision, commit))
-            ok = delete_tag(write, tagged.tags[i], &repo);
+        if (td_publish_resolve(&repo, revision, commit) && strcmp(commit, made) == 0 &&
+            !td_publish_tag_find(&repo, tagged.tags[i], other)) /* the tag was not pushed again */
+            ok = delete_revision(write, revision, commit, &repo);
         else
             td_publish_repo_close(&repo);
     }

@@ -208,29 +208,54 @@ bool td_publish_manifest_read(const struct td_publish_repo *repo, const uint8_t 
     return ok;
 }
 
+/* A manifest that was read from its blob, with what it borrows. */
+struct read_manifest {
+    struct td_pushed_manifest manifest;
+    struct td_arena arena;
+    char *bytes;
+};
+
+/* Reads a manifest. Call fini_manifest in any case. Errors as td_publish_manifest_read and td_pushed_manifest_read. */
+static bool read_manifest(const struct td_publish_repo *repo, const uint8_t sha256[TD_SHA256_BYTES],
+                          struct read_manifest *read, struct td_error *err)
+{
+    size_t len;
+    td_arena_init(&read->arena, TD_PUSHED_MANIFEST_ARENA_BYTES);
+    return td_publish_manifest_read(repo, sha256, &read->bytes, &len, err) &&
+           td_pushed_manifest_read(td_text_n(read->bytes, len), &read->arena, &read->manifest, err);
+}
+
+static void fini_manifest(struct read_manifest *read)
+{
+    td_arena_fini(&read->arena);
+    free(read->bytes);
+}
+
+void td_publish_manifest_commit(const struct td_publish_repo *repo, const uint8_t sha256[TD_SHA256_BYTES],
+                                char commit[TD_COMMIT_BYTES])
+{
+    struct read_manifest read;
+    bool ok = read_manifest(repo, sha256, &read, NULL);
+    (void)snprintf(commit, TD_COMMIT_BYTES, "%s", ok ? read.manifest.commit : "");
+    fini_manifest(&read);
+}
+
 /* Forgets that a manifest refers to its subject. One that cannot be read stays in the list, and readers of the list
  * pass over it. */
 static void forget_referrer(const struct td_publish_repo *repo, const uint8_t sha256[TD_SHA256_BYTES], const char *name)
 {
-    struct td_pushed_manifest manifest;
-    struct td_arena arena;
-    char *bytes;
-    size_t len;
+    struct read_manifest read;
     uint8_t of[TD_SHA256_BYTES];
     char subject[TD_SHA256_TEXT_BYTES];
     char folder[FOLDER_NAME_BYTES];
-    if (!td_publish_manifest_read(repo, sha256, &bytes, &len, NULL))
-        return;
-    td_arena_init(&arena, TD_PUSHED_MANIFEST_ARENA_BYTES);
-    if (td_pushed_manifest_read(td_text_n(bytes, len), &arena, &manifest, NULL) && manifest.subject != NULL &&
-        td_pushed_digest_read(td_text_of(manifest.subject), of)) {
+    if (read_manifest(repo, sha256, &read, NULL) && read.manifest.subject != NULL &&
+        td_pushed_digest_read(td_text_of(read.manifest.subject), of)) {
         td_hex_write(of, TD_SHA256_BYTES, subject);
         name_referrers(subject, folder);
         (void)remove_file(repo, folder, name);
         (void)unlinkat(repo->fd, folder, AT_REMOVEDIR);
     }
-    td_arena_fini(&arena);
-    free(bytes);
+    fini_manifest(&read);
 }
 
 /* Removes a manifest's mark, and its place in the list of its subject's referrers. */
@@ -551,24 +576,20 @@ static bool stays(const struct collecting *c, const struct kept *kept)
 
 /* Marks what a manifest names, and notes the manifests that an index names. Sets *found when one of these stays by it,
  * and was not read yet. */
-static bool read_kept(const struct collecting *c, const struct kept *kept, struct td_arena *arena, bool *found,
-                      struct td_error *err)
+static bool read_kept(const struct collecting *c, const struct kept *kept, bool *found, struct td_error *err)
 {
-    struct td_pushed_manifest manifest;
-    char *bytes;
-    size_t len;
-    if (!td_publish_manifest_read(c->repo, kept->sha256, &bytes, &len, err))
-        return false;
-    bool ok = td_pushed_manifest_read(td_text_n(bytes, len), arena, &manifest, err);
-    for (size_t i = 0; ok && i < manifest.item_count; i++) {
-        struct kept *child = manifest.is_index ? find_kept(c, manifest.items[i].sha256) : NULL;
-        c->mark(c->context, manifest.items[i].sha256);
+    struct read_manifest read;
+    bool ok = read_manifest(c->repo, kept->sha256, &read, err);
+    for (size_t i = 0; ok && i < read.manifest.item_count; i++) {
+        const struct td_pushed_item *item = &read.manifest.items[i];
+        struct kept *child = read.manifest.is_index ? find_kept(c, item->sha256) : NULL;
+        c->mark(c->context, item->sha256);
         if (child != NULL && !child->is_named) {
             child->is_named = true;
             *found = *found || !child->was_read;
         }
     }
-    free(bytes);
+    fini_manifest(&read);
     if (!ok && err != NULL && err->code == TD_INVALID_ARGUMENT)
         err->code = TD_FAILED_PRECONDITION;
     return ok;
@@ -582,15 +603,11 @@ static bool read_all(struct collecting *c, struct td_error *err)
         found = false;
         for (size_t i = 0; i < c->count; i++) {
             struct kept *kept = &c->items[i];
-            struct td_arena arena;
             if (kept->was_read || !stays(c, kept))
                 continue;
             kept->was_read = true;
             c->mark(c->context, kept->sha256);
-            td_arena_init(&arena, TD_PUSHED_MANIFEST_ARENA_BYTES);
-            bool ok = read_kept(c, kept, &arena, &found, err);
-            td_arena_fini(&arena);
-            if (!ok)
+            if (!read_kept(c, kept, &found, err))
                 return false;
         }
     }

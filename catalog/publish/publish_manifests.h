@@ -49,6 +49,11 @@ bool td_publish_has_manifests_by_digest(const struct td_publish_repo *repo);
 bool td_publish_manifest_read(const struct td_publish_repo *repo, const uint8_t sha256[TD_SHA256_BYTES], char **bytes,
                               size_t *len, struct td_error *err);
 
+/* Writes the commit of the files that a manifest names to commit; empty for a manifest without files, and for one that
+ * is not here or cannot be read. */
+void td_publish_manifest_commit(const struct td_publish_repo *repo, const uint8_t sha256[TD_SHA256_BYTES],
+                                char commit[TD_COMMIT_BYTES]);
+
 /* Removes a manifest and the tags that name it, but not their revisions. Its blobs stay until they are collected.
  * Errors: TD_NOT_FOUND; as td_publish_fail. */
 bool td_publish_manifest_remove(struct td_publish_repo *repo, const uint8_t sha256[TD_SHA256_BYTES],

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -846,6 +847,41 @@ def test_an_image_beside_a_model(repo):
     assert repo.ask("DELETE", "manifests/runtime").status == 202
     check_manifest(repo, tag, signature)
     assert set(repo.files()) == {"a"}
+
+
+@pytest.mark.parametrize("by", ["tag", "digest"])
+@pytest.mark.parametrize("tag", ["latest", "v1"])
+def test_deleting_an_image_leaves_the_revision(srv, repo, tag, by):
+    revision = {"latest": "main"}.get(tag, tag)
+    repo.blob(b"1")
+    for name in ("main", revision):
+        order = {"files": [{"path": "a", "digest": digest_of(b"1"), "size": 1}], "revision": name}
+        r = repo.ask("POST", f"/models/{repo.name}/commits", json.dumps(order).encode())
+        assert r.status in (200, 201), r
+    before = srv.json(f"/models/{repo.name}/commits")["refs"]
+    assert revision in before
+    plain = image(repo)
+    assert repo.put(tag, plain).status == 201
+    check_manifest(repo, tag, plain)
+    assert repo.ask("DELETE", f"manifests/{tag if by == 'tag' else digest_of(plain)}").status == 202
+    assert srv.json(f"/models/{repo.name}/commits")["refs"] == before
+    made = repo.get(f"manifests/{tag}")  # the server's own again
+    assert made.status == 200 and digest_of(b"1") in made.body.decode(), made
+
+
+def test_a_commit_while_its_manifest_is_deleted_is_kept(srv, repo):
+    """Two writers: one deletes a manifest by its digest while the other moves the tag's revision."""
+    repo.push("v0", {"a": b"0"})
+    repo.blob(b"1"), repo.blob(b"2")
+    for _ in range(40):
+        text = repo.push("v1", {"a": b"1"})
+        order = json.dumps({"files": [{"path": "b", "digest": digest_of(b"2"), "size": 1}], "revision": "v1"}).encode()
+        with ThreadPoolExecutor(2) as pool:
+            deleted = pool.submit(repo.ask, "DELETE", f"manifests/{digest_of(text)}")
+            made = pool.submit(repo.ask, "POST", f"/models/{repo.name}/commits", order)
+        assert deleted.result().status == 202 and made.result().status == 201, (deleted.result(), made.result())
+        assert set(repo.files("v1")) == {"b"}
+        assert repo.ask("DELETE", "manifests/v1").status == 202
 
 
 def test_what_was_pushed_by_digest_stays_after_the_last_tag(repo):
