@@ -191,6 +191,15 @@ uint64_t td_own_folder_free_bytes(const struct td_own_folder *folder)
     return free_bytes;
 }
 
+uint64_t td_own_folder_disk_bytes(const struct td_own_folder *folder)
+{
+    struct statvfs fs;
+    uint64_t disk_bytes;
+    if (fstatvfs(folder->fd, &fs) != 0 || !td_mul_u64(fs.f_blocks, fs.f_frsize, &disk_bytes))
+        return 0;
+    return disk_bytes;
+}
+
 bool td_own_folder_check_room(const struct td_own_folder *folder, uint64_t bytes, struct td_error *err)
 {
     uint64_t free_bytes = td_own_folder_free_bytes(folder);

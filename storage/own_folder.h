@@ -68,6 +68,9 @@ bool td_own_folder_open_root(const struct td_own_folder *folder, const char *nam
 /* Returns the free bytes of the disk; UINT64_MAX when they are unknown. */
 uint64_t td_own_folder_free_bytes(const struct td_own_folder *folder);
 
+/* Returns the size of the disk in bytes; 0 when it is unknown. */
+uint64_t td_own_folder_disk_bytes(const struct td_own_folder *folder);
+
 /* Checks that the disk has room for so many bytes. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_own_folder_check_room(const struct td_own_folder *folder, uint64_t bytes, struct td_error *err);
 

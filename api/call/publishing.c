@@ -95,6 +95,10 @@ void td_publishing_fail(const struct td_call *call, const struct td_error *err, 
         td_response_fail(call->response, status, NULL, "%s", err->message);
     if (call->response->status >= 500)
         td_log(TD_LOG_WARN, "publish: %s", err->message);
+    if (call->response->status == 507)
+        td_publish_note_failure(call->api->publish, TD_PUBLISH_FAILED_ROOM);
+    else if (call->response->status == 500)
+        td_publish_note_failure(call->api->publish, TD_PUBLISH_FAILED_OTHER);
 }
 
 /* Waits until the catalog shows what was changed. Errors: TD_UNAVAILABLE. */
@@ -102,8 +106,10 @@ static bool show(const struct td_call *call, const char *what, struct td_error *
 {
     static const _Atomic bool never = false;
     struct td_error why = TD_ERROR_INIT;
-    return td_catalog_show(call->api->catalog, &never, &why) ||
-           td_error_set(err, TD_UNAVAILABLE, "%s, and is not shown yet: %s; send the same request again to wait", what,
+    if (td_catalog_show(call->api->catalog, &never, &why))
+        return true;
+    td_publish_note_failure(call->api->publish, TD_PUBLISH_FAILED_LATE);
+    return td_error_set(err, TD_UNAVAILABLE, "%s, and is not shown yet: %s; send the same request again to wait", what,
                         why.message);
 }
 

@@ -174,6 +174,7 @@ void td_native_write_upstream_metrics(const struct td_upstream_status *status, s
 
 void td_native_write_publish_metrics(const struct td_publish_status *status, struct td_buffer *out)
 {
+    static const char *const failures[TD_PUBLISH_FAILURES] = {"room", "late", "other"};
     td_metrics_gauge(out, "tensord_publish_open_blobs",
                      "Blobs that are arriving, or were within the last minute, and are not complete.",
                      (double)status->upload_count);
@@ -184,10 +185,23 @@ void td_native_write_publish_metrics(const struct td_publish_status *status, str
     td_metrics_gauge(out, "tensord_publish_used_bytes",
                      "Bytes of published blobs and of open uploads, which --publish-max-bytes limits.",
                      (double)status->used_bytes);
+    td_metrics_gauge(out, "tensord_publish_max_bytes", "The value of --publish-max-bytes; 0: no bound.",
+                     (double)status->max_bytes);
+    td_metrics_gauge(out, "tensord_publish_disk_bytes", "Size of the disk that published models are on.",
+                     (double)status->disk_bytes);
+    td_metrics_gauge(out, "tensord_publish_disk_free_bytes", "Free bytes of that disk.", (double)status->free_bytes);
+    td_metrics_gauge(out, "tensord_publish_oldest_upload_seconds",
+                     "How long the oldest of tensord_publish_open_blobs has been open; 0: there is none.",
+                     (double)status->oldest_upload_ns / 1e9);
     td_metrics_count(out, "tensord_publish_commits_total", "Commits that have moved a revision.", status->commit_count);
     td_metrics_head(out, "tensord_publish_refused_total", "counter", "Blobs that were refused, by cause.");
     td_buffer_printf(out, "tensord_publish_refused_total{cause=\"digest\"} %llu\n",
                      (unsigned long long)status->refused_digest_count);
     td_buffer_printf(out, "tensord_publish_refused_total{cause=\"room\"} %llu\n",
                      (unsigned long long)status->refused_quota_count);
+    td_metrics_head(out, "tensord_publish_failures_total", "counter",
+                    "Requests that publish and failed by the server's fault or for lack of room, by reason.");
+    for (int i = 0; i < TD_PUBLISH_FAILURES; i++)
+        td_buffer_printf(out, "tensord_publish_failures_total{reason=\"%s\"} %llu\n", failures[i],
+                         (unsigned long long)status->failures[i]);
 }

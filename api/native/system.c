@@ -120,7 +120,7 @@ void td_handle_metrics(const struct td_call *call)
     td_native_write_upstream_metrics(&upstream, &text);
     struct td_publish_status publish = {.upload_count = 0};
     if (call->api->publish != NULL)
-        td_publish_get_status(call->api->publish, &publish);
+        td_publish_report(call->api->publish, &publish);
     td_native_write_publish_metrics(&publish, &text);
     td_response_set_text(call->response, "text/plain; version=0.0.4; charset=utf-8", "no-store", &text);
 }

@@ -126,6 +126,17 @@ void td_publish_close(struct td_publish *publish)
     td_publish_store_close(publish);
 }
 
+void td_publish_report(struct td_publish *publish, struct td_publish_status *status)
+{
+    const struct td_own_folder *own = &publish->disk.own;
+    uint64_t opened_ns = td_publish_oldest_upload_ns(publish);
+    uint64_t free_bytes = td_own_folder_free_bytes(own);
+    td_publish_get_status(publish, status);
+    status->oldest_upload_ns = opened_ns == 0 ? 0 : td_clock_ns() - opened_ns;
+    status->disk_bytes = td_own_folder_disk_bytes(own);
+    status->free_bytes = free_bytes == UINT64_MAX ? 0 : free_bytes;
+}
+
 /* Removes an open repository, which it closes. */
 static bool remove_open(struct td_publish *publish, struct td_publish_repo *repo, struct td_error *err)
 {

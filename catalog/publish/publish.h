@@ -22,6 +22,9 @@ bool td_publish_open(const struct td_publish_config *config, struct td_publish *
 /* Closes it; blobs that are not complete stay, to be resumed. No upload may be under way. NULL is allowed. */
 void td_publish_close(struct td_publish *publish);
 
+/* Copies the current state to *status, and measures the age of the oldest open upload and the room of the disk. */
+void td_publish_report(struct td_publish *publish, struct td_publish_status *status);
+
 /* Removes a repository with all its revisions, and empties its remains. Errors as td_publish_repo_remove and
  * td_publish_repo_open. */
 bool td_publish_remove(struct td_publish *publish, const struct td_publish_name *name, struct td_error *err);

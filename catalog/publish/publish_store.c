@@ -115,6 +115,13 @@ void td_publish_note_commit(struct td_publish *publish)
     pthread_mutex_unlock(&publish->lock);
 }
 
+void td_publish_note_failure(struct td_publish *publish, enum td_publish_failure failure)
+{
+    pthread_mutex_lock(&publish->lock);
+    publish->status.failures[failure]++;
+    pthread_mutex_unlock(&publish->lock);
+}
+
 void td_publish_note_refused(struct td_publish *publish)
 {
     pthread_mutex_lock(&publish->lock);

@@ -24,6 +24,14 @@ struct td_publish_config {
     void *context;
 };
 
+/* Why a request that publishes failed, by the server's fault or for lack of room. */
+enum td_publish_failure {
+    TD_PUBLISH_FAILED_ROOM,  /* the disk or --publish-max-bytes has no room */
+    TD_PUBLISH_FAILED_LATE,  /* a change was made, and no scan showed it in time */
+    TD_PUBLISH_FAILED_OTHER, /* the disk, its permissions, a folder that was replaced */
+    TD_PUBLISH_FAILURES
+};
+
 /* The state that /metrics reports; a copy. */
 struct td_publish_status {
     uint64_t used_bytes, max_bytes; /* max_bytes 0: no bound */
@@ -32,6 +40,11 @@ struct td_publish_status {
     uint64_t received_bytes;        /* written to blobs since the start */
     uint64_t commit_count;          /* that moved a revision since the start */
     uint64_t refused_digest_count, refused_quota_count;
+    uint64_t failures[TD_PUBLISH_FAILURES]; /* requests since the start */
+
+    /* measured by td_publish_report alone */
+    uint64_t oldest_upload_ns;       /* how long the oldest open upload has been open; 0: none is open */
+    uint64_t free_bytes, disk_bytes; /* of the disk; 0: unknown */
 };
 
 struct td_publish_upload;
@@ -58,7 +71,7 @@ struct td_publish {
 bool td_publish_store_open(const struct td_publish_config *config, struct td_publish **out, struct td_error *err);
 void td_publish_store_close(struct td_publish *publish);
 
-/* Copies the current state to *status. */
+/* Copies the current state to *status, without what td_publish_report measures. */
 void td_publish_get_status(struct td_publish *publish, struct td_publish_status *status);
 
 /* Takes so many bytes from the bound. Errors: TD_RESOURCE_EXHAUSTED with sys EDQUOT. */
@@ -76,6 +89,9 @@ void td_publish_note_bytes(struct td_publish *publish, uint64_t bytes);
 
 /* Counts a commit that moved a revision. */
 void td_publish_note_commit(struct td_publish *publish);
+
+/* Counts a request that failed. */
+void td_publish_note_failure(struct td_publish *publish, enum td_publish_failure failure);
 
 /* Counts bytes that were refused because they have another digest. */
 void td_publish_note_refused(struct td_publish *publish);

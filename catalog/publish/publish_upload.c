@@ -43,6 +43,7 @@ struct td_publish_upload {
     uint64_t used_ns; /* when the last part ended */
 
     /* does not change */
+    uint64_t opened_ns;
     struct td_publish *publish;
     struct td_publish_name name;
     uint8_t sha256[TD_SHA256_BYTES];
@@ -270,6 +271,17 @@ bool td_publish_has_uploads(struct td_publish *publish, const char *folder)
     return upload != NULL;
 }
 
+uint64_t td_publish_oldest_upload_ns(struct td_publish *publish)
+{
+    uint64_t oldest_ns = 0;
+    pthread_mutex_lock(&publish->lock);
+    for (const struct td_publish_upload *upload = publish->uploads; upload != NULL; upload = upload->next)
+        if (oldest_ns == 0 || upload->opened_ns < oldest_ns)
+            oldest_ns = upload->opened_ns;
+    pthread_mutex_unlock(&publish->lock);
+    return oldest_ns;
+}
+
 /* Drops the upload, unless a part verifies its blob: that part finds out by itself. Returns whether the caller frees
  * it. Under the table's lock. */
 static bool drop_upload(struct td_publish_upload *upload)
@@ -351,6 +363,7 @@ static struct td_publish_upload *open_upload(struct td_publish *publish, const s
         (void)td_error_no_memory(err);
         return NULL;
     }
+    upload->opened_ns = td_clock_ns();
     upload->publish = publish;
     upload->name = repo->name;
     memcpy(upload->sha256, sha256, sizeof upload->sha256);

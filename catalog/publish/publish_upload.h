@@ -87,6 +87,9 @@ void td_publish_close_idle(struct td_publish *publish, const char *folder, uint6
 /* Returns whether an upload of any blob of this repository's folder is open. */
 bool td_publish_has_uploads(struct td_publish *publish, const char *folder);
 
+/* Returns when the oldest open upload was opened (td_clock_ns); 0: none is open. */
+uint64_t td_publish_oldest_upload_ns(struct td_publish *publish);
+
 /* Ends the open uploads of this repository's folder, which is open and will be removed: their parts fail with
  * TD_NOT_FOUND, and their unfinished files stay. */
 void td_publish_drop_uploads(struct td_publish *publish, const char *folder);

@@ -75,7 +75,9 @@ def test_the_dashboard_shows_what_an_operator_asks_for():
     text = "\n".join(expressions())
     for name in ("requests_total", "sent_bytes_total", "duration_seconds_bucket", "http_connections", "refused_total",
                  "models", "unreadable_files", "failed_scans_total", "hashed_file_bytes", "row_index_bytes",
-                 "decode_cache_bytes", "certificate_expiry"):
+                 "decode_cache_bytes", "certificate_expiry", "upload_received_bytes_total", "publish_open_blobs",
+                 "publish_commits_total", "publish_used_bytes", "publish_max_bytes", "publish_disk_free_bytes",
+                 "publish_failures_total", "publish_refused_total", "uploads_refused_total"):
         assert name in text, name
     ids = [p["id"] for p in DASHBOARD["panels"]]
     assert len(ids) == len(set(ids)) and len(ids) > 15
@@ -114,6 +116,13 @@ FIRING = {
     "TensordTokensStale": {"tensord_tokens_file_failed": "1x40"},
     "TensordUpstreamFails": {'tensord_upstream_failures_total{reason="unreachable"}': "0+1x40"},
     "TensordLogLinesLost": {"tensord_access_log_dropped_lines_total": "0+5x40"},
+    "TensordPublishNearlyFull": {"tensord_publish_used_bytes": "91x40"},
+    "TensordPublishDiskNearlyFull": {"tensord_publish_disk_free_bytes": "49x40"},
+    "TensordPublishFails": {'tensord_publish_failures_total{reason="other"}': "0+1x40"},
+    "TensordCommitsLate": {'tensord_publish_failures_total{reason="late"}': "3+1x40"},
+    "TensordUploadsRefused": {'tensord_uploads_refused_total{cause="address"}': "0+1x40"},
+    "TensordUploadsDamaged": {'tensord_publish_refused_total{cause="digest"}': "0+1x40"},
+    "TensordUploadStuck": {"tensord_publish_oldest_upload_seconds": "14401+60x40"},
 }
 HEALTHY = {
     "tensord_tokens_file_failed": "0x40",
@@ -129,12 +138,25 @@ HEALTHY = {
     'tensord_http_cut_transfers_total{reason="client"}': "0+9x40",
     'tensord_upstream_failures_total{reason="unreachable"}': "5x40", "tensord_upstream_absent_total": "0+1x40",
     'tensord_http_cut_transfers_total{reason="changed"}': "2x40", "tensord_access_log_dropped_lines_total": "4x40",
+    "tensord_publish_used_bytes": "90x40", "tensord_publish_max_bytes": "100x40",
+    "tensord_publish_disk_free_bytes": "50x40", "tensord_publish_disk_bytes": "1000x40",
+    "tensord_publish_oldest_upload_seconds": "9+60x40",
+    'tensord_publish_failures_total{reason="late"}': "3x40", 'tensord_publish_failures_total{reason="room"}': "5x40",
+    'tensord_publish_refused_total{cause="digest"}': "2x40",
+    'tensord_publish_refused_total{cause="room"}': "0+9x40",
+    'tensord_uploads_refused_total{cause="address"}': "4x40",
+    'tensord_uploads_refused_total{cause="handler"}': "0+9x40",
 }
 
 
-def series(name, values):
+# A server that does not publish, as the page of /metrics shows it.
+WITHOUT_PUBLISH = {name: "0x40" for name in ("tensord_publish_used_bytes", "tensord_publish_max_bytes",
+                                             "tensord_publish_disk_free_bytes", "tensord_publish_disk_bytes")}
+
+
+def series(name, values, instance="h:8080"):
     name, _, labels = name.partition("{")
-    return {"series": f'{name}{{job="tensord",instance="h:8080"{"," + labels if labels else "}"}', "values": values}
+    return {"series": f'{name}{{job="tensord",instance="{instance}"{"," + labels if labels else "}"}', "values": values}
 
 
 def test_each_alert_fires_alone(tmp_path):
@@ -146,7 +168,8 @@ def test_each_alert_fires_alone(tmp_path):
         state = {**HEALTHY, **FIRING.get(fault, {})}
         fires = "ALERTS{alertstate='firing'}"
         wanted = [{"labels": f'{{alertname="{fault}"}}', "value": 1}] if fault else []
-        cases.append({"interval": "1m", "input_series": [series(*s) for s in state.items()],
+        others = [series(*s, "reader:8080") for s in WITHOUT_PUBLISH.items()]
+        cases.append({"interval": "1m", "input_series": [series(*s) for s in state.items()] + others,
                       "promql_expr_test": [{"expr": f"count by (alertname) ({fires})", "eval_time": "30m",
                                             "exp_samples": wanted}]})
     path = tmp_path / "test.yml"

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from harness import Server, age, pattern, s3_port, tensor, tensord_binary, write_by_hand
+from harness import NOBODY, Server, age, as_nobody, pattern, s3_port, tensor, tensord_binary, write_by_hand
 from publishing import PIECE, Repo, digest
 from signing import TokensFile
 from test_openapi import PUBLISHING, Contract
@@ -756,6 +756,52 @@ def test_full_disk(tmp_path, start):
     assert repo.put(small).status == 201        # nothing of the refused ones is left
     assert repo.ask("DELETE").status == 204
     assert repo.put(data).status == 201
+
+
+def failures(s):
+    """Return how often requests that publish have failed, by reason."""
+    _, _, samples = s.metrics()
+    return {labels["reason"]: value for name, labels, value in samples if name == "tensord_publish_failures_total"}
+
+
+def test_what_an_operator_is_warned_of(place, start):
+    """The room of the bound and of the disk, the age of uploads, and requests that failed, by reason."""
+    root = place / "root"
+    root.mkdir()
+    if os.geteuid() == 0:
+        os.chown(root, NOBODY, NOBODY)
+    s = start(root, "--publish", "local", "--publish-max-bytes", "1000000", binary=as_nobody(place))
+    disk = os.statvfs(root)
+    assert s.gauge("tensord_publish_max_bytes") == 1_000_000
+    assert s.gauge("tensord_publish_disk_bytes") == disk.f_blocks * disk.f_frsize
+    assert 0 < s.gauge("tensord_publish_disk_free_bytes") <= disk.f_blocks * disk.f_frsize
+    assert s.gauge("tensord_publish_oldest_upload_seconds") == 0
+    repo = Repo(s.port, "org/m")
+    push(repo, {"config.json": CONFIG, "x": b"1"})
+    assert failures(s) == {"room": 0, "late": 0, "other": 0}
+
+    check_error(repo.other().put(pattern(1_000_001, "more")), 507)
+    assert failures(s) == {"room": 1, "late": 0, "other": 0}
+
+    data = pattern(2 * PIECE, "half")
+    assert repo.piece(data, 0, PIECE - 1).status == 202
+    s.wait_for(lambda: s.gauge("tensord_publish_oldest_upload_seconds") > 0.2, "the open upload gets older")
+    assert repo.piece(data, PIECE, 2 * PIECE - 1).status == 201
+    assert s.gauge("tensord_publish_oldest_upload_seconds") == 0
+
+    more = {"config.json": CONFIG, "x": b"1", "y": b"2"}
+    assert repo.put(b"2").status == 201
+    try:
+        root.chmod(0o300)       # it cannot be listed, so scans fail
+        check_error(repo.commit(more), 503, "is not shown yet", "Permission denied")
+    finally:
+        root.chmod(0o755)
+    assert failures(s) == {"room": 1, "late": 1, "other": 0}
+    assert repo.commit(more).status == 200 and repo.file("y").body == b"2"
+
+    (root / ".tensord-publish/lock").unlink()
+    check_error(repo.put(b"another"), 500, "removed or replaced")
+    assert failures(s) == {"room": 1, "late": 1, "other": 1}
 
 
 def test_what_expires(tmp_path, start):

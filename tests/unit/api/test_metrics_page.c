@@ -183,7 +183,12 @@ static void publishing_is_counted(void **state)
                                              .received_bytes = 3,
                                              .commit_count = 4,
                                              .refused_digest_count = 5,
-                                             .refused_quota_count = 6};
+                                             .refused_quota_count = 6,
+                                             .max_bytes = UINT64_C(1) << 51,
+                                             .failures = {7, 8, 9},
+                                             .oldest_upload_ns = UINT64_C(2500000000),
+                                             .free_bytes = 10,
+                                             .disk_bytes = 11};
     td_buffer_init(&out);
     td_native_write_publish_metrics(&status, &out);
     const char *text = td_buffer_terminate(&out);
@@ -194,6 +199,13 @@ static void publishing_is_counted(void **state)
     has_line(text, "tensord_publish_commits_total 4");
     has_line(text, "tensord_publish_refused_total{cause=\"digest\"} 5");
     has_line(text, "tensord_publish_refused_total{cause=\"room\"} 6");
+    has_line(text, "tensord_publish_max_bytes 2251799813685248");
+    has_line(text, "tensord_publish_failures_total{reason=\"room\"} 7");
+    has_line(text, "tensord_publish_failures_total{reason=\"late\"} 8");
+    has_line(text, "tensord_publish_failures_total{reason=\"other\"} 9");
+    has_line(text, "tensord_publish_oldest_upload_seconds 2.5");
+    has_line(text, "tensord_publish_disk_free_bytes 10");
+    has_line(text, "tensord_publish_disk_bytes 11");
     td_buffer_fini(&out);
 }
 

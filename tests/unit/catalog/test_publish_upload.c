@@ -4,6 +4,7 @@
 
 #include "catalog/publish/publish.h"
 #include "catalog/publish/publish_stream.h"
+#include "core/clock.h"
 #include "core/digits.h"
 #include "storage/fetch/fetch_target.h"
 #include "tests/unit/tree_fixture.h"
@@ -16,6 +17,7 @@
 #include <stdatomic.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define PIECE ((uint64_t)TD_FETCH_PIECE_BYTES)
@@ -514,6 +516,34 @@ static void open_uploads_have_a_bound(void **state)
     assert_int_equal(status.upload_count, MOST);
 }
 
+/* The age of the oldest open upload, whichever was used last, and the room of the disk. */
+static void the_report_has_what_is_measured(void **state)
+{
+    struct place *place = *state;
+    struct td_publish_status status;
+    struct statvfs disk;
+    assert_int_equal(statvfs(place->tree.path, &disk), 0);
+    td_publish_report(place->publish, &status);
+    assert_int_equal(status.oldest_upload_ns, 0);
+    assert_int_equal(status.disk_bytes, (uint64_t)disk.f_blocks * disk.f_frsize);
+    CHECK(status.free_bytes > 0 && status.free_bytes <= status.disk_bytes, "%ju free", (uintmax_t)status.free_bytes);
+    const uint64_t before_ns = td_clock_ns();
+    struct td_publish_part *first = begin_nth(place, 0);
+    const uint64_t first_ns = td_clock_ns();
+    while (td_clock_ns() - first_ns < (uint64_t)TD_NS_PER_S / 50)
+        ;
+    struct td_publish_part *second = begin_nth(place, 1);
+    td_publish_report(place->publish, &status);
+    const uint64_t now_ns = td_clock_ns();
+    CHECK(status.oldest_upload_ns >= (uint64_t)TD_NS_PER_S / 50 && status.oldest_upload_ns <= now_ns - before_ns, "%ju ns",
+          (uintmax_t)status.oldest_upload_ns);
+    td_publish_part_abandon(first);
+    td_publish_part_abandon(second);
+    td_publish_close_idle(place->publish, NULL, UINT64_MAX);
+    td_publish_report(place->publish, &status);
+    assert_int_equal(status.oldest_upload_ns, 0);
+}
+
 /* ---- streams ---------------------------------------------------------------------------------------------- */
 
 static bool send_stream(struct place *place, uint64_t announced, uint64_t len, const uint8_t *expected,
@@ -833,6 +863,7 @@ int main(void)
         TEST_IN(place, blobs_are_known_to_their_own_repository_alone),
         TEST_IN(place, an_upload_without_a_part_has_no_thread),
         TEST_IN(place, open_uploads_have_a_bound),
+        TEST_IN(place, the_report_has_what_is_measured),
         TEST_IN(place, a_blob_that_nobody_ended_lacks_its_last_piece),
         TEST_IN(place, a_blob_that_gets_no_place_keeps_its_pieces),
         TEST_IN(place, a_blob_that_came_another_way_stays),
