@@ -54,8 +54,8 @@ static bool take_lock(struct td_own_folder *folder, const char *root, struct td_
         return true;
     if (errno == EWOULDBLOCK)
         return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "another tensord with %s serves \"%s\"; give each a directory of its own",
-                            folder->rules->option, root);
+                            "another tensord with %s serves \"%s\"; %s", folder->rules->option, root,
+                            folder->rules->when_taken);
     return td_error_sys(err, TD_IO, errno, "%s needs a lock on \"%s/%s/lock\"", folder->rules->option, root,
                         folder->rules->name);
 }

@@ -19,6 +19,7 @@
 struct td_own_folder_rules {
     const char *name;            /* of the folder: ".tensord-upstream" */
     const char *option;          /* of the server, which needs the folder: "--upstream" */
+    const char *when_taken;      /* what the operator can do when another process has the folder */
     const char *const *children; /* names of the folders in it besides trash, and a NULL */
 };
 

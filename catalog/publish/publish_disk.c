@@ -19,7 +19,10 @@ enum { ID_BYTES = 200 };
 static const char *const children[] = {"incoming", "new", "parts", NULL};
 
 static const struct td_own_folder_rules publish_folder = {
-    .name = TD_PUBLISH_FOLDER, .option = "--publish", .children = children};
+    .name = TD_PUBLISH_FOLDER,
+    .option = "--publish",
+    .when_taken = "one at a time publishes to a directory, and others serve it without this option",
+    .children = children};
 
 /* ---- opening --------------------------------------------------------------------------------------------- */
 

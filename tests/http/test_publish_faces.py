@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import threading
@@ -14,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from harness import Conn, Server, s3_port
-from publishing import Repo, digest
+from kill_publish import Model
+from publishing import PIECE, Repo, digest
 
 
 class Deleted(Exception):
@@ -155,6 +157,92 @@ def test_open_readers_keep_what_they_read(tmp_path, start):
     assert answer.status == 200 and hashlib.sha256(answer.body).digest() == hashlib.sha256(old).digest()
     at = repo.commits()["commits"][-1]["commit"]
     assert Repo(s.port, f"org/m@{at}").file("w.dat").body == old
+
+
+class Recorded(Model):
+    """Notes every version that it pushes."""
+
+    def __init__(self, seed):
+        super().__init__(seed)
+        self.known = {frozenset(): 0}
+
+    def next_version(self):
+        files = super().next_version()
+        self.known[key(files)] = self.number
+        return files
+
+
+class TakingOver(threading.Thread):
+    """Starts a server that publishes to a directory again and again, until it can."""
+
+    def __init__(self, root):
+        super().__init__(daemon=True)
+        self.root, self.refusals, self.server, self.over = root, [], None, threading.Event()
+
+    def run(self):
+        while self.server is None and not self.over.is_set():
+            try:
+                self.server = Server(self.root, "--publish", "local", settle="0.2", hash_threads=0, timeout=60)
+            except AssertionError as e:
+                self.refusals.append(str(e))
+                time.sleep(0.05)
+
+
+# shows: security.md publish-takeover
+def test_a_standby_takes_over(tmp_path):
+    """The publisher is killed during pushes, three times, and each time a server that waits for its place publishes
+    from then on: it has what was acknowledged, and resumes what was cut. A reader over the same directory, which runs
+    all the time, shows whole versions alone."""
+    model = Recorded(random.randrange(1 << 30))
+    with Server(tmp_path, "--s3-listen", "127.0.0.1:0", settle="0.2", rescan="0.3") as reader:
+        pollers = [Poller(name, ask, model.known) for name, ask in faces(reader, "reader")]
+        [p.start() for p in pollers]
+        server = Server(tmp_path, "--publish", "local", settle="30", hash_threads=0)
+        for _ in range(3):
+            standby = TakingOver(tmp_path)
+            standby.start()
+            writer = threading.Thread(target=model.write, args=(server.port,))
+            writer.start()
+            number = model.number
+            server.wait_for(lambda: model.number >= number + 4 and standby.refusals, "pushes, and a try to start", 60)
+            server.kill()
+            writer.join(60)
+            standby.join(60)
+            standby.over.set()
+            assert not writer.is_alive() and standby.server, standby.refusals[-1:]
+            for said in standby.refusals:
+                assert "ended with 1 before" in said and "another tensord with --publish serves" in said and \
+                    "others serve it without this option" in said, said
+            server, left = standby.server, model.allowed[-1]
+            model.verify(server)
+            model.verify_resume(server, left)
+        last = key(model.allowed[-1]) if model.allowed[-1] else frozenset()
+        theirs = dict(faces(reader, "reader"))
+        reader.wait_for(lambda: all(ask() == last for ask in theirs.values()), "the reader shows the last version", 30)
+        server.stop()
+        [p.stop() for p in pollers]
+        assert all(len(p.seen) > 3 for p in pollers), [p.seen for p in pollers]
+
+
+def test_a_copy_of_the_directory(tmp_path):
+    """docs/scaling.md: a copy that is made while the publisher runs, with and without its own folder, has what was
+    committed, and a server publishes to it."""
+    root = tmp_path / "root"
+    root.mkdir()
+    files = {"config.json": b"{}", "w.dat": os.urandom(600_000)}
+    with Server(root, "--publish", "local") as s:
+        repo = Repo(s.port, "org/m")
+        commit = repo.push(files)[0].json()["commit"]
+        half = os.urandom(2 * PIECE)
+        assert repo.piece(half, 0, PIECE - 1).status == 202
+        for name, left_out in (("whole", ()), ("without", (".tensord-publish",))):
+            shutil.copytree(root, tmp_path / name, symlinks=True, ignore=shutil.ignore_patterns(*left_out))
+    for name in ("whole", "without"):
+        with Server(tmp_path / name, "--publish", "local") as s:
+            repo = Repo(s.port, "org/m")
+            assert repo.main() == commit and repo.file("w.dat").body == files["w.dat"]
+            assert repo.piece(half, PIECE, 2 * PIECE - 1).status == 201     # resumed
+            assert repo.push({**files, "x": half})[0].status == 201 and repo.file("x").body == half
 
 
 def test_kill(tmp_path):
