@@ -74,11 +74,10 @@ static bool tree_tag(const char *directory, char tag[TD_TAG_BYTES])
 
 static const char *const folders[] = {"incoming", "records", "check", NULL};
 
-const struct td_own_folder_rules td_kept_folder = {
-    .name = TD_UPSTREAM_FOLDER,
-    .option = "--upstream",
-    .when_taken = "give each a directory of its own",
-    .children = folders};
+const struct td_own_folder_rules td_kept_folder = {.name = TD_UPSTREAM_FOLDER,
+                                                   .option = "--upstream",
+                                                   .when_taken = "give each a directory of its own",
+                                                   .children = folders};
 
 void td_kept_record_name(const char *key, char out[TD_OWN_NAME_BYTES])
 {

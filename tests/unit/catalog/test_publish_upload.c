@@ -535,8 +535,8 @@ static void the_report_has_what_is_measured(void **state)
     struct td_publish_part *second = begin_nth(place, 1);
     td_publish_report(place->publish, &status);
     const uint64_t now_ns = td_clock_ns();
-    CHECK(status.oldest_upload_ns >= (uint64_t)TD_NS_PER_S / 50 && status.oldest_upload_ns <= now_ns - before_ns, "%ju ns",
-          (uintmax_t)status.oldest_upload_ns);
+    CHECK(status.oldest_upload_ns >= (uint64_t)TD_NS_PER_S / 50 && status.oldest_upload_ns <= now_ns - before_ns,
+          "%ju ns", (uintmax_t)status.oldest_upload_ns);
     td_publish_part_abandon(first);
     td_publish_part_abandon(second);
     td_publish_close_idle(place->publish, NULL, UINT64_MAX);
