@@ -2,6 +2,7 @@
 
 #include "api/oci/oci_document.h"
 #include "catalog/publish/publish_manifests.h"
+#include "catalog/publish/publish_store.h"
 #include "core/digits.h"
 
 #include <stdio.h>
@@ -138,7 +139,12 @@ bool td_oci_pushed_answer_blob(struct td_oci_call *oci, struct td_text hex)
     struct td_error err = TD_ERROR_INIT;
     struct td_blob *blob = NULL;
     uint8_t sha256[TD_SHA256_BYTES];
+    uint64_t size_bytes;
     if (!td_hex_read_bytes(hex, sha256, sizeof sha256) || !td_oci_look_at_pushed(oci))
+        return false;
+    /* clients that push ask so which blobs they need not send */
+    bool asks = td_text_equals(oci->call->request->method, "HEAD");
+    if (asks && !td_publish_keep_blob(&oci->pushed, sha256, &size_bytes))
         return false;
     bool ok = td_oci_pushed_map_blob(oci, hex, &blob, &err) &&
               td_body_append(&response->body, blob, 0, blob->len_bytes, &err);

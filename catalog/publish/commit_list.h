@@ -59,7 +59,8 @@ struct td_commit_entry {
     uint8_t sha256[TD_SHA256_BYTES];
     size_t number;  /* of the file in the order; SIZE_MAX: not from there */
     bool has_link;  /* the list before has the same path and digest, and its link stays */
-    uint64_t bytes; /* the blob's size, once somebody has looked */
+    bool has_blob;  /* the repository has the blob, once somebody has looked */
+    uint64_t bytes; /* the blob's size */
 };
 
 /* A list of files, at first zeros. */

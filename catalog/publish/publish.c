@@ -182,11 +182,6 @@ static struct td_collect_rules rules_now(const struct td_publish *publish)
                                      .upload_expires_s = publish->config.upload_expires_s};
 }
 
-static int64_t expired_s(const struct td_collect_rules *rules)
-{
-    return rules->now_s - (rules->upload_expires_s < INT32_MAX ? (int64_t)rules->upload_expires_s : INT32_MAX);
-}
-
 /* Stops at an unfinished blob that has not expired. */
 static bool pass_expired(void *context, int at, const char *name, struct td_error *err)
 {
@@ -195,7 +190,7 @@ static bool pass_expired(void *context, int at, const char *name, struct td_erro
     char hex[TD_SHA256_TEXT_BYTES];
     (void)err;
     return !is_unfinished(name, hex) || fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
-           (int64_t)st.st_mtim.tv_sec <= expired_s(rules);
+           (int64_t)st.st_mtim.tv_sec <= td_collect_expired_s(rules);
 }
 
 /* Returns whether blobs of an open repository arrive, or have arrived for a commit that has not come yet. */
@@ -280,7 +275,7 @@ static bool tidy_open_repo(const struct tidying *tidying, struct td_publish_repo
                            struct td_error *err)
 {
     const struct td_collect_rules *rules = &tidying->rules;
-    struct blobs blobs = {.publish = tidying->publish, .repo = repo, .expired_s = expired_s(rules)};
+    struct blobs blobs = {.publish = tidying->publish, .repo = repo, .expired_s = td_collect_expired_s(rules)};
     int fd = td_folder_open(repo->fd, "blobs");
     bool ok = ((fd < 0 && errno == ENOENT) || td_disk_list(fd, repo->name.folder, expire_blob, &blobs, err)) &&
               td_publish_collect(repo, rules, collected, err);
@@ -325,9 +320,8 @@ void td_publish_tidy(struct td_publish *publish, const _Atomic bool *stop)
     struct tidying tidying = {.publish = publish, .rules = rules_now(publish), .stop = stop};
     td_publish_sessions_tidy(publish, now_ns);
     td_publish_close_idle(publish, NULL, now_ns > IDLE_NS ? now_ns - IDLE_NS : 0);
-    td_parts_expire(publish, tidying.rules.now_s - (int64_t)(publish->config.upload_expires_s < INT32_MAX
-                                                                 ? publish->config.upload_expires_s
-                                                                 : INT32_MAX));
+    td_parts_expire(publish, td_collect_expired_s(&tidying.rules));
+    td_publish_leases_expire(&publish->disk.leases, td_collect_expired_s(&tidying.rules));
     td_publish_xorbs_expire(publish, false);
     bool ok = td_own_folder_check(&publish->disk.own, &why) &&
               td_publish_disk_each(&publish->disk, tidy_repo, &tidying, &why);

@@ -301,8 +301,7 @@ static void mark_more(void *context, const uint8_t sha256[TD_SHA256_BYTES])
         blob->is_named = true;
 }
 
-/* Marks the blobs that are needed. Returns false, and logs
- * why, when they cannot be known. */
+/* Marks the blobs that are needed. Returns false, and logs why, when they cannot be known. */
 static bool mark_blobs(struct collecting *c)
 {
     struct td_error why = TD_ERROR_INIT;
@@ -330,7 +329,7 @@ static bool find_arrival(int at, const char *name, int64_t *arrived_ns, uint64_t
     return true;
 }
 
-/* Removes a blob if it is old. */
+/* Removes a blob if it is old, and so is its lease. */
 static bool collect_blob(struct collecting *c, int at, const struct blob *blob, struct td_error *err)
 {
     char name[TD_SHA256_TEXT_BYTES];
@@ -339,11 +338,14 @@ static bool collect_blob(struct collecting *c, int at, const struct blob *blob, 
     td_hex_write(blob->sha256, TD_SHA256_BYTES, name);
     if (!find_arrival(at, name, &arrived_ns, &bytes) || !is_older(c, arrived_ns, c->rules->upload_expires_s))
         return true;
-    if (!discard(c, "blobs", name, err))
-        return false;
-    c->collected->blobs++;
-    c->collected->blob_bytes += bytes;
-    return true;
+    struct td_publish_leases *leases = &c->repo->disk->leases;
+    if (!td_publish_lease_begin_end(leases, c->repo->name.folder, blob->sha256, td_collect_expired_s(c->rules)))
+        return true;
+    bool ok = discard(c, "blobs", name, err);
+    td_publish_lease_end(leases);
+    c->collected->blobs += ok ? 1 : 0;
+    c->collected->blob_bytes += ok ? bytes : 0;
+    return ok;
 }
 
 static bool collect_blobs(struct collecting *c, struct td_error *err)
@@ -409,9 +411,16 @@ static bool are_old(const struct collecting *c, int at)
         uint64_t bytes;
         td_hex_write(c->blobs[i].sha256, TD_SHA256_BYTES, name);
         ok = c->blobs[i].is_named || !find_arrival(at, name, &arrived_ns, &bytes) ||
-             is_older(c, arrived_ns, c->rules->upload_expires_s);
+             (is_older(c, arrived_ns, c->rules->upload_expires_s) &&
+              !td_publish_is_leased(&c->repo->disk->leases, c->repo->name.folder, c->blobs[i].sha256,
+                                    td_collect_expired_s(c->rules)));
     }
     return ok;
+}
+
+int64_t td_collect_expired_s(const struct td_collect_rules *rules)
+{
+    return rules->now_s - (rules->upload_expires_s < INT32_MAX ? (int64_t)rules->upload_expires_s : INT32_MAX);
 }
 
 bool td_publish_has_young_blob(struct td_publish_repo *repo, const struct td_collect_rules *rules)

@@ -30,10 +30,13 @@ struct td_collected {
                                       it has closed the repository; empty: there is no such folder */
 };
 
+/* Returns the time, in seconds since 1970, of the latest arrival that has expired: now_s - upload_expires_s. */
+int64_t td_collect_expired_s(const struct td_collect_rules *rules);
+
 /* Removes each commit that no revision names since keep_commits_s, and those beyond the TD_PUBLISH_KEPT_COMMITS that
  * were left last; then each blob that no snapshot names, nor rules->more, and that arrived more than upload_expires_s
- * ago. Removes a repository in new/ that has no blob, not even an unfinished one, and is older than that; repo->fd is
- * then -1. Does nothing for a repository that does not exist.
+ * ago, as its last lease did (publish_leases.h). Removes a repository in new/ that has no blob, not even an unfinished
+ * one, and is older than that; repo->fd is then -1. Does nothing for a repository that does not exist.
  *
  * When in doubt, keeps: without any revision, or with one that holds no commit id, all commits stay; when an item of a
  * snapshot is no link to a blob, or cannot be read, or rules->more fails, all blobs stay. Logs why. Errors:

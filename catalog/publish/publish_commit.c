@@ -143,6 +143,16 @@ static void drop_repeated(struct committing *c)
     qsort(missing, kept, sizeof *missing, compare_numbers);
 }
 
+/* Keeps the blobs that are here for the same commit, which comes again when the missing ones have arrived. */
+static void keep_blobs(const struct committing *c)
+{
+    for (size_t i = 0; i < c->list.count; i++) {
+        const struct td_commit_entry *entry = &c->list.entries[i];
+        if (entry->has_blob && entry->number != SIZE_MAX)
+            (void)td_publish_lease(&c->repo->disk->leases, c->repo->name.folder, entry->sha256);
+    }
+}
+
 /* Checks that all blobs of the list are there, and counts their bytes. */
 static bool check_blobs(struct committing *c)
 {
@@ -155,15 +165,16 @@ static bool check_blobs(struct committing *c)
         return td_publish_fail(&c->repo->name, "open the blobs of", c->err);
     for (size_t i = 0; ok && i < c->list.count; i++) {
         struct td_commit_entry *entry = &c->list.entries[i];
-        bool is_here = look_at_blob(blobs, entry);
-        ok = is_here ? check_size(c, entry) : lack_blob(c, entry);
-        c->result->file_bytes += is_here ? entry->bytes : 0;
+        entry->has_blob = look_at_blob(blobs, entry);
+        ok = entry->has_blob ? check_size(c, entry) : lack_blob(c, entry);
+        c->result->file_bytes += entry->has_blob ? entry->bytes : 0;
     }
     (void)close(blobs);
     if (ok && c->result->missing_count > 0) {
         c->result->verdict = TD_COMMIT_LACKS_BLOBS;
         c->result->file_bytes = 0;
         drop_repeated(c);
+        keep_blobs(c);
     }
     return ok;
 }

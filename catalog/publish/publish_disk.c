@@ -37,6 +37,7 @@ bool td_publish_disk_open(struct td_publish_disk *disk, const char *root, struct
     for (size_t i = 0; i < TD_PUBLISH_LOCKS; i++)
         (void)pthread_mutex_init(&disk->locks[i], NULL); /* cannot fail without attributes (glibc) */
     (void)pthread_mutex_init(&disk->naming, NULL);
+    td_publish_leases_init(&disk->leases);
     return true;
 }
 
@@ -45,6 +46,7 @@ void td_publish_disk_close(struct td_publish_disk *disk)
     for (size_t i = 0; i < TD_PUBLISH_LOCKS; i++)
         (void)pthread_mutex_destroy(&disk->locks[i]);
     (void)pthread_mutex_destroy(&disk->naming);
+    td_publish_leases_fini(&disk->leases);
     td_own_folder_close(&disk->own);
 }
 

@@ -1,5 +1,7 @@
 #include "catalog/publish/publish_store.h"
 
+#include "core/digits.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -86,6 +88,26 @@ bool td_publish_repo_root(const struct td_publish_repo *repo, struct td_root **o
         return true;
     td_root_unref(*out);
     return td_error_set(err, TD_FAILED_PRECONDITION, "\"%s\" was replaced while a blob of it arrives", path);
+}
+
+/* Returns whether the repository has the complete blob, and sets *size_bytes. */
+static bool is_here(const struct td_publish_repo *repo, const uint8_t sha256[TD_SHA256_BYTES], uint64_t *size_bytes)
+{
+    char path[sizeof "blobs/" + TD_SHA256_TEXT_BYTES] = "blobs/";
+    struct stat st;
+    td_hex_write(sha256, TD_SHA256_BYTES, path + sizeof "blobs/" - 1);
+    if (repo->fd < 0 || fstatat(repo->fd, path, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode))
+        return false;
+    *size_bytes = (uint64_t)st.st_size;
+    return true;
+}
+
+bool td_publish_keep_blob(const struct td_publish_repo *repo, const uint8_t sha256[TD_SHA256_BYTES],
+                          uint64_t *size_bytes)
+{
+    /* only blobs that are here get leases; again, since one may have been removed before its lease */
+    return is_here(repo, sha256, size_bytes) && td_publish_lease(&repo->disk->leases, repo->name.folder, sha256) &&
+           is_here(repo, sha256, size_bytes);
 }
 
 void td_publish_note_blob(struct td_publish *publish, int dir_fd, const char *hex,

@@ -84,6 +84,12 @@ void td_publish_give_back(struct td_publish *publish, uint64_t bytes);
  * td_root_create; TD_FAILED_PRECONDITION when its path leads elsewhere. */
 bool td_publish_repo_root(const struct td_publish_repo *repo, struct td_root **out, struct td_error *err);
 
+/* Returns whether the repository, which is open or looked at, has the complete blob. Then sets *size_bytes, and the
+ * blob stays for a commit that names it as if it had arrived now. Every answer that says to a client that a blob is
+ * here asks this. */
+bool td_publish_keep_blob(const struct td_publish_repo *repo, const uint8_t sha256[TD_SHA256_BYTES],
+                          uint64_t *size_bytes);
+
 /* Counts bytes that were written to an unfinished blob. */
 void td_publish_note_bytes(struct td_publish *publish, uint64_t bytes);
 

@@ -193,12 +193,15 @@ static bool place_file(struct td_publish_stream *stream, const uint8_t sum[TD_SH
     struct td_publish *publish = stream->publish;
     struct td_publish_repo repo;
     char hex[TD_SHA256_TEXT_BYTES];
+    uint64_t here_bytes;
     td_hex_write(sum, TD_SHA256_BYTES, hex);
     if (!td_publish_repo_open(&publish->disk, &stream->name, true, &repo, err))
         return false;
     int blobs = td_folder_open(repo.fd, "blobs");
     bool ok = blobs >= 0 && renameat2(publish->disk.own.fd, stream->path, blobs, hex, RENAME_NOREPLACE) == 0;
-    *was_here = !ok && blobs >= 0 && errno == EEXIST;
+    int sys = errno;
+    *was_here = !ok && blobs >= 0 && sys == EEXIST && td_publish_keep_blob(&repo, sum, &here_bytes);
+    errno = sys;
     if (!ok && !*was_here)
         (void)td_publish_fail(&stream->name, "place a blob of", err);
     if (ok)

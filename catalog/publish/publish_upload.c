@@ -139,22 +139,16 @@ static bool describe(struct td_publish_upload *upload, struct td_publish_blob *b
     return ok;
 }
 
-/* Returns whether the repository has the complete blob, and sets *size_bytes. */
-static bool is_here(const struct td_publish_repo *repo, const char *hex, uint64_t *size_bytes)
-{
-    char path[BLOB_PATH_BYTES];
-    struct stat st;
-    (void)snprintf(path, sizeof path, "blobs/%s", hex);
-    if (repo->fd < 0 || fstatat(repo->fd, path, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode))
-        return false;
-    *size_bytes = (uint64_t)st.st_size;
-    return true;
-}
-
 static void describe_complete(const uint8_t sha256[TD_SHA256_BYTES], uint64_t size_bytes, struct td_publish_blob *blob)
 {
     *blob = (struct td_publish_blob){.size_bytes = size_bytes, .is_complete = true};
     memcpy(blob->sha256, sha256, sizeof blob->sha256);
+}
+
+/* Sets the error for a blob that is not here, not even a part of it. */
+static bool fail_absent(struct td_error *err)
+{
+    return td_error_set(err, TD_NOT_FOUND, "nothing of a blob with this digest has arrived");
 }
 
 /* Sets the error for a part of a blob whose repository is gone. */
@@ -406,6 +400,17 @@ static bool find_unfinished(const struct td_publish_repo *repo, const char *hex,
            (uint64_t)journal.st_size == td_fetch_journal_bytes(*size_bytes);
 }
 
+/* Returns the open upload of the blob, which the caller leaves by leave_upload; NULL without one. */
+static struct td_publish_upload *use_open_upload(struct td_publish *publish, const char *folder, const char *hex)
+{
+    pthread_mutex_lock(&publish->lock);
+    struct td_publish_upload *upload = find_upload(publish, folder, hex);
+    if (upload != NULL)
+        upload->part_count++;
+    pthread_mutex_unlock(&publish->lock);
+    return upload;
+}
+
 /* Uses the upload of the blob: one that is open, one that is resumed, or a new one; size_bytes NULL: of any size, but
  * only one that exists. The repository is open. Errors: TD_NOT_FOUND for the latter. */
 static bool use_upload(struct td_publish *publish, const struct td_publish_repo *repo,
@@ -415,16 +420,12 @@ static bool use_upload(struct td_publish *publish, const struct td_publish_repo 
     char hex[TD_SHA256_TEXT_BYTES];
     uint64_t found_bytes = 0;
     td_hex_write(sha256, TD_SHA256_BYTES, hex);
-    pthread_mutex_lock(&publish->lock);
-    *out = find_upload(publish, repo->name.folder, hex);
-    if (*out != NULL)
-        (*out)->part_count++;
-    pthread_mutex_unlock(&publish->lock);
+    *out = use_open_upload(publish, repo->name.folder, hex);
     if (*out != NULL)
         return true;
     bool is_found = find_unfinished(repo, hex, &found_bytes);
     if (!is_found && size_bytes == NULL)
-        return td_error_set(err, TD_NOT_FOUND, "nothing of a blob with this digest has arrived");
+        return fail_absent(err);
     if (!reserve_place(publish, err))
         return false;
     *out = open_upload(publish, repo, sha256, is_found ? found_bytes : *size_bytes, err);
@@ -486,25 +487,54 @@ static void leave_upload(struct td_publish_upload *upload)
         free_upload(upload);
 }
 
+/* Has the unfinished file stay as if bytes of it had arrived now. */
+static void renew_file(struct td_publish_upload *upload)
+{
+    pthread_mutex_lock(&upload->lock);
+    if (upload->stage == RECEIVING) /* later it may be a file that is served */
+        (void)futimens(upload->target.part, NULL);
+    pthread_mutex_unlock(&upload->lock);
+}
+
+/* Does what td_publish_find_blob does for an unfinished blob that is not open. */
+static bool resume_blob(struct td_publish *publish, const struct td_publish_name *name,
+                        const uint8_t sha256[TD_SHA256_BYTES], uint64_t *here_bytes, struct td_publish_upload **upload,
+                        struct td_error *err)
+{
+    struct td_publish_repo repo;
+    if (!td_publish_repo_open(&publish->disk, name, false, &repo, err))
+        return false;
+    bool ok = td_publish_keep_blob(&repo, sha256, here_bytes) || use_upload(publish, &repo, sha256, NULL, upload, err);
+    td_publish_repo_close(&repo);
+    return ok;
+}
+
 bool td_publish_find_blob(struct td_publish *publish, const struct td_publish_name *name,
                           const uint8_t sha256[TD_SHA256_BYTES], struct td_publish_blob *blob, struct td_error *err)
 {
     struct td_publish_repo repo;
     struct td_publish_upload *upload = NULL;
     char hex[TD_SHA256_TEXT_BYTES];
-    uint64_t size_bytes;
+    uint64_t here_bytes = 0;
+    uint64_t part_bytes;
     td_hex_write(sha256, TD_SHA256_BYTES, hex);
-    if (!td_publish_repo_open(&publish->disk, name, false, &repo, err))
+    if (!td_publish_repo_look(&publish->disk, name, &repo, err))
         return false;
-    bool is_complete = is_here(&repo, hex, &size_bytes);
-    bool ok = is_complete || use_upload(publish, &repo, sha256, NULL, &upload, err);
-    td_publish_repo_close(&repo);
-    if (is_complete)
-        describe_complete(sha256, size_bytes, blob);
-    if (upload != NULL) {
-        ok = describe(upload, blob, err);
-        leave_upload(upload);
+    bool ok = td_publish_keep_blob(&repo, sha256, &here_bytes) ||
+              (upload = use_open_upload(publish, name->folder, hex)) != NULL;
+    bool is_unfinished = !ok && find_unfinished(&repo, hex, &part_bytes);
+    td_publish_repo_look_end(&repo);
+    if (!ok)
+        ok = is_unfinished ? resume_blob(publish, name, sha256, &here_bytes, &upload, err) : fail_absent(err);
+    if (!ok)
+        return false;
+    if (upload == NULL) {
+        describe_complete(sha256, here_bytes, blob);
+        return true;
     }
+    renew_file(upload);
+    ok = describe(upload, blob, err);
+    leave_upload(upload);
     return ok;
 }
 
@@ -660,13 +690,11 @@ bool td_publish_part_begin(struct td_publish *publish, const struct td_publish_n
 {
     struct td_publish_repo repo;
     struct td_publish_upload *upload = NULL;
-    char hex[TD_SHA256_TEXT_BYTES];
     uint64_t here_bytes;
     *out = NULL;
-    td_hex_write(sha256, TD_SHA256_BYTES, hex);
     if (!check_span(span, err) || !td_publish_repo_open(&publish->disk, name, true, &repo, err))
         return false;
-    bool is_complete = is_here(&repo, hex, &here_bytes);
+    bool is_complete = td_publish_keep_blob(&repo, sha256, &here_bytes);
     bool ok = is_complete || use_upload(publish, &repo, sha256, &span->size_bytes, &upload, err);
     td_publish_repo_close(&repo);
     if (!ok || is_complete)
@@ -769,7 +797,7 @@ static enum verdict place_blob(struct td_publish_upload *upload, struct td_error
     if (!is_same_repo(upload, &repo)) {
         (void)refuse_removed(err);
         verdict = REFUSED;
-    } else if (is_here(&repo, upload->hex, &here_bytes)) {
+    } else if (td_publish_keep_blob(&repo, upload->sha256, &here_bytes)) {
         verdict = WAS_HERE;
     } else if (td_fetch_target_finish(&upload->target, err)) {
         verdict = PLACED;

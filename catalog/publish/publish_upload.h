@@ -33,8 +33,9 @@ struct td_publish_blob {
 /* Frees the ranges. */
 void td_publish_blob_fini(struct td_publish_blob *blob);
 
-/* Sets *blob to what is here of the repository's blob with this digest. Call td_publish_blob_fini if it succeeds.
- * Errors: TD_NOT_FOUND when nothing is; those of td_publish_repo_open. */
+/* Sets *blob to what is here of the repository's blob with this digest, and keeps that as if it had arrived now. Does
+ * not wait for a commit to the repository, unless the blob is unfinished and not open. Call td_publish_blob_fini if it
+ * succeeds. Errors: TD_NOT_FOUND when nothing is here; those of td_publish_repo_open. */
 bool td_publish_find_blob(struct td_publish *publish, const struct td_publish_name *name,
                           const uint8_t sha256[TD_SHA256_BYTES], struct td_publish_blob *blob, struct td_error *err);
 
