@@ -34,10 +34,10 @@ static bool is_there(struct td_hub_call *hub)
     if (td_text_begins(hub->id, local))
         hub->id = td_text_skip(hub->id, local.len);
     if (!td_publishing_look(hub->call, hub->id, hub->as_dataset, &name) ||
-        !td_publish_repo_open(&publish->disk, &name, false, &repo, NULL))
+        !td_publish_repo_look(&publish->disk, &name, &repo, NULL))
         return false;
     bool is_empty = repo.fd >= 0 && repo.is_new;
-    td_publish_repo_close(&repo);
+    td_publish_repo_look_end(&repo);
     return is_empty;
 }
 

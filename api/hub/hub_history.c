@@ -70,9 +70,9 @@ bool td_hub_history_add(struct td_hub_call *hub, struct td_json_builder *json, s
     *count = 0;
     if (publish == NULL || hub->view.kind != TD_REVISION_FILES || !td_may_wait(NULL) ||
         !td_publish_name(hub->repo->id, hub->repo->is_dataset_folder, &name, NULL) ||
-        !td_publish_repo_open(&publish->disk, &name, false, &repo, NULL))
+        !td_publish_repo_look(&publish->disk, &name, &repo, NULL))
         return true;
     bool ok = repo.fd < 0 || repo.is_new || add_commits(hub, &repo, json, count, err);
-    td_publish_repo_close(&repo);
+    td_publish_repo_look_end(&repo);
     return ok;
 }

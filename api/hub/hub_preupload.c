@@ -147,12 +147,12 @@ void td_hub_preupload(struct td_hub_write *write)
     if (!td_hub_write_begin(write) || !td_hub_write_read(write, &body))
         return;
     const char *revision = td_hub_write_copy(write, write->hub.revision);
-    if (revision == NULL || !td_hub_write_open(write, &asking.repo))
+    if (revision == NULL || !td_hub_write_look(write, &asking.repo))
         return;
     td_buffer_init(&out);
     td_json_builder_init(&asking.json, &out);
     bool ok = td_hub_write_resolve(write, &asking.repo, revision, asking.commit) && answer_files(&asking);
-    td_publish_repo_close(&asking.repo);
+    td_publish_repo_look_end(&asking.repo);
     td_json_builder_fini(&asking.json);
     if (ok)
         td_hub_write_answer(write, &out);
@@ -293,9 +293,9 @@ void td_hub_lfs_batch(struct td_hub_write *write)
         (void)td_hub_fail(&write->hub, 422, NULL, "only uploads go through this; files are read at /{id}/resolve");
         return;
     }
-    if (!td_hub_write_open(write, &repo))
+    if (!td_hub_write_look(write, &repo))
         return;
-    td_publish_repo_close(&repo);
+    td_publish_repo_look_end(&repo);
     td_buffer_init(&out);
     td_json_builder_init(&json, &out);
     bool ok = answer_objects(write, &body, &json);

@@ -69,10 +69,9 @@ void td_hub_create_repo(struct td_hub_write *write)
     const struct td_call *call = write->hub.call;
     if (!read_repo(write, &body))
         return;
-    bool ok = td_publish_repo_open(&call->api->publish->disk, &write->name, false, &repo, &err);
-    bool exists = ok && repo.fd >= 0;
-    if (ok)
-        td_publish_repo_close(&repo);
+    bool ok = td_publish_repo_look(&call->api->publish->disk, &write->name, &repo, &err);
+    bool exists = repo.fd >= 0;
+    td_publish_repo_look_end(&repo);
     if (ok && !exists && td_publish_repo_open(&call->api->publish->disk, &write->name, true, &repo, &err))
         td_publish_repo_close(&repo);
     if (exists)

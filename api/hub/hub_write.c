@@ -38,6 +38,24 @@ bool td_hub_write_open(struct td_hub_write *write, struct td_publish_repo *repo)
     return no_repository(write);
 }
 
+bool td_hub_write_look(struct td_hub_write *write, struct td_publish_repo *repo)
+{
+    struct td_error err = TD_ERROR_INIT;
+    bool is_here = false;
+    while (!is_here) {
+        if (!td_publish_repo_look(&write->hub.call->api->publish->disk, &write->name, repo, &err)) {
+            td_publishing_fail(write->hub.call, &err, 500);
+            return false;
+        }
+        is_here = repo->fd >= 0;
+        if (!is_here && !td_hub_write_open(write, repo))
+            return false; /* which said why there is none */
+        if (!is_here)
+            td_publish_repo_close(repo); /* was created just now */
+    }
+    return true;
+}
+
 bool td_hub_write_has_main(const struct td_publish_repo *repo)
 {
     char commit[TD_COMMIT_BYTES];

@@ -23,6 +23,10 @@ bool td_hub_write_begin(struct td_hub_write *write);
  * RepoNotFound; 409 for a directory of the operator; as td_publishing_fail. */
 bool td_hub_write_open(struct td_hub_write *write, struct td_publish_repo *repo);
 
+/* Does the same for a request that changes nothing: opens the repository by td_publish_repo_look, so that no commit has
+ * to be waited for; the caller calls td_publish_repo_look_end. */
+bool td_hub_write_look(struct td_hub_write *write, struct td_publish_repo *repo);
+
 /* Returns whether the open repository has a revision main. Until then main counts as there and empty, as a new
  * repository on the Hub is, and a commit may make any revision: clients make a branch of main before they commit. */
 bool td_hub_write_has_main(const struct td_publish_repo *repo);

@@ -49,9 +49,9 @@ void td_hub_give_xet_token(struct td_hub_write *write)
     const struct td_hub_call *hub = &write->hub;
     struct td_text host = td_request_host(hub->call->request);
     struct td_publish_repo repo;
-    if (!td_hub_write_begin(write) || !td_hub_write_open(write, &repo))
+    if (!td_hub_write_begin(write) || !td_hub_write_look(write, &repo))
         return;
-    td_publish_repo_close(&repo);
+    td_publish_repo_look_end(&repo);
     if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
         (void)td_hub_fail(hub, 503, NULL, "no random numbers");
         return;
@@ -356,9 +356,9 @@ struct td_body_sink *td_hub_begin_xet(struct td_hub_write *write)
         (void)td_hub_fail(&write->hub, 404, NULL, "nothing at this path of Xet");
         return NULL;
     }
-    if (!td_hub_write_begin(write) || !td_hub_write_open(write, &repo))
+    if (!td_hub_write_begin(write) || !td_hub_write_look(write, &repo))
         return NULL;
-    td_publish_repo_close(&repo);
+    td_publish_repo_look_end(&repo);
     return path.is_shard ? td_publish_sink_text(write->hub.call, SHARD_BYTES) : begin_xorb(write);
 }
 

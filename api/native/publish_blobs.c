@@ -66,8 +66,6 @@ void td_handle_blob(struct td_call *call, const struct td_publish_path *path)
         return;
     if (td_publish_find_blob(call->api->publish, &name, sha256, &blob, &err))
         answer_blob(call, &blob, 200);
-    else if (err.code == TD_CONFLICT)
-        (void)td_publishing_refuse_absent(call, path->id);
     else
         td_publishing_fail(call, &err, 500);
 }

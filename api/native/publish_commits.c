@@ -49,7 +49,7 @@ static void add_missing_ranges(struct td_json_builder *json, const struct td_pub
 static void answer_missing(const struct td_call *call, const struct td_publish_name *name,
                            const struct td_commit_order *order, const struct td_commit_result *result)
 {
-    enum { MOST_LOOKED_UP = 100 }; /* each is looked up on the disk, under the repository's lock */
+    enum { MOST_LOOKED_UP = 100 }; /* each is looked up on the disk */
     struct td_buffer details;
     struct td_json_builder json;
     td_buffer_init(&details);
@@ -165,7 +165,7 @@ static bool add_commit(struct listing *listing, const struct td_commit_note *not
     return true;
 }
 
-/* Writes the revisions and commits of an open repository. */
+/* Writes the revisions and commits of a repository, to which others may commit at the same time. */
 static bool list(struct listing *listing, const struct td_publish_repo *repo, struct td_text id)
 {
     struct td_arena arena;
@@ -200,11 +200,8 @@ void td_handle_commits(struct td_call *call, const struct td_publish_path *path)
                               .err = &err};
     if (!td_publishing_look(call, path->id, path->is_dataset, &name))
         return;
-    if (!td_publish_repo_open(&call->api->publish->disk, &name, false, &repo, &err)) {
-        if (err.code == TD_CONFLICT) /* the operator's */
-            (void)td_publishing_refuse_absent(call, path->id);
-        else
-            td_publishing_fail(call, &err, 500);
+    if (!td_publish_repo_look(&call->api->publish->disk, &name, &repo, &err)) {
+        td_publishing_fail(call, &err, 500);
         return;
     }
     td_buffer_init(&json);
@@ -218,7 +215,7 @@ void td_handle_commits(struct td_call *call, const struct td_publish_path *path)
         if (!ok)
             td_publishing_fail(call, &err, 500);
     }
-    td_publish_repo_close(&repo);
+    td_publish_repo_look_end(&repo);
     td_buffer_fini(&json);
     td_reserved_release(&listing.reserved);
 }

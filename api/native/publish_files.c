@@ -5,7 +5,7 @@
 #include "api/native/commit_answer.h"
 #include "api/native/publish_handlers.h"
 #include "catalog/dataset/dataset.h"
-#include "catalog/publish/publish_tree.h"
+#include "catalog/publish/publish_refs.h"
 #include "core/digits.h"
 #include "http/conditional.h"
 #include "http/repr_digest.h"
@@ -41,17 +41,15 @@ static bool read_target(const struct td_call *call, const struct td_publish_path
 /* Sets the digits to the digest of the file as main has it now. Returns false when there is no such file. */
 static bool find_now(const struct td_publish_repo *repo, const char *path, char hex[TD_SHA256_TEXT_BYTES])
 {
-    char commit[TD_COMMIT_BYTES];
     uint8_t sha256[TD_SHA256_BYTES];
-    if (repo->fd < 0 || repo->is_new || !td_publish_resolve(repo, revision, commit) ||
-        !td_publish_tree_find(repo, commit, path, sha256))
+    if (!td_publish_find_file(repo, revision, path, sha256))
         return false;
     td_hex_write(sha256, sizeof sha256, hex);
     return true;
 }
 
-/* Checks the request's conditions, with the repository open, so that nothing can change before the commit. Sets *exists
- * to whether the file is there. Returns false after it answered 412. */
+/* Checks the request's conditions; before a commit with the repository open, so that nothing can change until then.
+ * Sets *exists to whether the file is there. Returns false after it answered 412. */
 static bool check_conditions(const struct td_call *call, const struct td_publish_repo *repo, const char *path,
                              bool *exists)
 {
@@ -70,12 +68,12 @@ static bool check_early(const struct td_call *call, const struct target *target)
     struct td_error err = TD_ERROR_INIT;
     struct td_publish_repo repo;
     bool exists;
-    if (!td_publish_repo_open(&call->api->publish->disk, &target->name, false, &repo, &err)) {
+    if (!td_publish_repo_look(&call->api->publish->disk, &target->name, &repo, &err)) {
         td_publishing_fail(call, &err, 500);
         return false;
     }
     bool ok = check_conditions(call, &repo, target->path, &exists);
-    td_publish_repo_close(&repo);
+    td_publish_repo_look_end(&repo);
     return ok;
 }
 

@@ -3,7 +3,7 @@
 #include "api/call/joint_commit.h"
 #include "api/call/publishing.h"
 #include "api/s3/s3_list.h"
-#include "catalog/publish/publish_tree.h"
+#include "catalog/publish/publish_refs.h"
 #include "core/clock.h"
 #include "core/digits.h"
 #include "http/http_date.h"
@@ -79,10 +79,8 @@ bool td_s3_may_delete(struct td_text etag, const char *hex)
 
 bool td_s3_find_now(const struct td_publish_repo *repo, const char *path, char hex[TD_SHA256_TEXT_BYTES])
 {
-    char commit[TD_COMMIT_BYTES];
     uint8_t sha256[TD_SHA256_BYTES];
-    if (repo->fd < 0 || repo->is_new || !td_publish_resolve(repo, "main", commit) ||
-        !td_publish_tree_find(repo, commit, path, sha256))
+    if (!td_publish_find_file(repo, "main", path, sha256))
         return false;
     td_hex_write(sha256, sizeof sha256, hex);
     return true;
@@ -121,12 +119,12 @@ bool td_s3_check_conditions(const struct td_call *call, const struct td_s3_targe
 {
     struct td_error err = TD_ERROR_INIT;
     struct td_publish_repo repo;
-    if (!td_publish_repo_open(&call->api->publish->disk, &target->name, false, &repo, &err)) {
+    if (!td_publish_repo_look(&call->api->publish->disk, &target->name, &repo, &err)) {
         td_publishing_fail(call, &err, 500);
         return false;
     }
     bool ok = check_now(call, &repo, target->path);
-    td_publish_repo_close(&repo);
+    td_publish_repo_look_end(&repo);
     return ok;
 }
 

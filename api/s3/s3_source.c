@@ -4,7 +4,7 @@
 #include "api/s3/s3_target.h"
 #include "catalog/names/bucket.h"
 #include "catalog/publish/publish_folder.h"
-#include "catalog/publish/publish_tree.h"
+#include "catalog/publish/publish_refs.h"
 #include "core/digits.h"
 #include "core/file_io.h"
 #include "core/waiting.h"
@@ -76,14 +76,12 @@ static struct td_blob *make_blob(int fd, uint64_t size_bytes, struct td_error *e
 
 /* ---- files that no scan lists -------------------------------------------------------------------------- */
 
-/* Opens the blob of a path in the main revision of an open repository. */
+/* Opens the blob of a path in the main revision of a repository. */
 static bool open_blob(const struct td_publish_repo *repo, const char *path, struct td_s3_source *source,
                       struct td_error *err)
 {
-    char commit[TD_COMMIT_BYTES];
     struct stat st;
-    if (repo->fd < 0 || repo->is_new || !td_publish_resolve(repo, "main", commit) ||
-        !td_publish_tree_find(repo, commit, path, source->sha256))
+    if (!td_publish_find_file(repo, "main", path, source->sha256))
         return false;
     td_hex_write(source->sha256, sizeof source->sha256, source->tag);
     int blobs = td_folder_open(repo->fd, "blobs");
@@ -122,10 +120,10 @@ bool td_s3_source_hidden(const struct td_call *call, struct td_text bucket, stru
         return false;
     if (!td_may_wait(err))
         return false;
-    if (!td_publish_repo_open(&call->api->publish->disk, &target.name, false, &repo, err))
-        return err->code == TD_CONFLICT ? td_error_set(err, TD_NOT_FOUND, "the repository was not published") : false;
+    if (!td_publish_repo_look(&call->api->publish->disk, &target.name, &repo, err))
+        return false;
     bool ok = open_blob(&repo, target.path, source, err);
-    td_publish_repo_close(&repo);
+    td_publish_repo_look_end(&repo);
     return ok;
 }
 

@@ -113,6 +113,19 @@ bool td_publish_resolve(const struct td_publish_repo *repo, const char *revision
     return ok && commit[0] != '\0';
 }
 
+bool td_publish_find_file(const struct td_publish_repo *repo, const char *revision, const char *path,
+                          uint8_t sha256[TD_SHA256_BYTES])
+{
+    char commit[TD_COMMIT_BYTES];
+    char before[TD_COMMIT_BYTES] = "";
+    while (td_publish_resolve(repo, revision, commit) && strcmp(commit, before) != 0) {
+        if (td_publish_tree_find(repo, commit, path, sha256))
+            return true;
+        memcpy(before, commit, sizeof before); /* it may have been removed since; then the revision has moved */
+    }
+    return false;
+}
+
 static bool add_ref(void *context, const struct td_folder_item *item, struct td_error *err)
 {
     struct td_publish_ref_list *refs = context;

@@ -20,6 +20,11 @@ bool td_commit_check_revision(const char *revision, struct td_error *err);
  * the commit is empty. */
 bool td_publish_resolve(const struct td_publish_repo *repo, const char *revision, char commit[TD_COMMIT_BYTES]);
 
+/* Sets sha256 to that of the file at this path in a revision. Returns false when there is none. The repository may only
+ * be looked at: a commit that is made at the same time, and even removes the one before, is no reason for false. */
+bool td_publish_find_file(const struct td_publish_repo *repo, const char *revision, const char *path,
+                          uint8_t sha256[TD_SHA256_BYTES]);
+
 /* Calls `visit` with each revision and its commit, by name. Stops and returns false when `visit` does, and when memory
  * is short or the disk fails. */
 bool td_publish_each_ref(const struct td_publish_repo *repo,

@@ -131,6 +131,25 @@ void loopback_get(struct loopback *loop, const char *target, struct answer *out)
     loopback_ask(loop, "GET", target, NULL, out);
 }
 
+void loopback_send(struct loopback *loop, const struct td_facade *port, const char *method, const char *target,
+                   const char *lines, struct td_text body, struct answer *out)
+{
+    struct loopback_request request;
+    loopback_request_init(&request, method, target, lines);
+    request.request.facade = td_api_facade(port, request.request.target);
+    request.request.body_bytes = body.len;
+    KIT_CHECK(td_api_body_place(&loop->api, &request.request) == TD_BODY_SINK);
+    struct td_body_sink *sink = td_api_begin_upload(&loop->api, &request.request, &out->response);
+    if (sink != NULL) {
+        td_response_fini(&out->response);
+        request.request.sink = sink;
+        request.request.is_whole = body.len == 0 || sink->ops->write(sink, body.p, body.len);
+        td_api_handle(&loop->api, &request.request, &out->response);
+        sink->ops->release(sink);
+    }
+    read_body(out);
+}
+
 void answer_fini(struct answer *answer)
 {
     td_response_fini(&answer->response);

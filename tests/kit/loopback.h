@@ -47,6 +47,10 @@ void loopback_ask(struct loopback *loop, const char *method, const char *target,
 void loopback_ask_s3(struct loopback *loop, const char *method, const char *target, const char *lines,
                      struct answer *out);
 void loopback_get(struct loopback *loop, const char *target, struct answer *out);
+/* Sends a request with a body that goes to a sink, as the server does: the body is not sent when the answer comes
+ * before it. */
+void loopback_send(struct loopback *loop, const struct td_facade *port, const char *method, const char *target,
+                   const char *lines, struct td_text body, struct answer *out);
 void answer_fini(struct answer *answer);
 
 /* Returns the header's value as it would be sent (except Content-Length), or NULL. Writes it to `buffer`, because
