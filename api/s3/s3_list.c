@@ -45,7 +45,7 @@ struct page {
 
 /* ---- the query ----------------------------------------------------------------------------------------- */
 
-static struct td_text text_of(const struct td_call *call, const char *name)
+struct td_text td_s3_parameter(const struct td_call *call, const char *name)
 {
     const struct td_text *value = td_uri_parameter(call->uri, name);
     return value == NULL ? TD_TEXT("") : *value;
@@ -66,18 +66,26 @@ bool td_s3_count(const struct td_call *call, const char *name, size_t least, siz
     return true;
 }
 
+bool td_s3_read_encoding(const struct td_call *call, bool *is_encoded)
+{
+    const struct td_text *encoding = td_uri_parameter(call->uri, "encoding-type");
+    *is_encoded = encoding != NULL;
+    if (encoding == NULL || td_text_equals(*encoding, "url"))
+        return true;
+    td_response_fail(call->response, 400, NULL, "Invalid Encoding Method: only encoding-type=url is known");
+    return false;
+}
+
 /* Reads the query. Returns false after answering an error. */
 static bool read_listing(const struct td_call *call, const struct td_bucket *bucket, struct listing *listing)
 {
     const struct td_text *type = td_uri_parameter(call->uri, "list-type");
-    const struct td_text *encoding = td_uri_parameter(call->uri, "encoding-type");
     const struct td_text *token = td_uri_parameter(call->uri, "continuation-token");
     listing->is_v2 = type != NULL;
-    listing->encode = encoding != NULL;
-    listing->has_owner = listing->is_v2 && td_text_equals_ignore_case(text_of(call, "fetch-owner"), "true");
-    listing->prefix = text_of(call, "prefix");
-    listing->delimiter = text_of(call, "delimiter");
-    listing->start_after = text_of(call, listing->is_v2 ? "start-after" : "marker");
+    listing->has_owner = listing->is_v2 && td_text_equals_ignore_case(td_s3_parameter(call, "fetch-owner"), "true");
+    listing->prefix = td_s3_parameter(call, "prefix");
+    listing->delimiter = td_s3_parameter(call, "delimiter");
+    listing->start_after = td_s3_parameter(call, listing->is_v2 ? "start-after" : "marker");
     td_buffer_printf(&listing->scope, "%s/", bucket->name);
     td_buffer_append(&listing->scope, listing->prefix.p, listing->prefix.len);
     td_buffer_append(&listing->scope, "", 1);
@@ -86,11 +94,8 @@ static bool read_listing(const struct td_call *call, const struct td_bucket *buc
         td_response_fail(call->response, 400, NULL, "Invalid List Type: only list-type=2 is known");
         return false;
     }
-    if (encoding != NULL && !td_text_equals(*encoding, "url")) {
-        td_response_fail(call->response, 400, NULL, "Invalid Encoding Method: only encoding-type=url is known");
-        return false;
-    }
-    if (!td_s3_count(call, "max-keys", 0, TD_S3_PAGE_KEYS, &listing->max_keys))
+    if (!td_s3_read_encoding(call, &listing->encode) ||
+        !td_s3_count(call, "max-keys", 0, TD_S3_PAGE_KEYS, &listing->max_keys))
         return false;
     if (listing->is_v2 && token != NULL) {
         listing->token = *token;
@@ -105,16 +110,17 @@ static bool read_listing(const struct td_call *call, const struct td_bucket *buc
 
 /* ---- the page ------------------------------------------------------------------------------------------ */
 
-/* Returns the length of the key's common prefix, which ends with the first delimiter after the prefix; 0 when it has
- * none. */
+size_t td_s3_common_prefix(struct td_text key, struct td_text prefix, struct td_text delimiter)
+{
+    if (delimiter.len == 0 || !td_text_begins(key, prefix) || key.len == prefix.len)
+        return 0;
+    const char *at = memmem(key.p + prefix.len, key.len - prefix.len, delimiter.p, delimiter.len);
+    return at == NULL ? 0 : (size_t)(at - key.p) + delimiter.len;
+}
+
 static size_t common_prefix(const struct listing *listing, const struct td_buffer *key)
 {
-    if (listing->delimiter.len == 0 || !td_text_begins(td_buffer_text(key), listing->prefix) ||
-        key->len == listing->prefix.len)
-        return 0;
-    const char *from = key->data + listing->prefix.len;
-    const char *at = memmem(from, key->len - listing->prefix.len, listing->delimiter.p, listing->delimiter.len);
-    return at == NULL ? 0 : (size_t)(at - key->data) + listing->delimiter.len;
+    return td_s3_common_prefix(td_buffer_text(key), listing->prefix, listing->delimiter);
 }
 
 /* Moves to the first key after all keys that begin with text[0..len), which is not empty: no key has a byte 0xFF. */
@@ -150,10 +156,10 @@ static bool seek_start(struct page *page)
     return page->err.code == TD_OK;
 }
 
-static void write_text(const struct page *page, struct td_buffer *out, const char *name, struct td_text text)
+void td_s3_element(struct td_buffer *out, const char *name, struct td_text text, bool is_encoded)
 {
     struct td_buffer encoded;
-    if (!page->listing->encode) {
+    if (!is_encoded) {
         td_xml_element(out, name, text);
         return;
     }
@@ -162,6 +168,11 @@ static void write_text(const struct page *page, struct td_buffer *out, const cha
     out->failed = out->failed || encoded.failed;
     td_xml_element(out, name, td_buffer_text(&encoded));
     td_buffer_fini(&encoded);
+}
+
+static void write_text(const struct page *page, struct td_buffer *out, const char *name, struct td_text text)
+{
+    td_s3_element(out, name, text, page->listing->encode);
 }
 
 void td_s3_date(struct td_buffer *out, const char *name, int64_t ns)

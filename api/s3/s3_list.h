@@ -26,6 +26,20 @@ void td_s3_list(const struct td_call *call, const struct td_bucket *bucket);
  * Returns false after answering an error. */
 bool td_s3_count(const struct td_call *call, const char *name, size_t least, size_t most, size_t *out);
 
+/* Returns a query parameter, or an empty text. */
+struct td_text td_s3_parameter(const struct td_call *call, const char *name);
+
+/* Reads encoding-type. Returns false after answering an error. */
+bool td_s3_read_encoding(const struct td_call *call, bool *is_encoded);
+
+/* Returns the length of the key's common prefix, which ends with the first delimiter after the prefix; 0 when it has
+ * none. delimiter may be empty. */
+size_t td_s3_common_prefix(struct td_text key, struct td_text prefix, struct td_text delimiter);
+
+/* Appends an element with the text; is_encoded: percent-encoded, as encoding-type=url wants keys and prefixes. Sets
+ * out->failed when memory is short. */
+void td_s3_element(struct td_buffer *out, const char *name, struct td_text text, bool is_encoded);
+
 /* Appends a time, ns since 1970, as <name>2026-01-01T00:00:00.000Z</name>. Every time can be written; sets
  * out->failed when memory is short. */
 void td_s3_date(struct td_buffer *out, const char *name, int64_t ns);

@@ -24,7 +24,7 @@
 
 static const char parts_folder[] = "parts", about_name[] = "about", done_name[] = "done";
 
-enum { ABOUT_BYTES = 8192, NUMBER_DIGITS = 5 };
+enum { ABOUT_BYTES = 8192, NUMBER_DIGITS = 5, TIME_DIGITS = 16 };
 
 /* ---- uploads ------------------------------------------------------------------------------------------- */
 
@@ -42,6 +42,17 @@ static bool write_random(char text[TD_PARTS_ID_BYTES], struct td_error *err)
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
         return td_error_sys(err, TD_IO, errno, "the system gives no random numbers");
     td_hex_write(bytes, sizeof bytes, text);
+    return true;
+}
+
+/* Writes an upload's id: the digits of its time, and as many random ones. */
+static bool write_id(int64_t started_ns, char id[TD_PARTS_ID_BYTES], struct td_error *err)
+{
+    char time[TIME_DIGITS + 1];
+    if (!write_random(id, err))
+        return false;
+    (void)snprintf(time, sizeof time, "%016" PRIx64, (uint64_t)started_ns);
+    memcpy(id, time, TIME_DIGITS);
     return true;
 }
 
@@ -158,7 +169,7 @@ bool td_parts_begin(struct td_publish *publish, struct td_parts_upload *upload, 
     struct td_buffer about;
     upload->started_ns = wall_ns();
     upload->is_done = false;
-    if (!td_own_folder_check(own, err) || !check_count(publish, err) || !write_random(upload->id, err))
+    if (!td_own_folder_check(own, err) || !check_count(publish, err) || !write_id(upload->started_ns, upload->id, err))
         return false;
     td_buffer_init(&about);
     td_buffer_printf(&about, "1\n%" PRId64 "\n%d\n%s\n%s\n%s\n", upload->started_ns, upload->is_dataset ? 1 : 0,
@@ -527,51 +538,47 @@ void td_part_abandon(struct td_part_writer *writer)
     free(writer);
 }
 
-struct listing {
-    struct td_part_info *items;
-    size_t count, capacity;
+/* The numbers that parts of an upload have: bit N for number N. */
+struct numbers {
+    uint8_t bits[TD_PARTS_MOST_NUMBER / 8 + 1];
 };
 
-static bool list_part(void *context, int at, const char *name, struct td_error *err)
+static bool note_number(void *context, int at, const char *name, struct td_error *err)
 {
-    struct listing *listing = context;
+    struct numbers *numbers = context;
     unsigned number = part_number(name);
-    if (number == 0)
-        return true;
-    if (!TD_ARRAY_GROW(listing->items, listing->count, listing->capacity, err))
-        return false;
-    int fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return true; /* gone since */
-    listing->count += read_note(fd, number, &listing->items[listing->count]) ? 1 : 0;
-    (void)close(fd);
+    (void)at;
+    (void)err;
+    numbers->bits[number / 8] |= (uint8_t)(1u << number % 8); /* bit 0 counts for nothing */
     return true;
 }
 
-static int compare_parts(const void *a, const void *b)
-{
-    unsigned x = ((const struct td_part_info *)a)->number, y = ((const struct td_part_info *)b)->number;
-    return x < y ? -1 : x > y;
-}
-
-bool td_parts_list(struct td_publish *publish, const char *id, struct td_part_info **parts, size_t *count,
-                   struct td_error *err)
+bool td_parts_list(struct td_publish *publish, const char *id, unsigned after, size_t most, struct td_part_info *parts,
+                   size_t *count, bool *has_more, struct td_error *err)
 {
     char path[TD_OWN_NAME_BYTES];
-    struct listing listing = {.items = NULL};
     write_path(id, "", path);
+    *count = 0;
+    *has_more = false;
+    struct numbers *numbers = calloc(1, sizeof *numbers);
+    if (numbers == NULL)
+        return td_error_no_memory(err);
     int fd = td_folder_open(publish->disk.own.fd, path);
-    if (fd < 0 && errno == ENOENT)
-        return fail_absent(err);
-    if (!td_disk_list(fd, path, list_part, &listing, err)) {
-        free(listing.items);
-        return false;
+    bool ok = fd >= 0 || errno != ENOENT ? td_disk_list(fd, path, note_number, numbers, err) : fail_absent(err);
+    for (size_t number = (size_t)after + 1; ok && !*has_more && number <= TD_PARTS_MOST_NUMBER; number++) {
+        struct td_part_info info;
+        if ((numbers->bits[number / 8] >> number % 8 & 1) == 0)
+            continue;
+        int part = td_parts_open(publish, id, (unsigned)number, &info);
+        if (part < 0)
+            continue; /* it was removed since */
+        (void)close(part);
+        *has_more = *count == most;
+        if (!*has_more)
+            parts[(*count)++] = info;
     }
-    if (listing.count > 0)
-        qsort(listing.items, listing.count, sizeof *listing.items, compare_parts);
-    *parts = listing.items;
-    *count = listing.count;
-    return true;
+    free(numbers);
+    return ok;
 }
 
 int td_parts_open(struct td_publish *publish, const char *id, unsigned number, struct td_part_info *info)

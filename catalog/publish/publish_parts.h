@@ -40,9 +40,9 @@ struct td_parts_upload {
     struct td_publish_sum sum; /* of an upload that is done: what it has become */
 };
 
-/* Begins an upload; chooses its id. The other members are the caller's. Removes the oldest uploads that are done where
- * there are too many. Errors: TD_FAILED_PRECONDITION when TD_PARTS_MOST_UPLOADS are not done; TD_RESOURCE_EXHAUSTED,
- * TD_IO. */
+/* Begins an upload; chooses its id: ids are ordered by the time when their uploads began. The other members are the
+ * caller's. Removes the oldest uploads that are done where there are too many. Errors: TD_FAILED_PRECONDITION when
+ * TD_PARTS_MOST_UPLOADS are not done; TD_RESOURCE_EXHAUSTED, TD_IO. */
 bool td_parts_begin(struct td_publish *publish, struct td_parts_upload *upload, struct td_error *err);
 
 /* Finds an upload by its id. Errors: TD_NOT_FOUND; TD_IO. */
@@ -96,10 +96,11 @@ bool td_part_end(struct td_part_writer *writer, const char *label, struct td_par
 /* Drops a part. NULL is allowed. */
 void td_part_abandon(struct td_part_writer *writer);
 
-/* Sets *parts to the complete parts of an upload, by number, and *count. The caller frees the array. Errors:
- * TD_NOT_FOUND; TD_RESOURCE_EXHAUSTED, TD_IO. */
-bool td_parts_list(struct td_publish *publish, const char *id, struct td_part_info **parts, size_t *count,
-                   struct td_error *err);
+/* Writes the complete parts of an upload whose numbers are above `after` to parts[0..*count), by number, at most `most`
+ * of them. Sets *has_more to whether there are others after them. Errors: TD_NOT_FOUND; TD_RESOURCE_EXHAUSTED, TD_IO.
+ */
+bool td_parts_list(struct td_publish *publish, const char *id, unsigned after, size_t most, struct td_part_info *parts,
+                   size_t *count, bool *has_more, struct td_error *err);
 
 /* Opens a complete part for reading, and sets *info. Returns the descriptor, which the caller closes, or -1 when the
  * part does not exist. */

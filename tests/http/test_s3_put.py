@@ -4,16 +4,19 @@ Expectations: Amazon S3 API Reference, hashlib, zlib."""
 import base64
 import hashlib
 import os
+import re
 import shutil
 import socket
 import threading
 import time
+import urllib.parse
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 
-from harness import Server, pattern, s3_port
-from s3_writer import Writer, crc32
+from harness import Server, pattern, release_binary, s3_port
+from s3_writer import XMLNS, Writer, crc32
 from signing import TokensFile
 
 BODY = pattern(300_000, "body")
@@ -49,6 +52,11 @@ def m(request):
 
 def get(s3, path, method="GET"):
     return s3.ask(method, path)
+
+
+def resident(srv, name):
+    """Bytes of memory by /proc: VmRSS, or VmHWM for the peak."""
+    return int(re.search(name + r":\s+(\d+) kB", Path(f"/proc/{srv.pid}/status").read_text()).group(1)) << 10
 
 
 def check(answer, status, code):
@@ -436,6 +444,75 @@ def test_uploads_are_listed_and_aborted(s3, srv, tokens, m):
         check(s3.ask("DELETE", path, query=f"uploadId={upload}"), 404, "NoSuchUpload")
     assert s3.ask("GET", "/org", query=prefix).texts("UploadId") == []
     assert not any((srv.root / ".tensord-publish/parts" / u).exists() for u in uploads)
+
+
+def walk(s3, query, markers):
+    """The pages of a list, by its markers: [(parameter, element)]."""
+    pages, more = [], ""
+    while True:
+        page = s3.ask("GET", query[0], query=query[1] + more)
+        assert page.status == 200, page
+        pages.append(page)
+        if page.text("IsTruncated") == "false":
+            return pages
+        more = "".join(f"&{name}={urllib.parse.quote(page.text(element) or '')}" for name, element in markers)
+
+
+def test_pages_of_uploads(s3, m):
+    """As the S3 API Reference says: by key, then by time; a marker may be gone; prefixes count as items."""
+    keys = ["/a", "/a", "/a", "/d/1", "/d/2", "/e/x/1", "/f +é"]
+    uploads = [s3.begin(m + key) for key in keys]
+    prefix = urllib.parse.quote(m[5:] + "/")
+    markers = [("key-marker", "NextKeyMarker"), ("upload-id-marker", "NextUploadIdMarker")]
+    for most in (1, 2, 3, 7, 1000):
+        pages = walk(s3, ("/org", f"uploads=&prefix={prefix}&max-uploads={most}"), markers)
+        assert [u for page in pages for u in page.texts("UploadId")] == uploads
+        assert max(len(page.texts("UploadId")) for page in pages) == min(most, 7)
+        pages = walk(s3, ("/org", f"uploads=&prefix={prefix}&delimiter=/&max-uploads={most}"), markers)
+        assert [u for page in pages for u in page.texts("UploadId")] == [*uploads[:3], uploads[6]]
+        seen = [p.find(XMLNS + "Prefix").text for page in pages for p in ET.fromstring(page.body)
+                if p.tag == XMLNS + "CommonPrefixes"]
+        assert seen == [m[5:] + "/d/", m[5:] + "/e/"]
+        assert all(page.text("Delimiter") == "/" for page in pages)
+    page = s3.ask("GET", "/org", query=f"uploads=&prefix={prefix}f&encoding-type=url")
+    assert page.text("Key") == prefix + "f%20%2B%C3%A9" and page.text("EncodingType") == "url"
+    check(s3.ask("GET", "/org", query="uploads=&encoding-type=base64"), 400, "InvalidArgument")
+    assert s3.ask("GET", "/org", query=f"uploads=&prefix={prefix}&max-uploads=0").texts("UploadId") == []
+    page = s3.ask("GET", "/org", query=f"uploads=&prefix={prefix}&max-uploads=2")
+    assert s3.ask("DELETE", m + "/a", query=f"uploadId={uploads[1]}").status == 204       # the marker
+    more = "".join(f"&{name}={urllib.parse.quote(page.text(element))}" for name, element in markers)
+    page = s3.ask("GET", "/org", query=f"uploads=&prefix={prefix}&max-uploads=2" + more)
+    assert page.texts("UploadId") == uploads[2:4]
+
+
+def test_lists_of_many_take_little_memory(tmp_path):
+    """A page takes memory for its own items, not for all that there are."""
+    root = tmp_path / "root"
+    parts = root / ".tensord-publish/parts"
+    parts.mkdir(parents=True)
+    for number in range(3_000):
+        folder = parts / f"{number:032x}"
+        folder.mkdir()
+        key = f"m/{number:04}" + ("/" + "k" * 230) * 4
+        (folder / "about").write_text(f"1\n1\n0\norg/m\n{key[2:]}\norg - FULL_OBJECT {key}\n")
+    for number in range(1, 10_001):
+        (folder / f"{number:05}").write_bytes(b"x" + f"1\ntag{number}\n\n".encode().ljust(256, b"\0"))
+    with Server(root, "--s3-listen", "127.0.0.1:0", "--publish", "local", binary=release_binary()) as s:
+        s3 = Writer(s3_port(s))
+
+        def peak_of(path, query, element, markers):
+            Path(f"/proc/{s.pid}/clear_refs").write_text("5")
+            before = resident(s, "VmRSS")
+            items = [item for page in walk(s3, (path, query), markers) for item in page.texts(element)]
+            return items, resident(s, "VmHWM") - before
+        uploads, more_bytes = peak_of("/org", "uploads=&max-uploads=500", "UploadId",
+                                      [("key-marker", "NextKeyMarker"), ("upload-id-marker", "NextUploadIdMarker")])
+        assert uploads == [f"{number:032x}" for number in range(3_000)]
+        assert more_bytes < 4 << 20
+        numbers, more_bytes = peak_of(f"/org/{key}", f"uploadId={folder.name}&max-parts=500", "PartNumber",
+                                      [("part-number-marker", "NextPartNumberMarker")])
+        assert numbers == [str(number) for number in range(1, 10_001)]
+        assert more_bytes < 1 << 20
 
 
 def test_parts_can_be_copied(s3, m):
