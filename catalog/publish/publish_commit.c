@@ -341,6 +341,8 @@ static void undo(struct committing *c)
 static bool make(struct committing *c)
 {
     bool is_unchanged = c->result->verdict == TD_COMMIT_UNCHANGED;
+    if (!td_publish_blobs_sync(c->repo, c->err))
+        return false;
     if (is_unchanged && c->has_snapshot) {
         renew_times(c);
         return true;

@@ -325,6 +325,11 @@ void td_publish_repo_look_end(struct td_publish_repo *repo)
     repo->fd = -1;
 }
 
+bool td_publish_blobs_sync(const struct td_publish_repo *repo, struct td_error *err)
+{
+    return td_folder_sync(repo->fd, "blobs") || td_publish_fail(&repo->name, "write the names of the blobs of", err);
+}
+
 /* Renames the repository's folder. Nobody else gives a folder its name until then. */
 static bool show_alone(struct td_publish_repo *repo, struct td_error *err)
 {

@@ -94,6 +94,10 @@ bool td_publish_repo_look(struct td_publish_disk *disk, const struct td_publish_
                           struct td_publish_repo *repo, struct td_error *err);
 void td_publish_repo_look_end(struct td_publish_repo *repo);
 
+/* Makes the names of all complete blobs of an open repository durable; their content is so already. Call it before
+ * something that names blobs, such as a commit, is written. Errors as td_publish_fail. */
+bool td_publish_blobs_sync(const struct td_publish_repo *repo, struct td_error *err);
+
 /* Moves a repository with a whole first commit from new/ into the served directory, durably: it is visible from now on.
  * Errors: TD_CONFLICT as td_publish_repo_open, when the name was taken since; TD_IO. */
 bool td_publish_repo_show(struct td_publish_repo *repo, struct td_error *err);

@@ -120,7 +120,7 @@ bool td_publish_manifest_put(struct td_publish_repo *repo, const uint8_t sha256[
     char mark[MARK_BYTES] = "";
     uint8_t of[TD_SHA256_BYTES];
     td_hex_write(sha256, TD_SHA256_BYTES, name);
-    if (!check_room(repo, "manifests", name, TD_PUBLISH_MANIFESTS_MOST, err))
+    if (!check_room(repo, "manifests", name, TD_PUBLISH_MANIFESTS_MOST, err) || !td_publish_blobs_sync(repo, err))
         return false;
     if (manifest->subject != NULL && td_pushed_digest_read(td_text_of(manifest->subject), of)) {
         td_hex_write(of, TD_SHA256_BYTES, subject);

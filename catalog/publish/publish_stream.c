@@ -204,8 +204,6 @@ static bool place_file(struct td_publish_stream *stream, const uint8_t sum[TD_SH
     errno = sys;
     if (!ok && !*was_here)
         (void)td_publish_fail(&stream->name, "place a blob of", err);
-    if (ok)
-        (void)fsync(blobs);
     td_publish_repo_close(&repo);
     if (ok)
         td_publish_note_blob(publish, blobs, hex, sum);

@@ -54,6 +54,7 @@ struct td_publish_upload {
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t changed;
     enum stage stage;
+    bool is_small;                  /* one piece at most: without a journal, since it arrives whole or not at all */
     uint8_t *bits, *writing;        /* for each piece: it is in the file, it is being written */
     uint64_t done_count, front;     /* number of pieces in the file, and of those before the first missing one */
     struct td_fetch_hasher *hasher; /* NULL: not needed yet */
@@ -181,10 +182,12 @@ bool td_publish_is_open(struct td_publish *publish, const char *folder, const ch
     return is_open;
 }
 
-/* Frees an upload that is in no table. The unfinished file stays. */
+/* Frees an upload that is in no table. The unfinished file stays, unless it is small. */
 static void free_upload(struct td_publish_upload *upload)
 {
     td_fetch_hasher_stop(upload->hasher);
+    if (upload->is_small && upload->target.part >= 0 && !upload->target.has_begun) /* then closing removes the file */
+        td_publish_give_back(upload->publish, upload->size_bytes);
     td_fetch_target_close(&upload->target);
     (void)pthread_cond_destroy(&upload->changed);
     (void)pthread_mutex_destroy(&upload->lock);
@@ -284,6 +287,7 @@ static bool drop_upload(struct td_publish_upload *upload)
     bool is_dropped = upload->stage == RECEIVING;
     if (is_dropped) {
         upload->stage = DROPPED;
+        upload->is_small = false; /* the removal returns its bytes */
         (void)refuse_removed(&upload->failure);
         (void)pthread_cond_broadcast(&upload->changed);
     }
@@ -318,6 +322,14 @@ static bool is_late(void *context)
     return td_clock_ns() >= *until_ns;
 }
 
+/* Returns the bytes of an unfinished file that cannot be resumed to the bound. */
+static void give_back_remains(const struct td_publish_upload *upload)
+{
+    struct stat st;
+    if (fstat(upload->target.part, &st) == 0)
+        td_publish_give_back(upload->publish, (uint64_t)st.st_size);
+}
+
 /* Resumes the unfinished file, or begins it: takes its bytes from the bound and reserves its room on the disk. */
 static bool begin_file(struct td_publish_upload *upload, struct td_error *err)
 {
@@ -335,11 +347,15 @@ static bool begin_file(struct td_publish_upload *upload, struct td_error *err)
         count_pieces(upload);
         return true;
     }
+    give_back_remains(upload);
     if (!td_fetch_target_check_room(&upload->target, err) || !td_publish_take(upload->publish, upload->size_bytes, err))
         return false;
     upload->bits = calloc(1, (size_t)(upload->piece_count / 8 + 1));
-    if (upload->bits == NULL ? td_error_no_memory(err) : td_fetch_target_begin(&upload->target, &journal, err))
+    upload->is_small = upload->piece_count <= 1;
+    if (upload->bits == NULL ? td_error_no_memory(err)
+                             : td_fetch_target_begin(&upload->target, upload->is_small ? NULL : &journal, err))
         return true;
+    upload->is_small = false;
     td_fetch_target_discard(&upload->target);
     td_publish_give_back(upload->publish, upload->size_bytes);
     return false;
@@ -791,15 +807,15 @@ static enum verdict place_blob(struct td_publish_upload *upload, struct td_error
     struct td_publish_repo repo;
     enum verdict verdict = FAILED;
     uint64_t here_bytes;
-    (void)fdatasync(upload->target.part); /* without the lock; td_fetch_target_finish reports errors */
-    if (!td_publish_repo_open(&upload->publish->disk, &upload->name, false, &repo, err))
+    if (!td_fetch_target_sync(&upload->target, err) || /* before the lock is taken: others sync at the same time */
+        !td_publish_repo_open(&upload->publish->disk, &upload->name, false, &repo, err))
         return FAILED;
     if (!is_same_repo(upload, &repo)) {
         (void)refuse_removed(err);
         verdict = REFUSED;
     } else if (td_publish_keep_blob(&repo, upload->sha256, &here_bytes)) {
         verdict = WAS_HERE;
-    } else if (td_fetch_target_finish(&upload->target, err)) {
+    } else if (td_fetch_target_place(&upload->target, err)) {
         verdict = PLACED;
     }
     td_publish_repo_close(&repo);

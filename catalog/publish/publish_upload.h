@@ -4,9 +4,11 @@
  * a part, a range of whole pieces. A piece is written when it is whole, by the request that has it first; the same
  * bytes from others are dropped. So a slow client holds up nobody, and no byte is written twice. The pieces that are on
  * disk are in a journal (storage/fetch/fetch_journal.h) beside the unfinished file, blobs/.HEX.tensord-part: after the
- * end of the client, of the connection or of the server, only the missing ones are sent. The blob is hashed while it
- * arrives, on a thread of its own (storage/fetch/fetch_hasher.h), and gets its place, blobs/HEX, by a rename, when the
- * digest is right.
+ * end of the client, of the connection or of the server, only the missing ones are sent. A blob of one piece has no
+ * journal, since it is here whole or not at all. The blob is hashed while it arrives, on a thread of its own
+ * (storage/fetch/fetch_hasher.h). When the digest is right, its content is made durable, and a rename gives it its
+ * place, blobs/HEX. The name becomes durable with the commit or manifest that needs the blob
+ * (td_publish_blobs_sync): a complete blob survives the end of the process, but not always a power cut before that.
  *
  * A blob is known per repository: nobody learns that another repository has it. Thread-safe; a part belongs to one
  * thread at a time. */

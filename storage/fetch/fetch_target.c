@@ -329,15 +329,25 @@ bool td_fetch_target_check_room(const struct td_fetch_target *target, struct td_
                         target->size_bytes, room);
 }
 
-bool td_fetch_target_begin(struct td_fetch_target *target, const struct td_fetch_journal *journal, struct td_error *err)
+/* Writes a journal without pieces. */
+static bool begin_journal(struct td_fetch_target *target, const struct td_fetch_journal *journal, struct td_error *err)
 {
     uint8_t head[TD_FETCH_JOURNAL_HEAD_BYTES];
-    if (target->journal < 0)
+    td_fetch_journal_write(journal, head);
+    return (ftruncate(target->journal, (off_t)td_fetch_journal_bytes(target->size_bytes)) == 0 &&
+            write_at(target->journal, head, sizeof head, 0)) ||
+           fail_call(errno, "write", target->journal_name, err);
+}
+
+bool td_fetch_target_begin(struct td_fetch_target *target, const struct td_fetch_journal *journal, struct td_error *err)
+{
+    if (target->journal < 0 && journal != NULL) {
         target->journal = open_own(target, target->journal_name, err);
-    if (target->journal < 0)
-        return false;
+        if (target->journal < 0)
+            return false;
+    }
     /* From here on the journal is invalid until its head is written. */
-    if (ftruncate(target->journal, 0) != 0 || ftruncate(target->part, 0) != 0)
+    if ((target->journal >= 0 && ftruncate(target->journal, 0) != 0) || ftruncate(target->part, 0) != 0)
         return fail_call(errno, "empty", target->part_name, err);
     if (!reserve_space(target->part, target->size_bytes)) {
         int sys = errno;
@@ -345,11 +355,9 @@ bool td_fetch_target_begin(struct td_fetch_target *target, const struct td_fetch
             sys = errno;
         return fail_call(sys, "reserve the space on disk for", target->name, err);
     }
-    td_fetch_journal_write(journal, head);
-    if (ftruncate(target->journal, (off_t)td_fetch_journal_bytes(target->size_bytes)) != 0 ||
-        !write_at(target->journal, head, sizeof head, 0))
-        return fail_call(errno, "write", target->journal_name, err);
-    target->has_begun = true;
+    if (journal != NULL && !begin_journal(target, journal, err))
+        return false;
+    target->has_begun = journal != NULL;
     return true;
 }
 
@@ -364,21 +372,35 @@ bool td_fetch_target_note(const struct td_fetch_target *target, const uint8_t *b
 {
     uint64_t from = first / 8;
     size_t len = (size_t)((end - 1) / 8 - from + 1);
-    return write_at(target->journal, bits + from, len, TD_FETCH_JOURNAL_HEAD_BYTES + from) ||
+    return target->journal < 0 || write_at(target->journal, bits + from, len, TD_FETCH_JOURNAL_HEAD_BYTES + from) ||
            fail_call(errno, "write", target->journal_name, err);
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
-bool td_fetch_target_finish(struct td_fetch_target *target, struct td_error *err)
+bool td_fetch_target_sync(const struct td_fetch_target *target, struct td_error *err)
 {
-    if (ftruncate(target->part, (off_t)target->size_bytes) != 0 || fsync(target->part) != 0)
-        return fail_call(errno, "write", target->part_name, err);
+    struct stat st;
+    bool ok = fstat(target->part, &st) == 0;
+    if (ok && (uint64_t)st.st_size != target->size_bytes) /* else the call only changes times, which cost a write */
+        ok = ftruncate(target->part, (off_t)target->size_bytes) == 0;
+    return (ok && fdatasync(target->part) == 0) || fail_call(errno, "write", target->part_name, err);
+}
+
+bool td_fetch_target_place(struct td_fetch_target *target, struct td_error *err)
+{
     if (renameat(target->directory, target->part_name, target->directory, target->name) != 0)
         return fail_call(errno, "rename the finished file to", target->name, err);
     (void)unlinkat(target->directory, target->journal_name, 0);
+    target->has_begun = true; /* no empty file is to be removed */
+    return true;
+}
+
+bool td_fetch_target_finish(struct td_fetch_target *target, struct td_error *err)
+{
+    if (!td_fetch_target_sync(target, err) || !td_fetch_target_place(target, err))
+        return false;
     (void)fsync(target->directory); /* an error is ignored: some file systems cannot sync directories */
-    target->has_begun = true;       /* no empty file is to be removed */
     return true;
 }
 

@@ -60,8 +60,9 @@ bool td_fetch_target_resume(struct td_fetch_target *target, const struct td_fetc
  * the unfinished file count as room. Errors: TD_RESOURCE_EXHAUSTED with sys ENOSPC and both numbers. */
 bool td_fetch_target_check_room(const struct td_fetch_target *target, struct td_error *err);
 
-/* Starts over: empties the unfinished file, reserves its space on disk, and writes a journal without pieces. Errors:
- * TD_RESOURCE_EXHAUSTED with sys ENOSPC, EDQUOT or EFBIG when the disk has no room, TD_IO. */
+/* Starts over: empties the unfinished file, reserves its space on disk, and writes a journal without pieces. journal
+ * NULL: the file gets no journal and cannot be resumed, so td_fetch_target_close removes it unless it was placed.
+ * Errors: TD_RESOURCE_EXHAUSTED with sys ENOSPC, EDQUOT or EFBIG when the disk has no room, TD_IO. */
 bool td_fetch_target_begin(struct td_fetch_target *target, const struct td_fetch_journal *journal,
                            struct td_error *err);
 
@@ -69,13 +70,19 @@ bool td_fetch_target_begin(struct td_fetch_target *target, const struct td_fetch
 bool td_fetch_target_write(const struct td_fetch_target *target, uint64_t off, const void *bytes, size_t len,
                            struct td_error *err);
 
-/* Writes the bits of the pieces [first, end), not empty, to the journal; `bits` has those of all pieces. Errors as
- * td_fetch_target_begin. */
+/* Writes the bits of the pieces [first, end), not empty, to the journal, if there is one; `bits` has those of all
+ * pieces. Errors as td_fetch_target_begin. */
 bool td_fetch_target_note(const struct td_fetch_target *target, const uint8_t *bits, uint64_t first, uint64_t end,
                           struct td_error *err);
 
-/* Makes the complete file durable and renames it to its final name, replacing a file of that name; removes the journal.
- * Errors: TD_IO. */
+/* Makes the content of the complete file durable. Errors: TD_RESOURCE_EXHAUSTED for a full disk, TD_IO. */
+bool td_fetch_target_sync(const struct td_fetch_target *target, struct td_error *err);
+
+/* Renames the complete file to its final name, replacing a file of that name, and removes the journal. The caller has
+ * made the content durable, and makes the name durable by fsync of `directory`. Errors: TD_IO. */
+bool td_fetch_target_place(struct td_fetch_target *target, struct td_error *err);
+
+/* Does all of that: makes the complete file durable, content and name. Errors as td_fetch_target_sync. */
 bool td_fetch_target_finish(struct td_fetch_target *target, struct td_error *err);
 
 /* Removes the unfinished file and the journal, and unlocks. td_fetch_target_lock may follow, to start over. */

@@ -15,6 +15,7 @@ static struct {
     size_t nth[CALLS]; /* the call that fails, from 1; 0: no call does */
     int sys;
     bool has_failed;
+    ino_t first_synced; /* the file or directory of the first SYNC; 0: none yet */
 } disk;
 
 int __wrap_fsync(int fd);
@@ -37,7 +38,9 @@ static bool fails(enum call call)
 /* A real one would only take time: a killed process loses nothing that it has written. */
 int __wrap_fsync(int fd)
 {
-    (void)fd;
+    struct stat st;
+    if (disk.first_synced == 0 && fstat(fd, &st) == 0)
+        disk.first_synced = st.st_ino;
     return fails(SYNC) ? -1 : 0;
 }
 
@@ -155,6 +158,20 @@ static void a_commit_that_fails_changes_nothing_and_can_be_repeated(void **state
     fail_each(SYNC, EIO, first, false);
     fail_each(SYMLINK, ENOSPC, first, false);
     fail_each(LINK, EIO, first, true); /* the last is of the old revision's file, which can be copied */
+}
+
+/* Uploads leave the names of blobs to the commit that needs them, also to one that moves no revision. */
+static void a_commit_first_makes_the_names_of_blobs_durable(void **state)
+{
+    static const enum td_commit_verdict verdicts[] = {TD_COMMIT_MOVED, TD_COMMIT_UNCHANGED};
+    struct publish_place *place = *state;
+    struct stat blobs;
+    for (size_t i = 0; i < COUNT_OF(verdicts); i++) {
+        arm(SYNC, 0, 0);
+        commit_is(place, &(struct ask){.files = "a=1 b=2"}, verdicts[i]);
+        assert_int_equal(fstatat(place->repo.fd, "blobs", &blobs, 0), 0);
+        assert_int_equal(disk.first_synced, blobs.st_ino);
+    }
 }
 
 static void a_first_commit_that_fails_shows_nothing(void **state)
@@ -369,6 +386,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_commit_that_fails_changes_nothing_and_can_be_repeated),
         cmocka_unit_test(a_first_commit_that_fails_shows_nothing),
+        TEST_IN(publish, a_commit_first_makes_the_names_of_blobs_durable),
         TEST_IN(publish, links_that_cannot_be_hard_links_are_written),
         TEST_IN(publish, a_revision_that_cannot_be_set_stays),
         TEST_IN(publish, a_commit_without_memory_changes_nothing),

@@ -344,6 +344,64 @@ static void what_has_arrived_stays_after_a_cut_and_a_restart(void **state)
     assert_null(begin(place, "org/m", sum, size, 0, size));
 }
 
+/* A blob of one piece is here whole or not at all, so nothing of it stays after a cut, a restart or a kill. */
+static void a_small_blob_leaves_nothing_unless_it_is_whole(void **state)
+{
+    const uint64_t size = PIECE - 1;
+    struct place *place = *state;
+    const struct td_publish_name name = name_of("org/m");
+    struct td_publish_blob blob;
+    uint8_t sum[TD_SHA256_BYTES];
+    char hex[TD_SHA256_TEXT_BYTES];
+    char path[TREE_PATH_BYTES];
+    char name_of_part[TREE_PATH_BYTES];
+    struct stat st;
+    td_sha256(place->bytes, size, sum);
+    td_hex_write(sum, TD_SHA256_BYTES, hex);
+    (void)snprintf(name_of_part, sizeof name_of_part, ".tensord-publish/new/models--org--m/blobs/.%s" TD_FETCH_PART_END,
+                   hex);
+    tree_at(&place->tree, name_of_part, path);
+    struct td_publish_part *part = begin(place, "org/m", sum, size, 0, size);
+    write_part(part, place->bytes, 1000, 1000);
+    assert_int_equal(used_bytes(place), size);
+    assert_int_equal(stat(path, &st), 0);
+    td_publish_part_abandon(part);
+    td_publish_close_idle(place->publish, NULL, UINT64_MAX);
+    assert_int_equal(used_bytes(place), 0);
+    assert_int_not_equal(stat(path, &st), 0);
+    assert_false(td_publish_find_blob(place->publish, &name, sum, &blob, NULL));
+    /* a process that was killed: its file is counted by the next one, until the blob is sent again */
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, (off_t)size), 0);
+    (void)close(fd);
+    reopen(place);
+    assert_int_equal(used_bytes(place), size);
+    assert_int_equal(send_span(place, "org/m", sum, size, 0, size), TD_PUBLISH_COMPLETE);
+    check_file(place, "models--org--m", sum, size);
+    assert_int_equal(used_bytes(place), size);
+    reopen(place);
+    assert_int_equal(used_bytes(place), size);
+}
+
+/* Its bytes are returned once, by the removal or by the end of the upload. */
+static void a_small_blob_of_a_model_that_is_removed_is_counted_once(void **state)
+{
+    struct place *place = *state;
+    const struct td_publish_name name = name_of("org/m");
+    struct td_error err = TD_ERROR_INIT;
+    uint8_t sum[TD_SHA256_BYTES];
+    uint8_t other[TD_SHA256_BYTES];
+    td_sha256(place->bytes, PIECE, sum);
+    td_sha256(place->bytes, 2 * PIECE, other);
+    assert_int_equal(send_span(place, "org/n", other, 2 * PIECE, 0, 2 * PIECE), TD_PUBLISH_COMPLETE);
+    struct td_publish_part *part = begin(place, "org/m", sum, PIECE, 0, PIECE);
+    CHECK(td_publish_remove(place->publish, &name, &err), "%s", err.message);
+    assert_int_equal(used_bytes(place), 2 * PIECE);
+    td_publish_part_abandon(part);
+    assert_int_equal(used_bytes(place), 2 * PIECE);
+}
+
 static void the_bound_holds_and_bytes_come_back(void **state)
 {
     struct place *place = *state;
@@ -859,6 +917,8 @@ int main(void)
         TEST_IN(place, a_slow_client_holds_up_nobody),
         TEST_IN(place, bytes_of_two_clients_are_hashed_as_they_are_in_the_file),
         TEST_IN(place, what_has_arrived_stays_after_a_cut_and_a_restart),
+        TEST_IN(place, a_small_blob_leaves_nothing_unless_it_is_whole),
+        TEST_IN(place, a_small_blob_of_a_model_that_is_removed_is_counted_once),
         TEST_IN(place, the_bound_holds_and_bytes_come_back),
         TEST_IN(place, blobs_are_known_to_their_own_repository_alone),
         TEST_IN(place, an_upload_without_a_part_has_no_thread),
