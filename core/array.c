@@ -41,3 +41,12 @@ bool td_array_reserve(void *items, size_t *capacity, size_t wanted, size_t item_
     *capacity = next;
     return true;
 }
+
+size_t td_array_fill(void *array, size_t size, size_t *len, const void *bytes, size_t count)
+{
+    size_t room = size - *len;
+    size_t added = count < room ? count : room;
+    memcpy((char *)array + *len, bytes, added);
+    *len += added;
+    return added;
+}

@@ -1,5 +1,5 @@
 /* Growing arrays. The caller keeps the pointer, the number of items and the capacity (the number of items that fit). An
- * empty array is NULL with capacity 0. The caller frees the array with free(). */
+ * empty array is NULL with capacity 0. The caller frees the array with free(). And arrays of bytes that do not grow. */
 #ifndef TD_CORE_ARRAY_H
 #define TD_CORE_ARRAY_H
 
@@ -24,5 +24,9 @@ bool td_array_reserve(void *items, size_t *capacity, size_t wanted, size_t item_
  * td_array_reserve. The arguments are variables, not pointers to them. */
 #define TD_ARRAY_GROW(items, count, capacity, err) \
     td_array_reserve(&(items), &(capacity), (count) + 1, sizeof *(items), NULL, err)
+
+/* Appends the first of `count` bytes to the *len bytes in an array of `size` bytes: as many as there is room for. Adds
+ * their number to *len, and returns it. */
+size_t td_array_fill(void *array, size_t size, size_t *len, const void *bytes, size_t count);
 
 #endif

@@ -1,5 +1,6 @@
 #include "catalog/sandbox/wire.h"
 
+#include "core/array.h"
 #include "core/json/json.h"
 #include "core/utf8.h"
 #include "parser/format/names.h"
@@ -21,10 +22,7 @@ void td_wire_put(struct td_wire_writer *writer, const void *bytes, size_t len)
 {
     const unsigned char *p = bytes;
     while (len > 0 && !writer->failed) {
-        size_t room = sizeof writer->part - writer->len;
-        size_t n = len < room ? len : room;
-        memcpy(writer->part + writer->len, p, n);
-        writer->len += n;
+        size_t n = td_array_fill(writer->part, sizeof writer->part, &writer->len, p, len);
         p += n;
         len -= n;
         if (writer->len < sizeof writer->part)

@@ -1,6 +1,7 @@
 #define OPENSSL_API_COMPAT 0x10101000L /* as core/digest.c says */
 #include "storage/fetch/fetch_hasher.h"
 
+#include "core/array.h"
 #include "core/clock.h"
 #include "core/thread.h"
 
@@ -135,11 +136,7 @@ static void *hasher_main(void *argument)
 
 size_t td_fetch_block_add(struct td_fetch_block *block, const void *bytes, size_t len)
 {
-    size_t room = sizeof block->bytes - block->len;
-    size_t added = len < room ? len : room;
-    memcpy(block->bytes + block->len, bytes, added);
-    block->len += added;
-    return added;
+    return td_array_fill(block->bytes, sizeof block->bytes, &block->len, bytes, len);
 }
 
 bool td_fetch_sums_fit(const struct td_fetch_sums *sums, const struct td_fetch_expected *expected)

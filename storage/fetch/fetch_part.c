@@ -1,5 +1,7 @@
 #include "storage/fetch/fetch_part.h"
 
+#include "core/array.h"
+
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -220,10 +222,7 @@ static size_t fill_block(struct td_fetch_part *part, size_t connection, const ch
         block->since_ns = now_ns;
     }
     size_t room = TD_FETCH_BLOCK_BYTES - (size_t)((block->off + block->len) % TD_FETCH_BLOCK_BYTES);
-    size_t taken = len < room ? len : room;
-    memcpy(block->bytes + block->len, bytes, taken);
-    block->len += taken;
-    return taken;
+    return td_array_fill(block->bytes, block->len + room, &block->len, bytes, len);
 }
 
 bool td_fetch_part_take(struct td_fetch_part *part, size_t connection, const char *bytes, size_t len, uint64_t now_ns,

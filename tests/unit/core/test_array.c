@@ -76,12 +76,25 @@ static void the_budget_is_exact(void **state)
     free(items);
 }
 
+static void an_array_is_filled_to_its_end(void **state)
+{
+    char array[4] = "....";
+    size_t len = 0;
+    (void)state;
+    assert_int_equal(td_array_fill(array, 3, &len, "ab", 2), 2);
+    assert_int_equal(td_array_fill(array, 3, &len, "cde", 3), 1);
+    assert_int_equal(td_array_fill(array, 3, &len, "e", 1), 0);
+    assert_int_equal(len, 3);
+    assert_memory_equal(array, "abc.", 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(items_stay_while_the_array_grows),
         cmocka_unit_test(sizes_that_overflow_are_refused),
         cmocka_unit_test(the_budget_is_exact),
+        cmocka_unit_test(an_array_is_filled_to_its_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
