@@ -403,7 +403,7 @@ static bool admit_hub(struct td_call *call)
 {
     const struct td_hub_call hub = {.call = call};
     struct td_refusal refusal;
-    if (td_access_admit(call, td_access_take_bearer, &refusal))
+    if (td_access_admit(call, td_access_take_bearer, &refusal) || td_hub_publish_is_free(call))
         return true;
     if (refusal.is_invalid) {
         td_response_fail(call->response, refusal.status, NULL, "%s", refusal.message);

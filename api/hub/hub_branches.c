@@ -7,12 +7,8 @@
 /* Answers an empty object when every face shows what was changed. */
 static void answer_changed(struct td_hub_write *write)
 {
-    struct td_buffer json;
-    if (!td_publishing_show(write->hub.call, "the revision was changed"))
-        return;
-    td_buffer_init(&json);
-    td_buffer_puts(&json, "{}");
-    td_hub_write_answer(write, &json);
+    if (td_publishing_show(write->hub.call, "the revision was changed"))
+        td_hub_write_answer_text(write, "{}");
 }
 
 /* Answers a failure of td_publish_set_ref and td_publish_delete_ref. */
@@ -57,7 +53,6 @@ void td_hub_create_branch(struct td_hub_write *write)
 {
     struct td_hub_body body;
     struct td_error err = TD_ERROR_INIT;
-    struct td_buffer json;
     bool has_main;
     if (!td_hub_write_begin(write) || !td_hub_write_read(write, &body))
         return;
@@ -70,9 +65,7 @@ void td_hub_create_branch(struct td_hub_write *write)
     } else if (look_for_main(write, &has_main) && (has_main || strcmp(from, "main") != 0)) {
         create(write, name, from);
     } else if (write->hub.call->response->status == 200) { /* the first commit to it makes it */
-        td_buffer_init(&json);
-        td_buffer_puts(&json, "{}");
-        td_hub_write_answer(write, &json);
+        td_hub_write_answer_text(write, "{}");
     }
 }
 

@@ -1,5 +1,6 @@
 #include "api/hub/hub_commit_lines.h"
 
+#include "core/array.h"
 #include "core/base64.h"
 #include "core/digits.h"
 #include "core/json/json_document.h"
@@ -224,10 +225,7 @@ static bool decode_group(struct td_hub_commit_reader *reader, struct td_error *e
 static bool add_to_group(struct td_hub_commit_reader *reader, const char *text, size_t len, struct td_error *err)
 {
     while (len > 0) {
-        size_t room = sizeof reader->group - reader->group_len;
-        size_t n = len < room ? len : room;
-        memcpy(reader->group + reader->group_len, text, n);
-        reader->group_len += n;
+        size_t n = td_array_fill(reader->group, sizeof reader->group, &reader->group_len, text, len);
         text += n;
         len -= n;
         if (reader->group_len == sizeof reader->group && !decode_group(reader, err))

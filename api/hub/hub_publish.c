@@ -29,6 +29,13 @@ static struct td_body_sink *begin_of_any(struct td_hub_write *write)
     return td_access_may_publish_below(write->hub.call, TD_TEXT("")) ? begin_text(write) : NULL;
 }
 
+/* Answers without the body, which nobody needs. */
+static struct td_body_sink *begin_card(struct td_hub_write *write)
+{
+    td_hub_validate_yaml(write);
+    return NULL;
+}
+
 /* Takes a JSON body where the path says the repository, and so who may. */
 static struct td_body_sink *begin_of_repo(struct td_hub_write *write)
 {
@@ -53,6 +60,8 @@ static const struct route {
         {"xet-write-token", "GET", true, NULL, td_hub_give_xet_token},
         {"xet", "POST", true, td_hub_begin_xet, td_hub_end_xet},
         {"auth-check", "GET", true, NULL, td_hub_check_write},
+        {"settings", "PUT", false, begin_of_repo, td_hub_set_settings},
+        {"discussions", "POST", false, begin_of_repo, td_hub_refuse_discussion},
 },
   of_server[] =
       {
@@ -60,7 +69,7 @@ static const struct route {
           {"delete", "DELETE", false, begin_of_any, td_hub_delete_repo},
           {"move", "POST", false, begin_of_any, td_hub_move_repo},
 },
-  validate_yaml = {"validate-yaml", "POST", false, begin_of_any, td_hub_validate_yaml},
+  validate_yaml = {"validate-yaml", "POST", false, begin_card, td_hub_validate_yaml},
   lfs_batch = {"batch", "POST", false, begin_of_repo, td_hub_lfs_batch};
 
 static bool is_segment(const struct td_hub_path *path, size_t i, const char *word)
@@ -124,6 +133,12 @@ bool td_hub_publish_takes(struct td_text method, const struct td_hub_path *path)
 {
     struct place place;
     return find_place(method, path, &place) && place.route->begin != NULL;
+}
+
+bool td_hub_publish_is_free(const struct td_call *call)
+{
+    return call->api->publish != NULL && !td_request_has_header(call->request, "Authorization") &&
+           td_text_equals(call->request->method, "POST") && td_text_equals(call->uri->raw_path, "/api/validate-yaml");
 }
 
 /* Starts to handle a call of this place: decodes its path. Returns false after it answered 400. Call end_write in every

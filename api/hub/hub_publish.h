@@ -12,6 +12,9 @@ bool td_hub_publish_takes(struct td_text method, const struct td_hub_path *path)
 /* Returns whether the path is that of the Git LFS batch interface of a repository. */
 bool td_hub_is_lfs(const struct td_hub_path *path);
 
+/* Returns whether the call needs no token: it asks about a card, which shows nothing of the server. */
+bool td_hub_publish_is_free(const struct td_call *call);
+
 /* For td_facade.begin_upload. */
 struct td_body_sink *td_hub_publish_begin(struct td_call *call);
 

@@ -84,15 +84,6 @@ void td_hub_create_repo(struct td_hub_write *write)
         answer_url(write, NULL);
 }
 
-/* Answers an empty object. */
-static void answer_done(struct td_hub_write *write)
-{
-    struct td_buffer json;
-    td_buffer_init(&json);
-    td_buffer_puts(&json, "{}");
-    td_hub_write_answer(write, &json);
-}
-
 void td_hub_delete_repo(struct td_hub_write *write)
 {
     struct td_error err = TD_ERROR_INIT;
@@ -101,7 +92,7 @@ void td_hub_delete_repo(struct td_hub_write *write)
     if (!read_repo(write, &body))
         return;
     if (td_publishing_remove(call, &write->name, &err))
-        answer_done(write);
+        td_hub_write_answer_text(write, "{}");
     else if (err.code == TD_NOT_FOUND)
         (void)td_hub_fail(&write->hub, 404, "RepoNotFound", "%s", err.message);
     else if (err.code != TD_OK)
@@ -159,5 +150,31 @@ void td_hub_move_repo(struct td_hub_write *write)
     write->name = to;
     note_commits(write);
     if (td_publishing_show(call, "it was moved"))
-        answer_done(write);
+        td_hub_write_answer_text(write, "{}");
+}
+
+/* Accepts settings that change nothing: tokens decide who sees a repository, not `private` and `visibility`. */
+void td_hub_set_settings(struct td_hub_write *write)
+{
+    struct td_hub_body body;
+    struct td_publish_repo repo;
+    if (!td_hub_write_begin(write) || !td_hub_write_read(write, &body))
+        return;
+    const cJSON *gated = cJSON_GetObjectItemCaseSensitive(body.root, "gated");
+    if (gated != NULL && !cJSON_IsNull(gated) && !cJSON_IsFalse(gated)) {
+        (void)td_hub_fail(&write->hub, 400, NULL,
+                          "no repository of this server is gated; its operator gives tokens for what each may read");
+        return;
+    }
+    if (!td_hub_write_open(write, &repo))
+        return;
+    td_publish_repo_close(&repo);
+    td_hub_write_answer_text(write, "{}");
+}
+
+void td_hub_refuse_discussion(struct td_hub_write *write)
+{
+    if (td_hub_write_begin(write))
+        (void)td_hub_fail(&write->hub, 400, NULL,
+                          "this server has neither discussions nor pull requests; commit to a branch");
 }

@@ -145,3 +145,11 @@ void td_hub_write_answer(struct td_hub_write *write, struct td_buffer *json)
     td_response_set_text(write->hub.call->response, "application/json", "no-store", json);
     td_buffer_fini(json);
 }
+
+void td_hub_write_answer_text(struct td_hub_write *write, const char *json)
+{
+    struct td_buffer text;
+    td_buffer_init(&text);
+    td_buffer_puts(&text, json);
+    td_hub_write_answer(write, &text);
+}

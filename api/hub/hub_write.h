@@ -62,6 +62,9 @@ bool td_hub_write_refuse(struct td_hub_write *write, const struct td_hub_body *b
  * out->failed. */
 void td_hub_write_url(const struct td_hub_write *write, struct td_buffer *out);
 
+/* Answers with this JSON text, without the newline at its end. */
+void td_hub_write_answer_text(struct td_hub_write *write, const char *json);
+
 /* Answers with the JSON in the buffer, or 503 when it has failed, and frees it. */
 void td_hub_write_answer(struct td_hub_write *write, struct td_buffer *json);
 

@@ -7,9 +7,11 @@
 #include "http/body_sink.h"
 
 /* hub_repos.c */
-void td_hub_create_repo(struct td_hub_write *write); /* POST /api/repos/create */
-void td_hub_delete_repo(struct td_hub_write *write); /* DELETE /api/repos/delete */
-void td_hub_move_repo(struct td_hub_write *write);   /* POST /api/repos/move */
+void td_hub_create_repo(struct td_hub_write *write);       /* POST /api/repos/create */
+void td_hub_delete_repo(struct td_hub_write *write);       /* DELETE /api/repos/delete */
+void td_hub_move_repo(struct td_hub_write *write);         /* POST /api/repos/move */
+void td_hub_set_settings(struct td_hub_write *write);      /* PUT .../settings */
+void td_hub_refuse_discussion(struct td_hub_write *write); /* POST .../discussions, also of pull requests */
 
 /* hub_branches.c; revision: the name of the branch or tag, but of create_tag what the tag shall name */
 void td_hub_create_branch(struct td_hub_write *write); /* POST .../branch/{name} */

@@ -161,14 +161,6 @@ static struct td_body_sink *begin_xorb(struct td_hub_write *write)
     return NULL;
 }
 
-static void answer_text(struct td_hub_write *write, const char *text)
-{
-    struct td_buffer json;
-    td_buffer_init(&json);
-    td_buffer_puts(&json, text);
-    td_hub_write_answer(write, &json);
-}
-
 static void end_xorb(struct td_hub_write *write, const struct xet_path *path)
 {
     char name[NAME_BYTES];
@@ -182,7 +174,7 @@ static void end_xorb(struct td_hub_write *write, const struct xet_path *path)
         ok = td_publish_xorb_end(part, name, self->begins, self->finder.count + 1, &self->err);
     }
     if (ok)
-        answer_text(write, "{\"was_inserted\":true}");
+        td_hub_write_answer_text(write, "{\"was_inserted\":true}");
     else
         td_publishing_fail(call, &self->err, 422);
 }
@@ -337,7 +329,7 @@ static void end_shard(struct td_hub_write *write, const struct xet_path *path)
     b->err = &err;
     b->unpacker.lz4 = NULL;
     if (build_files(b, td_buffer_text(&sink->text)))
-        answer_text(write, "{\"result\":1}");
+        td_hub_write_answer_text(write, "{\"result\":1}");
     else
         td_publishing_fail(call, &err, 422);
     if (b->fd >= 0)

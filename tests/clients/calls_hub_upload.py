@@ -94,6 +94,35 @@ def delete_folder(path, repo_id, **kw):
     return api.delete_folder(path, repo_id, **kw).oid
 
 
+def settings(repo_id, **kw):
+    return api.update_repo_settings(repo_id, **kw)
+
+
+def push_card(repo_id, license):
+    """Push a card, and return the license of the one that is read back."""
+    from huggingface_hub import ModelCard
+    ModelCard(f"---\nlicense: {license}\n---\n# A model\n").push_to_hub(repo_id)
+    return ModelCard.load(repo_id).data.license
+
+
+def file_system(repo_id, data):
+    """Write, copy, move and remove files by HfFileSystem. Return the paths that stay, and whether they are right."""
+    from huggingface_hub import HfFileSystem
+    fs, large = HfFileSystem(), base64.b64decode(data)
+    with fs.open(f"{repo_id}/d/w.txt", "w") as f:
+        f.write("hello")
+    with fs.open(f"{repo_id}/d/large.bin", "wb") as f:
+        f.write(large)
+    fs.pipe_file(f"{repo_id}/gone.txt", b"x")
+    fs.cp_file(f"{repo_id}/d/large.bin", f"{repo_id}/copy.bin")
+    fs.mv(f"{repo_id}/d/w.txt", f"{repo_id}/moved.txt")
+    fs.rm(f"{repo_id}/gone.txt")
+    fs.rm(f"{repo_id}/d", recursive=True)
+    fs.invalidate_cache()
+    right = fs.cat_file(f"{repo_id}/copy.bin") == large and fs.cat_file(f"{repo_id}/moved.txt") == b"hello"
+    return {"files": sorted(p[len(repo_id) + 1:] for p in fs.find(repo_id)), "right": right}
+
+
 def auth_check(repo_id, **kw):
     return api.auth_check(repo_id, **kw)
 
@@ -107,12 +136,28 @@ def push_to_hub(repo_id, **kw):
     return getattr(got, "oid", None)
 
 
+def train(repo_id, folder, strategy):
+    """Train for four steps, and push every second one. Return the titles of the commits."""
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+    config = BertConfig(vocab_size=32, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+                        intermediate_size=16, max_position_embeddings=16)
+    rows = [{"input_ids": torch.arange(8), "labels": torch.tensor(i % 2)} for i in range(8)]
+    arguments = TrainingArguments(folder, max_steps=4, save_steps=2, push_to_hub=True, hub_model_id=repo_id,
+                                  hub_strategy=strategy, hub_always_push=True, report_to=[], use_cpu=True)
+    trainer = Trainer(BertForSequenceClassification(config), arguments, train_dataset=rows)
+    trainer.train()
+    trainer.push_to_hub(commit_message="The end")
+    return [c.title for c in api.list_repo_commits(repo_id)]
+
+
 def push_dataset(repo_id, **kw):
     from datasets import Dataset
-    Dataset.from_dict({"a": list(range(100)), "b": [str(i) for i in range(100)]}).push_to_hub(repo_id, **kw)
+    count = kw.pop("count", 100)
+    Dataset.from_dict({"a": list(range(count)), "b": [str(i) for i in range(count)]}).push_to_hub(repo_id, **kw)
 
 
-def rows(repo_id):
+def rows(repo_id, split="train", **kw):
     from datasets import load_dataset
-    table = load_dataset(repo_id, split="train")
+    table = load_dataset(repo_id, split=split, download_mode="force_redownload", **kw)
     return {"count": len(table), "last": table[len(table) - 1]}

@@ -195,6 +195,32 @@ def test_names_of_repositories(hub):
     assert hub.files(repo_id=rows["id"], repo_type="dataset") == ["train.jsonl"]
 
 
+def test_a_card(hub):
+    """The newest asks this server whether a card is good, without a token; 0.36.2 asks the Hub itself."""
+    if hub.label != "newest":
+        pytest.skip("0.36.2 asks huggingface.co whatever HF_ENDPOINT is")
+    id = new(hub, "card")
+    assert [hub.push_card(repo_id=id, license=name) for name in ("mit", "apache-2.0")] == ["mit", "apache-2.0"]
+
+
+def test_other_calls(hub):
+    """Files by HfFileSystem; settings; folders that are deleted; a branch of an older commit."""
+    id = new(hub, "other")
+    data = os.urandom(LARGE)
+    assert hub.file_system(repo_id=id, data=b64(data)) == {"files": ["copy.bin", "moved.txt"], "right": True}
+    hub.settings(repo_id=id, private=True)
+    with pytest.raises(ClientError, match="gated"):
+        hub.settings(repo_id=id, gated="auto")
+    first = hub.commit(repo_id=id, add={"f/a": b64(b"1"), "f/g/b": b64(b"2"), "f.txt": b64(b"3")})["oid"]
+    hub.delete_folder(path="f", repo_id=id)
+    assert hub.files(repo_id=id) == ["copy.bin", "f.txt", "moved.txt"]
+    with pytest.raises(ClientError) as missing:
+        hub.delete_folder(path="f", repo_id=id)
+    assert "EntryNotFoundError" in missing.value.kinds
+    hub.branch(repo_id=id, name="old", revision=first)
+    assert "f/g/b" in hub.files(repo_id=id, revision="old") and hub.refs(repo_id=id)["old"] == first
+
+
 def hf(python, srv, tokens, home, *args, name="writer", **env):
     """Run the command line of this version."""
     command = [str(python.parent / "hf"), *args]
@@ -268,3 +294,29 @@ def test_libraries_push(srv, tokens):
         w.push_dataset(repo_id="org/table")
         assert w.rows(repo_id="org/table") == {"count": 100, "last": {"a": 99, "b": "99"}}
         assert "README.md" in w.files(repo_id="org/table", repo_type="dataset")
+
+
+def test_a_dataset_again(srv, tokens):
+    """A second push replaces the rows of its split, and leaves other splits, configurations and revisions."""
+    id = "org/again"
+    with Worker("calls_hub_upload", **environment(srv, tokens)) as w:
+        w.push_dataset(repo_id=id, num_shards=3)
+        w.push_dataset(repo_id=id, count=20)
+        w.push_dataset(repo_id=id, count=30, split="test")
+        w.push_dataset(repo_id=id, count=40, config_name="more")
+        w.push_dataset(repo_id=id, count=50, revision="next")
+        assert [f for f in w.files(repo_id=id, repo_type="dataset") if f.startswith("data/")] == [
+            "data/test-00000-of-00001.parquet", "data/train-00000-of-00001.parquet"]
+        counts = [w.rows(repo_id=id, **kw)["count"] for kw in (
+            {"name": "default"}, {"name": "default", "split": "test"}, {"name": "more"}, {"revision": "next"})]
+        assert counts == [20, 30, 40, 50]
+
+
+def test_a_trainer(srv, tokens, tmp_path):
+    """Trainer pushes while it trains: each push is one commit, and adds a checkpoint."""
+    with Worker("calls_hub_upload", **environment(srv, tokens)) as w:
+        titles = w.train(repo_id="org/trained", folder=str(tmp_path / "out"), strategy="all_checkpoints")
+        assert titles[0] == "The end" and titles[-1].startswith("Training in progress"), titles
+        files = w.files(repo_id="org/trained")
+        assert {"README.md", "model.safetensors", "checkpoint-2/model.safetensors", "checkpoint-2/optimizer.pt",
+                "checkpoint-4/model.safetensors"} <= set(files)

@@ -433,6 +433,20 @@ def test_cards_and_checks(hub):
     assert hub.ask("GET", f"/api/models/{id}/auth-check/other").status == 404
 
 
+def test_settings(hub):
+    """Tokens decide who sees a repository, so its visibility is no matter; nothing is gated."""
+    base = f"/api/models/{hub.new('set')}"
+    path = base + "/settings"
+    for body in ({"private": True}, {"visibility": "private"}, {"gated": False}, {}):
+        assert hub.ask("PUT", path, body).status == 200, body
+    answer = hub.ask("PUT", path, {"gated": "auto"})
+    assert answer.status == 400 and "gated" in answer.error()
+    answer = hub.ask("PUT", "/api/models/org/none/settings", {"private": True})
+    assert answer.status == 404 and answer.code == "RepoNotFound"
+    answer = hub.ask("POST", base + "/discussions", {"title": "x", "pullRequest": True})
+    assert answer.status == 400 and "pull requests" in answer.error()
+
+
 # -------------------------------------------------------------------------------------------------- who may
 
 ASKS = [("POST", "/api/repos/create", {"name": "m", "organization": "org"}),
@@ -443,7 +457,9 @@ ASKS = [("POST", "/api/repos/create", {"name": "m", "organization": "org"}),
         ("POST", "/org/m.git/info/lfs/objects/batch", {"operation": "upload", "objects": []}),
         ("POST", "/api/models/org/m/branch/dev", {}), ("DELETE", "/api/models/org/m/branch/dev", None),
         ("POST", "/api/models/org/m/tag/main", {"tag": "t"}), ("DELETE", "/api/models/org/m/tag/t", None),
-        ("POST", "/api/models/org/m/super-squash/main", {"message": "m"})]
+        ("POST", "/api/models/org/m/super-squash/main", {"message": "m"}),
+        ("PUT", "/api/models/org/m/settings", {"private": True}),
+        ("POST", "/api/models/org/m/discussions", {"title": "t"})]
 
 
 def test_nobody_where_publishing_is_off(root, start):
@@ -467,6 +483,9 @@ def test_tokens(tmp_path, start):
         for hub in (reader, other):
             answer = hub.ask(method, path, body)
             assert answer.status == 403 and "right to write" in answer.error(), (path, answer)
+    card = {"content": "---\nlicense: mit\n---\n", "repoType": "model"}
+    assert nobody.ask("POST", "/api/validate-yaml", card).status == 200       # clients send no token with it
+    assert Hub(s, {"Authorization": "Bearer td_wrong"}).ask("POST", "/api/validate-yaml", card).status == 401
     assert not (root / "models--org--m").exists() and not list((root / ".tensord-publish/new").iterdir())
     assert writer.create("m", "org").status == 200
     assert writer.create("m", "else").status == 403
