@@ -34,6 +34,7 @@ from .errors import (
 )
 from .loading import load_file, load_into, load_rank, read_boxes, state_dict
 from .options import Options
+from .publishing.push import PushedFile, PushResult, push
 from .rows.dataset import Dataset
 from .rows.sampler import ShuffleSampler
 from .rows.splits import DatasetInfo, FileInfo, SplitInfo
@@ -50,9 +51,9 @@ __all__ = [
     "AddressError", "AnswerError", "ChangedError", "Client", "ConflictError", "ConnectError", "Dataset",
     "DatasetChanged", "DatasetInfo", "DecodeError", "DigestError", "FileInfo", "IterableDataset", "LazyTensor",
     "Manifest", "MismatchError", "MissingBlobsError", "Model", "NotFoundError", "Options", "PrefetchLoader",
-    "PrefetchPlan", "ProtocolError", "RemoteSlice", "SetupError", "ShuffleSampler", "SplitInfo", "TensorInfo",
-    "TensordError", "__version__", "connect", "load_file", "load_into", "load_rank", "open_model", "read_boxes",
-    "safe_open", "state_dict", "watch",
+    "PrefetchPlan", "ProtocolError", "PushResult", "PushedFile", "RemoteSlice", "SetupError", "ShuffleSampler",
+    "SplitInfo", "TensorInfo", "TensordError", "__version__", "connect", "load_file", "load_into", "load_rank",
+    "open_model", "push", "read_boxes", "safe_open", "state_dict", "watch",
 ]
 
 

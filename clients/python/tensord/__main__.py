@@ -1,4 +1,5 @@
-"""`python -m tensord ls|get|rows|bench URL`: a look at a server, a tensor in a file, rows, and a measurement."""
+"""`python -m tensord ls|get|rows|bench URL`: a look at a server, a tensor in a file, rows, and a measurement;
+`python -m tensord push DIR URL`: the files of a directory become a commit."""
 from __future__ import annotations
 
 import argparse
@@ -6,13 +7,14 @@ import contextlib
 import dataclasses
 import errno
 import json
+import logging
 import os
 import re
 import stat
 import sys
 import tempfile
 import time
-from typing import Any, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from . import errors
 from ._version import VERSION
@@ -20,6 +22,8 @@ from .address import glob_of, parse
 from .client import Client, connect
 from .net.buffer import empty_bytes
 from .options import Options
+from .publishing.place import place_of
+from .publishing.push import push
 from .rows.decoding import TABLES
 from .rows.splits import DatasetInfo
 from .tensors import boxes, dtypes, memory
@@ -51,12 +55,12 @@ def main(arguments: Optional[List[str]] = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tensord",
-        description="Looks at, reads from and measures a tensord server. URL is https://host:port/models/MODEL of a "
-                    "server with TLS, and tensord://host:port/MODEL or http://host:port/models/MODEL of one without: "
-                    "tensord:// is plain HTTP, tensords:// the same over TLS. ?checkpoint=ID after it "
-                    "chooses a checkpoint. The URL of a dataset is https://host:port/datasets/ID or "
-                    "tensord://host:port/datasets/ID. Several servers stand between commas: "
-                    "https://a:8443,b:8443/models/MODEL.")
+        description="Looks at, reads from, writes to and measures a tensord server. URL is "
+                    "https://host:port/models/MODEL of a server with TLS, and tensord://host:port/MODEL or "
+                    "http://host:port/models/MODEL of one without: tensord:// is plain HTTP, tensords:// the same over "
+                    "TLS. ?checkpoint=ID after it chooses a checkpoint. The URL of a dataset is "
+                    "https://host:port/datasets/ID or tensord://host:port/datasets/ID. Several servers stand between "
+                    "commas: https://a:8443,b:8443/models/MODEL.")
     parser.add_argument("--version", action="version", version=VERSION)
     parser.set_defaults(run=None, default_retry_for=None)
     common = argparse.ArgumentParser(add_help=False)
@@ -95,6 +99,24 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--split", metavar="NAME", help="the split; not needed where there is one")
     command.set_defaults(run=_rows, default_retry_for=10.0)
 
+    command = commands.add_parser("push", parents=[common],
+                                  help="put the files of a directory into a model or dataset, as one commit")
+    command.add_argument("directory", metavar="DIR", help="whose files are sent; symlinks are followed within it")
+    command.add_argument("url", metavar="URL", help="of a model or dataset, which may not be there yet")
+    command.add_argument("--revision", metavar="NAME", help="the branch or tag that moves (default: main)")
+    command.add_argument("--message", metavar="TEXT", help="describes the commit")
+    command.add_argument("--parent", metavar="COMMIT",
+                         help="fail unless the revision is at this commit; \"\": unless there is none")
+    command.add_argument("--keep", action="store_true", help="files of the revision that are not in DIR stay")
+    command.add_argument("--include", metavar="GLOB", action="append", default=[],
+                         help="only files with paths that match; may be given several times")
+    command.add_argument("--exclude", metavar="GLOB", action="append", default=[],
+                         help="not files with paths that match; may be given several times")
+    command.add_argument("--connections", type=int, default=8, metavar="N", help="the most connections (default: 8)")
+    command.add_argument("--json", action="store_true", help="print JSON, also after a failure")
+    command.add_argument("--quiet", action="store_true", help="show no progress and no notes")
+    command.set_defaults(run=_push)
+
     command = commands.add_parser("bench", parents=[model, common], help="read a model into memory, and print the rate")
     command.add_argument("--match", metavar="GLOB", help="only tensors with names that match")
     command.add_argument("--rounds", type=int, default=3, metavar="N", help="the number of rounds (default: 3)")
@@ -113,14 +135,18 @@ class _CommandOptions(Options):
         return "--no-verify" if name == "verify" else "--" + name.replace("_", "-")
 
 
-def _client(chosen: Any) -> Client:
+def _options(chosen: Any) -> Options:
     retry_for = chosen.default_retry_for if chosen.retry_for is None else chosen.retry_for
     given = {"token": chosen.token, "retry_for": retry_for, "ca_file": chosen.ca_file,
              "cert_file": chosen.cert_file, "key_file": chosen.key_file,
              "connections": getattr(chosen, "connections", None), "ring_bytes": getattr(chosen, "ring_bytes", None)}
     given = {name: value for name, value in given.items() if value is not None}
-    return connect(chosen.url, _CommandOptions(progress=False if getattr(chosen, "quiet", True) else None,
-                                               verify=not chosen.no_verify, **given))
+    return _CommandOptions(progress=False if getattr(chosen, "quiet", True) else None, verify=not chosen.no_verify,
+                           **given)
+
+
+def _client(chosen: Any) -> Client:
+    return connect(chosen.url, _options(chosen))
 
 
 def _list(chosen: Any) -> None:
@@ -227,6 +253,29 @@ def _get(chosen: Any) -> None:
     else:
         with _output(chosen.output) as file:
             file.write(model.read_bytes(chosen.tensor))
+
+
+def _push(chosen: Any) -> None:
+    options, begun = _options(chosen), time.monotonic()
+    if chosen.quiet:
+        logging.getLogger("tensord").setLevel(logging.ERROR)
+    report: Dict[str, Any] = {"model": place_of(chosen.url).name, "revision": chosen.revision, "changed": False,
+                              "files": [], "bytes": 0, "sent_bytes": 0}
+    try:
+        made = push(chosen.directory, chosen.url, revision=chosen.revision, message=chosen.message,
+                    parent=chosen.parent, keep=chosen.keep, include=chosen.include, exclude=chosen.exclude,
+                    options=options)
+        report.update(revision=made.revision, commit=made.commit, changed=made.changed,
+                      files=[file._asdict() for file in made.files], bytes=made.bytes, sent_bytes=made.sent_bytes)
+    except Exception as error:
+        report["error"] = str(error) or type(error).__name__
+        raise
+    finally:
+        if chosen.json:
+            print(json.dumps({**report, "seconds": time.monotonic() - begun}))
+    if not chosen.json and not chosen.quiet:
+        text = f"{len(made.files)} files, {_size(made.bytes)}; {_size(made.sent_bytes)} were sent"
+        print(f"{made.commit}: {text}{'' if made.changed else '; nothing has changed'}")
 
 
 @contextlib.contextmanager

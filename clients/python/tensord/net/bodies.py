@@ -12,7 +12,7 @@ READ_BYTES = 256 * 1024  # of a file, where the kernel cannot send it
 
 
 class Sink(Protocol):
-    """What a body needs of a connection, whose methods have these names."""
+    """A connection, as a body uses it."""
 
     @property
     def has_answered(self) -> bool:

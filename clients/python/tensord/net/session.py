@@ -130,16 +130,18 @@ class Session:
         answer = self.begin_on(server, lambda connection: connection.request(method, path, fields, data, wait))
         return self.end(answer, path, read, refusal), answer
 
-    def begin_on(self, server: Endpoint, send: Callable[[http.Connection], T]) -> T:
+    def begin_on(self, server: Endpoint, send: Callable[[http.Connection], T],
+                 may_repeat: Callable[[], bool] = lambda: True) -> T:
         """Calls `send` with a connection to a server, and returns its result; calls it again with a new connection if
-        an idle one turns out to be closed. Raises Fault; the connection of a `send` that fails is closed."""
+        an idle one turns out to be closed and `may_repeat` allows it. Raises Fault; the connection of a `send` that
+        fails is closed."""
         connection = self._take(server)
         reused = connection.used
         while True:
             try:
                 return self._guarded(connection, functools.partial(send, connection))
             except http.Dropped as error:
-                if not reused:
+                if not reused or not may_repeat():
                     raise Fault(errors.ConnectError(str(error))) from error
                 reused = False  # the server closed an idle connection just then
                 connection = self._take(server, fresh=True)

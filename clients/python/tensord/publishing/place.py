@@ -46,6 +46,11 @@ class Place:
     revision: Optional[str] = None
     folder: str = ""
 
+    @property
+    def name(self) -> str:
+        """The id, of a dataset with "datasets/" before it."""
+        return f"datasets/{self.id}" if self.is_dataset else self.id
+
     def path(self, *rest: str) -> str:
         """Returns a path of the repository on the server; `rest` is encoded already."""
         return dataset_path(self.id, *rest) if self.is_dataset else path_of(self.id, *rest)
@@ -101,7 +106,7 @@ def refusal(answer: http.Answer, path: str) -> errors.AnswerError:
 
 @dataclass(frozen=True)
 class State:
-    """What a server has of a blob: all, or what is `missing`, in ranges [first, end)."""
+    """The state of a blob on a server: `complete`, or with `missing` ranges [first, end)."""
 
     digest: str
     size: int

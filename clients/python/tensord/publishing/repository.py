@@ -4,26 +4,29 @@ from __future__ import annotations
 import json
 import os
 import stat
+import threading
 from dataclasses import dataclass
-from typing import Any, Iterable, Mapping, Optional
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, TypeVar
 
 from .. import errors
 from ..address import Urls
 from ..net import http
 from ..net.session import Session
+from ..net.workers import do_all
 from ..options import MIB, Options
 from .place import ANSWER_SECONDS, MAX_REPLY_BYTES, Blob, Place, open_place, refusal
 from .sending import Lack, Stuck, Tally, known_state, send_lacks
 from .sources import FileSource, MemorySource, Source, bytes_view
 from .stream import BlobStream
 
+J = TypeVar("J")
 ASK_BYTES = 256 * 1024  # a source of more bytes is sent only after the server was asked what it has
 
 
 @dataclass(frozen=True)
 class Commit:
-    """What a commit did: its id, the commit that the `revision` was at before ("": none), whether it `changed`, and the
-    `files` and `bytes` that the revision has now."""
+    """A commit that was made: its id, the commit that the `revision` was at before ("": none), whether it `changed`,
+    and the `files` and `bytes` that the revision has now."""
 
     commit: str
     parent: str
@@ -108,7 +111,7 @@ class Repository:
                     break
                 lack.ranges = state.missing if state is not None else []
                 stuck.check([lack], source.name)
-            send_lacks(self._session, self._place, [lack])
+            self.send_lacks([lack])
             asks = True
         return blob
 
@@ -131,9 +134,7 @@ class Repository:
         for a path to delete that is not there, AnswerError for other refusals; ConnectError, ProtocolError; ValueError
         without `keep` where the URL has a folder, since all files beside it would go.
         """
-        if self.folder and not keep:
-            raise ValueError(f"the URL names the folder {self.folder}: without keep=True a commit would remove all "
-                             "files beside it")
+        self.check_keep(keep)
         place = self._place
         body = {"files": [{"path": place.inside(path), "digest": blob.digest, "size": blob.size}
                           for path, blob in files.items()],
@@ -150,6 +151,20 @@ class Repository:
                                           wait=ANSWER_SECONDS, refusal=refusal)[0]
         return found
 
+    def check_keep(self, keep: bool) -> None:
+        """Raises ValueError for a commit without `keep` to a folder."""
+        if self.folder and not keep:
+            raise ValueError(f"the URL names the folder {self.folder}: without keep=True a commit would remove all "
+                             "files beside it")
+
+    def send_lacks(self, lacks: Sequence[Lack]) -> None:
+        """Sends what the server lacks; see sending.send_lacks."""
+        send_lacks(self._session, self._place, lacks)
+
+    def do_all(self, jobs: Iterable[J], do: Callable[[Session, J, threading.Event], None], count: int) -> None:
+        """Calls a function for each job in several threads; see workers.do_all."""
+        do_all(self._session, jobs, do, count)
+
     def close(self) -> None:
         """Closes the idle connections. The repository may be used again."""
         self._session.close()
@@ -159,6 +174,9 @@ class Repository:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __str__(self) -> str:
+        return str(self._place)
 
     def __repr__(self) -> str:
         return f"Repository({self._place})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 import functools
 import threading
 from dataclasses import dataclass, field
-from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from .. import errors
 from ..address import Endpoint
@@ -138,7 +138,7 @@ class _Sending:
         try:
             with lack.source.body(first, end, count) as body:
                 answer = self._session.begin_on(endpoint, lambda connection: connection.request(
-                    "PUT", self._path, fields, body, ANSWER_SECONDS))
+                    "PUT", self._path, fields, body, ANSWER_SECONDS), lambda: not passed[0])
                 state = self._session.end(answer, self._path, self._read, refusal)
         except BaseException as error:
             lack.tally.on_done(-passed[0])
@@ -210,11 +210,11 @@ class Stuck:
         return nbytes
 
 
-def by_digest(lacks: Dict[str, Ranges], find: Callable[[str], Optional[Lack]]) -> List[Lack]:
-    """Returns what a server says it lacks, each with its source. Raises ProtocolError for a blob without one."""
+def by_digest(missing: Dict[str, Ranges], lacks: Dict[str, Lack]) -> List[Lack]:
+    """Returns those of `lacks` that a server says it lacks, with the ranges. Raises ProtocolError for any other."""
     found = []
-    for digest, ranges in lacks.items():
-        lack = find(digest)
+    for digest, ranges in missing.items():
+        lack = lacks.get(digest)
         if lack is None:
             raise errors.ProtocolError(f"the server asks for a blob that was not named: {digest[:80]!r}")
         lack.ranges, lack.complete = ranges, False
