@@ -191,95 +191,50 @@ bool td_oci_pushed_add_tags(struct td_oci_call *oci, struct td_oci_target_list *
 
 /* ---- referrers ----------------------------------------------------------------------------------------- */
 
-enum { PAGE_BYTES = 3 * 1024 * 1024, PAGE_MAX = 1000 };
-
-struct digest {
-    uint8_t sha256[TD_SHA256_BYTES];
-};
+enum { PAGE_BYTES = TD_OCI_MANIFEST_MAX, PAGE_MAX = 1000 };
 
 /* The list of referrers that is being written. */
 struct referrers {
     struct td_oci_call *oci;
     const struct td_text *artifact_type; /* of those that are wanted; NULL: all */
-    struct digest *items;
-    size_t count, capacity;
     struct td_buffer text;
     size_t written;
-    const uint8_t *last; /* the last one that was looked at, when the page is full */
+    bool has_more;                 /* there is another page */
+    uint8_t last[TD_SHA256_BYTES]; /* the last one that was looked at */
 };
-
-static bool collect(void *context, const uint8_t sha256[TD_SHA256_BYTES], struct td_error *err)
-{
-    struct referrers *referrers = context;
-    struct digest *grown =
-        td_arena_grow(&referrers->oci->arena, referrers->items, referrers->count, &referrers->capacity, sizeof *grown);
-    if (grown == NULL)
-        return td_error_no_memory(err);
-    referrers->items = grown;
-    memcpy(grown[referrers->count++].sha256, sha256, TD_SHA256_BYTES);
-    return true;
-}
-
-static int compare_digests(const void *a, const void *b)
-{
-    return memcmp(a, b, sizeof(struct digest));
-}
-
-/* Writes the descriptor of a manifest, without the closing brace of the JSON. */
-static void write_referrer(struct referrers *referrers, const uint8_t sha256[TD_SHA256_BYTES],
-                           const struct pushed *pushed)
-{
-    const struct td_pushed_manifest *manifest = &pushed->manifest;
-    struct td_buffer *text = &referrers->text;
-    struct td_json_builder json;
-    char hex[TD_SHA256_TEXT_BYTES];
-    char digest[TD_SHA256_TEXT_BYTES + 8];
-    td_hex_write(sha256, TD_SHA256_BYTES, hex);
-    (void)snprintf(digest, sizeof digest, "sha256:%s", hex);
-    if (referrers->written++ > 0)
-        td_buffer_putc(text, ',');
-    td_json_builder_init(&json, text);
-    td_json_begin_object(&json, NULL);
-    td_json_add_string(&json, "mediaType", manifest->media_type);
-    td_json_add_string(&json, "digest", digest);
-    td_json_add_u64(&json, "size", pushed->len);
-    if (manifest->artifact_type[0] != '\0')
-        td_json_add_string(&json, "artifactType", manifest->artifact_type);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
-    if (manifest->annotations.len == 0 || text->failed || text->len == 0)
-        return;
-    text->len--; /* the annotations are JSON as they were pushed */
-    td_buffer_puts(text, ",\"annotations\":");
-    td_buffer_append(text, manifest->annotations.p, manifest->annotations.len);
-    td_buffer_putc(text, '}');
-}
 
 /* Returns whether the type is the one that a query asks for. Media types have no blanks, so a blank there is a '+' that
  * the client has not escaped. */
-static bool is_type(struct td_text asked, const char *type)
+static bool is_type(struct td_text asked, struct td_text type)
 {
-    bool same = asked.len == strlen(type);
+    bool same = asked.len == type.len;
     for (size_t i = 0; same && i < asked.len; i++)
-        same = asked.p[i] == type[i] || (asked.p[i] == ' ' && type[i] == '+');
+        same = asked.p[i] == type.p[i] || (asked.p[i] == ' ' && type.p[i] == '+');
     return same;
 }
 
-/* Adds a referrer to the page, if it is wanted. A manifest that cannot be read is passed over. */
-static bool add_referrer(struct referrers *referrers, const uint8_t sha256[TD_SHA256_BYTES], struct td_error *err)
+/* Adds a referrer to the page, if it is wanted. Returns false when the page is full. One that cannot be read is passed
+ * over. */
+static bool add_referrer(void *context, const struct td_publish_referrer *referrer, struct td_error *err)
 {
-    struct td_oci_call *oci = referrers->oci;
-    struct td_error why = TD_ERROR_INIT;
-    struct pushed pushed;
-    bool ok = read_pushed(oci, sha256, &pushed, &why);
-    bool is_wanted =
-        ok && (referrers->artifact_type == NULL || is_type(*referrers->artifact_type, pushed.manifest.artifact_type));
-    if (is_wanted)
-        ok = td_reserved_take(&oci->reserved, pushed.manifest.annotations.len + 1024, &why);
-    if (is_wanted && ok)
-        write_referrer(referrers, sha256, &pushed);
-    fini_pushed(&pushed);
-    return ok || why.code != TD_RESOURCE_EXHAUSTED || td_error_copy(err, &why);
+    static const char end[] = "]}";
+    struct referrers *referrers = context;
+    struct td_buffer *text = &referrers->text;
+    size_t bytes = referrer->descriptor_bytes + 1;
+    if (referrers->artifact_type != NULL && !is_type(*referrers->artifact_type, referrer->artifact_type))
+        return true;
+    if (referrers->written == PAGE_MAX || (referrers->written > 0 && text->len + bytes + sizeof end > PAGE_BYTES))
+        return false;
+    if (!td_reserved_take(&referrers->oci->reserved, bytes, err))
+        return false;
+    size_t before = text->len;
+    if (referrers->written > 0)
+        td_buffer_putc(text, ',');
+    if (td_publish_referrer_describe(referrer, text))
+        referrers->written++;
+    else
+        text->len = before;
+    return !text->failed || td_buffer_refuse(text, err);
 }
 
 /* Adds the link to the next page. */
@@ -288,7 +243,7 @@ static void add_next_link(const struct referrers *referrers)
     const struct td_oci_call *oci = referrers->oci;
     char hex[TD_SHA256_TEXT_BYTES];
     struct td_buffer link;
-    td_hex_write(referrers->last, TD_SHA256_BYTES, hex);
+    td_hex_write(referrers->last, sizeof referrers->last, hex);
     td_buffer_init(&link);
     td_buffer_puts(&link, "<");
     td_oci_write_path(oci, "referrers/", &link);
@@ -307,23 +262,14 @@ static void add_next_link(const struct referrers *referrers)
 }
 
 /* Writes the referrers after the one that the parameter `last` names, as far as they fit. */
-static bool write_page(struct referrers *referrers, struct td_error *err)
+static bool write_page(struct referrers *referrers, const uint8_t subject[TD_SHA256_BYTES], struct td_error *err)
 {
     const struct td_text *after = td_uri_parameter(referrers->oci->call->uri, "last");
-    struct digest last;
-    bool has_last = after != NULL && td_hex_read_bytes(*after, last.sha256, sizeof last.sha256);
-    if (referrers->count > 0)
-        qsort(referrers->items, referrers->count, sizeof *referrers->items, compare_digests);
-    for (size_t i = 0; i < referrers->count && referrers->last == NULL; i++) {
-        const struct digest *item = &referrers->items[i];
-        if (has_last && compare_digests(item, &last) <= 0)
-            continue;
-        if (!add_referrer(referrers, item->sha256, err))
-            return false;
-        if (i + 1 < referrers->count && (referrers->text.len > PAGE_BYTES || referrers->written == PAGE_MAX))
-            referrers->last = item->sha256;
-    }
-    return true;
+    bool has_last = after != NULL && td_hex_read_bytes(*after, referrers->last, sizeof referrers->last);
+    uint8_t from[TD_SHA256_BYTES];
+    memcpy(from, referrers->last, sizeof from);
+    return td_publish_list_referrers(&referrers->oci->pushed, subject, has_last ? from : NULL, add_referrer, referrers,
+                                     referrers->last, &referrers->has_more, err);
 }
 
 void td_oci_pushed_answer_referrers(struct td_oci_call *oci, struct td_text hex)
@@ -333,9 +279,8 @@ void td_oci_pushed_answer_referrers(struct td_oci_call *oci, struct td_text hex)
     struct referrers referrers = {.oci = oci, .artifact_type = td_uri_parameter(oci->call->uri, "artifactType")};
     td_buffer_init(&referrers.text);
     td_buffer_puts(&referrers.text, "{\"schemaVersion\":2,\"mediaType\":\"" TD_OCI_INDEX_TYPE "\",\"manifests\":[");
-    bool ok =
-        !td_hex_read_bytes(hex, subject, sizeof subject) || !td_oci_look_at_pushed(oci) ||
-        (td_publish_each_referrer(&oci->pushed, subject, collect, &referrers, &err) && write_page(&referrers, &err));
+    bool ok = !td_hex_read_bytes(hex, subject, sizeof subject) || !td_oci_look_at_pushed(oci) ||
+              write_page(&referrers, subject, &err);
     td_buffer_puts(&referrers.text, "]}");
     if (ok)
         td_oci_answer_text(oci, &referrers.text, TD_OCI_INDEX_TYPE);
@@ -344,6 +289,6 @@ void td_oci_pushed_answer_referrers(struct td_oci_call *oci, struct td_text hex)
     td_buffer_fini(&referrers.text);
     if (referrers.artifact_type != NULL && oci->call->response->status == 200)
         td_response_add_header_text(oci->call->response, "OCI-Filters-Applied", TD_TEXT("artifactType"));
-    if (referrers.last != NULL && oci->call->response->status == 200)
+    if (referrers.has_more && oci->call->response->status == 200)
         add_next_link(&referrers);
 }

@@ -6,11 +6,13 @@
 #include "core/array.h"
 #include "core/digits.h"
 #include "core/file_io.h"
+#include "core/json/json_build.h"
 #include "core/log.h"
 #include "storage/disk_tree.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,23 +113,53 @@ static void name_referrers(const char *subject, char out[FOLDER_NAME_BYTES])
     (void)snprintf(out, FOLDER_NAME_BYTES, "referrers/%s", subject);
 }
 
+/* Appends the file in referrers/ for a manifest. */
+static void describe_referrer(const char *hex, const struct td_pushed_manifest *manifest, struct td_buffer *text)
+{
+    struct td_json_builder json;
+    char digest[TD_SHA256_TEXT_BYTES + 8];
+    (void)snprintf(digest, sizeof digest, "sha256:%s", hex);
+    td_buffer_printf(text, "%zu %" PRIu64 " %zu\n%s", strlen(manifest->artifact_type), manifest->annotations_at,
+                     manifest->annotations.len, manifest->artifact_type);
+    td_json_builder_init(&json, text);
+    td_json_begin_object(&json, NULL);
+    td_json_add_string(&json, "mediaType", manifest->media_type);
+    td_json_add_string(&json, "digest", digest);
+    td_json_add_u64(&json, "size", manifest->size_bytes);
+    if (manifest->artifact_type[0] != '\0')
+        td_json_add_string(&json, "artifactType", manifest->artifact_type);
+    td_json_end(&json);
+    td_json_builder_fini(&json);
+}
+
+/* Adds a manifest to the referrers of its subject. */
+static bool add_referrer(struct td_publish_repo *repo, const char *hex, const struct td_pushed_manifest *manifest,
+                         const uint8_t subject[TD_SHA256_BYTES], struct td_error *err)
+{
+    char of[TD_SHA256_TEXT_BYTES];
+    char folder[FOLDER_NAME_BYTES];
+    struct td_buffer text;
+    td_buffer_init(&text);
+    describe_referrer(hex, manifest, &text);
+    td_hex_write(subject, TD_SHA256_BYTES, of);
+    name_referrers(of, folder);
+    bool ok = text.failed ? td_buffer_refuse(&text, err) : write_file(repo, folder, hex, td_buffer_text(&text), err);
+    td_buffer_fini(&text);
+    return ok;
+}
+
 bool td_publish_manifest_put(struct td_publish_repo *repo, const uint8_t sha256[TD_SHA256_BYTES],
                              const struct td_pushed_manifest *manifest, bool is_by_digest, struct td_error *err)
 {
     char name[TD_SHA256_TEXT_BYTES];
-    char subject[TD_SHA256_TEXT_BYTES];
-    char folder[FOLDER_NAME_BYTES];
     char mark[MARK_BYTES] = "";
     uint8_t of[TD_SHA256_BYTES];
     td_hex_write(sha256, TD_SHA256_BYTES, name);
     if (!check_room(repo, "manifests", name, TD_PUBLISH_MANIFESTS_MOST, err) || !td_publish_blobs_sync(repo, err))
         return false;
-    if (manifest->subject != NULL && td_pushed_digest_read(td_text_of(manifest->subject), of)) {
-        td_hex_write(of, TD_SHA256_BYTES, subject);
-        name_referrers(subject, folder);
-        if (!write_file(repo, folder, name, TD_TEXT(""), err))
-            return false;
-    }
+    if (manifest->subject != NULL && td_pushed_digest_read(td_text_of(manifest->subject), of) &&
+        !add_referrer(repo, name, manifest, of, err))
+        return false;
     int fd = open_file(repo, "manifests", name);
     bool was_by_digest = fd >= 0 && td_read_at(fd, mark, sizeof mark - 1, 0) > 0 && mark[0] == 'd';
     td_folder_close(fd);
@@ -449,9 +481,10 @@ static bool visit_digest(void *context, int at, const char *name, struct td_erro
            !td_publish_manifest_is_here(visit->repo, sha256) || visit->visit(visit->context, sha256, err);
 }
 
-bool td_publish_each_referrer(const struct td_publish_repo *repo, const uint8_t subject[TD_SHA256_BYTES],
-                              bool (*visit)(void *context, const uint8_t sha256[TD_SHA256_BYTES], struct td_error *err),
-                              void *context, struct td_error *err)
+/* Calls `visit` with each manifest whose subject is this one, in any order, until it returns false. */
+static bool each_referrer(const struct td_publish_repo *repo, const uint8_t subject[TD_SHA256_BYTES],
+                          bool (*visit)(void *context, const uint8_t sha256[TD_SHA256_BYTES], struct td_error *err),
+                          void *context, struct td_error *err)
 {
     struct digest_visit digests = {.repo = repo, .visit = visit, .context = context};
     char hex[TD_SHA256_TEXT_BYTES];
@@ -459,6 +492,143 @@ bool td_publish_each_referrer(const struct td_publish_repo *repo, const uint8_t 
     td_hex_write(subject, TD_SHA256_BYTES, hex);
     name_referrers(hex, folder);
     return each_item(repo, folder, visit_digest, &digests, err);
+}
+
+/* ---- pages of referrers ----------------------------------------------------------------------------------- */
+
+enum {
+    CHOSEN_CAPACITY = 2 * TD_PUBLISH_REFERRERS_MOST,
+    REFERRER_BYTES = 4096, /* of the longest file in referrers/: numbers, and twice an artifact type, with escapes */
+};
+
+static const char annotations_key[] = ",\"annotations\":";
+
+struct digest {
+    uint8_t sha256[TD_SHA256_BYTES];
+};
+
+/* The first referrers after one, of all that a folder names. */
+struct choosing {
+    const uint8_t *after; /* NULL: from the first on */
+    struct digest *items; /* CHOSEN_CAPACITY of them; the first TD_PUBLISH_REFERRERS_MOST + 1 in order count */
+    size_t count;
+};
+
+static int compare_digests(const void *a, const void *b)
+{
+    return memcmp(a, b, sizeof(struct digest));
+}
+
+/* Sorts the digests, and drops those that are too many. */
+static void cut_chosen(struct choosing *choosing)
+{
+    if (choosing->count > 0)
+        qsort(choosing->items, choosing->count, sizeof *choosing->items, compare_digests);
+    if (choosing->count > TD_PUBLISH_REFERRERS_MOST + 1)
+        choosing->count = TD_PUBLISH_REFERRERS_MOST + 1;
+}
+
+static bool choose(void *context, int at, const char *name, struct td_error *err)
+{
+    struct choosing *choosing = context;
+    struct digest *item = &choosing->items[choosing->count];
+    (void)at;
+    (void)err;
+    if (!td_hex_read_bytes(td_text_of(name), item->sha256, sizeof item->sha256) ||
+        (choosing->after != NULL && memcmp(item->sha256, choosing->after, sizeof item->sha256) <= 0))
+        return true;
+    if (++choosing->count == CHOSEN_CAPACITY)
+        cut_chosen(choosing);
+    return true;
+}
+
+static bool take_number(struct td_text *rest, char end, size_t most, size_t *out)
+{
+    uint64_t value;
+    bool ok = td_number_read(td_text_take_until(rest, end), most, &value);
+    *out = ok ? (size_t)value : 0;
+    return ok;
+}
+
+/* Reads the text of a file in referrers/. Returns false for one that add_referrer has not written. */
+static bool read_referrer(struct td_text text, struct td_publish_referrer *referrer)
+{
+    size_t type_bytes, at;
+    if (!take_number(&text, ' ', TD_PUSHED_TYPE_MOST, &type_bytes) ||
+        !take_number(&text, ' ', TD_PUSHED_MANIFEST_MAX, &at) ||
+        !take_number(&text, '\n', TD_PUSHED_MANIFEST_MAX, &referrer->annotation_bytes) || text.len < type_bytes + 2)
+        return false;
+    referrer->artifact_type = td_text_n(text.p, type_bytes);
+    referrer->descriptor = td_text_skip(text, type_bytes);
+    referrer->annotations_at = at;
+    referrer->descriptor_bytes =
+        referrer->descriptor.len +
+        (referrer->annotation_bytes == 0 ? 0 : referrer->annotation_bytes + sizeof annotations_key - 1);
+    return true;
+}
+
+/* Visits a referrer, unless its manifest is not here. */
+static bool visit_referrer(const struct td_publish_repo *repo, const char *folder, const struct digest *item,
+                           bool (*visit)(void *context, const struct td_publish_referrer *referrer,
+                                         struct td_error *err),
+                           void *context, struct td_error *err)
+{
+    struct td_publish_referrer referrer = {.repo = repo};
+    char hex[TD_SHA256_TEXT_BYTES];
+    char text[REFERRER_BYTES];
+    td_hex_write(item->sha256, sizeof item->sha256, hex);
+    memcpy(referrer.sha256, item->sha256, sizeof referrer.sha256);
+    int fd = open_file(repo, folder, hex);
+    ssize_t n = fd < 0 ? -1 : td_read_at(fd, text, sizeof text, 0);
+    td_folder_close(fd);
+    return n <= 0 || !read_referrer(td_text_n(text, (size_t)n), &referrer) ||
+           !td_publish_manifest_is_here(repo, item->sha256) || visit(context, &referrer, err);
+}
+
+bool td_publish_list_referrers(const struct td_publish_repo *repo, const uint8_t subject[TD_SHA256_BYTES],
+                               const uint8_t *after,
+                               bool (*visit)(void *context, const struct td_publish_referrer *referrer,
+                                             struct td_error *err),
+                               void *context, uint8_t last[TD_SHA256_BYTES], bool *has_more, struct td_error *err)
+{
+    struct choosing choosing = {.after = after, .items = calloc(CHOSEN_CAPACITY, sizeof *choosing.items)};
+    struct td_error why = TD_ERROR_INIT;
+    char hex[TD_SHA256_TEXT_BYTES];
+    char folder[FOLDER_NAME_BYTES];
+    td_hex_write(subject, TD_SHA256_BYTES, hex);
+    name_referrers(hex, folder);
+    *has_more = false;
+    if (choosing.items == NULL)
+        return td_error_no_memory(err);
+    bool ok = each_item(repo, folder, choose, &choosing, &why);
+    cut_chosen(&choosing);
+    for (size_t i = 0; ok && i < choosing.count && !*has_more; i++) {
+        *has_more =
+            i == TD_PUBLISH_REFERRERS_MOST || !visit_referrer(repo, folder, &choosing.items[i], visit, context, &why);
+        ok = why.code == TD_OK;
+        if (!*has_more)
+            memcpy(last, choosing.items[i].sha256, TD_SHA256_BYTES);
+    }
+    free(choosing.items);
+    return ok || td_error_copy(err, &why);
+}
+
+bool td_publish_referrer_describe(const struct td_publish_referrer *referrer, struct td_buffer *out)
+{
+    size_t len = referrer->annotation_bytes;
+    char hex[TD_SHA256_TEXT_BYTES];
+    td_buffer_append(out, referrer->descriptor.p, referrer->descriptor.len);
+    if (len == 0 || out->failed)
+        return !out->failed;
+    out->len--; /* the annotations are JSON as they were pushed */
+    td_buffer_puts(out, annotations_key);
+    td_hex_write(referrer->sha256, sizeof referrer->sha256, hex);
+    int fd = td_buffer_reserve(out, len + 1) ? open_file(referrer->repo, "blobs", hex) : -1;
+    bool ok = fd >= 0 && td_read_at(fd, out->data + out->len, len, referrer->annotations_at) == (ssize_t)len;
+    td_folder_close(fd);
+    out->len += ok ? len : 0;
+    td_buffer_putc(out, '}');
+    return ok && !out->failed;
 }
 
 /* Tags that name a manifest, and are to be removed with it. */
@@ -634,8 +804,7 @@ bool td_publish_collect_manifests(struct td_publish_repo *repo, int64_t now_s, u
     ok = ok && each_item(repo, "tags", look_at_tag, &c, err) && read_all(&c, err);
     for (size_t i = 0; ok && i < c.count; i++)
         if (!c.items[i].was_read)
-            ok = td_publish_each_referrer(repo, c.items[i].sha256, loosen, &c, err) &&
-                 remove_mark(repo, c.items[i].sha256, err);
+            ok = each_referrer(repo, c.items[i].sha256, loosen, &c, err) && remove_mark(repo, c.items[i].sha256, err);
     free(c.items);
     return ok;
 }

@@ -6,7 +6,9 @@
  *                          modification time is when it was pushed, or a tag last left it
  *   tags/TAG               lines of a manifest's SHA-256 and a commit, or "-": the tag names the manifest while the
  *                          tag's revision is at this commit, or is not there
- *   referrers/SUBJECT/HEX  an empty file for each manifest with this subject, both by their SHA-256
+ *   referrers/SUBJECT/HEX  for each manifest with this subject, both by their SHA-256: "TYPE AT LEN", a line feed, the
+ *                          artifact type, and the manifest's descriptor as JSON without the annotations. TYPE: bytes
+ *                          of the artifact type; the annotations are the LEN bytes of the manifest from AT on
  *
  * The caller has opened the repository, so nobody else changes it. Repositories in new/ have manifests and tags as
  * others do. Each call may wait for the disk. */
@@ -16,11 +18,13 @@
 #include "catalog/names/repo.h"
 #include "catalog/publish/publish_disk.h"
 #include "catalog/publish/pushed_manifest.h"
+#include "core/buffer.h"
 
 enum {
     TD_PUBLISH_MANIFESTS_MOST = 10000, /* manifests of a repository */
     TD_PUBLISH_TAGS_MOST = 10000,      /* tags of a repository */
     TD_PUBLISH_TAG_BYTES = 129,        /* of the longest tag, with a NUL (distribution-spec) */
+    TD_PUBLISH_REFERRERS_MOST = 4096,  /* referrers that one call looks at */
 };
 
 /* Returns whether the text is a tag by the grammar of the OCI distribution specification. */
@@ -59,11 +63,31 @@ void td_publish_manifest_commit(const struct td_publish_repo *repo, const uint8_
 bool td_publish_manifest_remove(struct td_publish_repo *repo, const uint8_t sha256[TD_SHA256_BYTES],
                                 struct td_error *err);
 
-/* Calls `visit` with each manifest whose subject is this one, in any order, until it returns false. Errors:
- * TD_RESOURCE_EXHAUSTED, TD_IO, and those of `visit`. */
-bool td_publish_each_referrer(const struct td_publish_repo *repo, const uint8_t subject[TD_SHA256_BYTES],
-                              bool (*visit)(void *context, const uint8_t sha256[TD_SHA256_BYTES], struct td_error *err),
-                              void *context, struct td_error *err);
+/* A manifest with a subject, during a visit. */
+struct td_publish_referrer {
+    const struct td_publish_repo *repo;
+    uint8_t sha256[TD_SHA256_BYTES];
+    struct td_text artifact_type; /* empty: none */
+    size_t descriptor_bytes;
+    struct td_text descriptor; /* without the annotations; a JSON object */
+    uint64_t annotations_at;
+    size_t annotation_bytes; /* 0: none */
+};
+
+/* Calls `visit` with the manifests whose subject is this one, in the order of their digests, from the first one after
+ * the digest `after` (NULL: of all) on, until it returns false. Looks at TD_PUBLISH_REFERRERS_MOST at most, and reads
+ * no manifest. Sets *has_more to whether there are others; then the next call begins after `last`, the one before that
+ * for which `visit` returned false, or before that at which the call stopped. Errors: TD_RESOURCE_EXHAUSTED, TD_IO;
+ * those of `visit`. */
+bool td_publish_list_referrers(const struct td_publish_repo *repo, const uint8_t subject[TD_SHA256_BYTES],
+                               const uint8_t *after,
+                               bool (*visit)(void *context, const struct td_publish_referrer *referrer,
+                                             struct td_error *err),
+                               void *context, uint8_t last[TD_SHA256_BYTES], bool *has_more, struct td_error *err);
+
+/* Appends the descriptor: media type, digest, size, artifact type and annotations, as JSON; reads the annotations from
+ * the manifest. Returns false when they cannot be read, or memory is short; the buffer may have a part of it then. */
+bool td_publish_referrer_describe(const struct td_publish_referrer *referrer, struct td_buffer *out);
 
 /* Sets a tag to a manifest. commit: the one that the tag's revision is to be moved to after this call; NULL: it stays
  * where it is. Until the revision is moved, the tag names what it named before. Errors: TD_FAILED_PRECONDITION for more
@@ -77,8 +101,8 @@ bool td_publish_tag_find(const struct td_publish_repo *repo, const char *tag, ui
 /* Removes a tag, but not its revision. Returns false, with errno, when the disk fails. */
 bool td_publish_tag_remove(struct td_publish_repo *repo, const char *tag);
 
-/* Calls `visit` with each tag and the manifest that it names, in any order, until it returns false. Errors as
- * td_publish_each_referrer. */
+/* Calls `visit` with each tag and the manifest that it names, in any order, until it returns false. Errors:
+ * TD_RESOURCE_EXHAUSTED, TD_IO, and those of `visit`. */
 bool td_publish_each_tag(const struct td_publish_repo *repo,
                          bool (*visit)(void *context, const char *tag, const uint8_t sha256[TD_SHA256_BYTES],
                                        struct td_error *err),

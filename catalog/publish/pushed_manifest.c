@@ -13,6 +13,7 @@
 /* A manifest that is being read. */
 struct reading {
     struct td_json_document document;
+    struct td_text text;
     struct td_arena *arena;
     struct td_pushed_manifest *manifest;
     struct td_error *err;
@@ -342,13 +343,16 @@ static bool read_root(struct reading *reading, const cJSON *root)
                                  : read_layers(reading, root, &config_type);
     if (!ok || !read_subject(reading, root) || (type != NULL && !check_type(reading, root, type)))
         return false;
-    if (annotations != NULL)
+    if (annotations != NULL) {
         manifest->annotations = td_json_document_spelled(&reading->document, annotations);
+        manifest->annotations_at = (uint64_t)(manifest->annotations.p - reading->text.p);
+    }
     manifest->media_type = type != NULL ? type : manifest->is_index ? INDEX_TYPE : MANIFEST_TYPE;
     if (artifact_type == NULL || artifact_type[0] == '\0')
         artifact_type = config_type;
     manifest->artifact_type = artifact_type == NULL ? "" : artifact_type;
-    return true;
+    return strlen(manifest->artifact_type) <= TD_PUSHED_TYPE_MOST ||
+           td_json_document_fail(&reading->document, root, "an artifactType has at most %d bytes", TD_PUSHED_TYPE_MOST);
 }
 
 /* Checks the files together, and sets the commit's id. */
@@ -370,8 +374,8 @@ static bool name_commit(struct td_pushed_manifest *manifest, struct td_error *er
 bool td_pushed_manifest_read(struct td_text text, struct td_arena *arena, struct td_pushed_manifest *manifest,
                              struct td_error *err)
 {
-    struct reading reading = {.arena = arena, .manifest = manifest, .err = err};
-    *manifest = (struct td_pushed_manifest){.media_type = ""};
+    struct reading reading = {.text = text, .arena = arena, .manifest = manifest, .err = err};
+    *manifest = (struct td_pushed_manifest){.media_type = "", .size_bytes = text.len};
     td_json_document_read(&reading.document, text, arena, err);
     const cJSON *root = td_json_document_object(&reading.document, "a manifest, an object,");
     if (root == NULL || !read_root(&reading, root) || !td_json_document_end(&reading.document))

@@ -11,6 +11,7 @@ enum {
      * taken can be read again. */
     TD_PUSHED_MANIFEST_ARENA_BYTES = 96 * 1024 * 1024,
     TD_PUSHED_MANIFEST_TAKEN_BYTES = 92 * 1024 * 1024,
+    TD_PUSHED_TYPE_MOST = 255, /* bytes of an artifact type: of a media type (RFC 6838) */
 };
 
 /* Something that a manifest names by its SHA-256. */
@@ -24,9 +25,12 @@ struct td_pushed_item {
 struct td_pushed_manifest {
     const char *media_type;       /* that of the text; else by its members that of OCI */
     bool is_index;                /* it names manifests, and else configuration and layers */
-    const char *artifact_type;    /* else, of a manifest, the configuration's media type; "": none */
+    const char *artifact_type;    /* else, of a manifest, the configuration's media type; "": none. At most
+                                   * TD_PUSHED_TYPE_MOST bytes */
     const char *subject;          /* the digest of the manifest that it refers to; NULL: none */
+    uint64_t size_bytes;          /* of the text */
     struct td_text annotations;   /* a JSON object of strings as it is spelled in the text; empty: none */
+    uint64_t annotations_at;      /* where they begin in the text */
     struct td_pushed_item *items; /* the configuration, then the layers; of an index the manifests */
     size_t item_count;
     struct td_commit_file *files; /* what layers stand for */

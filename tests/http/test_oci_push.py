@@ -799,7 +799,8 @@ def test_types(repo):
     del bare["mediaType"]
     assert repo.put("bare", json.dumps(bare).encode()).status == 201
     check_manifest(repo, "bare", json.dumps(bare).encode())
-    for wrong in (b"", b"{}", b"[]", b"\xff", text[:-1], b"[" * 100000):
+    assert repo.put("t", manifest_of(artifactType="application/" + "x" * 243)).status == 201
+    for wrong in (manifest_of(artifactType="application/" + "x" * 244), b"", b"{}", b"[]", b"\xff", text[:-1], b"[" * 100000):
         r = repo.put("t", wrong, None)
         assert r.status == 400 and code_of(r) == "MANIFEST_INVALID", r
 
@@ -907,19 +908,34 @@ def test_a_manifest_that_is_taken_can_be_read(repo):
     check_manifest(repo, digest_of(text), text)
 
 
-def test_many_referrers_come_in_pages(repo):
+def test_many_referrers_come_in_pages(srv, repo):
+    """A page has at most 4 MiB, which is what clients read of a manifest, and no manifest is read for it."""
     repo.blob(NOTHING)
     subject, texts = manifest_of(), []
-    for i in range(5):
-        texts.append(manifest_of(subject=described(subject, MANIFEST), annotations={"n": str(i) + "x" * 1000000}))
+    for i in range(6):
+        texts.append(manifest_of(subject=described(subject, MANIFEST),
+                                 annotations={"n": str(i) + "x" * (4000000 if i == 0 else 1500000)}))
         assert repo.put(digest_of(texts[-1]), texts[-1]).status == 201
     target, found = f"referrers/{digest_of(subject)}?artifactType=application/vnd.oci.empty.v1%2Bjson", []
     pages = 0
     while target:
         r = repo.get(target)
-        assert r.status == 200 and r.length < 5000000, r
-        found += [d["digest"] for d in json.loads(r.body)["manifests"]]
+        assert r.status == 200 and r.length <= 4 * 1024 * 1024, r
+        found += json.loads(r.body)["manifests"]
         link = r.get("Link")
         target = link and re.fullmatch(r"<(/v2/[^>]*)>; rel=\"next\"", link)[1]
         pages += 1
-    assert sorted(found) == sorted(map(digest_of, texts)) and pages > 1
+    kind = "application/vnd.oci.empty.v1+json"
+    assert sorted(found, key=lambda d: d["digest"]) == sorted(
+        ({**described(t, MANIFEST), "artifactType": kind, "annotations": json.loads(t)["annotations"]} for t in texts),
+        key=lambda d: d["digest"]) and pages > 2
+    before = bytes_read(srv)
+    r = repo.get(f"referrers/{digest_of(subject)}?artifactType=application/none")
+    assert r.status == 200 and json.loads(r.body)["manifests"] == [] and r.get("Link") is None
+    assert bytes_read(srv) - before < 1000000
+
+
+def bytes_read(srv):
+    """Return how many bytes the server has read from files and sockets."""
+    with open(f"/proc/{srv.proc.pid}/io") as file:
+        return int(re.search(r"rchar: (\d+)", file.read())[1])

@@ -126,22 +126,51 @@ static size_t collect_later(struct publish_place *place, int64_t seconds)
     return (size_t)collected.blobs;
 }
 
-static bool count_referrer(void *context, const uint8_t sha256[TD_SHA256_BYTES], struct td_error *err)
+/* A list of referrers. */
+struct listing {
+    size_t count, most; /* `visit` takes no more */
+    uint8_t previous[TD_SHA256_BYTES];
+    struct td_buffer text;
+    char type[64]; /* artifact type of the last one */
+};
+
+static bool list_one(void *context, const struct td_publish_referrer *referrer, struct td_error *err)
 {
-    size_t *count = context;
-    (void)sha256;
+    struct listing *listing = context;
     (void)err;
-    ++*count;
+    if (listing->count == listing->most)
+        return false;
+    assert_true(listing->count == 0 || memcmp(listing->previous, referrer->sha256, TD_SHA256_BYTES) < 0);
+    memcpy(listing->previous, referrer->sha256, TD_SHA256_BYTES);
+    listing->count++;
+    td_buffer_clear(&listing->text);
+    assert_true(td_publish_referrer_describe(referrer, &listing->text));
+    (void)snprintf(listing->type, sizeof listing->type, "%.*s", TD_SHOW(referrer->artifact_type, 60));
     return true;
+}
+
+/* Lists the referrers of a subject after one (NULL: from the first on), at most so many. Returns whether there are
+ * more, and sets last. */
+static bool list_referrers(const struct publish_place *place, const char *subject, const uint8_t *after, size_t most,
+                           struct listing *listing, uint8_t last[TD_SHA256_BYTES])
+{
+    uint8_t sha256[TD_SHA256_BYTES];
+    bool has_more;
+    struct td_error err = TD_ERROR_INIT;
+    td_sha256(subject, strlen(subject), sha256);
+    *listing = (struct listing){.most = most};
+    td_buffer_init(&listing->text);
+    assert_true(td_publish_list_referrers(&place->repo, sha256, after, list_one, listing, last, &has_more, &err));
+    return has_more;
 }
 
 static size_t count_referrers(const struct publish_place *place, const char *subject)
 {
-    uint8_t sha256[TD_SHA256_BYTES];
-    size_t count = 0;
-    td_sha256(subject, strlen(subject), sha256);
-    assert_true(td_publish_each_referrer(&place->repo, sha256, count_referrer, &count, NULL));
-    return count;
+    struct listing listing;
+    uint8_t last[TD_SHA256_BYTES];
+    assert_false(list_referrers(place, subject, NULL, SIZE_MAX, &listing, last));
+    td_buffer_fini(&listing.text);
+    return listing.count;
 }
 
 static void manifests_are_read_as_they_were_pushed(void **state)
@@ -278,6 +307,68 @@ static void manifests_by_digest_stay_until_they_are_deleted(void **state)
     unmake(&one);
 }
 
+static void add_file(int at, const char *name, const char *text)
+{
+    int fd = openat(at, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text) && close(fd) == 0);
+}
+
+/* Of a subject with more referrers than one call looks at; one of them has lost its manifest, and one is damaged. */
+static void referrers_are_listed_in_order_and_in_pages(void **state)
+{
+    struct publish_place *place = *state;
+    enum { COUNT = TD_PUBLISH_REFERRERS_MOST + 1500 };
+    struct pushed one;
+    struct listing listing;
+    char folder[96] = "referrers/";
+    char hex[TD_SHA256_TEXT_BYTES];
+    char expected[512];
+    uint8_t last[TD_SHA256_BYTES];
+    uint8_t sha256[TD_SHA256_BYTES];
+    make(place, &one, "1", "subject", false);
+    one.manifest.artifact_type = "application/x+json";
+    one.manifest.annotations_at = (uint64_t)(strstr(one.text, "{\"mediaType\"") - one.text); /* any part of it */
+    one.manifest.annotations.len = 17;
+    put(place, &one, true);
+    assert_false(list_referrers(place, "subject", NULL, 10, &listing, last));
+    td_hex_write(one.sha256, TD_SHA256_BYTES, hex);
+    (void)snprintf(expected, sizeof expected,
+                   "{\"mediaType\":\"%s\",\"digest\":\"sha256:%s\",\"size\":%zu,\"artifactType\":"
+                   "\"application/x+json\",\"annotations\":{\"mediaType\":\"t\",}",
+                   one.manifest.media_type, hex, strlen(one.text));
+    assert_true(listing.count == 1 && td_text_equals(td_buffer_text(&listing.text), expected));
+    assert_string_equal(listing.type, "application/x+json");
+    td_buffer_fini(&listing.text);
+
+    hex_of("subject", folder + strlen(folder));
+    int at = openat(place->repo.fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int marks = openat(place->repo.fd, "manifests", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(at >= 0 && marks >= 0);
+    for (size_t i = 1; i < COUNT + 2; i++) {
+        td_sha256(&i, sizeof i, sha256);
+        td_hex_write(sha256, sizeof sha256, hex);
+        add_file(at, hex, i == 5 ? "999999 0 0\nt{}" : "1 0 0\nt{}");
+        if (i != 6)
+            add_file(marks, hex, "digest\n");
+    }
+    assert_true(list_referrers(place, "subject", NULL, 1000, &listing, last));
+    assert_true(listing.count == 1000 && memcmp(listing.previous, last, sizeof last) == 0);
+    td_buffer_fini(&listing.text);
+    size_t seen = listing.count;
+    uint8_t from[TD_SHA256_BYTES];
+    memcpy(from, last, sizeof from);
+    assert_true(list_referrers(place, "subject", from, SIZE_MAX, &listing, last));
+    assert_true(listing.count >= TD_PUBLISH_REFERRERS_MOST - 2 && listing.count <= TD_PUBLISH_REFERRERS_MOST);
+    td_buffer_fini(&listing.text);
+    seen += listing.count;
+    memcpy(from, last, sizeof from);
+    assert_false(list_referrers(place, "subject", from, SIZE_MAX, &listing, last));
+    td_buffer_fini(&listing.text);
+    assert_int_equal(seen + listing.count, COUNT);
+    assert_true(close(at) == 0 && close(marks) == 0);
+    unmake(&one);
+}
+
 /* When a manifest cannot be read, nothing is known of what it names, so every blob stays. */
 static void a_damaged_manifest_keeps_all_blobs(void **state)
 {
@@ -333,6 +424,7 @@ int main(void)
         TEST_IN(publish, a_tag_names_a_manifest_while_its_revision_is_at_its_commit),
         TEST_IN(publish, what_keeps_manifests_and_their_blobs),
         TEST_IN(publish, manifests_by_digest_stay_until_they_are_deleted),
+        TEST_IN(publish, referrers_are_listed_in_order_and_in_pages),
         TEST_IN(publish, a_damaged_manifest_keeps_all_blobs),
         TEST_IN(publish, a_disk_that_fails),
     };
