@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds tensord and serves a directory of models:
 #
-#   ./serve.sh                   a small demo model in ./models
+#   ./serve.sh                   a small demo model in ./models, to which programs of this machine may publish others
 #   ./serve.sh DIR [options]     the models below DIR; the options of `tensord serve` (see build/tensord --help)
 #
 # LISTEN=ADDR:PORT (or TENSORD_LISTEN, or --listen) sets the address (127.0.0.1:8080). TENSORD_ACCESS_LOG or
@@ -82,6 +82,12 @@ value_of() { # OPTION VARIABLE ARGUMENT...
     printf '%s\n' "$value"
 }
 
+# Programs of this machine may publish to the demo's directory. A directory that the caller names stays as it is.
+if [ -n "$demo" ] && [ -z "$(value_of --upstream TENSORD_UPSTREAM "$@")$(value_of --config TENSORD_CONFIG "$@")" ]; then
+    export TENSORD_PUBLISH=${TENSORD_PUBLISH-local}
+fi
+publish=$(value_of --publish TENSORD_PUBLISH "$@")
+
 # Requests are logged to a file, so that they do not mix with the output of this script.
 listen=$(value_of --listen TENSORD_LISTEN "$@")
 requests=$(value_of --access-log TENSORD_ACCESS_LOG "$@")
@@ -122,7 +128,7 @@ reachable() { # URL
 invite() { # URL S3_URL
     exec </dev/null
     trap - INT TERM HUP
-    python3 "$root/scripts/curl_lines.py" "$1" "$demo" --requests "$requests" --s3 "$2" >&3 || true
+    python3 "$root/scripts/curl_lines.py" "$1" "$demo" --requests "$requests" --s3 "$2" --publish "$publish" >&3 || true
 }
 
 # exec, so that signals go to the server and the exit status is the server's.

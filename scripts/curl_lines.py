@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Prints commands that work against a running server:
-scripts/curl_lines.py URL [PREFERRED_MODEL] [--requests FILE] [--s3 URL].
+scripts/curl_lines.py URL [PREFERRED_MODEL] [--requests FILE] [--s3 URL] [--publish off|local|any].
 
 The script asks the server for a model, a tensor and a rank, so that the commands work for any served directory.
-FILE is where the server logs requests. The second URL is that of its port for clients of S3.
+FILE is where the server logs requests. The second URL is that of its port for clients of S3. --publish has the
+server's value.
 """
 
 import argparse
@@ -96,6 +97,7 @@ def main():
     parser.add_argument("preferred", nargs="?", default="")
     parser.add_argument("--requests", default="-")
     parser.add_argument("--s3", default="")
+    parser.add_argument("--publish", default="")
     asked = parser.parse_args()
     base, preferred = asked.url.rstrip("/"), asked.preferred
     models = find_models(base, preferred)
@@ -111,6 +113,8 @@ def main():
         lines += ["There is no model with tensors yet. When there is one, try:", "", f"  curl {base}/models"]
     if asked.s3:
         lines += ["", "With clients of S3:", "", f"  aws --no-sign-request --endpoint-url {asked.s3.rstrip('/')} s3 ls"]
+    if asked.publish in ("local", "any"):
+        lines += ["", "To put the files of a directory there:", "", f"  build/tensord push DIR {base} my/model"]
     lines += ["", f"In a browser: {base}/"]
     if asked.requests not in ("-", "off"):
         lines.append(f"Requests are logged to {asked.requests}")

@@ -348,6 +348,10 @@ def test_the_lines_to_try_come_at_once(tmp_path):
         assert len(lines) == 4 and names_in(tmp_path / "rank-0.safetensors") == {"w"}, text
         assert f"\n  HF_ENDPOINT={url} hf download local/m\n" in text and f"\nIn a browser: {url}/\n" in text, text
         assert s.get("/api/models/local/m").status == 200
+        assert "tensord push" not in text
+        p = subprocess.run([sys.executable, REPO / "scripts/curl_lines.py", url, "m", "--publish", "local"],
+                           capture_output=True, text=True, check=True)
+        assert f"\n  build/tensord push DIR {url} my/model\n" in p.stdout, p.stdout
 
 
 def test_the_rank_file_to_try_is_a_part(tmp_path):
@@ -373,7 +377,7 @@ def test_the_rank_file_to_try_is_a_part(tmp_path):
 def shell_blocks(path):
     """The document's sh blocks that ask a server on port 8080, by curl or by hf, or `tensord plan`."""
     for block in re.findall(r"^```sh\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL):
-        if re.search(r"127\.0\.0\.1:8080[/\n]", block) or "tensord plan " in block:
+        if re.search(r"127\.0\.0\.1:8080[/\s]", block) or "tensord plan " in block:
             yield block
 
 
@@ -389,7 +393,7 @@ def test_examples_run_as_printed(tmp_path, name, least):
     env = {**os.environ, "HF_HOME": str(tmp_path / "hf"), "NO_PROXY": "127.0.0.1",
            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     curl = "set -e -o pipefail\ncurl() { command curl -fsS --noproxy '*' \"$@\"; }\n"
-    with Server(tmp_path / "models") as s:
+    with Server(tmp_path / "models", "--publish", "local") as s:     # as ./serve.sh does for its demo
         printed = re.search(r"^```sh\n[^`]*^```\n\n```\n(.*?)^```", (REPO / name).read_text(), re.MULTILINE | re.DOTALL)
         for block in blocks:
             p = subprocess.run(["bash", "-c", curl + block.replace("127.0.0.1:8080", f"127.0.0.1:{s.port}")],
@@ -400,6 +404,8 @@ def test_examples_run_as_printed(tmp_path, name, least):
     if name == "README.md":
         assert np.load(tmp_path / "part.npy").tolist() == list(range(16))
         assert len(list((tmp_path / "hf").rglob("snapshots/*/model.safetensors"))) == 2, "main and safetensors"
+        pushed, = (tmp_path / "models/models--my--model/snapshots").glob("*/model.safetensors")
+        assert pushed.read_bytes() == (tmp_path / "models/demo/model.safetensors").read_bytes()
     else:
         assert (tmp_path / "rows.bin").stat().st_size == 4 * 8 * 2
         assert names_in(tmp_path / "some.safetensors") == {"model.norm.weight", "head"}

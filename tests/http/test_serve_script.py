@@ -1,4 +1,5 @@
 """./serve.sh as a newcomer runs it: its output while it builds, where requests are logged, and the commands to try."""
+import json
 import os
 import re
 import signal
@@ -95,3 +96,17 @@ def test_it_says_what_it_does_and_logs_to_a_file(models, way):
     finally:
         ended = script.stop()
     assert ended == 0, script.err.read_text()
+
+
+@pytest.mark.parametrize("args, env, publish", [
+    ([], {}, "local"), (["DIR"], {}, "off"), (["--publish", "off"], {}, "off"), ([], {"TENSORD_PUBLISH": "off"}, "off"),
+    (["--upstream", "http://127.0.0.1:1"], {}, "off"), ([], {"TENSORD_CONFIG": "CONFIG"}, "off"),
+    (["DIR", "--publish", "local"], {}, "local")])
+def test_clients_may_publish_to_the_demo_alone(tmp_path, args, env, publish):
+    """A directory that the caller names is only read, unless the caller says otherwise."""
+    (tmp_path / "config.json").write_text("{}")
+    places = {"DIR": str(tmp_path), "CONFIG": str(tmp_path / "config.json")}
+    p = subprocess.run([REPO / "serve.sh", *(places.get(a, a) for a in args), "--print-config"], capture_output=True,
+                       text=True, env={**os.environ, **{k: places.get(v, v) for k, v in env.items()}}, timeout=500)
+    assert p.returncode == 0 and json.loads(p.stdout)["publish"] == publish, p
+    assert not (tmp_path / ".tensord-publish").exists()
