@@ -1,0 +1,110 @@
+"""The examples of docs/publish-clients.md, run as they are printed: each client publishes the same directory, and every
+face of the server has its bytes."""
+import os
+import re
+import subprocess
+
+import pytest
+
+import harness
+from client import digests
+from registry import BUSYBOX, Box, DockerEngine, hex_of
+from test_recipes import run
+
+PAGE = (harness.REPO / "docs/publish-clients.md").read_text()
+SECTIONS = {text.partition("\n")[0]: re.findall(r"^```(sh|python)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+            for text in PAGE.split("\n## ")[1:]}
+IMAGES = {"podman", "Docker"}       # what they push is no model
+BY_HAND = {"Which one", "With a token", "Ollama"}     # Ollama has no package
+# Sections whose example publishes something else than the directory.
+OTHERS = {"Distributed checkpoints", "transformers", "datasets", *IMAGES}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The directory that the examples are run in, with `checkpoint`."""
+    folder = tmp_path_factory.mktemp("examples")
+    harness.write_by_hand(folder / "checkpoint/model.safetensors", [harness.tensor("w", "F32", (300, 400))])
+    (folder / "checkpoint/config.json").write_text('{"model_type": "llama"}')
+    return folder
+
+
+@pytest.fixture(scope="module")
+def srv(tmp_path_factory):
+    root = tmp_path_factory.mktemp("published") / "models"
+    root.mkdir()
+    with harness.Server(root, "--s3-listen", "127.0.0.1:0", "--publish", "local") as s:
+        yield s
+
+
+def run_section(srv, folder, name, **env):
+    """Run the examples of a section. Return what they print, and the ids that they name, in the page's order."""
+    blocks = SECTIONS[name]
+    assert blocks, name
+    said = ""
+    for language, block in blocks:
+        if language == "python":
+            block = f"python - <<'END'\n{block}END\n"
+        said += run(srv, folder, f"export PATH={harness.tensord_binary().parent}:$PATH\n{block}", **env)
+    return said, list(dict.fromkeys(re.findall(r"(?<!from:)org/by-[\w-]+", "\n".join(b for _, b in blocks))))
+
+
+def served(srv, id):
+    """Return path -> SHA-256 of what the Hub's face sends of a model's files."""
+    tree = srv.json(f"/api/models/{id}/tree/main?recursive=1")
+    return {f["path"]: hex_of(srv.get(f"/{id}/resolve/main/{f['path']}").body) for f in tree if f["type"] == "file"}
+
+
+@pytest.mark.parametrize("name", [n for n in SECTIONS if n not in OTHERS | BY_HAND])
+def test_the_directory_is_published(srv, folder, name):
+    if name == "skopeo":        # copies what tensord push has made
+        run_section(srv, folder, "tensord push")
+    ids = run_section(srv, folder, name)[1] or ["org/by-boto3"]      # by bucket and key
+    for id in ids:
+        assert served(srv, id) == digests(folder / "checkpoint"), id
+        assert srv.json(f"/models/{id}")["checkpoints"], id
+
+
+def test_a_distributed_checkpoint(srv, folder):
+    _, (id,) = run_section(srv, folder, "Distributed checkpoints")
+    manifest = srv.json(f"/models/{id}/step-100/tensors")
+    assert [(t["name"], t["shape"]) for t in manifest["tensors"]] == [("weight", [1000])]
+
+
+def test_a_model_of_transformers(srv, folder):
+    _, (id,) = run_section(srv, folder, "transformers")
+    assert {"config.json", "model.safetensors"} <= set(served(srv, id))
+    assert "model.norm.weight" in {t["name"] for t in srv.json(f"/models/{id}/tensors")["tensors"]}
+
+
+def test_a_dataset(srv, folder):
+    _, (id,) = run_section(srv, folder, "datasets")
+    split, = srv.wait_for(lambda: [s for s in srv.json(f"/datasets/{id}")["splits"] if s["rows"] is not None],
+                          "the rows are counted")
+    assert (split["name"], split["rows"], split["columns"]) == ("train", 1000, [{"name": "n", "type": "INT64"}])
+
+
+def test_images(srv, folder):
+    """They can be pulled again, and are in no list of models."""
+    if os.geteuid() != 0:
+        pytest.fail("running containers needs root here")
+    with Box() as box:
+        box.import_busybox()
+        box.ok("podman", "tag", BUSYBOX, "my-image")
+        _, (by_podman,) = run_section(srv, folder, "podman", **box.env)
+        with DockerEngine(box) as engine:
+            box.ok("podman", "save", "-o", folder / "image.tar", "my-image")
+            subprocess.run(["docker", "load", "-i", folder / "image.tar"], env={**os.environ, **engine.env}, check=True,
+                           capture_output=True, timeout=120)
+            subprocess.run(["docker", "tag", "localhost/my-image:latest", "my-image"], check=True,
+                           env={**os.environ, **engine.env}, timeout=60)
+            _, (by_docker,) = run_section(srv, folder, "Docker", **engine.env)
+    for id in (by_podman, by_docker):
+        assert srv.get(f"/v2/{id}/manifests/v1").status == 200, id
+        assert id not in {m["id"] for m in srv.json("/models")["models"]}
+
+
+def test_every_section_is_run():
+    tested = {n for n in SECTIONS if n not in BY_HAND}
+    assert len(tested) > 12 and all(SECTIONS[n] for n in tested)
+    assert not any(SECTIONS[n] for n in BY_HAND), "an example that no test runs"
