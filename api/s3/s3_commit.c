@@ -184,7 +184,15 @@ static bool check_source(const struct td_call *call, const struct td_s3_source *
     const struct td_header *none = td_request_single_header(request, "x-amz-copy-source-if-none-match");
     const struct td_header *since = td_request_single_header(request, "x-amz-copy-source-if-modified-since");
     const struct td_header *unmodified = td_request_single_header(request, "x-amz-copy-source-if-unmodified-since");
+    static const char *const names[] = {"x-amz-copy-source-if-match", "x-amz-copy-source-if-none-match",
+                                        "x-amz-copy-source-if-modified-since", "x-amz-copy-source-if-unmodified-since"};
     int64_t seconds;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (!td_request_has_header(request, names[i]) || td_request_single_header(request, names[i]) != NULL)
+            continue;
+        td_response_fail_as(call->response, 400, "InvalidRequest", "The request has %s twice", names[i]);
+        return false;
+    }
     int64_t written_s = source->written_ns / TD_NS_PER_S;
     bool ok = match == NULL || lists_tag(match->value, source->tag);
     if (match == NULL && unmodified != NULL && td_http_date_parse(unmodified->value, &seconds))

@@ -79,6 +79,26 @@ static bool check_version(const struct td_call *call)
     return false;
 }
 
+/* Checks that the request has no condition that is not implemented: none may be passed over, or an object would be
+ * deleted that the client wants to keep. Returns false after it answered 501. */
+static bool check_conditions(const struct td_call *call)
+{
+    static const char *const refused[] = {"If-None-Match", "x-amz-if-match-last-modified-time", "x-amz-if-match-size"};
+    const char *name =
+        td_request_has_header(call->request, "If-Match") && td_request_single_header(call->request, "If-Match") == NULL
+            ? "If-Match"
+            : NULL;
+    for (size_t i = 0; name == NULL && i < sizeof refused / sizeof *refused; i++)
+        name = td_request_has_header(call->request, refused[i]) ? refused[i] : NULL;
+    if (name == NULL)
+        return true;
+    td_response_fail_as(call->response, 501, "NotImplemented",
+                        "A header you provided implies functionality that is not implemented: %s; the condition of a "
+                        "deletion is one If-Match",
+                        name);
+    return false;
+}
+
 /* Checks If-Match in an open repository. Sets *exists. Returns false after it answered 412. */
 static bool check_match(const struct td_call *call, const struct td_publish_repo *repo, const char *path, bool *exists)
 {
@@ -98,7 +118,7 @@ void td_s3_delete_key(struct td_call *call, struct td_text bucket, struct td_tex
     struct td_s3_target target;
     struct td_publish_repo repo;
     bool exists = false;
-    if (!check_version(call) || !td_s3_target_begin(call, bucket, key, &target))
+    if (!check_version(call) || !check_conditions(call) || !td_s3_target_begin(call, bucket, key, &target))
         return;
     if (target.is_folder) {
         td_s3_answer_status(call, 204);
@@ -144,6 +164,8 @@ static bool find_targets(struct td_call *call, struct td_text bucket, struct del
         const struct td_s3_listed_key *listed = deletion->listed;
         if (listed->version_id.len > 0 && !td_text_equals(listed->version_id, "null"))
             fail_deletion(deletion, 400, "NoSuchVersion", "Objects have no versions");
+        else if (listed->has_other_condition)
+            fail_deletion(deletion, 501, "NotImplemented", "LastModifiedTime and Size are not implemented; ETag is");
         else if (!td_s3_target_find(call, bucket, listed->key, target, &fault))
             fail_deletion(deletion, fault.status, fault.code, fault.message);
         else if (target->is_folder)

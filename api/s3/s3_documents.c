@@ -143,6 +143,8 @@ static enum td_s3_document_fault read_key_member(struct td_xml_reader *reader, v
         return read_leaf(reader, reading->arena, &key->version_id);
     if (td_text_equals(reader->name, "ETag"))
         return read_leaf(reader, reading->arena, &key->etag);
+    if (td_text_equals(reader->name, "LastModifiedTime") || td_text_equals(reader->name, "Size"))
+        key->has_other_condition = true;
     return td_xml_reader_skip(reader) ? TD_S3_DOCUMENT_OK : TD_S3_DOCUMENT_MALFORMED;
 }
 

@@ -45,6 +45,7 @@ struct td_s3_listed_key {
     struct td_text key;
     struct td_text version_id; /* empty: none */
     struct td_text etag;       /* a condition; empty: none */
+    bool has_other_condition;  /* LastModifiedTime or Size */
 };
 
 struct td_s3_key_list {

@@ -153,7 +153,7 @@ static bool read_sums(const struct td_call *call, struct td_s3_sink *self, bool 
     return true;
 }
 
-/* Checks that the sum is there of which the client says that it sends it. */
+/* Checks that the request has the sum that x-amz-sdk-checksum-algorithm names, if it names one. */
 static bool check_announced_sum(const struct td_call *call, const struct td_s3_sink *self)
 {
     const struct td_header *name = td_request_single_header(call->request, "x-amz-sdk-checksum-algorithm");

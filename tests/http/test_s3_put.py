@@ -234,7 +234,32 @@ def test_conditions(s3, m):
     check(s3.put(m + "/b", b"", headers={"x-amz-copy-source": path, "x-amz-copy-source-if-none-match": tag}), 412,
           "PreconditionFailed")
     check(s3.put(path, b"", headers={"x-amz-copy-source": path, **none}), 412, "PreconditionFailed")
+    for name, value in (("If-None-Match", "*"), ("x-amz-if-match-size", "1"),
+                        ("x-amz-if-match-last-modified-time", "Wed, 21 Oct 2015 07:28:00 GMT")):
+        check(s3.ask("DELETE", path, headers={name: value}), 501, "NotImplemented")
+    items = "".join(f"<Object><Key>{m[5:]}/a</Key>{condition}</Object>" for condition in (
+        "<ETag>&quot;other&quot;</ETag>", "<Size>1</Size>",
+        "<LastModifiedTime>2015-10-21T07:28:00Z</LastModifiedTime>"))
+    answer = s3.ask("POST", "/org", f"<Delete>{items}</Delete>".encode(), query="delete=")
+    assert answer.texts("Code") == ["PreconditionFailed", "NotImplemented", "NotImplemented"], answer
+    check_object(s3, path, b"3")
     assert s3.ask("DELETE", path, headers={"If-Match": tag}).status == 204
+
+
+def test_a_condition_that_is_there_twice_is_refused(tmp_path):
+    """It may not be passed over: the object would be written or deleted."""
+    (tmp_path / "root").mkdir()
+    with Server(tmp_path / "root", "--s3-listen", "127.0.0.1:0", "--publish", "local") as s:
+        s3 = Writer(s3_port(s))
+        assert s3.put("/org/m/a", b"1").status == 200
+        for line, fields, status in (("DELETE /org/m/a", ["If-Match"], 501), ("PUT /org/m/a", ["If-Match"], 501),
+                                     ("PUT /org/m/a", ["x-amz-copy-source: /org/m/a", "x-amz-copy-source-if-match"],
+                                      400)):
+            lines = [*fields[:-1], fields[-1] + ': "x"', fields[-1] + ': "y"', "Host: x", "Content-Length: 0"]
+            with socket.create_connection(("127.0.0.1", s3.port), timeout=30) as sock:
+                sock.sendall((line + " HTTP/1.1\r\n" + "\r\n".join(lines) + "\r\n\r\n").encode())
+                assert sock.recv(1000).startswith(b"HTTP/1.1 %d " % status), line
+        check_object(s3, "/org/m/a", b"1")
 
 
 def test_of_many_conditional_writers_one_wins(s3, m):
