@@ -157,8 +157,8 @@ bool td_publishing_try(const struct td_call *call, struct td_publish_repo *repo,
     order->context = &publishing;
     bool ok = td_publish_commit(repo, order, result, err);
     td_publish_repo_close(repo);
-    if (!ok)
-        return false;
+    if (!ok || order->is_dry_run)
+        return ok;
     if (result->verdict == TD_COMMIT_MOVED) {
         log_commit(call, &name, order, result);
         td_publish_note_commit(call->api->publish);

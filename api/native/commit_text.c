@@ -155,6 +155,8 @@ static bool read_member(struct reader *r, int key)
         return read_string(r, "\"parent\", a string", &order->parent);
     case 6:
         return read_string(r, "\"message\", a string", &order->message);
+    case 7:
+        return read_bool(r, "\"dry_run\"", &order->is_dry_run);
     default:
         return false;
     }
@@ -162,7 +164,8 @@ static bool read_member(struct reader *r, int key)
 
 bool td_commit_text_read(struct td_text text, struct td_commit_text *out, struct td_error *err)
 {
-    static const char *const keys[] = {"files", "keep", "delete", "revision", "from", "parent", "message", NULL};
+    static const char *const keys[] = {"files",  "keep",    "delete",  "revision", "from",
+                                       "parent", "message", "dry_run", NULL};
     struct reader r = {.out = out, .err = err};
     unsigned seen = 0;
     enum td_json_token token;
@@ -173,8 +176,8 @@ bool td_commit_text_read(struct td_text text, struct td_commit_text *out, struct
         return false;
     while ((token = td_json_next(&r.json)) == TD_JSON_KEY)
         if (!read_member(&r, find_key(&r, keys,
-                                      "\"files\", \"keep\", \"delete\", \"revision\", \"from\", \"parent\" and "
-                                      "\"message\"",
+                                      "\"files\", \"keep\", \"delete\", \"revision\", \"from\", \"parent\", "
+                                      "\"message\" and \"dry_run\"",
                                       &seen)))
             return false;
     if (token != TD_JSON_OBJECT_END)

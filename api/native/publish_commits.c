@@ -85,7 +85,7 @@ static void answer_missing(const struct td_call *call, const struct td_publish_n
     td_buffer_fini(&details);
 }
 
-/* Makes the commit that was ordered. */
+/* Makes the commit that was ordered, or checks it for a dry run. */
 static void commit(const struct td_call *call, const struct td_publish_path *path, const struct td_publish_name *name,
                    struct td_commit_order *order)
 {
@@ -102,7 +102,8 @@ static void commit(const struct td_call *call, const struct td_publish_path *pat
         else if (result.verdict == TD_COMMIT_WRONG_PARENT)
             td_commit_answer_parent(call, order->revision, result.parent);
         else
-            td_commit_answer(call, path->id, order, &result, result.verdict == TD_COMMIT_MOVED ? 201 : 200);
+            td_commit_answer(call, path->id, order, &result,
+                             result.verdict == TD_COMMIT_MOVED && !order->is_dry_run ? 201 : 200);
     }
     td_commit_result_fini(&result);
 }

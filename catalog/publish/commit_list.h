@@ -36,6 +36,7 @@ struct td_commit_order {
     bool keep;            /* files that are not named stay; else the revision has exactly `files` */
     bool allows_hidden;   /* paths may be such that no list shows them, such as .metadata.tmp */
     bool ignores_missing; /* paths to delete need not be there */
+    bool is_dry_run;      /* the commit is checked, and not made */
     bool renews_times;    /* files that are named count as written now, also those that do not change (S3) */
     const struct td_commit_file *files;
     size_t file_count;

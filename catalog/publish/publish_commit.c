@@ -367,7 +367,7 @@ bool td_publish_commit(struct td_publish_repo *repo, const struct td_commit_orde
         .repo = repo, .order = order, .result = result, .err = err, .before_fd = -1, .stage = {.repo = repo, .fd = -1}};
     *result = (struct td_commit_result){.verdict = TD_COMMIT_MOVED};
     bool ok = look(&c);
-    if (ok && (result->verdict == TD_COMMIT_MOVED || result->verdict == TD_COMMIT_UNCHANGED))
+    if (ok && !order->is_dry_run && (result->verdict == TD_COMMIT_MOVED || result->verdict == TD_COMMIT_UNCHANGED))
         ok = make(&c);
     td_publish_stage_close(&c.stage);
     if (c.before_fd >= 0)

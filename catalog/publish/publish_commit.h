@@ -31,12 +31,12 @@ struct td_commit_result {
     size_t missing_count;
 };
 
-/* Makes the commit. It is durable, and visible to scans, when this returns TD_COMMIT_MOVED; a failure, and a crash at
- * any moment, leaves the revision at the old commit or at the new one, and a failure removes what it has made. The same
- * paths and digests are the same commit, also when it was made before: then its note stays the first one. Files that do
- * not change keep their links, and a link's modification time is when its path was last written. A revision may have no
- * file: its repository stays. In a repository in new/, revisions and commits of a first commit that was never shown are
- * removed first.
+/* Makes the commit; for a dry run decides the verdict alone, and changes nothing. It is durable, and visible to scans,
+ * when this returns TD_COMMIT_MOVED; a failure, and a crash at any moment, leaves the revision at the old commit or at
+ * the new one, and a failure removes what it has made. The same paths and digests are the same commit, also when it was
+ * made before: then its note stays the first one. Files that do not change keep their links, and a link's modification
+ * time is when its path was last written. A revision may have no file: its repository stays. In a repository in new/,
+ * revisions and commits of a first commit that was never shown are removed first.
  *
  * Call td_commit_result_fini in any case. Errors: TD_INVALID_ARGUMENT for paths, a path twice, the revision's name, a
  * size that is not the blob's; TD_NOT_FOUND for a path to delete, for `from`, and for a repository that does not exist;

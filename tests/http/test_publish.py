@@ -391,6 +391,31 @@ def test_longest_paths(repo):
         assert repo.file(path).body == data
 
 
+def test_a_dry_run_changes_nothing(repo):
+    """It is answered as the commit will be, but never 201."""
+    files = {"a.txt": b"first", "config.json": CONFIG}
+    assert [m["digest"] for m in repo.commit(files, dry_run=True).error()["details"]["missing"]] == \
+        [digest(b"first"), digest(CONFIG)]
+    for data in files.values():
+        repo.put(data)
+    would = repo.commit(files, dry_run=True)
+    assert would.status == 200 and would.json()["changed"] and would.json()["files"] == 2
+    assert repo.ask("GET", "/commits").status == 404
+    made = repo.commit(files)
+    assert made.status == 201 and made.json() == would.json()
+    before = repo.commits()
+    repo.put(b"second")
+    other = {"a.txt": b"second"}
+    would = repo.commit(other, dry_run=True, parent=made.json()["commit"])
+    assert would.status == 200 and would.json()["changed"] and would.json()["parent"] == made.json()["commit"]
+    check_error(repo.commit(other, dry_run=True, parent=""), 412)
+    check_error(repo.commit({"../x": b"second"}, dry_run=True), 400)
+    check_error(repo.commit(other, dry_run="yes"), 400, "dry_run")
+    unchanged = repo.commit(files, dry_run=True)
+    assert unchanged.status == 200 and not unchanged.json()["changed"]
+    assert repo.commits() == before and repo.file("a.txt").body == b"first"
+
+
 @pytest.mark.parametrize("change, word", [
     ({"unknown": 1}, "unknown"), ({"files": {}}, "files"), ({"files": [1]}, "file"), ({"keep": "yes"}, "keep"),
     ({"files": [{"path": "a", "digest": digest(b"x")}]}, "size"),

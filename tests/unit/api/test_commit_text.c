@@ -22,14 +22,14 @@ static void all_members(void **state)
         read_text(" {\"files\": [" FILE_OF("a/\\u00e4.txt") "," FILE_OF(
                       "b") "], \"keep\": true, \"delete\": "
                            "[\"x\", \"y\\/\"],\"revision\":\"dev\",\"from\":\"main\",\"parent\":\"\",\"message\":"
-                           "\"a \\\"b\\\"\\n\"} ",
+                           "\"a \\\"b\\\"\\n\",\"dry_run\":true} ",
                   &text, &err));
     const struct td_commit_order *order = &text.order;
     assert_int_equal(order->file_count, 2);
     assert_string_equal(order->files[0].path, "a/\xc3\xa4.txt");
     assert_memory_equal(order->files[1].sha256, empty, sizeof empty);
     assert_true(order->files[1].has_size && order->files[1].size_bytes == 0);
-    assert_true(order->keep);
+    assert_true(order->keep && order->is_dry_run);
     assert_int_equal(order->deletion_count, 2);
     assert_string_equal(order->deletions[1], "y/");
     assert_string_equal(order->revision, "dev");
@@ -48,6 +48,7 @@ static void defaults(void **state)
     assert_string_equal(text.order.revision, "main");
     assert_string_equal(text.order.message, "");
     assert_true(text.order.parent == NULL && text.order.from == NULL && !text.order.keep);
+    assert_false(text.order.is_dry_run);
     assert_true(text.order.file_count == 0 && text.order.deletion_count == 0);
     td_commit_text_fini(&text);
     assert_true(read_text("{\"keep\":true}", &text, &err));
