@@ -174,7 +174,7 @@ def trainer(bench):
              number(max(values) * 1e3, 1)]
             for what, values in (("the commit was asked for", after_request),
                                  ("the commit was answered", after_commit))]
-    about = ["%d steps, one every %g s: 30 files, of which the weights change (%s); %d readers wait by `?wait=`, then "
+    about = ["%d steps, one every %g s: 30 files, and the weights change (%s); %d readers wait by `?wait=`, then "
              "read %s; --keep-commits 30" % (steps, period, bytes_text(size), READERS, bytes_text(FIRST_BYTES))]
     in_ms = lambda seconds: number(seconds * 1e3, 1) + " ms"  # noqa: E731
     return result("A trainer and its readers", about, [

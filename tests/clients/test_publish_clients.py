@@ -45,6 +45,7 @@ def run_section(srv, folder, name, **env):
     for language, block in blocks:
         if language == "python":
             block = f"python - <<'END'\n{block}END\n"
+        env = {"PYTHONPATH": str(harness.REPO / "clients/python"), **env}
         said += run(srv, folder, f"export PATH={harness.tensord_binary().parent}:$PATH\n{block}", **env)
     return said, list(dict.fromkeys(re.findall(r"(?<!from:)org/by-[\w-]+", "\n".join(b for _, b in blocks))))
 
@@ -66,9 +67,11 @@ def test_the_directory_is_published(srv, folder, name):
 
 
 def test_a_distributed_checkpoint(srv, folder):
-    _, (id,) = run_section(srv, folder, "Distributed checkpoints")
-    manifest = srv.json(f"/models/{id}/step-100/tensors")
-    assert [(t["name"], t["shape"]) for t in manifest["tensors"]] == [("weight", [1000])]
+    _, ids = run_section(srv, folder, "Distributed checkpoints")
+    for id in ids:
+        manifest = srv.json(f"/models/{id}/step-100/tensors")
+        assert [(t["name"], t["shape"]) for t in manifest["tensors"]] == [("weight", [1000])]
+    assert len(ids) == 2
 
 
 def test_a_model_of_transformers(srv, folder):

@@ -1,9 +1,11 @@
-"""Saves a small model by torch.distributed.checkpoint, or loads it through TensordReader, by forked processes:
+"""Saves a small model by torch.distributed.checkpoint, or loads it through TensordReader, or saves it through
+TensordWriter, by forked processes:
 
     dcp_run.py save FOLDER RANKS            FOLDER/fsdp (sharded by FSDP2), FOLDER/plain (the same tensors in each
                                             process) and FOLDER/hf (safetensors); the tensors also as FOLDER.pt
     dcp_run.py load FOLDER OUT URL RANKS... loads them by each number of ranks. OUT gets a JSON list of what each rank
                                             found; its User-Agent is ranks-RANKS-RANK-CASE
+    dcp_run.py write URL RANKS [async]      URL gets the model, sharded by FSDP2
 """
 import json
 import os
@@ -20,7 +22,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 import tensord.net.http
-from tensord.dcp import TensordReader
+from tensord.dcp import TensordReader, TensordWriter
 
 
 def make_model():
@@ -30,6 +32,12 @@ def make_model():
                                 torch.nn.LayerNorm(7))
     model.register_buffer("steps", torch.tensor(3))
     return model
+
+
+def state_of(number, count=6):
+    """Return tensors of a step, a number and a text."""
+    tensors = {f"layer.{i}.weight": torch.full((257, 129), float(100 * number + i)) for i in range(count)}
+    return {**tensors, "half": torch.arange(7, dtype=torch.bfloat16) + number, "step": number, "note": f"step {number}"}
 
 
 def by_fsdp():
@@ -77,6 +85,13 @@ def load(rank, folder, url):
     return found
 
 
+def write(rank, url, how):
+    if how == "async":
+        dcp.async_save(by_fsdp(), storage_writer=TensordWriter(url)).result()
+    else:
+        dcp.save(by_fsdp(), storage_writer=TensordWriter(url, thread_count=2))
+
+
 def torn(rank, folder, url):
     """Return the error of a load in which the last rank finds another checkpoint than the first."""
     name = "fsdp" if rank == 0 else "changed"
@@ -113,6 +128,9 @@ def main():
         os.makedirs(f"{folder}/hf")
         save_file(by_copies(), f"{folder}/hf/model.safetensors")
         torch.save(by_copies(), f"{folder}.pt")
+        return
+    if verb == "write":
+        spawn(int(rest[0]), None, "write", folder, "".join(rest[1:]))
         return
     out, url, numbers = rest[0], rest[1], [int(number) for number in rest[2:]]
     for ranks in numbers:

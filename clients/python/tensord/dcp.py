@@ -1,18 +1,25 @@
-"""Reads a checkpoint on a server by torch.distributed.checkpoint: each rank reads the boxes that its tensors have.
+"""Checkpoints of torch.distributed.checkpoint on a server: each rank reads the boxes that its tensors have, and sends
+its part of a new checkpoint.
 
     dcp.load(state_dict, storage_reader=TensordReader("tensord://host:8080/Qwen/Qwen3-0.6B"))
+    dcp.save(state_dict, storage_writer=TensordWriter("tensord://host:8080/org/run/step-100"))
 
 Tensors have the names of the checkpoint. The world size and the sharding may differ from those at its saving.
 """
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
+import posixpath
+import re
 import warnings
-from typing import Any, Dict, List, Optional, Tuple, Union
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 import torch
-from torch.distributed.checkpoint import StorageReader
+from torch.distributed.checkpoint import FileSystemWriter, StorageReader
+from torch.distributed.checkpoint.filesystem import FileSystemBase
 from torch.distributed.checkpoint.metadata import (
     BytesStorageMetadata,
     ChunkStorageMetadata,
@@ -21,7 +28,8 @@ from torch.distributed.checkpoint.metadata import (
     TensorProperties,
     TensorStorageMetadata,
 )
-from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem, SavePlan, SavePlanner
+from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from . import errors
@@ -29,6 +37,9 @@ from .address import Urls, is_url
 from .client import model_of, open_model
 from .engines import dcp_objects
 from .engines.dcp_objects import Index
+from .publishing.place import Blob
+from .publishing.repository import Commit, Repository
+from .publishing.stream import BlobStream
 from .tensors import dtypes, memory
 from .tensors.boxes import Box
 from .tensors.model import Model
@@ -173,3 +184,147 @@ def _report_unread(model: str, unread: Dict[str, str], partial: bool, planner: L
     raise errors.MismatchError(
         f"{text}. Leave them out of the state dict, or give planner=DefaultLoadPlanner(allow_partial_load=True), which "
         f"leaves them as they are (the planner of this load is {type(planner).__name__})")
+
+
+# ---- saving
+
+METADATA = ".metadata"
+SAVE_TRIES = 5  # to replace a checkpoint that others change at the same time
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sent:
+    """A rank's report on an item to the coordinator: torch's own record of it, and the blob of the file with the item."""
+
+    record: Any
+    name: str
+    blob: Blob
+
+
+class _Pending(FileSystemBase):
+    """The files of a checkpoint that is being saved: `blobs` that the server has, by name. Nothing else exists yet."""
+
+    def __init__(self, repository: Repository):
+        self.repository = repository
+        self.blobs: Dict[str, Blob] = {}
+
+    @contextmanager
+    def create_stream(self, path: Union[str, "os.PathLike[str]"], mode: str) -> Iterator[BlobStream]:
+        """Opens a file whose bytes are sent while they are written. It is dropped after an exception."""
+        if mode != "wb":
+            raise ValueError(f"a file of a checkpoint is opened in mode {mode!r}; it can only be written")
+        with self.repository.stream() as stream:
+            try:
+                yield stream
+            except RuntimeError as error:  # of torch.save, which hides why a write failed
+                if stream.error is not None:
+                    raise stream.error from error
+                raise
+        self.blobs[posixpath.basename(os.fspath(path))] = stream.blob
+
+    def concat_path(self, path: Union[str, "os.PathLike[str]"], suffix: str) -> str:
+        """Returns the path of a name in the folder."""
+        return posixpath.join(os.fspath(path), suffix)
+
+    def init_path(self, path: Union[str, "os.PathLike[str]"]) -> str:
+        """Returns the path as it is."""
+        return os.fspath(path)
+
+    def rename(self, path: Union[str, "os.PathLike[str]"], new_path: Union[str, "os.PathLike[str]"]) -> None:
+        """Gives a pending file another name."""
+        blob = self.blobs.pop(posixpath.basename(os.fspath(path)))
+        self.blobs[posixpath.basename(os.fspath(new_path))] = blob
+
+    def mkdir(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        """Does nothing: folders exist with their files."""
+
+    def exists(self, path: Union[str, "os.PathLike[str]"]) -> bool:
+        """Returns whether a file of this name is pending."""
+        return posixpath.basename(os.fspath(path)) in self.blobs
+
+    def rm_file(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        """Removes a pending file."""
+        del self.blobs[posixpath.basename(os.fspath(path))]
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Union[str, "os.PathLike[str]"]) -> bool:
+        """Returns whether a checkpoint id is a URL of this package."""
+        return is_url(checkpoint_id)
+
+
+class TensordWriter(FileSystemWriter):
+    """A StorageWriter that saves into a model on a server: `url` names the model, such as
+    "tensord://host:8080/org/name", and may name a revision, "org/name@v2", and a folder, "org/run/step-100".
+
+    Each rank sends its bytes while they are serialised, and nothing is written to disk. The checkpoint appears at the
+    end of the save, by one commit: whole or not at all, also in place of an earlier one. Other files stay. Blobs of a
+    save that fails expire on the server. `overwrite`: False raises if the folder has a checkpoint. `message`: of the
+    commit. `options` are the options of `tensord.Options`, by name; the token needs the right to write.
+    """
+
+    def __init__(self, url: Urls, *, single_file_per_rank: bool = True, thread_count: int = 1,
+                 per_thread_copy_ahead: int = 10_000_000, cache_staged_state_dict: bool = False,
+                 overwrite: bool = True, message: str = "", **options: Any):
+        super().__init__(str(url), single_file_per_rank=single_file_per_rank, sync_files=False,
+                         thread_count=thread_count, per_thread_copy_ahead=per_thread_copy_ahead,
+                         cache_staged_state_dict=cache_staged_state_dict, overwrite=overwrite)
+        self._options, self._message = options, message
+        self.commit: Optional[Commit] = None  # of the last save, in the process of the coordinator
+        self._open(url)
+
+    def _open(self, url: Urls) -> None:
+        self.path = str(url)
+        self.fs = _Pending(Repository.open(url, **self._options))
+
+    def reset(self, checkpoint_id: Union[str, "os.PathLike[str]", None] = None) -> None:
+        """Begins a save: to `checkpoint_id`, a URL, if it is given."""
+        super().reset()
+        self._open(self.path if checkpoint_id is None else str(checkpoint_id))
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Raises ValueError for a save in which every rank ends by itself: one rank must make the commit."""
+        super().set_up_storage_writer(is_coordinator, *args, **kwargs)
+        if not kwargs.get("use_collectives", True):
+            raise ValueError("TensordWriter needs use_collectives=True: one rank commits the files of all ranks")
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """Returns the plan. Raises RuntimeError if there is a checkpoint that is not to be overwritten."""
+        if not self.overwrite and METADATA in self.fs.repository.names():
+            raise RuntimeError(f"{self.path} is a checkpoint already, and overwrite=False")
+        return super().prepare_local_plan(plan)
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> "Future[List[WriteResult]]":
+        """Sends the files of this rank, and returns what the coordinator needs to commit them."""
+        sent = []
+        for result in super().write_data(plan, planner).value():
+            record = result.storage_data
+            blob = self.fs.blobs[record.relative_path]
+            sent.append(dataclasses.replace(result, storage_data=_Sent(record, record.relative_path, blob)))
+        future: "Future[List[WriteResult]]" = Future()
+        future.set_result(sent)
+        return future
+
+    def finish(self, metadata: Metadata, results: List[List[WriteResult]]) -> None:
+        """Sends the metadata, and makes the checkpoint appear.
+
+        Raises MissingBlobsError if blobs have expired on the server since they were sent; other errors of
+        `Repository.commit`.
+        """
+        files = {result.storage_data.name: result.storage_data.blob for rank in results for result in rank}
+        super().finish(metadata, [[dataclasses.replace(result, storage_data=result.storage_data.record)
+                                   for result in rank] for rank in results])
+        files[METADATA] = self.fs.blobs[METADATA]
+        for tries_left in reversed(range(SAVE_TRIES)):
+            former = {name for name in self.fs.repository.names() if re.fullmatch(r"__[0-9]+_[0-9]+\.distcp", name)}
+            try:
+                self.commit = self.fs.repository.commit(files, keep=True, delete=former - set(files),
+                                                        message=self._message)
+                return
+            except errors.NotFoundError:  # somebody else has removed a part of the former checkpoint
+                if not former or tries_left == 0:
+                    raise
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Union[str, "os.PathLike[str]"]) -> bool:
+        """Returns whether a checkpoint id is a URL of this package."""
+        return is_url(checkpoint_id)

@@ -46,20 +46,29 @@ def dataset_files_of(session: Session, dataset: str, path: str) -> List[Dict[str
 
     Raises NotFoundError, ConnectError; ProtocolError for a path that leads out of the dataset.
     """
-    target, cursor = "/api" + dataset_path(dataset, "tree", "main", *[quote(path)] * bool(path)), ""
+    return tree_of(session, dataset_path(dataset, "tree", "main", *[quote(path)] * bool(path)), dataset)
+
+
+def tree_of(session: Session, path: str, name: str) -> List[Dict[str, Any]]:
+    """Returns the files and folders at the path of a tree, such as "/models/org/name/tree/main/folder", in the form of
+    `files_of`, without `format`. The `path` of a folder ends with "/". `name`: of the repository, for messages.
+
+    Raises NotFoundError, ConnectError; ProtocolError for a path that leads out of the repository.
+    """
+    target, cursor = "/api" + path, ""
     files: List[Dict[str, Any]] = []
     while True:
         text, answer = session.ask("GET", target + cursor)
-        files += _tree_files(text, dataset)
+        files += _tree_files(text, name)
         found = re.search(r'[?&]cursor=([0-9]{1,18})[^>]*>; *rel="next"', answer.fields.get("link", ""))
         if not found:
             return files
         if f"?cursor={found[1]}" == cursor or len(files) > MAX_FILES:
-            raise errors.ProtocolError(f"the list of the files of {dataset} does not end: {len(files)} were read")
+            raise errors.ProtocolError(f"the list of the files of {name} does not end: {len(files)} were read")
         cursor = f"?cursor={found[1]}"
 
 
-def _tree_files(text: bytes, dataset: str) -> List[Dict[str, Any]]:
+def _tree_files(text: bytes, name: str) -> List[Dict[str, Any]]:
     """Decodes a page of a file list in the Hub's form. Raises ProtocolError."""
     files = []
     try:
@@ -72,7 +81,7 @@ def _tree_files(text: bytes, dataset: str) -> List[Dict[str, Any]]:
             else:
                 files.append({"path": item["path"], "size": item["size"], **_sha256_of(item.get("lfs"))})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise errors.ProtocolError(f"the list of the files of {dataset} is malformed: is this a tensord "
+        raise errors.ProtocolError(f"the list of the files of {name} is malformed: is this a tensord "
                                    "server?") from error
     return files
 

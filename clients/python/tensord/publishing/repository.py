@@ -6,11 +6,13 @@ import os
 import stat
 import threading
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, TypeVar
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Set, TypeVar
+from urllib.parse import quote
 
 from .. import errors
 from ..address import Urls
 from ..net import http
+from ..net.resources import tree_of
 from ..net.session import Session
 from ..net.workers import do_all
 from ..options import MIB, Options
@@ -164,6 +166,20 @@ class Repository:
     def do_all(self, jobs: Iterable[J], do: Callable[[Session, J, threading.Event], None], count: int) -> None:
         """Calls a function for each job in several threads; see workers.do_all."""
         do_all(self._session, jobs, do, count)
+
+    def names(self) -> Set[str]:
+        """Returns the names directly in the folder of the URL, at its revision: of files, and of folders with a slash
+        at the end. It is empty if there is no such folder, revision or repository.
+
+        Raises AnswerError, ConnectError, ProtocolError.
+        """
+        place = self._place
+        path = place.path("tree", quote(self.revision, safe=""), *[quote(self.folder)] * bool(self.folder))
+        begin = len(place.inside(""))
+        try:
+            return {file["path"][begin:] for file in tree_of(self._session, path, place.id)}
+        except errors.NotFoundError:
+            return set()
 
     def close(self) -> None:
         """Closes the idle connections. The repository may be used again."""

@@ -42,6 +42,11 @@ class BlobStream(io.RawIOBase):
         self._pid = os.getpid()
 
     @property
+    def error(self) -> Optional[BaseException]:
+        """The error with which the stream has failed; None: it has not."""
+        return self._error
+
+    @property
     def blob(self) -> Blob:
         """The blob, after `close`. Raises ValueError before."""
         if self._blob is None:
