@@ -145,6 +145,7 @@ def test_empty_blob(repo):
     check_commit(repo.commit({"empty.txt": b""}), 201, {"empty.txt": b""})
 
 
+# shows: security.md publish-patterns
 def test_blobs_are_known_per_repository(server, repo):
     check_blob(repo.put(b"mine"), 201, b"mine")
     assert Repo(server.port, "org/somebody-else").ask("GET", f"/blobs/{digest(b'mine')}").status == 404
@@ -206,6 +207,7 @@ def test_bad_ranges(repo, text):
     assert repo.ask("GET", f"/blobs/{digest(data)}").status == 404
 
 
+# shows: security.md publish-room
 def test_wrong_lengths(server, repo):
     data = pattern(2 * PIECE, "lengths")
     for body in (data[:PIECE - 1], data[:PIECE] + b"x"):
@@ -226,6 +228,7 @@ def test_needs_a_length(repo):
     check_error(repo.ask("PUT", f"/blobs/{digest(b'abc')}", iter([b"abc"])), 411)
 
 
+# shows: security.md publish-room
 def test_wrong_digest_drops_everything(server, repo):
     data = pattern(2 * PIECE, "right")
     before = server.gauge("tensord_publish_refused_total")
@@ -377,6 +380,7 @@ BAD_PATHS = ["", "/a", "a//b", "a/", "./a", "a/./b", "../a", "a/../b", "..", "."
 
 
 @pytest.mark.parametrize("path", BAD_PATHS, ids=range(len(BAD_PATHS)))
+# shows: security.md publish-outside
 def test_bad_paths(repo, path):
     repo.put(b"x")
     check_error(repo.commit({path: b"x"}), 400)
@@ -474,6 +478,7 @@ def test_names_that_look_alike(repo):
 @pytest.mark.parametrize("id", ["a--b", "org/a--b", "o..rg/x", ".hidden/x", "org/.x", "org/blobs",
                                 "org/commits", "org/plans", "org/tensors", "commits", "a%5Cb", "-a", "org/x-",
                                 "x%0Ay", "n" * 201, "org/x@" + "0" * 40])
+# shows: security.md publish-outside
 def test_bad_ids(server, id):
     bad = Repo(server.port, id)
     check_error(bad.ask("PUT", f"/blobs/{digest(b'x')}", b"x"), 400)
@@ -496,6 +501,7 @@ def test_ids_of_one_segment_and_datasets(server):
     assert Repo(server.port, "org/rows", "api/datasets").ask("GET").status == 404
 
 
+# shows: security.md publish-outside
 def test_directories_of_the_operator(server):
     model, plain = Repo(server.port, "made/by-hand"), Repo(server.port, "made/plain")
     for repo in (model, plain):
@@ -529,6 +535,7 @@ def test_ids_below_ids(server):
     assert Repo(server.port, "made/by-hand").ask("GET").status == 200
 
 
+# shows: security.md publish-outside
 def test_links_are_not_followed(server, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -672,6 +679,7 @@ def test_only_this_machine(server, repo):
         check_error(answer, 403)
 
 
+# shows: security.md publish-rights
 def test_tokens(tmp_path, start):
     tokens = TokensFile(tmp_path / "tokens")
     tokens.add("reader", ["org/*"]).add("writer", ["org/*", "datasets/org/*"], rights=("read", "write"))
@@ -731,6 +739,7 @@ def test_a_token_is_revoked_during_the_body(tmp_path, start):
 
 # ---- room -----------------------------------------------------------------------------------------------------
 
+# shows: security.md publish-room
 def test_no_room(tmp_path, start):
     s = start(tmp_path, "--publish", "local", "--publish-max-bytes", "1000000")
     old = {"config.json": CONFIG, "w.bin": pattern(600_000, "old")}
@@ -753,6 +762,7 @@ def test_no_room(tmp_path, start):
     assert repo.other().put(data).status == 201
 
 
+# shows: security.md publish-room
 def test_full_disk(tmp_path, start):
     """A disk of 6 MiB: 507 before the body where the length is known, and what is there stays."""
     disk, wrapper = tmp_path / "disk", tmp_path / "on-a-small-disk"
@@ -829,6 +839,7 @@ def test_what_an_operator_is_warned_of(place, start):
     assert failures(s) == {"room": 1, "late": 1, "other": 1}
 
 
+# shows: security.md publish-room
 def test_what_expires(tmp_path, start):
     s = start(tmp_path, "--publish", "local", "--upload-expires", "1s", "--keep-commits", "0")
     repo = Repo(s.port, "org/m")

@@ -98,7 +98,7 @@ def version(number, count=30):
     return {"config.json": b"{}" + b" " * number, **{n: os.urandom(1000 + number) for n in names}}
 
 
-# shows: security.md file-commit-being-made
+# shows: security.md file-commit-being-made publish-readers
 @pytest.mark.parametrize("watch, rounds", [("on", 50), ("off", 20)])
 def test_never_half(tmp_path, watch, rounds):
     versions = [version(n) for n in range(rounds)]
@@ -142,6 +142,7 @@ def test_never_half(tmp_path, watch, rounds):
             assert repo.file(path).body == data
 
 
+# shows: security.md publish-readers
 def test_open_readers_keep_what_they_read(tmp_path, start):
     """A reader of a version that was replaced gets all of its bytes."""
     s = start(tmp_path, "--publish", "local", settle="30")

@@ -1,13 +1,19 @@
 """The right to publish: the options of the server, tokens that may write, and signed URLs for PUT."""
+import io
 import json
 import os
+import pickle
 import re
 import subprocess
+import tarfile
 
 import pytest
 
 import harness
-from harness import check_error
+from harness import check_error, s3_port
+from oci_push_kit import layer, manifest_of
+from publishing import Repo, digest
+from s3_writer import Writer
 from signing import TokensFile
 
 HEX = "0123456789abcdef" * 4
@@ -204,3 +210,148 @@ def test_the_log_names_who_writes(publisher, signers):
     publisher.wait_for(lambda: publisher.whole_log().count("token=writer") == 1, "the last request is logged")
     lines = [line for line in publisher.whole_log().splitlines() if FILE in line]
     assert [re.search(r"token=(\S+)", line)[1] for line in lines] == ["editor", "editor", "writer"], lines
+
+
+# ------------------------------------------------------------------------- what a writer can do to others
+
+THEIRS = {"config.json": b'{"model_type": "llama"}', "secret.dat": b"theirs" * 1000}
+STOLEN = digest(THEIRS["secret.dat"])
+
+
+@pytest.fixture
+def shared(tmp_path, start):
+    """A server with a model of somebody else, which the token "mine" neither sees nor may write to."""
+    root = tmp_path / "root"
+    root.mkdir()
+    tokens = TokensFile(tmp_path / "tokens.json").add("mine", ["org/mine", "org/mine-*"], rights=("read", "write"))
+    s = start(root, "--publish", "any", "--tokens", tokens.add("all", rights=("read", "write")), "--s3-listen",
+              "127.0.0.1:0")
+    s.tokens = tokens
+    s.theirs = Repo(s.port, "org/theirs", headers=tokens.bearer("all"))
+    s.mine = Repo(s.port, "org/mine", headers=tokens.bearer("mine"))
+    assert s.theirs.push(THEIRS)[0].status == 201
+    assert s.mine.push({"config.json": b"{}", "own.dat": b"own"})[0].status == 201
+    return s
+
+
+def hub_lines(*operations):
+    return "".join(json.dumps(o) + "\n" for o in ({"key": "header", "value": {"summary": "x"}}, *operations)).encode()
+
+
+# shows: security.md publish-patterns
+def test_a_writer_reaches_no_other_model(shared):
+    """By no face, neither to change it nor to copy from it: each request is refused before anything is done, and says
+    the same of a model that is not there."""
+    s, before = shared, shared.theirs.commits()
+    bearer = s.tokens.bearer("mine")
+
+    def ask(method, target, body=b"", **headers):
+        with s.conn() as c:
+            return c.request(target, {**bearer, **headers}, method, body=body)
+
+    blob = f"/models/ID/blobs/{digest(b'x')}"
+    add = hub_lines({"key": "file", "value": {"content": "eA==", "path": "x", "encoding": "base64"}})
+    of_hub = {"Content-Type": "application/x-ndjson"}
+    for method, target, body, headers in (
+            ("PUT", blob, b"x", {}), ("POST", "/models/ID/blobs", b"x", {}), ("PUT", "/models/ID/files/x", b"x", {}),
+            ("DELETE", "/models/ID/files/secret.dat", b"", {}), ("DELETE", "/models/ID", b"", {}),
+            ("POST", "/models/ID/commits", b'{"files": []}', {}),
+            ("POST", "/sign", json.dumps({"path": "/models/ID/files/x", "method": "PUT", "expires_in": 9}).encode(), {}),
+            ("POST", "/api/models/ID/commit/main", add, of_hub), ("POST", "/api/models/ID/branch/b", b"{}", {}),
+            ("DELETE", "/api/models/ID/branch/main", b"", {}), ("POST", "/api/models/ID/tag/main", b'{"tag": "t"}', {}),
+            ("POST", "/ID.git/info/lfs/objects/batch", json.dumps(
+                {"operation": "upload", "objects": [{"oid": "0" * 64, "size": 1}]}).encode(), {}),
+            ("POST", "/v2/ID/blobs/uploads/", b"", {}), ("PUT", "/v2/ID/manifests/v1", manifest_of(), {}),
+            ("DELETE", "/v2/ID/manifests/main", b"", {})):
+        answers = []
+        for id in ("org/theirs", "org/absent"):
+            r = ask(method, target.replace("ID", id), body.replace(b"ID", id.encode()), **headers)
+            assert r.status == 403, (method, target, r)
+            answers.append(re.sub(rb"org/(theirs|absent)", b"ID", r.body))
+        assert answers[0] == answers[1], target
+    for body in ({"fromRepo": "org/mine", "toRepo": "org/taken"}, {"fromRepo": "org/theirs", "toRepo": "org/mine-2"}):
+        assert ask("POST", "/api/repos/move", json.dumps({**body, "type": "model"}).encode()).status in (403, 404)
+    for method, target in (("POST", "/api/repos/create"), ("DELETE", "/api/repos/delete")):
+        assert ask(method, target, b'{"organization": "org", "name": "theirs"}').status == 403
+
+    s3 = Writer(s3_port(s), s.tokens.s3_keys("mine"))
+    for method, key, query, headers in (
+            ("PUT", "theirs/x", "", {}), ("DELETE", "theirs/secret.dat", "", {}), ("POST", "theirs/x", "uploads=", {}),
+            ("PUT", "theirs/x", "", {"x-amz-copy-source": "/org/mine/own.dat"})):
+        assert s3.ask(method, f"/org/{key}", query=query, headers=headers).code() == "AccessDenied", key
+
+    # Their bytes are not copied either.
+    copied = s3.ask("PUT", "/org/mine/copy", headers={"x-amz-copy-source": "/org/theirs/secret.dat"})
+    absent = s3.ask("PUT", "/org/mine/copy", headers={"x-amz-copy-source": "/org/absent/secret.dat"})
+    assert copied.status == absent.status == 404 and copied.code() == absent.code(), copied
+    mounted = ask("POST", f"/v2/org/mine/blobs/uploads/?mount={STOLEN}&from=org/theirs")
+    assert mounted.status == 202, mounted       # an upload begins, as for a blob that is nowhere
+    claimed = s.mine.commit({"own.dat": b"own", "secret.dat": THEIRS["secret.dat"]})
+    assert claimed.status == 409 and claimed.error()["details"]["missing"][0]["digest"] == STOLEN
+    stolen = manifest_of(layer("secret.dat", THEIRS["secret.dat"]))
+    assert ask("PUT", "/v2/org/mine/manifests/v1", stolen).status == 400        # MANIFEST_BLOB_UNKNOWN
+    lfs = hub_lines({"key": "lfsFile", "value": {"path": "s", "algo": "sha256", "oid": STOLEN[7:], "size": 6000}})
+    assert ask("POST", "/api/models/org/mine/commit/main", lfs, **of_hub).status >= 400
+
+    assert s.theirs.commits() == before
+    assert {p: s.theirs.file(p).body for p in THEIRS} == THEIRS
+    assert {p.name for p in s.root.glob("models--*")} == {"models--org--theirs", "models--org--mine"}
+
+
+class Runs:
+    """A pickle that would write a file when somebody loaded it."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.path}",)
+
+
+# shows: security.md publish-content
+def test_nothing_that_is_published_runs(shared, tmp_path):
+    """Pickles with calls are refused by the parser, archives are not unpacked, pages are no pages; the writer's own
+    model has the errors, and others are served as before."""
+    mark, s = tmp_path / "it-ran", shared
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name in ("../escaped.txt", str(tmp_path / "absolute.txt")):
+            member = tarfile.TarInfo(name)
+            member.size = 4
+            tar.addfile(member, io.BytesIO(b"evil"))
+    page = b"<script>fetch('/models')</script>"
+    files = {"pytorch_model.bin": pickle.dumps(Runs(mark)), "data.tar": packed.getvalue(), "index.html": page,
+             "model.safetensors": b"\xff" * 64, "config.json": b"{}"}
+    assert s.mine.push(files)[0].status == 201
+    described = s.mine.ask("GET").json()
+    assert {e["file"] for e in described["errors"]} >= {"pytorch_model.bin", "model.safetensors"}, described
+    shown = s.mine.file("index.html")
+    assert shown.body == page and "html" not in shown.get("Content-Type") and shown.get("X-Content-Type-Options")
+    for path in files:
+        assert s.mine.file(path).body == files[path]
+    assert not mark.exists() and {p.name for p in tmp_path.iterdir()} == {"root", "tokens.json"}
+    assert s.theirs.file("secret.dat").body == THEIRS["secret.dat"]
+    assert s.get("/readyz", s.tokens.bearer("all")).status == 200
+
+
+# shows: security.md publish-readers
+def test_a_commit_is_what_it_was(shared):
+    """Its writer can replace what is behind a revision, and can remove it; by the commit's id nobody gets other
+    bytes."""
+    s = shared
+    commit = s.mine.main()
+
+    def pinned():
+        r = s.get(f"/org/mine/resolve/{commit}/own.dat", s.tokens.bearer("mine"))
+        assert r.status in (200, 404), r
+        return r.body if r.status == 200 else None
+
+    tag = s.mine.file("own.dat").get("ETag")
+    assert pinned() == b"own"
+    assert s.mine.put_file("own.dat", b"other").status == 200
+    assert pinned() == b"own" and s.mine.file("own.dat").body == b"other"
+    check_error(s.mine.ask("GET", "/files/own.dat", headers={"If-Match": tag}), 412)
+    assert s.mine.ask("DELETE").status == 204 and pinned() is None
+    assert s.mine.push({"config.json": b"{}", "own.dat": b"third"})[0].status == 201 and pinned() is None
+    assert s.mine.push({"config.json": b"{}", "own.dat": b"own"})[0].json()["commit"] == commit
+    assert pinned() == b"own"
