@@ -256,7 +256,7 @@ def test_a_writer_reaches_no_other_model(shared):
             ("PUT", blob, b"x", {}), ("POST", "/models/ID/blobs", b"x", {}), ("PUT", "/models/ID/files/x", b"x", {}),
             ("DELETE", "/models/ID/files/secret.dat", b"", {}), ("DELETE", "/models/ID", b"", {}),
             ("POST", "/models/ID/commits", b'{"files": []}', {}),
-            ("POST", "/sign", json.dumps({"path": "/models/ID/files/x", "method": "PUT", "expires_in": 9}).encode(), {}),
+            ("POST", "/sign", b'{"path": "/models/ID/files/x", "method": "PUT", "expires_in": 9}', {}),
             ("POST", "/api/models/ID/commit/main", add, of_hub), ("POST", "/api/models/ID/branch/b", b"{}", {}),
             ("DELETE", "/api/models/ID/branch/main", b"", {}), ("POST", "/api/models/ID/tag/main", b'{"tag": "t"}', {}),
             ("POST", "/ID.git/info/lfs/objects/batch", json.dumps(
