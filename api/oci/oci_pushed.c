@@ -126,11 +126,12 @@ bool td_oci_pushed_map_blob(const struct td_oci_call *oci, struct td_text hex, s
                             struct td_error *err)
 {
     struct td_error why = TD_ERROR_INIT;
-    if (oci->pushed.is_new && map_file(oci, true, hex, out, &why))
-        return true;
-    if (oci->pushed.is_new && why.code != TD_NOT_FOUND)
-        return td_error_copy(err, &why);
-    return map_file(oci, false, hex, out, err); /* a first commit may have moved the repository just now */
+    bool ok = oci->pushed.is_new && map_file(oci, true, hex, out, &why);
+    if (!ok && (!oci->pushed.is_new || why.code == TD_NOT_FOUND))
+        return map_file(oci, false, hex, out, err); /* a first commit may have moved the repository just now */
+    if (!ok)
+        (void)td_error_copy(err, &why);
+    return ok;
 }
 
 bool td_oci_pushed_answer_blob(struct td_oci_call *oci, struct td_text hex)

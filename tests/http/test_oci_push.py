@@ -800,7 +800,8 @@ def test_types(repo):
     assert repo.put("bare", json.dumps(bare).encode()).status == 201
     check_manifest(repo, "bare", json.dumps(bare).encode())
     assert repo.put("t", manifest_of(artifactType="application/" + "x" * 243)).status == 201
-    for wrong in (manifest_of(artifactType="application/" + "x" * 244), b"", b"{}", b"[]", b"\xff", text[:-1], b"[" * 100000):
+    long = manifest_of(artifactType="application/" + "x" * 244)
+    for wrong in (long, b"", b"{}", b"[]", b"\xff", text[:-1], b"[" * 100000):
         r = repo.put("t", wrong, None)
         assert r.status == 400 and code_of(r) == "MANIFEST_INVALID", r
 
