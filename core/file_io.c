@@ -22,6 +22,21 @@ ssize_t td_read_at(int fd, void *out, size_t len, uint64_t off)
     return (ssize_t)got;
 }
 
+bool td_write_at(int fd, const void *bytes, size_t len, uint64_t off)
+{
+    for (size_t done = 0; done < len;) {
+        ssize_t n = pwrite(fd, (const char *)bytes + done, len - done, (off_t)(off + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            errno = n == 0 ? ENOSPC : errno;
+            return false;
+        }
+        done += (size_t)n;
+    }
+    return true;
+}
+
 bool td_write_all(int fd, const void *bytes, size_t len)
 {
     const char *p = bytes;

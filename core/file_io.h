@@ -14,6 +14,10 @@
  * were read, or -1 with errno. */
 ssize_t td_read_at(int fd, void *out, size_t len, uint64_t off);
 
+/* Writes all bytes at `off` of the descriptor, and does not move its position. Returns false, with errno, when that
+ * fails; some may be written. */
+bool td_write_at(int fd, const void *bytes, size_t len, uint64_t off);
+
 /* Writes all bytes to the descriptor, which blocks. Returns false, with errno, when that fails; some may be written. */
 bool td_write_all(int fd, const void *bytes, size_t len);
 

@@ -48,9 +48,10 @@ static const struct td_body_sink_ops session_ops = {.write = write_session, .rel
 
 static void fail_unknown(const struct td_oci_write *write)
 {
-    (void)td_oci_fail(&write->oci, 404, "BLOB_UPLOAD_UNKNOWN",
-                      "no upload \"%.*s\": it has ended, or it expired, or the server was started since; begin another",
-                      TD_SHOW(write->oci.path.reference, 64));
+    (void)td_oci_fail(
+        &write->oci, 404, "BLOB_UPLOAD_UNKNOWN",
+        "no upload \"%.*s\": it has ended, or it expired, or the machine was started since; begin another",
+        TD_SHOW(write->oci.path.reference, 64));
 }
 
 /* Returns the session that the path names, with a reference, or NULL after it answered 404. */

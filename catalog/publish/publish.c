@@ -108,7 +108,8 @@ bool td_publish_open(const struct td_publish_config *config, struct td_publish *
     struct td_publish *publish;
     if (!td_publish_store_open(config, &publish, err))
         return false;
-    if (!td_publish_disk_each(&publish->disk, count_repo, publish, err) || !td_parts_count(publish, err)) {
+    if (!td_publish_disk_each(&publish->disk, count_repo, publish, err) || !td_parts_count(publish, err) ||
+        !td_publish_sessions_load(publish, err)) {
         td_publish_close(publish);
         return false;
     }
@@ -120,7 +121,7 @@ void td_publish_close(struct td_publish *publish)
 {
     if (publish == NULL)
         return;
-    td_publish_sessions_close(publish, NULL);
+    td_publish_sessions_leave(publish);
     td_publish_close_idle(publish, NULL, UINT64_MAX);
     td_publish_xorbs_expire(publish, true);
     td_publish_store_close(publish);

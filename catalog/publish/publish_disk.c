@@ -16,7 +16,7 @@
 
 enum { ID_BYTES = 200 };
 
-static const char *const children[] = {"incoming", "new", "parts", NULL};
+static const char *const children[] = {"incoming", "new", "parts", "sessions", NULL};
 
 static const struct td_own_folder_rules publish_folder = {
     .name = TD_PUBLISH_FOLDER,
@@ -113,6 +113,17 @@ bool td_publish_name(const char *id, bool is_dataset, struct td_publish_name *na
     return true;
 }
 
+bool td_publish_name_of_folder(const char *folder, struct td_publish_name *name)
+{
+    static const char datasets[] = "datasets/";
+    char id[NAME_MAX + 1];
+    if (!td_hub_cache_id(folder, id, sizeof id))
+        return false;
+    bool is_dataset = strncmp(folder, datasets, sizeof datasets - 2) == 0;
+    return td_publish_name(id + (is_dataset ? sizeof datasets - 1 : 0), is_dataset, name, NULL) &&
+           strcmp(name->folder, folder) == 0;
+}
+
 /* The search for published repositories in a directory. */
 struct listing {
     bool (*visit)(void *context, const struct td_publish_name *name, struct td_error *err);
@@ -123,17 +134,12 @@ struct listing {
 static bool visit_folder(void *context, int at, const char *folder, struct td_error *err)
 {
     const struct listing *listing = context;
-    char id[NAME_MAX + 1];
     char path[NAME_MAX + 16];
     struct stat st;
     struct td_publish_name name;
-    static const char datasets[] = "datasets/";
-    if (!td_hub_cache_id(folder, id, sizeof id))
-        return true;
-    bool is_dataset = strncmp(folder, datasets, sizeof datasets - 2) == 0;
     (void)snprintf(path, sizeof path, "%s/commits", folder);
-    if (!td_publish_name(id + (is_dataset ? sizeof datasets - 1 : 0), is_dataset, &name, NULL) ||
-        strcmp(name.folder, folder) != 0 || fstatat(at, path, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(st.st_mode))
+    if (!td_publish_name_of_folder(folder, &name) || fstatat(at, path, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !S_ISDIR(st.st_mode))
         return true;
     return listing->visit(listing->context, &name, err);
 }

@@ -5,6 +5,7 @@
  *                        incoming/              unfinished snapshots and streams, which a start removes
  *                        new/models--org--name/ a repository without a commit; its first commit moves it into DIR
  *                        parts/                 uploads that arrive in numbered parts (publish_parts.h)
+ *                        sessions/              blobs that arrive one request after the other (publish_session.h)
  *                        trash/                 items that are being removed
  *   DIR/models--org--name/blobs/HEX             a file by its SHA-256; never replaced and never written to again
  *                              .HEX.tensord-*   an unfinished blob and its journal
@@ -54,6 +55,9 @@ struct td_publish_name {
  * number of segments, an empty or hidden one, "--", "..", "@", a backslash, a control character, bytes that are not
  * UTF-8, an id of more than 200 bytes or whose last segment is a word that follows ids in paths, such as "blobs". */
 bool td_publish_name(const char *id, bool is_dataset, struct td_publish_name *name, struct td_error *err);
+
+/* Sets *name to the name of the repository with this folder. Returns false for a folder that no repository can have. */
+bool td_publish_name_of_folder(const char *folder, struct td_publish_name *name);
 
 /* Returns a number below TD_PUBLISH_LOCKS that selects the repository's lock. */
 size_t td_publish_name_slot(const struct td_publish_name *name);

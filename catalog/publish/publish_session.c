@@ -1,16 +1,28 @@
 #include "catalog/publish/publish_session.h"
 
+#include "catalog/publish/publish_folder.h"
 #include "core/clock.h"
 #include "core/digits.h"
+#include "core/file_io.h"
+#include "storage/fetch/fetch_part.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define REST_NS (UINT64_C(60) * TD_NS_PER_S)
+
+static const char sessions_folder[] = "sessions", journal_end[] = ".journal";
+
+/* Lines of a journal: how many bytes count, in TD_NUMBER_BYTES digits; the boot id; the repository's folder. */
+enum { JOURNAL_BYTES = TD_NUMBER_BYTES + TD_FETCH_BOOT_BYTES + NAME_MAX + 4 };
 
 struct td_publish_session {
     struct td_publish *publish;
@@ -22,10 +34,79 @@ struct td_publish_session {
 
     pthread_mutex_t lock;             /* of all below; taken before the store's */
     struct td_publish_stream *stream; /* NULL: the session has ended */
-    uint64_t bytes;                   /* that count */
+    uint64_t bytes;                   /* that count; the journal says so, too */
     uint64_t turn;                    /* the latest body's */
     bool is_arriving;                 /* that body has not ended */
 };
+
+/* ---- files ------------------------------------------------------------------------------------------------ */
+
+/* Writes the path of a session's bytes, or of its journal, below the own folder. */
+static void write_path(const char *id, const char *end, char path[TD_OWN_NAME_BYTES])
+{
+    (void)snprintf(path, TD_OWN_NAME_BYTES, "%s/%s%s", sessions_folder, id, end);
+}
+
+/* Writes the journal of a new session: no byte counts yet. */
+static bool begin_journal(const struct td_publish_session *session, struct td_error *err)
+{
+    char path[TD_OWN_NAME_BYTES];
+    char boot[TD_FETCH_BOOT_BYTES];
+    char text[JOURNAL_BYTES];
+    td_fetch_read_boot(boot);
+    int len = snprintf(text, sizeof text, "%0*d\n%s\n%s\n", TD_NUMBER_BYTES, 0, boot, session->name.folder);
+    write_path(session->id, journal_end, path);
+    int fd = openat(session->publish->disk.own.fd, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    bool ok = fd >= 0 && td_write_at(fd, text, (size_t)len, 0);
+    ok = ok || td_publish_fail(&session->name, "begin an upload to", err);
+    td_folder_close(fd);
+    return ok;
+}
+
+/* Writes to the journal that so many bytes count. */
+static bool note_bytes(const struct td_publish_session *session, uint64_t bytes, struct td_error *err)
+{
+    char path[TD_OWN_NAME_BYTES];
+    char digits[TD_NUMBER_BYTES + 1];
+    (void)snprintf(digits, sizeof digits, "%0*" PRIu64, TD_NUMBER_BYTES, bytes);
+    write_path(session->id, journal_end, path);
+    int fd = openat(session->publish->disk.own.fd, path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+    bool ok = (fd >= 0 && td_write_at(fd, digits, TD_NUMBER_BYTES, 0)) ||
+              td_publish_fail(&session->name, "continue an upload to", err);
+    td_folder_close(fd);
+    return ok;
+}
+
+static void remove_journal(const struct td_publish *publish, const char *id)
+{
+    char path[TD_OWN_NAME_BYTES];
+    write_path(id, journal_end, path);
+    (void)unlinkat(publish->disk.own.fd, path, 0);
+}
+
+/* Reads the journal: the name of the session's repository, how many bytes count, and when that was written (seconds
+ * since 1970). Returns false for one that was not written since the machine's boot. */
+static bool read_journal(struct td_publish_session *session, int64_t *written_s)
+{
+    char path[TD_OWN_NAME_BYTES];
+    char boot[TD_FETCH_BOOT_BYTES];
+    char text[JOURNAL_BYTES];
+    char folder[NAME_MAX + 1];
+    struct stat st = {.st_size = 0};
+    write_path(session->id, journal_end, path);
+    int fd = openat(session->publish->disk.own.fd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    ssize_t n = fd < 0 || fstat(fd, &st) != 0 ? -1 : td_read_at(fd, text, sizeof text, 0);
+    td_folder_close(fd);
+    struct td_text rest = td_text_n(text, n < 0 ? 0 : (size_t)n);
+    td_fetch_read_boot(boot);
+    if (!td_number_read(td_text_take_until(&rest, '\n'), INT64_MAX, &session->bytes) || boot[0] == '\0' ||
+        !td_text_equals(td_text_take_until(&rest, '\n'), boot))
+        return false;
+    struct td_text line = td_text_take_until(&rest, '\n');
+    (void)snprintf(folder, sizeof folder, "%.*s", TD_SHOW(line, NAME_MAX));
+    *written_s = st.st_mtim.tv_sec;
+    return td_publish_name_of_folder(folder, &session->name);
+}
 
 /* ---- the list --------------------------------------------------------------------------------------------- */
 
@@ -33,6 +114,8 @@ void td_publish_session_unref(struct td_publish_session *session)
 {
     if (session == NULL || atomic_fetch_sub(&session->refs, 1) > 1)
         return;
+    if (session->stream != NULL)
+        remove_journal(session->publish, session->id);
     td_publish_stream_abandon(session->stream);
     (void)pthread_mutex_destroy(&session->lock);
     free(session);
@@ -108,19 +191,32 @@ static bool make_room(struct td_publish *publish)
     return true;
 }
 
-bool td_publish_session_begin(struct td_publish *publish, const struct td_publish_name *name,
-                              struct td_publish_session **out, struct td_error *err)
+/* Makes a session that is not listed, with one reference. */
+static struct td_publish_session *make_session(struct td_publish *publish, struct td_error *err)
 {
     struct td_publish_session *session = calloc(1, sizeof *session);
-    if (session == NULL)
-        return td_error_no_memory(err);
+    if (session == NULL) {
+        (void)td_error_no_memory(err);
+        return NULL;
+    }
     session->publish = publish;
-    session->name = *name;
     atomic_store(&session->used_ns, td_clock_ns());
     atomic_store(&session->refs, 1);
     (void)pthread_mutex_init(&session->lock, NULL); /* cannot fail without attributes (glibc) */
-    bool ok = name_session(session->id, err) &&
-              td_publish_stream_begin(publish, name, TD_FETCH_SIZE_UNKNOWN, &session->stream, err);
+    return session;
+}
+
+bool td_publish_session_begin(struct td_publish *publish, const struct td_publish_name *name,
+                              struct td_publish_session **out, struct td_error *err)
+{
+    char path[TD_OWN_NAME_BYTES];
+    struct td_publish_session *session = make_session(publish, err);
+    if (session == NULL)
+        return false;
+    session->name = *name;
+    bool ok = name_session(session->id, err);
+    write_path(session->id, "", path);
+    ok = ok && td_publish_stream_begin_at(publish, name, path, &session->stream, err) && begin_journal(session, err);
     if (ok && !list_session(session) && !(make_room(publish) && list_session(session)))
         ok = td_error_set(err, TD_UNAVAILABLE, "as many uploads are open as may be (%d); try again later",
                           TD_PUBLISH_SESSIONS);
@@ -172,7 +268,10 @@ static struct td_publish_stream *take_stream(struct td_publish_session *session)
 
 void td_publish_session_cancel(struct td_publish_session *session)
 {
-    td_publish_stream_abandon(take_stream(session));
+    struct td_publish_stream *stream = take_stream(session);
+    if (stream != NULL)
+        remove_journal(session->publish, session->id);
+    td_publish_stream_abandon(stream);
     unlist(session);
 }
 
@@ -184,6 +283,7 @@ static void rewind_stream(struct td_publish_session *session)
         return;
     td_publish_stream_abandon(session->stream);
     session->stream = NULL;
+    remove_journal(session->publish, session->id);
 }
 
 uint64_t td_publish_session_turn(struct td_publish_session *session)
@@ -221,9 +321,11 @@ bool td_publish_session_keep(struct td_publish_session *session, uint64_t turn, 
 {
     pthread_mutex_lock(&session->lock);
     bool ok = check_turn(session, turn, err);
+    uint64_t arrived = ok ? td_publish_stream_bytes(session->stream) : 0;
+    ok = ok && td_publish_stream_save(session->stream, err) && note_bytes(session, arrived, err);
     if (ok) {
         session->is_arriving = false;
-        session->bytes = td_publish_stream_bytes(session->stream);
+        session->bytes = arrived;
     }
     *bytes = session->bytes;
     pthread_mutex_unlock(&session->lock);
@@ -255,7 +357,9 @@ bool td_publish_session_end(struct td_publish_session *session, uint64_t turn, c
     if (!ok)
         return false;
     unlist(session);
-    return td_publish_stream_end(stream, expected, out, err);
+    ok = td_publish_stream_end(stream, expected, out, err);
+    remove_journal(session->publish, session->id);
+    return ok;
 }
 
 /* ---- all sessions ----------------------------------------------------------------------------------------- */
@@ -307,6 +411,76 @@ void td_publish_sessions_close(struct td_publish *publish, const char *folder)
     for (struct td_publish_session *session = next_of(publish, NULL, folder); session != NULL;
          session = next_of(publish, NULL, folder)) {
         td_publish_session_cancel(session);
+        td_publish_session_unref(session); // NOLINT(clang-analyzer-unix.Malloc): it is off the list
+    }
+}
+
+/* Lists the session with this id that an earlier process left. Returns false when it cannot be continued. */
+static bool load_session(struct td_publish *publish, const char *id)
+{
+    char path[TD_OWN_NAME_BYTES];
+    int64_t written_s;
+    struct td_publish_session *session = make_session(publish, NULL);
+    if (session == NULL)
+        return false;
+    (void)snprintf(session->id, sizeof session->id, "%s", id);
+    write_path(id, "", path);
+    bool ok = read_journal(session, &written_s) &&
+              td_publish_stream_resume(publish, &session->name, path, session->bytes, &session->stream, NULL);
+    if (ok) {
+        int64_t age_s = td_wall_now().seconds - written_s;
+        uint64_t age_ns = age_s > 0 ? (uint64_t)age_s * TD_NS_PER_S : 0;
+        uint64_t now_ns = td_clock_ns();
+        atomic_store(&session->used_ns, age_ns < now_ns ? now_ns - age_ns : 0);
+        ok = list_session(session);
+    }
+    td_publish_session_unref(session);
+    return ok;
+}
+
+static bool load_file(void *context, const char *name, struct td_error *err)
+{
+    struct td_publish *publish = context;
+    struct td_text rest = td_text_of(name);
+    struct td_text id = td_text_take_until(&rest, '.');
+    char path[TD_OWN_NAME_BYTES];
+    (void)err;
+    if (td_text_equals(rest, journal_end + 1))
+        return true; /* with its session, below */
+    write_path(name, "", path);
+    if (id.len != TD_PUBLISH_SESSION_ID_BYTES - 1 || rest.len > 0 || !load_session(publish, name))
+        (void)unlinkat(publish->disk.own.fd, path, 0);
+    return true;
+}
+
+/* Removes a journal whose session is not there. */
+static bool remove_lone_journal(void *context, const char *name, struct td_error *err)
+{
+    struct td_publish *publish = context;
+    struct td_text rest = td_text_of(name);
+    char id[NAME_MAX + 1];
+    char path[TD_OWN_NAME_BYTES];
+    struct td_text before = td_text_take_until(&rest, '.');
+    (void)err;
+    (void)snprintf(id, sizeof id, "%.*s", TD_SHOW(before, NAME_MAX));
+    write_path(id, "", path);
+    if (rest.len > 0 && faccessat(publish->disk.own.fd, path, F_OK, AT_SYMLINK_NOFOLLOW) != 0)
+        remove_journal(publish, id);
+    return true;
+}
+
+bool td_publish_sessions_load(struct td_publish *publish, struct td_error *err)
+{
+    return td_own_folder_each(&publish->disk.own, sessions_folder, load_file, publish, err) &&
+           td_own_folder_each(&publish->disk.own, sessions_folder, remove_lone_journal, publish, err);
+}
+
+void td_publish_sessions_leave(struct td_publish *publish)
+{
+    for (struct td_publish_session *session = next_of(publish, NULL, NULL); session != NULL;
+         session = next_of(publish, NULL, NULL)) {
+        td_publish_stream_leave(take_stream(session));
+        unlist(session);
         td_publish_session_unref(session); // NOLINT(clang-analyzer-unix.Malloc): it is off the list
     }
 }

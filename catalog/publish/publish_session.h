@@ -3,8 +3,12 @@
  * when it has arrived whole: a cut one is dropped, so that the client can send it again. When a client continues while
  * an earlier body still seems to arrive, on a connection that is dead and not known to be, the earlier one is dropped.
  *
- * Sessions end with the server; those that nobody continues expire. Thread-safe; a turn belongs to one thread at a
- * time. */
+ * A session is two files in the own folder: sessions/ID has its bytes, and its journal, sessions/ID.journal, says how
+ * many of them count. So sessions outlive the server: they are there again after a stop and after a kill at any moment,
+ * and what counted counts still. After a crash of the machine the order of writes is not certain, and the digest does
+ * not decide before the end; so the journal has the machine's boot id, and a session ends with the boot.
+ *
+ * Those that nobody continues expire. Thread-safe; a turn belongs to one thread at a time. */
 #ifndef TD_CATALOG_PUBLISH_PUBLISH_SESSION_H
 #define TD_CATALOG_PUBLISH_PUBLISH_SESSION_H
 
@@ -62,11 +66,18 @@ void td_publish_session_drop(struct td_publish_session *session, uint64_t turn);
 bool td_publish_session_end(struct td_publish_session *session, uint64_t turn, const uint8_t expected[TD_SHA256_BYTES],
                             struct td_publish_sum *out, struct td_error *err);
 
+/* Lists the sessions that an earlier process left, when the store is opened, and removes those that cannot be
+ * continued. Errors as td_own_folder_each. */
+bool td_publish_sessions_load(struct td_publish *publish, struct td_error *err);
+
+/* Frees all sessions, and leaves their files for td_publish_sessions_load. */
+void td_publish_sessions_leave(struct td_publish *publish);
+
 /* Ends sessions that nobody has continued for upload_expires_s, and releases the memory of those that nobody has
  * continued for a minute. */
 void td_publish_sessions_tidy(struct td_publish *publish, uint64_t now_ns);
 
-/* Ends the sessions of a repository's folder (NULL: of all). */
+/* Ends the sessions of a repository's folder. */
 void td_publish_sessions_close(struct td_publish *publish, const char *folder);
 
 #endif

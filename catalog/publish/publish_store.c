@@ -61,6 +61,13 @@ bool td_publish_take(struct td_publish *publish, uint64_t bytes, struct td_error
                               bytes, used, publish->config.max_bytes);
 }
 
+void td_publish_take_anyway(struct td_publish *publish, uint64_t bytes)
+{
+    pthread_mutex_lock(&publish->lock);
+    publish->status.used_bytes += bytes;
+    pthread_mutex_unlock(&publish->lock);
+}
+
 void td_publish_give_back(struct td_publish *publish, uint64_t bytes)
 {
     pthread_mutex_lock(&publish->lock);

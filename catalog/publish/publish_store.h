@@ -77,6 +77,9 @@ void td_publish_get_status(struct td_publish *publish, struct td_publish_status 
 /* Takes so many bytes from the bound. Errors: TD_RESOURCE_EXHAUSTED with sys EDQUOT. */
 bool td_publish_take(struct td_publish *publish, uint64_t bytes, struct td_error *err);
 
+/* Takes bytes that are on the disk already, whatever the bound is. */
+void td_publish_take_anyway(struct td_publish *publish, uint64_t bytes);
+
 /* Returns bytes to the bound. */
 void td_publish_give_back(struct td_publish *publish, uint64_t bytes);
 

@@ -33,8 +33,6 @@ struct td_publish_stream {
 static bool create_file(struct td_publish_stream *stream, struct td_error *err)
 {
     struct td_own_folder *own = &stream->publish->disk.own;
-    (void)snprintf(stream->path, sizeof stream->path, "incoming/stream-%" PRIu64,
-                   atomic_fetch_add_explicit(&stream->publish->stream_number, 1, memory_order_relaxed));
     stream->fd = openat(own->fd, stream->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (stream->fd < 0)
         return td_publish_fail(&stream->name, "begin a blob of", err);
@@ -45,8 +43,29 @@ static bool create_file(struct td_publish_stream *stream, struct td_error *err)
     return td_publish_fail(&stream->name, "reserve the space on disk for a blob of", err);
 }
 
-bool td_publish_stream_begin(struct td_publish *publish, const struct td_publish_name *name, uint64_t size_bytes,
-                             struct td_publish_stream **out, struct td_error *err)
+/* Makes a stream without a file. */
+static struct td_publish_stream *make_stream(struct td_publish *publish, const struct td_publish_name *name,
+                                             const char *path, uint64_t size_bytes, struct td_error *err)
+{
+    struct td_publish_stream *stream = calloc(1, sizeof *stream);
+    struct td_fetch_block *block = malloc(sizeof *block);
+    if (stream == NULL || block == NULL) {
+        free(stream);
+        free(block);
+        (void)td_error_no_memory(err);
+        return NULL;
+    }
+    *stream = (struct td_publish_stream){
+        .publish = publish, .name = *name, .fd = -1, .size_bytes = size_bytes, .block = block};
+    (void)snprintf(stream->path, sizeof stream->path, "%s", path);
+    block->len = 0;
+    block->off = 0;
+    return stream;
+}
+
+/* Begins a stream in a new file. */
+static bool begin_file(struct td_publish *publish, const struct td_publish_name *name, const char *path,
+                       uint64_t size_bytes, struct td_publish_stream **out, struct td_error *err)
 {
     struct td_publish_repo repo;
     uint64_t bytes = size_bytes == TD_FETCH_SIZE_UNKNOWN ? 0 : size_bytes;
@@ -56,15 +75,9 @@ bool td_publish_stream_begin(struct td_publish *publish, const struct td_publish
     if (!td_publish_repo_open(&publish->disk, name, false, &repo, err))
         return false;
     td_publish_repo_close(&repo);
-    struct td_publish_stream *stream = calloc(1, sizeof *stream);
-    if (stream == NULL || (stream->block = malloc(sizeof *stream->block)) == NULL) {
-        free(stream);
-        return td_error_no_memory(err);
-    }
-    *stream = (struct td_publish_stream){
-        .publish = publish, .name = *name, .fd = -1, .size_bytes = size_bytes, .block = stream->block};
-    stream->block->len = 0;
-    stream->block->off = 0;
+    struct td_publish_stream *stream = make_stream(publish, name, path, size_bytes, err);
+    if (stream == NULL)
+        return false;
     if (td_publish_take(publish, bytes, err)) {
         stream->taken = bytes;
         if (td_own_folder_check(&publish->disk.own, err) && create_file(stream, err)) {
@@ -74,6 +87,59 @@ bool td_publish_stream_begin(struct td_publish *publish, const struct td_publish
     }
     td_publish_stream_abandon(stream);
     return false;
+}
+
+bool td_publish_stream_begin(struct td_publish *publish, const struct td_publish_name *name, uint64_t size_bytes,
+                             struct td_publish_stream **out, struct td_error *err)
+{
+    char path[TD_OWN_NAME_BYTES];
+    (void)snprintf(path, sizeof path, "incoming/stream-%" PRIu64,
+                   atomic_fetch_add_explicit(&publish->stream_number, 1, memory_order_relaxed));
+    return begin_file(publish, name, path, size_bytes, out, err);
+}
+
+bool td_publish_stream_begin_at(struct td_publish *publish, const struct td_publish_name *name, const char *path,
+                                struct td_publish_stream **out, struct td_error *err)
+{
+    return begin_file(publish, name, path, TD_FETCH_SIZE_UNKNOWN, out, err);
+}
+
+/* Opens the file that an earlier process wrote, and places the stream behind its first `bytes`. */
+static bool reopen_file(struct td_publish_stream *stream, uint64_t bytes, struct td_error *err)
+{
+    struct stat st;
+    stream->fd = openat(stream->publish->disk.own.fd, stream->path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (stream->fd < 0 && errno != ENOENT)
+        return td_publish_fail(&stream->name, "resume a blob of", err);
+    if (stream->fd < 0 || fstat(stream->fd, &st) != 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size < bytes)
+        return td_error_set(err, TD_NOT_FOUND, "the unfinished blob is not there, or shorter than it was");
+    stream->block->off = bytes;
+    stream->at = bytes;
+    return (ftruncate(stream->fd, (off_t)bytes) == 0 && lseek(stream->fd, (off_t)bytes, SEEK_SET) >= 0) ||
+           td_publish_fail(&stream->name, "resume a blob of", err);
+}
+
+bool td_publish_stream_resume(struct td_publish *publish, const struct td_publish_name *name, const char *path,
+                              uint64_t bytes, struct td_publish_stream **out, struct td_error *err)
+{
+    struct td_publish_stream *stream = make_stream(publish, name, path, TD_FETCH_SIZE_UNKNOWN, err);
+    if (stream == NULL)
+        return false;
+    if (reopen_file(stream, bytes, err)) {
+        td_publish_take_anyway(publish, bytes);
+        stream->taken = bytes;
+        *out = stream;
+        return true;
+    }
+    td_publish_stream_abandon(stream);
+    return false;
+}
+
+bool td_publish_stream_save(struct td_publish_stream *stream, struct td_error *err)
+{
+    struct td_fetch_block *block = stream->block;
+    return td_write_at(stream->fd, block->bytes, block->len, block->off) ||
+           td_publish_fail(&stream->name, "write a blob of", err);
 }
 
 /* Writes the block and passes it to the hasher. */
@@ -156,8 +222,8 @@ bool td_publish_stream_rewind(struct td_publish_stream *stream, uint64_t bytes, 
     }
     block->len = (size_t)(bytes - block->off);
     stream->at = bytes;
-    /* a write that failed may have written a part */
-    return (ftruncate(stream->fd, (off_t)block->off) == 0 && lseek(stream->fd, (off_t)block->off, SEEK_SET) >= 0) ||
+    /* a write that failed may have written a part; what td_publish_stream_save has written stays */
+    return (ftruncate(stream->fd, (off_t)bytes) == 0 && lseek(stream->fd, (off_t)block->off, SEEK_SET) >= 0) ||
            td_publish_fail(&stream->name, "write a blob of", err);
 }
 
@@ -256,17 +322,21 @@ bool td_publish_stream_copy(struct td_publish *publish, const struct td_publish_
     return false;
 }
 
-void td_publish_stream_abandon(struct td_publish_stream *stream)
+void td_publish_stream_leave(struct td_publish_stream *stream)
 {
     if (stream == NULL)
         return;
     td_fetch_hasher_stop(stream->hasher);
-    if (stream->fd >= 0) {
-        (void)unlinkat(stream->publish->disk.own.fd, stream->path,
-                       0); /* not there any more if the blob has its place */
+    if (stream->fd >= 0)
         (void)close(stream->fd);
-    }
     td_publish_give_back(stream->publish, stream->taken);
     free(stream->block);
     free(stream);
+}
+
+void td_publish_stream_abandon(struct td_publish_stream *stream)
+{
+    if (stream != NULL && stream->fd >= 0) /* the file is not there any more if the blob has its place */
+        (void)unlinkat(stream->publish->disk.own.fd, stream->path, 0);
+    td_publish_stream_leave(stream);
 }

@@ -21,6 +21,23 @@ struct td_publish_stream;
 bool td_publish_stream_begin(struct td_publish *publish, const struct td_publish_name *name, uint64_t size_bytes,
                              struct td_publish_stream **out, struct td_error *err);
 
+/* Begins a stream of unknown size in a new file at `path` of the own folder, where td_publish_stream_resume finds it in
+ * a later process. Errors as above. */
+bool td_publish_stream_begin_at(struct td_publish *publish, const struct td_publish_name *name, const char *path,
+                                struct td_publish_stream **out, struct td_error *err);
+
+/* Continues such a stream after its first `bytes`; drops what is behind them. What is there is counted, and hashed
+ * again when the stream continues. Errors: TD_NOT_FOUND when so many bytes are not there; TD_RESOURCE_EXHAUSTED, TD_IO.
+ */
+bool td_publish_stream_resume(struct td_publish *publish, const struct td_publish_name *name, const char *path,
+                              uint64_t bytes, struct td_publish_stream **out, struct td_error *err);
+
+/* Writes to the file what has arrived and is still in memory. Errors: TD_RESOURCE_EXHAUSTED, TD_IO. */
+bool td_publish_stream_save(struct td_publish_stream *stream, struct td_error *err);
+
+/* Frees a stream and leaves its file for td_publish_stream_resume. NULL is allowed. */
+void td_publish_stream_leave(struct td_publish_stream *stream);
+
 /* Takes the next bytes. Errors: TD_INVALID_ARGUMENT for more than size_bytes; TD_RESOURCE_EXHAUSTED, TD_IO. */
 bool td_publish_stream_write(struct td_publish_stream *stream, const void *bytes, size_t len, struct td_error *err);
 

@@ -12,8 +12,7 @@ _Static_assert(TD_FETCH_BLOCK_BYTES <= TD_FETCH_STEAL_BYTES / 2 - TD_FETCH_PIECE
 
 /* ---- the file ------------------------------------------------------------------------------------------ */
 
-/* Reads the machine's boot id; empty: unknown. */
-static void read_boot(char boot[TD_FETCH_BOOT_BYTES])
+void td_fetch_read_boot(char boot[TD_FETCH_BOOT_BYTES])
 {
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, boot, TD_FETCH_BOOT_BYTES - 1);
@@ -41,7 +40,7 @@ bool td_fetch_part_open(struct td_fetch_part *part, const struct td_root *root, 
     memset(part, 0, sizeof *part);
     part->expected = expected;
     part->events = events;
-    read_boot(part->boot);
+    td_fetch_read_boot(part->boot);
     if (!td_fetch_target_open(&part->target, root, name, expected->size_bytes, err))
         return false;
     part->blocks = calloc(connections, sizeof *part->blocks);

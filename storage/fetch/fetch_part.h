@@ -53,6 +53,9 @@ struct td_fetch_part {
     uint64_t fetched_bytes; /* written, including bytes that were fetched again */
 };
 
+/* Reads the machine's boot id; empty: unknown. */
+void td_fetch_read_boot(char boot[TD_FETCH_BOOT_BYTES]);
+
 /* Opens the directory of the file `name` below the root, for so many connections. Errors: as td_fetch_target_open;
  * TD_RESOURCE_EXHAUSTED. Call td_fetch_part_close in any case. */
 bool td_fetch_part_open(struct td_fetch_part *part, const struct td_root *root, const char *name,

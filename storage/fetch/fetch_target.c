@@ -247,21 +247,6 @@ bool td_fetch_target_lock(struct td_fetch_target *target, const struct td_cancel
 
 /* ---- the journal --------------------------------------------------------------------------------------- */
 
-static bool write_at(int fd, const void *bytes, size_t len, uint64_t off)
-{
-    for (size_t done = 0; done < len;) {
-        ssize_t n = pwrite(fd, (const char *)bytes + done, len - done, (off_t)(off + done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            errno = n == 0 ? ENOSPC : errno;
-            return false;
-        }
-        done += (size_t)n;
-    }
-    return true;
-}
-
 bool td_fetch_target_resume(struct td_fetch_target *target, const struct td_fetch_journal *wanted,
                             struct td_fetch_journal *found, uint8_t **bits)
 {
@@ -335,7 +320,7 @@ static bool begin_journal(struct td_fetch_target *target, const struct td_fetch_
     uint8_t head[TD_FETCH_JOURNAL_HEAD_BYTES];
     td_fetch_journal_write(journal, head);
     return (ftruncate(target->journal, (off_t)td_fetch_journal_bytes(target->size_bytes)) == 0 &&
-            write_at(target->journal, head, sizeof head, 0)) ||
+            td_write_at(target->journal, head, sizeof head, 0)) ||
            fail_call(errno, "write", target->journal_name, err);
 }
 
@@ -364,7 +349,7 @@ bool td_fetch_target_begin(struct td_fetch_target *target, const struct td_fetch
 bool td_fetch_target_write(const struct td_fetch_target *target, uint64_t off, const void *bytes, size_t len,
                            struct td_error *err)
 {
-    return write_at(target->part, bytes, len, off) || fail_call(errno, "write", target->part_name, err);
+    return td_write_at(target->part, bytes, len, off) || fail_call(errno, "write", target->part_name, err);
 }
 
 bool td_fetch_target_note(const struct td_fetch_target *target, const uint8_t *bits, uint64_t first, uint64_t end,
@@ -372,7 +357,7 @@ bool td_fetch_target_note(const struct td_fetch_target *target, const uint8_t *b
 {
     uint64_t from = first / 8;
     size_t len = (size_t)((end - 1) / 8 - from + 1);
-    return target->journal < 0 || write_at(target->journal, bits + from, len, TD_FETCH_JOURNAL_HEAD_BYTES + from) ||
+    return target->journal < 0 || td_write_at(target->journal, bits + from, len, TD_FETCH_JOURNAL_HEAD_BYTES + from) ||
            fail_call(errno, "write", target->journal_name, err);
 }
 

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -597,13 +598,14 @@ def test_a_cut_chunk_does_not_count(repo, sent, closes):
     is_made(repo.finish(location, data), repo, data)
 
 
-def test_sessions_end_with_the_server_and_blobs_stay(tmp_path, start):
+def test_sessions_and_blobs_stay_after_a_kill(tmp_path, start):
     root = tmp_path / "root"
     root.mkdir()
     first = harness.Server(root, "--publish", "local")
     repo = Repo(first, "org/m")
     location = repo.begin()
-    repo.patch(location, b"1234", 0)
+    data = noise(700001)
+    repo.patch(location, data, 0)
     text = repo.push("v1", {"a": b"1"})
     plain = manifest_of(config=b"plain")
     repo.blob(b"plain")
@@ -614,8 +616,12 @@ def test_sessions_end_with_the_server_and_blobs_stay(tmp_path, start):
     first.kill()
     second = start(root, "--publish", "local")
     repo, only = Repo(second, "org/m"), Repo(second, "org/only-an-image")
-    r = repo.patch(location.replace(f":{first.port}", f":{second.port}"), b"5", 4)
-    assert r.status == 404 and code_of(r) == "BLOB_UPLOAD_UNKNOWN", r
+    location = location.replace(f":{first.port}", f":{second.port}")
+    r = repo.get(location)
+    assert r.status == 204 and r.get("Range") == f"0-{len(data) - 1}", r
+    assert repo.patch(location, b"5", len(data)).status == 202
+    is_made(repo.finish(location, data + b"5"), repo, data + b"5")
+    assert not os.listdir(root / ".tensord-publish/sessions")
     check_manifest(repo, "v1", text)
     check_manifest(repo, "image", plain)
     check_manifest(only, "latest", plain)
@@ -626,6 +632,39 @@ def test_sessions_end_with_the_server_and_blobs_stay(tmp_path, start):
     assert Repo(third, "org/m").files("v1").keys() == {"a"}
     assert Repo(third, "org/m").put("v2", plain).status == 405
     assert Repo(third, "org/m").ask("POST", "blobs/uploads/", b"").status == 405
+
+
+def test_a_push_continues_over_kills_of_the_server(tmp_path):
+    """A client that asks the session's path how far it is, and sends the rest in parts."""
+    root = tmp_path / "root"
+    root.mkdir()
+    data, rng, location, counted = noise(12_000_000), random.Random(5), None, 0
+    for last in (False,) * 6 + (True,):
+        srv = harness.Server(root, "--publish", "local")
+        repo = Repo(srv, "org/m")
+        location = location and re.sub(r":[0-9]+/", f":{srv.port}/", location, count=1)
+        location = location or repo.begin()
+        r = repo.get(location)
+        at = int(r.get("Range").split("-")[1]) + 1 if r.get("Range") != "0-0" else 0
+        assert r.status == 204 and at >= counted, (r, counted)
+        killer = None if last else threading.Timer(rng.uniform(0.001, 0.1), srv.kill)
+        if killer:
+            killer.start()
+        try:
+            while at < len(data):
+                size = rng.choice([1, 4096, 100_000, 524_288, 700_001])
+                r = repo.patch(location, data[at:at + size], at)
+                assert r.status == 202, r
+                at = counted = min(at + size, len(data))
+            if last:
+                is_made(repo.finish(location, data), repo, data)
+        except (OSError, harness.Incomplete):  # the server was killed
+            assert not last
+        if killer:
+            killer.join()
+        else:
+            srv.stop()
+    assert not os.listdir(root / ".tensord-publish/sessions") + os.listdir(root / ".tensord-publish/incoming")
 
 
 def test_no_room(tmp_path, start):

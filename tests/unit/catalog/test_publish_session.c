@@ -8,9 +8,13 @@
 #include "tests/unit/tree_fixture.h"
 #include "tests/unit/unit.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 #define BLOCK ((size_t)TD_FETCH_BLOCK_BYTES)
 
@@ -300,6 +304,116 @@ static void the_bound_counts_what_arrives(void **state)
     assert_int_equal(used_bytes(place), BLOCK);
 }
 
+/* Closes the store, as a stop or a kill of the server does, and opens it again. Finds the session, or sets it to NULL.
+ */
+static void restart(struct place *place)
+{
+    char id[TD_PUBLISH_SESSION_ID_BYTES];
+    (void)snprintf(id, sizeof id, "%s", td_publish_session_id(place->session));
+    td_publish_close(place->publish);
+    td_publish_session_unref(place->session);
+    open_store(place);
+    place->session = td_publish_session_find(place->publish, &place->name, td_text_of(id));
+}
+
+static size_t count_files(const struct place *place)
+{
+    char path[TREE_PATH_BYTES];
+    size_t count = 0;
+    tree_at(&place->tree, ".tensord-publish/sessions", path);
+    DIR *directory = opendir(path);
+    assert_non_null(directory);
+    for (const struct dirent *item = readdir(directory); item != NULL; item = readdir(directory))
+        count += item->d_name[0] == '.' ? 0 : 1;
+    (void)closedir(directory);
+    return count;
+}
+
+/* Whatever was in memory, on disk or hashed, and whatever has arrived of a body that does not count. */
+static void what_counts_is_there_after_a_restart(void **state)
+{
+    struct place *place = *state;
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        for (size_t k = 0; k < COUNT_OF(sizes) && sizes[i] + sizes[k] <= MAX_BYTES; k++) {
+            uint64_t used = used_bytes(place);
+            keep(place, send_bytes(place, 0, sizes[i]), sizes[i]);
+            if (k % 3 > 0)
+                (void)send_bytes(place, MAX_BYTES - sizes[k], sizes[k]); /* other bytes, not the whole body */
+            if (k % 3 == 1)                                              /* the body is cut, and the next one too */
+                (void)send_bytes(place, 7, sizes[k]);
+            restart(place);
+            assert_non_null(place->session);
+            assert_int_equal(td_publish_session_bytes(place->session), sizes[i]);
+            assert_int_equal(used_bytes(place), used + sizes[i]);
+            keep(place, send_bytes(place, sizes[i], sizes[k]), sizes[i] + sizes[k]);
+            restart(place);
+            ends_as(place, 0, sizes[i] + sizes[k]);
+            assert_int_equal(count_files(place), 0);
+            td_publish_session_unref(place->session);
+            begin(place);
+        }
+    }
+}
+
+/* Writes over the journal from a byte on, and cuts it behind that. */
+static void write_journal(const struct place *place, size_t at, const char *text, bool cuts)
+{
+    char name[128];
+    char path[TREE_PATH_BYTES];
+    (void)snprintf(name, sizeof name, ".tensord-publish/sessions/%s.journal", td_publish_session_id(place->session));
+    tree_at(&place->tree, name, path);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    ssize_t len = (ssize_t)strlen(text);
+    assert_true(fd >= 0 && pwrite(fd, text, (size_t)len, (off_t)at) == len);
+    assert_true(!cuts || ftruncate(fd, (off_t)at + len) == 0);
+    assert_int_equal(close(fd), 0);
+}
+
+static void what_ends_a_session_with_the_server(void **state)
+{
+    struct place *place = *state;
+    static const struct {
+        size_t at;
+        const char *text;
+        bool cuts;
+    } changes[] = {
+        {21, "00000000-0000-0000-0000-000000000000", false}, /* another boot */
+        {0, "00000000000000000101\n", false},                /* more than there is */
+        {0, "99999999999999999999\n", false},
+        {0, "x", false},
+        {0, "", true},
+        {30, "", true},
+        {58, "models--..\n", true},
+        {58, "models--org--m/../x\n", true},
+    };
+    for (size_t i = 0; i < COUNT_OF(changes); i++) {
+        keep(place, send_bytes(place, 0, 100), 100);
+        write_journal(place, changes[i].at, changes[i].text, changes[i].cuts);
+        restart(place);
+        CHECK(place->session == NULL, "%zu", i);
+        assert_true(count_files(place) == 0 && used_bytes(place) == 0);
+        begin(place);
+    }
+    keep(place, send_bytes(place, 0, 100), 100);
+    char name[128];
+    char path[TREE_PATH_BYTES];
+    (void)snprintf(name, sizeof name, ".tensord-publish/sessions/%s.journal", td_publish_session_id(place->session));
+    tree_at(&place->tree, name, path);
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = time(NULL) - EXPIRES_S - 5}};
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    restart(place);
+    assert_non_null(place->session);
+    clock_ahead_ns = (EXPIRES_S + 9) * TD_NS_PER_S; /* the machine may run for less than that */
+    td_publish_sessions_tidy(place->publish, td_clock_ns());
+    clock_ahead_ns = 0;
+    assert_false(is_listed(place));
+    assert_true(count_files(place) == 0 && used_bytes(place) == 0);
+    tree_at(&place->tree, ".tensord-publish/sessions/strange", path);
+    assert_int_equal(close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600)), 0);
+    restart(place);
+    assert_int_equal(count_files(place), 0);
+}
+
 static void *send_and_cut(void *argument)
 {
     struct place *place = argument;
@@ -338,6 +452,8 @@ int main(void)
         TEST_IN(place, sessions_that_nobody_continues),
         TEST_IN(place, as_many_sessions_as_may_be),
         TEST_IN(place, the_bound_counts_what_arrives),
+        TEST_IN(place, what_counts_is_there_after_a_restart),
+        TEST_IN(place, what_ends_a_session_with_the_server),
         TEST_IN(place, many_requests_of_one_session),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
