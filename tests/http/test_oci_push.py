@@ -1,6 +1,7 @@
 """Pushing to the registry. The first table has the cases of the conformance suite of the OCI distribution specification
 for pushing, content discovery and content management, by the names that the suite's report gives them; each function
 checks what the specification says about that case."""
+import hashlib
 import json
 import os
 import random
@@ -228,7 +229,8 @@ def bad_digest_stream(repo):
 
 
 def blob_delete(repo):
-    """Blobs cannot be deleted: 405."""
+    """Blobs cannot be deleted: 405, which the specification asks for where deletion is disabled. A blob may be the file
+    of a commit, or be found by a client that is about to name it (OCI_API_BLOBS_DELETE=false)."""
     digest = repo.blob(noise(605))
     r = repo.ask("DELETE", f"blobs/{digest}")
     assert r.status == 405 and code_of(r) == "UNSUPPORTED" and r.get("Allow") == "GET, HEAD"
@@ -408,6 +410,112 @@ def manifest_delete(repo):
     assert Repo(repo.srv, "t/no-such-one").ask("DELETE", f"manifests/{digest_of(text)}").status == 404
 
 
+def cycle(repo, *manifests):
+    """What the suite does with each kind of data: push, list, head, pull, and delete the tags, then the manifests, the
+    last one first. manifests: of text, type and tag (None: pushed by digest alone)."""
+    for text, kind, tag in manifests:
+        for reference in (digest_of(text), *([tag] if tag else [])):
+            r = repo.put(reference, text, kind)
+            assert r.status == 201 and r.get("Docker-Content-Digest") == digest_of(text), r
+    assert repo.tags() == sorted(tag for _, _, tag in manifests if tag)
+    for text, kind, tag in manifests:
+        for reference in (digest_of(text), *([tag] if tag else [])):
+            check_manifest(repo, reference, text, kind)
+    for reference in (*(tag for _, _, tag in manifests if tag),
+                      *(digest_of(text) for text, _, _ in reversed(manifests))):
+        assert repo.ask("DELETE", f"manifests/{reference}").status == 202
+        assert repo.ask("HEAD", f"manifests/{reference}").status == 404
+
+
+def uncompressed(repo):
+    data = noise(701, repo.name)
+    repo.blob(data), repo.blob(NOTHING)
+    cycle(repo, (manifest_of(described(data, PLAIN)), MANIFEST, "uncompressed"))
+
+
+def empty_index(repo):
+    repo.blob(NOTHING)
+    cycle(repo, (index_of(), INDEX, "empty-index"))
+
+
+def artifact_index(repo):
+    repo.blob(NOTHING)
+    one, two = (manifest_of(described(NOTHING), artifactType=f"application/vnd.example.{i}") for i in "ab")
+    cycle(repo, (one, MANIFEST, None), (two, MANIFEST, None),
+          (index_of(one, two, artifactType="application/vnd.example.i"), INDEX, "artifact-index"))
+
+
+def artifact_without_layers(repo):
+    repo.blob(NOTHING)
+    cycle(repo, (manifest_of(artifactType="application/vnd.example.x", annotations={"k": "v"}), MANIFEST, "artifact"))
+
+
+def index_with_subject(repo):
+    repo.blob(NOTHING)
+    one = image(repo)
+    subject = index_of(one)
+    of = index_of(one, subject=described(subject, INDEX), artifactType="application/vnd.example.x",
+                  annotations={"k": "v"})
+    assert repo.put(digest_of(one), one).status == 201
+    assert repo.put(digest_of(of), of, INDEX).get("OCI-Subject") == digest_of(subject)
+    assert repo.referrers(digest_of(subject)) == [
+        {**described(of, INDEX), "artifactType": "application/vnd.example.x", "annotations": {"k": "v"}}]
+    cycle(repo, (one, MANIFEST, None), (subject, INDEX, "index"), (of, INDEX, None))
+    assert repo.referrers(digest_of(subject)) == []
+
+
+def missing_subject(repo):
+    repo.blob(NOTHING)
+    of = manifest_of(artifactType="application/vnd.example.x", subject=described(b"not here", MANIFEST))
+    assert repo.put(digest_of(of), of).get("OCI-Subject") == digest_of(b"not here")
+    assert [d["digest"] for d in repo.referrers(digest_of(b"not here"))] == [digest_of(of)]
+    cycle(repo, (of, MANIFEST, "tagged-artifact"))
+    assert repo.referrers(digest_of(b"not here")) == []
+
+
+def data_field(repo):
+    repo.blob(NOTHING)
+    layers = {**described(NOTHING, "application/vnd.oci.empty.v1+json"), "data": "e30="}
+    cycle(repo, (manifest_of(layers, artifactType="application/vnd.example.x"), MANIFEST, "data-field"))
+
+
+def not_distributable(repo):
+    """Layers that a registry need not have."""
+    data = noise(702, repo.name)
+    repo.blob(data), repo.blob(NOTHING)
+    kind = "application/vnd.oci.image.layer.nondistributable.v1.tar"
+    cycle(repo, (manifest_of(described(b"elsewhere", f"{kind}+gzip"), described(b"elsewhere too", kind),
+                             described(data, "application/vnd.oci.image.layer.v1.tar+gzip")),
+                 MANIFEST, "non-distributable-image"))
+
+
+def sparse(repo):
+    """Off by default in the suite, since a registry may refuse what is not whole: this one does."""
+    one = image(repo)
+    repo.put(digest_of(one), one)
+    for text, kind in ((manifest_of(described(b"not here")), MANIFEST), (index_of(one, b"not here"), INDEX)):
+        r = repo.put("sparse", text, kind)
+        assert r.status == 400 and code_of(r) == "MANIFEST_BLOB_UNKNOWN", r
+
+
+def sha512(repo):
+    """This registry names blobs by SHA-256 alone, and says so before it takes a byte (OCI_DATA_SHA512=false)."""
+    data = noise(703)
+    digest = f"sha512:{hashlib.sha512(data).hexdigest()}"
+    is_wrong(repo.ask("POST", f"blobs/uploads/?digest={digest}", data))
+    is_wrong(repo.ask("POST", "blobs/uploads/?digest-algorithm=sha512", b""))
+    is_wrong(repo.ask("PUT", f"{repo.begin()}?digest={digest}", data))
+    text = image(repo)
+    is_wrong(repo.put(f"sha512:{hashlib.sha512(text).hexdigest()}?tag=t", text))
+    assert repo.get(f"blobs/{digest}").status == 404
+
+
+def empty_tag_list(repo):
+    """Of a repository that nothing was pushed to: 200 or 404 by the suite."""
+    r = repo.get("tags/list")
+    assert r.status == 404 and code_of(r) == "NAME_UNKNOWN", r
+
+
 CONFORMANCE = {
     "sha256 blobs/get-missing": get_missing,
     "sha256 blobs/post only": post_only,
@@ -443,6 +551,17 @@ CONFORMANCE = {
     "missing blob: MANIFEST_BLOB_UNKNOWN": push_missing_blob,
     "missing-manifest/by-digest": missing_manifest_by_digest,
     "missing-manifest/by-tag": missing_manifest_by_tag,
+    "Image Uncompressed": uncompressed,
+    "Empty Index": empty_index,
+    "Artifact Index": artifact_index,
+    "Artifact without Layers": artifact_without_layers,
+    "Index with Subject": index_with_subject,
+    "Missing Subject": missing_subject,
+    "Data Field": data_field,
+    "Non-distributable Layers": not_distributable,
+    "Sparse Manifests": sparse,
+    "sha512 blobs, Digest Algorithm sha512, Tag Param sha512": sha512,
+    "empty/tag list": empty_tag_list,
     "empty/referrers": referrers_of_nothing,
     "referrers": referrers,
     "tag-list": tag_list,
