@@ -35,6 +35,7 @@ from .errors import (
 from .loading import load_file, load_into, load_rank, read_boxes, state_dict
 from .options import Options
 from .publishing.push import PushedFile, PushResult, push
+from .publishing.saving import save_file, save_model
 from .rows.dataset import Dataset
 from .rows.sampler import ShuffleSampler
 from .rows.splits import DatasetInfo, FileInfo, SplitInfo
@@ -53,7 +54,7 @@ __all__ = [
     "Manifest", "MismatchError", "MissingBlobsError", "Model", "NotFoundError", "Options", "PrefetchLoader",
     "PrefetchPlan", "ProtocolError", "PushResult", "PushedFile", "RemoteSlice", "SetupError", "ShuffleSampler",
     "SplitInfo", "TensorInfo", "TensordError", "__version__", "connect", "load_file", "load_into", "load_rank",
-    "open_model", "push", "read_boxes", "safe_open", "state_dict", "watch",
+    "open_model", "push", "read_boxes", "safe_open", "save_file", "save_model", "state_dict", "watch",
 ]
 
 

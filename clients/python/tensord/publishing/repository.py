@@ -5,7 +5,7 @@ import json
 import os
 import stat
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Set, TypeVar
 from urllib.parse import quote
 
@@ -152,6 +152,16 @@ class Repository:
         found: Commit = self._session.ask("POST", path, body, read=lambda answer: _read_commit(answer, path),
                                           wait=ANSWER_SECONDS, refusal=refusal)[0]
         return found
+
+    def at(self, folder: Optional[str] = None, revision: Optional[str] = None) -> "Repository":
+        """Returns the same repository with another folder ("": the repository itself) or revision, if given."""
+        place = self._place
+        return Repository(self._session, replace(place, folder=place.folder if folder is None else folder,
+                                                 revision=revision or place.revision))
+
+    def with_session(self, session: Session) -> "Repository":
+        """Returns the same repository, with the connections of another session."""
+        return Repository(session, self._place)
 
     def check_keep(self, keep: bool) -> None:
         """Raises ValueError for a commit without `keep` to a folder."""

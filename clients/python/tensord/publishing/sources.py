@@ -4,7 +4,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, Iterator, Optional, Sequence, Tuple
 
 from .. import errors
 from ..net.bodies import Body, FileRange, Views, read_at
@@ -135,7 +135,7 @@ def bytes_view(buffer: Any) -> memoryview:
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
 
-def split_views(views: List[memoryview], nbytes: int) -> Iterator[memoryview]:
+def split_views(views: Iterable[memoryview], nbytes: int) -> Iterator[memoryview]:
     """Cuts views into parts of at most `nbytes`."""
     for view in views:
         for at in range(0, len(view), nbytes):

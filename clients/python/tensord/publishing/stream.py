@@ -37,6 +37,7 @@ class BlobStream(io.RawIOBase):
         self._hasher: Optional[ThreadPoolExecutor] = None
         self._digest = hashlib.sha256()
         self._written = 0
+        self._has_begun = False
         self._error: Optional[BaseException] = None
         self._blob: Optional[Blob] = None
         self._pid = os.getpid()
@@ -45,6 +46,11 @@ class BlobStream(io.RawIOBase):
     def error(self) -> Optional[BaseException]:
         """The error with which the stream has failed; None: it has not."""
         return self._error
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a server takes bytes of the blob; false also when none could be reached, or none wanted them."""
+        return self._has_begun
 
     @property
     def blob(self) -> Blob:
@@ -95,6 +101,7 @@ class BlobStream(io.RawIOBase):
         """Hashes and sends bytes. The first ones open the connection, with retries."""
         if self._connection is None:
             self._connection = attempt(Servers(self._session.endpoints), Patience(self._session.options), self._begin)
+            self._has_begun = True
         for view in views:
             for at in range(0, len(view), STEP_BYTES):
                 self._step(self._connection, view[at : at + STEP_BYTES])

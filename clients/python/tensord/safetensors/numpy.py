@@ -1,13 +1,14 @@
-"""The names of safetensors.numpy; load_file takes URLs of models too."""
+"""The names of safetensors.numpy; load_file and save_file take URLs too."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict
+from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from ..address import is_url
+from ..publishing import saving
 from . import safe_open
 
 if TYPE_CHECKING:
-    from safetensors.numpy import load, save, save_file
+    from safetensors.numpy import load, save
 
 __all__ = ["load", "load_file", "safe_open", "save", "save_file"]
 
@@ -30,3 +31,15 @@ def load_file(filename: Any, **options: Any) -> Dict[str, Any]:
 
     loaded: Dict[str, Any] = safetensors.numpy.load_file(filename, **options)
     return loaded
+
+
+def save_file(tensor_dict: Dict[str, Any], filename: Any, metadata: Optional[Dict[str, str]] = None,
+              **options: Any) -> None:
+    """Writes arrays to a path, or as tensord.save_file does to a file's URL, `URL/model.safetensors`. `options`: for a
+    URL those of `tensord.Options`."""
+    if is_url(filename):
+        saving.save_file(tensor_dict, filename, metadata, **options)
+        return
+    import safetensors.numpy
+
+    safetensors.numpy.save_file(tensor_dict, filename, metadata, **options)

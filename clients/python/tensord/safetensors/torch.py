@@ -1,14 +1,15 @@
-"""The names of safetensors.torch; load_file and load_model take URLs of models too."""
+"""The names of safetensors.torch; load_file, load_model, save_file and save_model take URLs too."""
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any, Dict, List, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from ..address import is_url
+from ..publishing import saving
 from . import safe_open
 
 if TYPE_CHECKING:
-    from safetensors.torch import load, save, save_file, save_model
+    from safetensors.torch import load, save
 
 __all__ = ["load", "load_file", "load_model", "safe_open", "save", "save_file", "save_model"]
 
@@ -52,3 +53,28 @@ def load_model(model: Any, filename: Any, strict: bool = True, device: Any = "cp
     function.__kwdefaults__ = real.__kwdefaults__
     missing, unexpected = function(model, filename, strict, device)
     return missing, unexpected
+
+
+def save_file(tensors: Dict[str, Any], filename: Any, metadata: Optional[Dict[str, str]] = None,
+              **options: Any) -> None:
+    """Writes tensors to a path, or as tensord.save_file does to a file's URL, `URL/model.safetensors`. `options`: for a
+    URL those of `tensord.Options`."""
+    if is_url(filename):
+        saving.save_file(tensors, filename, metadata, **options)
+        return
+    import safetensors.torch
+
+    safetensors.torch.save_file(tensors, filename, metadata, **options)
+
+
+def save_model(model: Any, filename: Any, metadata: Optional[Dict[str, str]] = None, force_contiguous: bool = True,
+               **options: Any) -> None:
+    """Writes the tensors of a module to a path or to a file's URL, those that share memory once. `options` and errors
+    as of `save_file`; for a URL a tensor of any layout is written in order."""
+    if is_url(filename):
+        tensors, shared = saving.without_shared(model)
+        saving.save_file(tensors, filename, {**shared, **metadata} if metadata else shared or None, **options)
+        return
+    import safetensors.torch
+
+    safetensors.torch.save_model(model, filename, metadata, force_contiguous, **options)

@@ -31,6 +31,8 @@ _TABLE: Dict[str, Tuple[int, Optional[str], Optional[str]]] = {
     "F8_E8M0": (8, "float8_e8m0fnu", "float8_e8m0fnu"),
     "F4": (4, "float4_e2m1fn_x2", None),
 }
+_BY_TORCH = {row[1]: name for name, row in _TABLE.items() if row[1]}
+_BY_NUMPY = {row[2]: name for name, row in _TABLE.items() if row[2]}
 _ML_DTYPES = {name for name in _TABLE if name == "BF16" or name.startswith("F8_")}
 
 
@@ -57,6 +59,23 @@ def torch_dtype(dtype: str) -> Any:
     if found is None:
         raise TensordError(f"torch {torch.__version__} has no type for {dtype}: read the tensor's bytes by read_bytes")
     return found
+
+
+def name_of_torch(dtype: Any) -> Optional[str]:
+    """Returns the name of torch's type; None if it has none."""
+    return _BY_TORCH.get(str(dtype).rpartition(".")[2])
+
+
+def name_of_numpy(dtype: Any) -> Optional[str]:
+    """Returns the name of a type of numpy or ml_dtypes, of any byte order; None if it has none."""
+    return _BY_NUMPY.get(dtype.name)
+
+
+def stored_shape(dtype: str, shape: Sequence[int]) -> Tuple[int, ...]:
+    """Returns the shape of one of torch's tensors as files have it: the inverse of `torch_shape`."""
+    if dtype != "F4" or not shape:
+        return tuple(shape)
+    return (*shape[:-1], shape[-1] * 2)
 
 
 def torch_shape(dtype: str, shape: Sequence[int]) -> Tuple[int, ...]:
