@@ -66,7 +66,7 @@ struct td_publish_upload {
 
 struct td_publish_part {
     struct td_publish_upload *upload;
-    uint64_t at, end;               /* the next byte, the end of the span */
+    uint64_t first, at, end;        /* the span, and the next byte of it */
     struct td_fetch_block *block;   /* NULL: none yet */
     struct td_fetch_hasher *hasher; /* of the upload; NULL: not needed yet, as far as this part knows */
 };
@@ -593,22 +593,27 @@ static bool claim_run(struct td_publish_upload *upload, uint64_t *piece, uint64_
     return *stop > *piece;
 }
 
+/* Marks a run as one that is not being written any more. Under the lock. */
+static void release_run(struct td_publish_upload *upload, uint64_t piece, uint64_t stop)
+{
+    for (uint64_t i = piece; i < stop; i++)
+        set_bit(upload->writing, i, false);
+    (void)pthread_cond_broadcast(&upload->changed);
+}
+
 /* Marks a run that was written, or could not be. Sets *front to the bytes before the first missing one. */
 static bool end_run(struct td_publish_upload *upload, uint64_t piece, uint64_t stop, bool is_written, uint64_t *front,
                     struct td_error *err)
 {
     pthread_mutex_lock(&upload->lock);
-    for (uint64_t i = piece; i < stop; i++) {
-        set_bit(upload->writing, i, false);
-        if (is_written)
-            set_bit(upload->bits, i, true);
-    }
+    for (uint64_t i = piece; is_written && i < stop; i++)
+        set_bit(upload->bits, i, true);
+    release_run(upload, piece, stop);
     upload->done_count += is_written ? stop - piece : 0;
     move_front(upload);
     *front = piece_start(upload, upload->front);
     /* Under the lock, since a byte of the journal has the bits of eight pieces. */
     bool ok = is_written && td_fetch_target_note(&upload->target, upload->bits, piece, stop, err);
-    (void)pthread_cond_broadcast(&upload->changed);
     pthread_mutex_unlock(&upload->lock);
     if (is_written)
         td_publish_note_bytes(upload->publish, piece_start(upload, stop) - piece_start(upload, piece));
@@ -643,8 +648,7 @@ static bool write_block(struct td_publish_part *part, struct td_error *err)
         bool any = ok && upload->stage == RECEIVING && claim_run(upload, &piece, end, &stop);
         ok = ok && (!any || prepare_hash(part, piece, stop, err));
         if (any && !ok)
-            for (uint64_t i = piece; i < stop; i++)
-                set_bit(upload->writing, i, false);
+            release_run(upload, piece, stop);
         pthread_mutex_unlock(&upload->lock);
         if (!any || !ok)
             break;
@@ -720,7 +724,7 @@ bool td_publish_part_begin(struct td_publish *publish, const struct td_publish_n
         leave_upload(upload);
         return td_error_no_memory(err);
     }
-    *part = (struct td_publish_part){.upload = upload, .at = span->first, .end = span->end};
+    *part = (struct td_publish_part){.upload = upload, .first = span->first, .at = span->first, .end = span->end};
     *out = part;
     return true;
 }
@@ -860,12 +864,23 @@ static bool end_upload(struct td_publish_upload *upload, struct td_error *err)
     return why.code == TD_OK || td_error_copy(err, &why);
 }
 
-/* Waits while another part writes one of the last pieces or verifies the blob. Returns the stage: RECEIVING when pieces
- * are missing, VERIFYING when the caller is the one to end the upload. */
-static enum stage await_others(struct td_publish_upload *upload)
+/* Returns whether another part writes a piece of this part's span. Under the lock. */
+static bool is_being_written(const struct td_publish_part *part)
 {
+    uint64_t end = part->end / TD_FETCH_PIECE_BYTES + (part->end % TD_FETCH_PIECE_BYTES > 0 ? 1 : 0);
+    bool is = false;
+    for (uint64_t i = part->first / TD_FETCH_PIECE_BYTES; !is && i < end; i++)
+        is = bit_is_set(part->upload->writing, i);
+    return is;
+}
+
+/* Waits while another part writes a piece of this part, which has the same bytes, or verifies the blob. Returns the
+ * stage: RECEIVING when pieces are missing, VERIFYING when the caller is the one to end the upload. */
+static enum stage await_others(const struct td_publish_part *part)
+{
+    struct td_publish_upload *upload = part->upload;
     pthread_mutex_lock(&upload->lock);
-    while (upload->stage == VERIFYING)
+    while (upload->stage == VERIFYING || (upload->stage == RECEIVING && is_being_written(part)))
         (void)pthread_cond_wait(&upload->changed, &upload->lock);
     enum stage stage = upload->stage;
     if (stage == RECEIVING && upload->done_count == upload->piece_count)
@@ -884,7 +899,7 @@ bool td_publish_part_end(struct td_publish_part *part, enum td_publish_end *end,
         td_publish_part_abandon(part);
         return false;
     }
-    enum stage stage = await_others(upload);
+    enum stage stage = await_others(part);
     bool ok = stage != VERIFYING || end_upload(upload, err);
     pthread_mutex_lock(&upload->lock);
     stage = upload->stage;
