@@ -39,11 +39,19 @@ void td_access_note_name(const struct td_call *call, const struct td_token *toke
     (void)snprintf(call->response->token, sizeof call->response->token, "%s", token->name);
 }
 
+int64_t td_access_now_s(const struct td_call *call)
+{
+    const struct td_request *request = call->request;
+    uint64_t now_ns = td_clock_ns();
+    bool had_body = request->sink != NULL && request->since_ns != 0 && request->since_ns < now_ns;
+    return td_wall_now().seconds - (had_body ? (int64_t)((now_ns - request->since_ns) / TD_NS_PER_S) : 0);
+}
+
 bool td_access_take_token(struct td_call *call, const struct td_token *token, struct td_refusal *refusal)
 {
     char expired[40];
     td_access_note_name(call, token);
-    if (td_token_has_expired(token, td_wall_now().seconds)) {
+    if (td_token_has_expired(token, td_access_now_s(call))) {
         (void)td_wall_rfc3339((struct td_wall){.seconds = token->expires_s}, expired, sizeof expired);
         *refusal = (struct td_refusal){.status = 401, .is_invalid = true};
         (void)snprintf(refusal->message, sizeof refusal->message,
@@ -164,7 +172,7 @@ static bool take_signature(struct td_call *call, struct td_refusal *refusal)
     struct td_error err = TD_ERROR_INIT;
     const struct td_token *token;
     const struct td_request *request = call->request;
-    if (!td_signed_url_check(call->caller.tokens, request->method, request->target, td_wall_now().seconds, &token,
+    if (!td_signed_url_check(call->caller.tokens, request->method, request->target, td_access_now_s(call), &token,
                              &call->caller.bare, &err)) {
         if (token != NULL)
             td_access_note_name(call, token);

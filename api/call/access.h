@@ -23,6 +23,10 @@ bool td_access_begin(struct td_call *call);
 /* Drops what td_access_begin took. */
 void td_access_end(struct td_call *call);
 
+/* Returns the time, in seconds since 1970, by which the credentials of a request expire or not: that of its beginning
+ * after a body that went to a sink, so that an upload that was admitted can end; else now. */
+int64_t td_access_now_s(const struct td_call *call);
+
 /* Takes the credentials of the field Authorization, scheme Bearer (RFC 6750), and sets call->caller. Returns false with
  * a refusal, and leaves call->caller alone, when the request has no valid token or the token may not read. The refusal
  * says that a token has expired, because only its holder can know its text. It is the same for a wrong token and a
@@ -72,7 +76,8 @@ bool td_access_is_of_this_machine(const struct td_call *call);
  * a body, and again before it changes anything. Does not wait. */
 bool td_access_may_publish(const struct td_call *call, struct td_text id);
 
-/* Does the same for some repository whose id begins so: "org/". */
+/* Returns whether the sender may publish to some repository whose id begins with the prefix, such as "org/". Else
+ * answers as td_access_may_publish. */
 bool td_access_may_publish_below(const struct td_call *call, struct td_text prefix);
 
 /* Returns whether the sender may know numbers of all models. */

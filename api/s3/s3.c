@@ -340,7 +340,7 @@ static bool find_token(const struct td_call *call, const struct td_token **token
     const struct td_token_set *set = call->caller.tokens;
     struct td_sigv4 signature;
     char secret_key[TD_S3_SECRET_BYTES];
-    int64_t now_s = td_wall_now().seconds;
+    int64_t now_s = td_access_now_s(call);
     if (!td_sigv4_parse(call->request, now_s, &signature, refusal))
         return false;
     *token = td_token_set_find_access_key(set, signature.access_key);

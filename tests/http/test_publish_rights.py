@@ -4,8 +4,10 @@ import json
 import os
 import pickle
 import re
+import socket
 import subprocess
 import tarfile
+import time
 
 import pytest
 
@@ -210,6 +212,36 @@ def test_the_log_names_who_writes(publisher, signers):
     publisher.wait_for(lambda: publisher.whole_log().count("token=writer") == 1, "the last request is logged")
     lines = [line for line in publisher.whole_log().splitlines() if FILE in line]
     assert [re.search(r"token=(\S+)", line)[1] for line in lines] == ["editor", "editor", "writer"], lines
+
+
+def begin_put(publisher, url, body):
+    """Send the head of a PUT, and return the connection if the server asks for the body; else None."""
+    c = socket.create_connection(("127.0.0.1", publisher.port), timeout=60)
+    c.sendall(f"PUT {url} HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n".encode())
+    if c.recv(12) == b"HTTP/1.1 100":
+        return c
+    c.close()
+    return None
+
+
+def test_an_upload_outlives_its_signature(publisher, signers):
+    """A URL that is good when the request begins is good until the body has ended, however long that takes."""
+    path, body = "/models/org/n/files/late.txt", b"late"
+    for valid_s in (3, 12, 48):      # a busy machine may take long to begin
+        expires_s = int(time.time()) + valid_s
+        url = signers.sign(path, "editor", method="PUT", expires_s=expires_s)
+        c = begin_put(publisher, url, body)
+        if c is not None:
+            break
+    with c:
+        time.sleep(max(0, expires_s + 1.2 - time.time()))
+        again = begin_put(publisher, url, body)
+        assert again is None, "the URL has expired for others"
+        c.sendall(body)
+        answer = b""
+        while b"201" not in answer and (more := c.recv(4096)):
+            answer += more
+        assert b"HTTP/1.1 201" in answer, answer
 
 
 # ------------------------------------------------------------------------- what a writer can do to others

@@ -1,7 +1,11 @@
 /* Access of each kind of credentials to each kind of path, from this machine and from others. */
 #include "api/call/access.h"
 
+#include "core/clock.h"
+#include "http/body_sink.h"
 #include "tests/unit/api/served_place.h"
+
+#include <inttypes.h>
 
 #define NOW "td_now"
 #define OLD "td_old"
@@ -335,6 +339,28 @@ static void few_may_publish(void **state)
     }
 }
 
+/* Credentials are judged again after the body of an upload, which may take longer than they last: a signed URL, a token
+ * that expires, the 15 minutes that a signature of AWS is good for. */
+static void an_upload_is_judged_by_its_beginning(void **state)
+{
+    struct place *place = *state;
+    struct td_body_sink sink = {.ops = NULL};
+    struct loopback_request request;
+    loopback_request_init(&request, "PUT", "/models/m/files/x", NULL);
+    const struct td_call call = {.api = &place->loop.api, .request = &request.request};
+    uint64_t ago_ns = td_clock_ns() / 2;
+    int64_t ago_s = (int64_t)(ago_ns / TD_NS_PER_S);
+    int64_t now_s = td_wall_now().seconds;
+    request.request.since_ns = td_clock_ns() - ago_ns;
+    CHECK(td_access_now_s(&call) >= now_s, "a request without a body is judged now");
+    request.request.sink = &sink;
+    int64_t judged_s = td_access_now_s(&call);
+    int64_t late_s = td_wall_now().seconds - now_s + 1; /* the test may be held up in between */
+    CHECK(judged_s <= now_s - ago_s + late_s && judged_s >= now_s - ago_s - late_s, "%" PRId64, now_s - judged_s);
+    request.request.since_ns = 0;
+    CHECK(td_access_now_s(&call) >= now_s, "not known when it came");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -345,6 +371,7 @@ int main(void)
         TEST_IN(place, readiness_has_numbers_for_few),
         TEST_IN(place, tokens_are_replaced),
         TEST_IN(place, few_may_publish),
+        TEST_IN(place, an_upload_is_judged_by_its_beginning),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
