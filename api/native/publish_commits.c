@@ -24,11 +24,16 @@ static bool refuse_long(const struct td_call *call)
 
 struct td_body_sink *td_begin_commit(struct td_call *call, const struct td_publish_path *path)
 {
+    struct td_error err = TD_ERROR_INIT;
     struct td_publish_name name;
     uint64_t bytes = call->request->body_bytes;
     if (!td_publishing_begin(call, path->id, path->is_dataset, &name) ||
         (bytes != TD_BODY_LENGTH_UNKNOWN && bytes > TD_COMMIT_TEXT_BYTES && !refuse_long(call)))
         return NULL;
+    if (!td_publish_check_name(&call->api->publish->disk, &name, &err)) {
+        td_publishing_fail(call, &err, 500);
+        return NULL;
+    }
     return td_publish_sink_text(call, TD_COMMIT_TEXT_BYTES);
 }
 

@@ -1,7 +1,9 @@
 #include "catalog/publish/publish_disk.h"
 
 #include "catalog/model/hub_cache.h"
+#include "catalog/model/split_name.h"
 #include "catalog/publish/publish_folder.h"
+#include "catalog/scan/walk.h"
 #include "core/text.h"
 #include "core/utf8.h"
 #include "storage/disk_tree.h"
@@ -213,8 +215,41 @@ static bool is_no_child(void *context, int at, const char *folder, struct td_err
            td_error_set(err, TD_CONFLICT, "another id in the directory would be below this one");
 }
 
-/* Checks that the id is not the beginning of another repository's id, and that none is the beginning of it: a scan
- * would show one of the two alone. The folder `except` does not count. */
+/* Stops at an item that makes the directory, which is the first part of an id, a repository of its own
+ * (catalog/names/repo.h): a file that lists show, or a folder for the rows of a split. */
+static bool is_no_content(void *context, int at, const char *name, struct td_error *err)
+{
+    struct stat st;
+    (void)context;
+    bool is_content = !td_walk_ignores(name) && fstatat(at, name, &st, 0) == 0 &&
+                      (S_ISREG(st.st_mode) || (S_ISDIR(st.st_mode) && td_split_is_folder(td_text_of(name))));
+    return !is_content || td_error_set(err, TD_CONFLICT,
+                                       "the first part of the id is a directory with files that were not published, "
+                                       "and stays as it is; choose another name");
+}
+
+/* Checks that a directory of the operator with the name of the id's first part, if there is one, has no content. */
+static bool check_org(const struct td_publish_disk *disk, const struct td_publish_name *name, struct td_error *err)
+{
+    static const char datasets[] = "datasets/";
+    char org[sizeof name->path];
+    const char *rest = name->path + (name->is_dataset ? sizeof datasets - 1 : 0);
+    const char *slash = strchr(rest, '/');
+    if (slash == NULL)
+        return true;
+    (void)snprintf(org, sizeof org, "%.*s", (int)(slash - name->path), name->path);
+    const char *last;
+    int at = td_folder_open_parent(disk->own.root_fd, org, false, &last);
+    int fd = at < 0 ? -1 : td_folder_open(at, last);
+    td_folder_close(at);
+    if (fd < 0)
+        return errno == ENOENT || errno == ENOTDIR || errno == ELOOP || td_publish_fail(name, "look beside", err);
+    return td_disk_list(fd, org, is_no_content, NULL, err);
+}
+
+/* Checks that the id is not the beginning of another repository's id, and that none is the beginning of it, nor a
+ * directory with files: a scan would show one of the two alone, or one as a part of the other. The folder `except` does
+ * not count. */
 static bool check_neighbours(const struct td_publish_disk *disk, const struct td_publish_name *name, const char *except,
                              struct td_error *err)
 {
@@ -227,8 +262,9 @@ static bool check_neighbours(const struct td_publish_disk *disk, const struct td
     if (org_end == NULL)
         return td_disk_list(td_folder_open(disk->own.root_fd, "."), disk->own.root, is_no_child, &own, err);
     *org_end = '\0';
-    return strcmp(folder, except) == 0 || fstatat(disk->own.root_fd, folder, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
-           td_error_set(err, TD_CONFLICT, "this id would be below another one in the directory");
+    if (strcmp(folder, except) != 0 && fstatat(disk->own.root_fd, folder, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return td_error_set(err, TD_CONFLICT, "this id would be below another one in the directory");
+    return check_org(disk, name, err);
 }
 
 /* Makes the folders of an empty repository in new/, or those of them that are missing. */
@@ -334,6 +370,22 @@ void td_publish_repo_look_end(struct td_publish_repo *repo)
 bool td_publish_blobs_sync(const struct td_publish_repo *repo, struct td_error *err)
 {
     return td_folder_sync(repo->fd, "blobs") || td_publish_fail(&repo->name, "write the names of the blobs of", err);
+}
+
+bool td_publish_check_name(struct td_publish_disk *disk, const struct td_publish_name *name, struct td_error *err)
+{
+    struct td_publish_repo repo;
+    if (!td_publish_repo_look(disk, name, &repo, err))
+        return false;
+    bool is_shown = repo.fd >= 0 && !repo.is_new;
+    td_publish_repo_look_end(&repo);
+    if (is_shown)
+        return true;
+    if (!td_publish_repo_open(disk, name, false, &repo, err))
+        return false;
+    bool ok = (repo.fd >= 0 && !repo.is_new) || check_neighbours(disk, name, "", err);
+    td_publish_repo_close(&repo);
+    return ok;
 }
 
 /* Renames the repository's folder. Nobody else gives a folder its name until then. */

@@ -79,7 +79,8 @@ struct td_publish_repo {
 
 /* Opens a repository and takes its lock. create: makes an empty one in new/ if there is none. Without `create`, a
  * repository that does not exist is opened with fd -1. Errors: TD_CONFLICT when the name is that of a directory, or of
- * a cache's folder, that was not published, and for a new one when its id would be below that of another, or above;
+ * a cache's folder, that was not published, and for a new one when its id would be below that of another, or above, or
+ * below a directory with files;
  * TD_FAILED_PRECONDITION when the own folder was replaced; TD_RESOURCE_EXHAUSTED for a full disk; TD_PERMISSION_DENIED,
  * TD_IO. */
 bool td_publish_repo_open(struct td_publish_disk *disk, const struct td_publish_name *name, bool create,
@@ -101,6 +102,10 @@ void td_publish_repo_look_end(struct td_publish_repo *repo);
 /* Makes the names of all complete blobs of an open repository durable; their content is so already. Call it before
  * something that names blobs, such as a commit, is written. Errors as td_publish_fail. */
 bool td_publish_blobs_sync(const struct td_publish_repo *repo, struct td_error *err);
+
+/* Checks, before the body of a request is read, that the repository was published, or may be. Errors as
+ * td_publish_repo_open for a new one. */
+bool td_publish_check_name(struct td_publish_disk *disk, const struct td_publish_name *name, struct td_error *err);
 
 /* Moves a repository with a whole first commit from new/ into the served directory, durably: it is visible from now on.
  * Errors: TD_CONFLICT as td_publish_repo_open, when the name was taken since; TD_IO. */

@@ -67,14 +67,11 @@ static struct td_publish_stream *make_stream(struct td_publish *publish, const s
 static bool begin_file(struct td_publish *publish, const struct td_publish_name *name, const char *path,
                        uint64_t size_bytes, struct td_publish_stream **out, struct td_error *err)
 {
-    struct td_publish_repo repo;
     uint64_t bytes = size_bytes == TD_FETCH_SIZE_UNKNOWN ? 0 : size_bytes;
     if (bytes > INT64_MAX)
         return td_error_set(err, TD_INVALID_ARGUMENT, "no file has %" PRIu64 " bytes", bytes);
-    /* that the name may be published to is checked now, and not after the body */
-    if (!td_publish_repo_open(&publish->disk, name, false, &repo, err))
+    if (!td_publish_check_name(&publish->disk, name, err)) /* now, and not after the body */
         return false;
-    td_publish_repo_close(&repo);
     struct td_publish_stream *stream = make_stream(publish, name, path, size_bytes, err);
     if (stream == NULL)
         return false;

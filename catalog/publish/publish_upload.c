@@ -712,7 +712,8 @@ bool td_publish_part_begin(struct td_publish *publish, const struct td_publish_n
     struct td_publish_upload *upload = NULL;
     uint64_t here_bytes;
     *out = NULL;
-    if (!check_span(span, err) || !td_publish_repo_open(&publish->disk, name, true, &repo, err))
+    if (!check_span(span, err) || !td_publish_check_name(&publish->disk, name, err) ||
+        !td_publish_repo_open(&publish->disk, name, true, &repo, err))
         return false;
     bool is_complete = td_publish_keep_blob(&repo, sha256, &here_bytes);
     bool ok = is_complete || use_upload(publish, &repo, sha256, &span->size_bytes, &upload, err);

@@ -535,6 +535,41 @@ def test_ids_below_ids(server):
     assert Repo(server.port, "made/by-hand").ask("GET").status == 200
 
 
+def refuse_early(repo, method, path, headers):
+    """Send the head of a request alone; the answer comes before the body."""
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", repo.port, timeout=60)) as c:
+        c.putrequest(method, repo.base + path)
+        for name, value in headers.items():
+            c.putheader(name, value)
+        c.endheaders()
+        response = c.getresponse()
+        return response.status, json.loads(response.read())["error"]["message"]
+
+
+def test_ids_beside_files_of_the_operator(server):
+    """Files in the directory "team" make it a repository of the Hub's clients, and "team/x" a part of it; folders for
+    the rows of splits do so too. A directory that has only models does not."""
+    root = server.root
+    for path in ("team/notes.txt", "parts/train/a.jsonl", "hidden/.notes", "datasets/rows/a.jsonl", "empty/sub/b.txt"):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text("{}")
+    blob, chunked = {"Content-Length": "5000000"}, {"Transfer-Encoding": "chunked"}
+    for id, kind in (("team/x", "models"), ("parts/test", "models"), ("rows/x", "datasets"),
+                     ("made/plain", "models")):     # the last one is the operator's own
+        repo = Repo(server.port, id, kind)
+        for method, path, headers in (("PUT", "/blobs/" + digest(b"x"), blob), ("POST", "/blobs", chunked),
+                                      ("PUT", "/files/a.txt", chunked), ("POST", "/commits", chunked)):
+            status, message = refuse_early(repo, method, path, headers)
+            assert status == 409, (id, method, path, status, message)
+            assert "choose another name" in message
+        assert repo.ask("GET", "/commits").status == 404
+    for id in ("hidden/x", "empty/x"):
+        assert Repo(server.port, id).put_file("a.txt", b"a").status == 201
+    for id, kind in (("above", "models"), ("over/under", "models")):     # below and above what was published
+        status, _ = refuse_early(Repo(server.port, id, kind), "PUT", "/files/a.txt", chunked)
+        assert status == 409
+
+
 # shows: security.md publish-outside
 def test_links_are_not_followed(server, tmp_path):
     outside = tmp_path / "outside"
