@@ -29,8 +29,9 @@
 struct blobs {
     struct td_publish *publish;
     const struct td_publish_repo *repo;
-    int64_t expired_s; /* of unfinished blobs: the time of the last write, since 1970, or later ones stay */
-    uint64_t bytes;    /* that were counted or removed */
+    const struct td_collect_rules *rules;
+    int64_t next_s; /* as in td_collected, of the unfinished blobs that stay */
+    uint64_t bytes; /* that were counted or removed */
 };
 
 /* Writes the digits of an unfinished blob's name, ".HEX.tensord-part". Returns false for another name. */
@@ -67,10 +68,13 @@ static bool expire_blob(void *context, int at, const char *name, struct td_error
     char hex[TD_SHA256_TEXT_BYTES];
     char journal[NAME_MAX + 1];
     (void)err;
-    if (!is_unfinished(name, hex) || td_publish_is_open(blobs->publish, blobs->repo->name.folder, hex) ||
-        fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode) ||
-        (int64_t)st.st_mtim.tv_sec > blobs->expired_s)
+    if (!is_unfinished(name, hex) || fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode))
         return true;
+    if ((int64_t)st.st_mtim.tv_sec > td_collect_expired_s(blobs->rules) ||
+        td_publish_is_open(blobs->publish, blobs->repo->name.folder, hex)) {
+        td_publish_quiet_lower(&blobs->next_s, (int64_t)st.st_mtim.tv_sec, blobs->rules->upload_expires_s);
+        return true;
+    }
     (void)snprintf(journal, sizeof journal, ".%s" TD_FETCH_JOURNAL_END, hex);
     (void)unlinkat(at, journal, 0);
     if (unlinkat(at, name, 0) == 0)
@@ -271,20 +275,24 @@ struct tidying {
     const _Atomic bool *stop;
 };
 
-/* Removes unfinished blobs that nobody has written to for long, and commits and blobs that nothing names. */
+/* Removes unfinished blobs that nobody has written to for long, and commits and blobs that nothing names. Notes when
+ * there will be something else to remove. */
 static bool tidy_open_repo(const struct tidying *tidying, struct td_publish_repo *repo, struct td_collected *collected,
                            struct td_error *err)
 {
     const struct td_collect_rules *rules = &tidying->rules;
-    struct blobs blobs = {.publish = tidying->publish, .repo = repo, .expired_s = td_collect_expired_s(rules)};
+    struct blobs blobs = {.publish = tidying->publish, .repo = repo, .rules = rules, .next_s = INT64_MAX};
     int fd = td_folder_open(repo->fd, "blobs");
     bool ok = ((fd < 0 && errno == ENOENT) || td_disk_list(fd, repo->name.folder, expire_blob, &blobs, err)) &&
               td_publish_collect(repo, rules, collected, err);
     td_publish_give_back(tidying->publish, blobs.bytes + collected->blob_bytes);
+    if (ok)
+        td_publish_quiet_set(&repo->disk->quiet, repo->name.folder, rules->now_s,
+                             blobs.next_s < collected->next_s ? blobs.next_s : collected->next_s);
     return ok;
 }
 
-/* Tidies one repository. */
+/* Tidies one repository, unless it needs none. */
 static bool tidy_repo(void *context, const struct td_publish_name *name, struct td_error *err)
 {
     struct tidying *tidying = context;
@@ -293,6 +301,8 @@ static bool tidy_repo(void *context, const struct td_publish_name *name, struct 
     struct td_error why = TD_ERROR_INIT;
     struct td_publish_repo repo;
     (void)err;
+    if (td_publish_quiet_is(&publish->disk.quiet, name->folder, tidying->rules.now_s))
+        return !atomic_load(tidying->stop);
     if (!td_publish_repo_open(&publish->disk, name, false, &repo, NULL))
         return true;
     bool ok = repo.fd < 0 || tidy_open_repo(tidying, &repo, &collected, &why);

@@ -112,6 +112,7 @@ static bool is_older(const struct collecting *c, int64_t since_ns, uint64_t seco
 /* Logs why something of the repository is kept. */
 static void keep_all(const struct collecting *c, const char *what, const char *why)
 {
+    c->collected->next_s = c->rules->now_s; /* the next turn looks again */
     td_log(TD_LOG_WARN, "publish: %s of \"%s\" are kept, whether they are needed or not: %s", what, c->repo->name.path,
            why);
 }
@@ -203,8 +204,10 @@ static bool collect_commits(struct collecting *c, struct td_error *err)
         qsort(c->commits, c->commit_count, sizeof *c->commits, compare_commits);
     for (size_t i = 0; i < c->commit_count; i++) {
         const struct old_commit *commit = &c->commits[i];
-        if (i < TD_PUBLISH_KEPT_COMMITS && !is_older(c, commit->left_ns, c->rules->keep_commits_s))
+        if (i < TD_PUBLISH_KEPT_COMMITS && !is_older(c, commit->left_ns, c->rules->keep_commits_s)) {
+            td_publish_quiet_lower(&c->collected->next_s, commit->left_ns / TD_NS_PER_S, c->rules->keep_commits_s);
             continue;
+        }
         if (!discard(c, "snapshots", commit->id, err))
             return false;
         td_publish_note_remove(c->repo, commit->id);
@@ -310,8 +313,8 @@ static bool mark_blobs(struct collecting *c)
                       : c->repo->is_new || td_publish_fail(&c->repo->name, "list the snapshots of", &why);
     if (fd >= 0)
         (void)close(fd);
-    ok = ok && (c->rules->more == NULL ||
-                c->rules->more(c->repo, c->rules->now_s, c->rules->keep_commits_s, mark_more, c, &why));
+    ok = ok && (c->rules->more == NULL || c->rules->more(c->repo, c->rules->now_s, c->rules->keep_commits_s, mark_more,
+                                                         c, &c->collected->next_s, &why));
     if (!ok)
         keep_all(c, "blobs", why.message);
     return ok;
@@ -336,11 +339,20 @@ static bool collect_blob(struct collecting *c, int at, const struct blob *blob, 
     int64_t arrived_ns;
     uint64_t bytes;
     td_hex_write(blob->sha256, TD_SHA256_BYTES, name);
-    if (!find_arrival(at, name, &arrived_ns, &bytes) || !is_older(c, arrived_ns, c->rules->upload_expires_s))
-        return true;
     struct td_publish_leases *leases = &c->repo->disk->leases;
-    if (!td_publish_lease_begin_end(leases, c->repo->name.folder, blob->sha256, td_collect_expired_s(c->rules)))
+    uint64_t expires_s = c->rules->upload_expires_s;
+    if (!find_arrival(at, name, &arrived_ns, &bytes))
         return true;
+    if (!is_older(c, arrived_ns, expires_s)) {
+        td_publish_quiet_lower(&c->collected->next_s, arrived_ns / TD_NS_PER_S, expires_s);
+        return true;
+    }
+    int64_t renewed_s;
+    if (!td_publish_lease_begin_end(leases, c->repo->name.folder, blob->sha256, td_collect_expired_s(c->rules),
+                                    &renewed_s)) {
+        td_publish_quiet_lower(&c->collected->next_s, renewed_s, expires_s);
+        return true;
+    }
     bool ok = discard(c, "blobs", name, err);
     td_publish_lease_end(leases);
     c->collected->blobs += ok ? 1 : 0;
@@ -381,9 +393,12 @@ static bool stop_at_item(void *context, int at, const char *name, struct td_erro
 static bool collect_new(struct collecting *c, int64_t changed_ns, struct td_error *err)
 {
     struct td_error ignored = TD_ERROR_INIT;
-    if (!c->repo->is_new || !is_older(c, changed_ns, c->rules->upload_expires_s) ||
-        !each_item(c, "blobs", stop_at_item, &ignored))
+    if (!c->repo->is_new || !each_item(c, "blobs", stop_at_item, &ignored))
         return true;
+    if (!is_older(c, changed_ns, c->rules->upload_expires_s)) {
+        td_publish_quiet_lower(&c->collected->next_s, changed_ns / TD_NS_PER_S, c->rules->upload_expires_s);
+        return true;
+    }
     if (c->trash_fd >= 0)
         td_own_folder_remove(&c->repo->disk->own, c->collected->trash);
     return td_publish_repo_remove(c->repo, c->collected->trash, err);
@@ -412,8 +427,8 @@ static bool are_old(const struct collecting *c, int at)
         td_hex_write(c->blobs[i].sha256, TD_SHA256_BYTES, name);
         ok = c->blobs[i].is_named || !find_arrival(at, name, &arrived_ns, &bytes) ||
              (is_older(c, arrived_ns, c->rules->upload_expires_s) &&
-              !td_publish_is_leased(&c->repo->disk->leases, c->repo->name.folder, c->blobs[i].sha256,
-                                    td_collect_expired_s(c->rules)));
+              td_publish_lease_renewed_s(&c->repo->disk->leases, c->repo->name.folder, c->blobs[i].sha256) <
+                  td_collect_expired_s(c->rules));
     }
     return ok;
 }
@@ -425,7 +440,8 @@ int64_t td_collect_expired_s(const struct td_collect_rules *rules)
 
 bool td_publish_has_young_blob(struct td_publish_repo *repo, const struct td_collect_rules *rules)
 {
-    struct collecting c = {.repo = repo, .rules = rules, .trash_fd = -1};
+    struct td_collected unused = {.next_s = 0};
+    struct collecting c = {.repo = repo, .rules = rules, .collected = &unused, .trash_fd = -1};
     struct td_error ignored = TD_ERROR_INIT;
     int at = td_folder_open(repo->fd, "blobs");
     bool ok = at >= 0 && each_item(&c, "blobs", add_blob, &ignored);
@@ -443,7 +459,7 @@ bool td_publish_collect(struct td_publish_repo *repo, const struct td_collect_ru
                         struct td_collected *collected, struct td_error *err)
 {
     struct collecting c = {.repo = repo, .rules = rules, .collected = collected, .trash_fd = -1};
-    *collected = (struct td_collected){.commits = 0};
+    *collected = (struct td_collected){.next_s = INT64_MAX};
     if (repo->fd < 0)
         return true;
     int64_t changed_ns = changed_ns_of(repo); /* before blobs are removed */

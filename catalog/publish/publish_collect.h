@@ -11,11 +11,11 @@
 
 enum { TD_PUBLISH_KEPT_COMMITS = 64 /* commits without a revision that a repository keeps at most */ };
 
-/* Calls `mark` with each further SHA-256 whose blob is needed. Errors: when it cannot know them all, and a collection
- * then removes no blob. */
+/* Calls `mark` with each further SHA-256 whose blob is needed. Lowers *next_s to when it may need fewer. Errors: when
+ * it cannot know them all, and a collection then removes no blob. */
 typedef bool td_collect_more(struct td_publish_repo *repo, int64_t now_s, uint64_t keep_s,
                              void (*mark)(void *context, const uint8_t sha256[TD_SHA256_BYTES]), void *context,
-                             struct td_error *err);
+                             int64_t *next_s, struct td_error *err);
 
 struct td_collect_rules {
     int64_t now_s;             /* since 1970 */
@@ -26,6 +26,7 @@ struct td_collect_rules {
 
 struct td_collected {
     uint64_t commits, blobs, blob_bytes; /* that were removed */
+    int64_t next_s; /* since 1970: until then there is nothing else to remove, unless somebody changes the repository */
     char trash[TD_OWN_NAME_BYTES]; /* the folder of their remains, which the caller removes by td_own_folder_remove when
                                       it has closed the repository; empty: there is no such folder */
 };

@@ -40,6 +40,7 @@ bool td_publish_disk_open(struct td_publish_disk *disk, const char *root, struct
         (void)pthread_mutex_init(&disk->locks[i], NULL); /* cannot fail without attributes (glibc) */
     (void)pthread_mutex_init(&disk->naming, NULL);
     td_publish_leases_init(&disk->leases);
+    td_publish_quiet_init(&disk->quiet);
     return true;
 }
 
@@ -49,6 +50,7 @@ void td_publish_disk_close(struct td_publish_disk *disk)
         (void)pthread_mutex_destroy(&disk->locks[i]);
     (void)pthread_mutex_destroy(&disk->naming);
     td_publish_leases_fini(&disk->leases);
+    td_publish_quiet_fini(&disk->quiet);
     td_own_folder_close(&disk->own);
 }
 
@@ -287,6 +289,7 @@ static bool open_locked(struct td_publish_repo *repo, bool create, struct td_err
 {
     const struct td_own_folder *own = &repo->disk->own;
     char path[TD_OWN_NAME_BYTES];
+    td_publish_quiet_end(&repo->disk->quiet, repo->name.folder);
     if (!td_own_folder_check(own, err))
         return false;
     repo->fd = td_folder_open(own->root_fd, repo->name.folder);
@@ -466,6 +469,7 @@ bool td_publish_repo_move(struct td_publish_repo *repo, const struct td_publish_
 {
     if (repo->fd < 0)
         return td_error_set(err, TD_NOT_FOUND, "no model of this name was published");
+    td_publish_quiet_end(&repo->disk->quiet, to->folder);
     pthread_mutex_lock(&repo->disk->naming);
     bool ok = move_alone(repo, to, err);
     pthread_mutex_unlock(&repo->disk->naming);

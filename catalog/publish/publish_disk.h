@@ -20,6 +20,7 @@
 #define TD_CATALOG_PUBLISH_PUBLISH_DISK_H
 
 #include "catalog/publish/publish_leases.h"
+#include "catalog/publish/publish_quiet.h"
 #include "core/error.h"
 #include "storage/own_folder.h"
 
@@ -37,6 +38,7 @@ struct td_publish_disk {
     pthread_mutex_t locks[TD_PUBLISH_LOCKS]; /* a repository has the one that its folder's name selects */
     pthread_mutex_t naming;                  /* held while a repository gets its name; taken after `locks` */
     struct td_publish_leases leases;         /* of blobs that answers say are here */
+    struct td_publish_quiet quiet;           /* repositories that need no tidying */
 };
 
 /* Opens the folder, and empties its trash and incoming/. Call td_publish_disk_close if it succeeds.

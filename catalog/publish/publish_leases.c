@@ -71,14 +71,13 @@ static bool make_room(struct td_publish_leases *leases)
            rebuild(leases, leases->slot_count == 0 ? LEAST_SLOTS : 2 * leases->slot_count, INT64_MIN);
 }
 
-/* Returns whether the lease of the key was renewed at since_s or later. The lock is held. */
-static bool is_leased(const struct td_publish_leases *leases, uint64_t key, int64_t since_s)
+/* Returns when the lease of the key was renewed last. The lock is held. */
+static int64_t renewed_s_of(const struct td_publish_leases *leases, uint64_t key)
 {
-    if (leases->all_s >= since_s)
-        return true;
     const struct td_publish_lease *lease =
         leases->slot_count == 0 ? NULL : find_slot(leases->slots, leases->slot_count, key);
-    return lease != NULL && lease->key == key && lease->renewed_s >= since_s;
+    bool has_own = lease != NULL && lease->key == key && lease->renewed_s > leases->all_s;
+    return has_own ? lease->renewed_s : leases->all_s;
 }
 
 bool td_publish_lease(struct td_publish_leases *leases, const char *folder, const uint8_t sha256[TD_SHA256_BYTES])
@@ -102,21 +101,22 @@ bool td_publish_lease(struct td_publish_leases *leases, const char *folder, cons
     return ok;
 }
 
-bool td_publish_is_leased(struct td_publish_leases *leases, const char *folder, const uint8_t sha256[TD_SHA256_BYTES],
-                          int64_t since_s)
+int64_t td_publish_lease_renewed_s(struct td_publish_leases *leases, const char *folder,
+                                   const uint8_t sha256[TD_SHA256_BYTES])
 {
     pthread_mutex_lock(&leases->lock);
-    bool is = is_leased(leases, key_of(folder, sha256), since_s);
+    int64_t renewed_s = renewed_s_of(leases, key_of(folder, sha256));
     pthread_mutex_unlock(&leases->lock);
-    return is;
+    return renewed_s;
 }
 
 bool td_publish_lease_begin_end(struct td_publish_leases *leases, const char *folder,
-                                const uint8_t sha256[TD_SHA256_BYTES], int64_t since_s)
+                                const uint8_t sha256[TD_SHA256_BYTES], int64_t since_s, int64_t *renewed_s)
 {
     uint64_t key = key_of(folder, sha256);
     pthread_mutex_lock(&leases->lock);
-    bool ok = !is_leased(leases, key, since_s);
+    *renewed_s = renewed_s_of(leases, key);
+    bool ok = *renewed_s < since_s;
     if (ok)
         leases->going = key;
     pthread_mutex_unlock(&leases->lock);

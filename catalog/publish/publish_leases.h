@@ -33,14 +33,15 @@ void td_publish_leases_fini(struct td_publish_leases *leases);
  * one. Returns false when the blob is being removed. */
 bool td_publish_lease(struct td_publish_leases *leases, const char *folder, const uint8_t sha256[TD_SHA256_BYTES]);
 
-/* Returns whether the blob has a lease that was renewed at since_s (since 1970) or later. */
-bool td_publish_is_leased(struct td_publish_leases *leases, const char *folder, const uint8_t sha256[TD_SHA256_BYTES],
-                          int64_t since_s);
+/* Returns the time (since 1970) at which the blob's lease was renewed last; INT64_MIN: it has none. */
+int64_t td_publish_lease_renewed_s(struct td_publish_leases *leases, const char *folder,
+                                   const uint8_t sha256[TD_SHA256_BYTES]);
 
 /* Begins the removal of a blob: until td_publish_lease_end, td_publish_lease returns false for it. Returns false, and
- * begins nothing, when the blob has a lease as td_publish_is_leased. One thread at a time. */
+ * begins nothing, when the blob has a lease that was renewed at since_s or later; then sets *renewed_s. One thread at a
+ * time. */
 bool td_publish_lease_begin_end(struct td_publish_leases *leases, const char *folder,
-                                const uint8_t sha256[TD_SHA256_BYTES], int64_t since_s);
+                                const uint8_t sha256[TD_SHA256_BYTES], int64_t since_s, int64_t *renewed_s);
 void td_publish_lease_end(struct td_publish_leases *leases);
 
 /* Forgets leases that were not renewed since then. */

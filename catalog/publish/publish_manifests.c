@@ -676,6 +676,7 @@ struct collecting {
     void *context;
     int64_t now_s;
     uint64_t keep_s;
+    int64_t *next_s;
     struct kept *items; /* sorted by their digests */
     size_t count, capacity;
 };
@@ -776,6 +777,8 @@ static bool read_all(struct collecting *c, struct td_error *err)
             if (kept->was_read || !stays(c, kept))
                 continue;
             kept->was_read = true;
+            if (!kept->is_by_digest && !kept->is_named)
+                td_publish_quiet_lower(c->next_s, kept->changed_s, c->keep_s);
             c->mark(c->context, kept->sha256);
             if (!read_kept(c, kept, &found, err))
                 return false;
@@ -795,9 +798,10 @@ static bool loosen(void *context, const uint8_t sha256[TD_SHA256_BYTES], struct 
 
 bool td_publish_collect_manifests(struct td_publish_repo *repo, int64_t now_s, uint64_t keep_s,
                                   void (*mark)(void *context, const uint8_t sha256[TD_SHA256_BYTES]), void *context,
-                                  struct td_error *err)
+                                  int64_t *next_s, struct td_error *err)
 {
-    struct collecting c = {.repo = repo, .mark = mark, .context = context, .now_s = now_s, .keep_s = keep_s};
+    struct collecting c = {
+        .repo = repo, .mark = mark, .context = context, .now_s = now_s, .keep_s = keep_s, .next_s = next_s};
     bool ok = each_item(repo, "manifests", add_kept, &c, err);
     if (ok && c.count > 0)
         qsort(c.items, c.count, sizeof *c.items, compare_kept);

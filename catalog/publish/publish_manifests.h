@@ -109,11 +109,11 @@ bool td_publish_each_tag(const struct td_publish_repo *repo,
                          void *context, struct td_error *err);
 
 /* Removes tags that name nothing any more, and manifests that no tag and no index names for keep_s seconds; then calls
- * `mark` with the SHA-256 of each manifest that stays and of all that it names. now_s: since 1970. Errors:
- * TD_FAILED_PRECONDITION when a manifest cannot be read, so that nothing is known of what it names;
- * TD_RESOURCE_EXHAUSTED, TD_IO. */
+ * `mark` with the SHA-256 of each manifest that stays and of all that it names. Lowers *next_s to when the next
+ * manifest goes. now_s: since 1970. Errors: TD_FAILED_PRECONDITION when a manifest cannot be read, so that nothing is
+ * known of what it names; TD_RESOURCE_EXHAUSTED, TD_IO. */
 bool td_publish_collect_manifests(struct td_publish_repo *repo, int64_t now_s, uint64_t keep_s,
                                   void (*mark)(void *context, const uint8_t sha256[TD_SHA256_BYTES]), void *context,
-                                  struct td_error *err);
+                                  int64_t *next_s, struct td_error *err);
 
 #endif
