@@ -214,7 +214,8 @@ static bool is_no_child(void *context, int at, const char *folder, struct td_err
     (void)at;
     return strncmp(folder, own->folder, len) != 0 || strncmp(folder + len, "--", 2) != 0 ||
            strcmp(folder, own->except) == 0 ||
-           td_error_set(err, TD_CONFLICT, "another id in the directory would be below this one");
+           td_error_set(err, TD_CONFLICT,
+                        "this id is the first part of another one in the directory; choose another id");
 }
 
 /* Stops at an item that makes the directory, which is the first part of an id, a repository of its own
@@ -265,7 +266,8 @@ static bool check_neighbours(const struct td_publish_disk *disk, const struct td
         return td_disk_list(td_folder_open(disk->own.root_fd, "."), disk->own.root, is_no_child, &own, err);
     *org_end = '\0';
     if (strcmp(folder, except) != 0 && fstatat(disk->own.root_fd, folder, &st, AT_SYMLINK_NOFOLLOW) == 0)
-        return td_error_set(err, TD_CONFLICT, "this id would be below another one in the directory");
+        return td_error_set(err, TD_CONFLICT,
+                            "the first part of this id is another id in the directory; choose another id");
     return check_org(disk, name, err);
 }
 
