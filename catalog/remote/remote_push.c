@@ -125,15 +125,7 @@ static bool read_lack(struct td_json *json, struct td_remote_lacks *lacks, struc
 /* Moves the reader to the value of a key of the object that comes next. Returns false when there is none. */
 static bool enter_member(struct td_json *json, const char *key)
 {
-    if (td_json_next(json) != TD_JSON_OBJECT_BEGIN)
-        return false;
-    while (td_json_next(json) == TD_JSON_KEY) {
-        if (td_json_equals(json, key))
-            return true;
-        if (!td_json_skip(json))
-            return false;
-    }
-    return false;
+    return td_json_next(json) == TD_JSON_OBJECT_BEGIN && td_json_seek(json, key);
 }
 
 bool td_remote_lacks_read(struct td_text body, struct td_remote_lacks *lacks, bool *has_lacks, struct td_error *err)
@@ -207,13 +199,13 @@ static const char *advice_for(const struct td_fetch_client *client, unsigned sta
 }
 
 /* Sets the error for an answer that is not the wanted one. Returns false. */
-static bool refuse_answer(const struct td_fetch_session *session, const struct td_fetch_answer *answer,
+static bool refuse_answer(const struct td_fetch_session *session, size_t server, const struct td_fetch_answer *answer,
                           const char *shown, struct td_error *err)
 {
     const struct td_fetch_client *client = td_fetch_session_client(session);
     struct td_error why = TD_ERROR_INIT;
     char what[320];
-    (void)snprintf(what, sizeof what, "%.100s to %.160s", shown, td_fetch_client_url(client, 0));
+    (void)snprintf(what, sizeof what, "%.100s to %.160s", shown, td_fetch_client_url(client, server));
     (void)td_fetch_fault_of_answer(answer, advice_for(client, answer->status), what, &why);
     if (answer->status == 405)
         why.code = TD_PERMISSION_DENIED;
@@ -223,11 +215,11 @@ static bool refuse_answer(const struct td_fetch_session *session, const struct t
 }
 
 /* Sets the error for an answer that no tensord gives. Returns false. */
-static bool refuse_content(const struct td_fetch_session *session, const char *shown, const struct td_error *why,
-                           struct td_error *err)
+static bool refuse_content(const struct td_fetch_session *session, size_t server, const char *shown,
+                           const struct td_error *why, struct td_error *err)
 {
     return td_error_set(err, TD_FAILED_PRECONDITION, "%.100s to %.160s: the answer is wrong: %s", shown,
-                        td_fetch_client_url(td_fetch_session_client(session), 0), why->message);
+                        td_fetch_client_url(td_fetch_session_client(session), server), why->message);
 }
 
 /* ---- commits ------------------------------------------------------------------------------------------- */
@@ -256,6 +248,8 @@ static void write_commit(const struct td_remote_commit *commit, struct td_buffer
         td_json_add_string(&json, "parent", commit->parent);
     if (commit->message != NULL)
         td_json_add_string(&json, "message", commit->message);
+    if (commit->is_dry_run)
+        td_json_add_bool(&json, "dry_run", true);
     td_json_end(&json);
     td_json_builder_fini(&json);
 }
@@ -290,10 +284,10 @@ static bool take_reply(const struct td_fetch_session *session, const struct td_r
     struct td_error why = TD_ERROR_INIT;
     bool has_lacks = false;
     if (answer->status == 200 || answer->status == 201)
-        return read_commit(body, reply, &why) || refuse_content(session, commit->id, &why, err);
+        return read_commit(body, reply, &why) || refuse_content(session, commit->server, commit->id, &why, err);
     if (answer->status == 409 && !td_remote_lacks_read(body, &reply->lacks, &has_lacks, &why))
-        return refuse_content(session, commit->id, &why, err);
-    return (has_lacks && reply->lacks.count > 0) || refuse_answer(session, answer, commit->id, err);
+        return refuse_content(session, commit->server, commit->id, &why, err);
+    return (has_lacks && reply->lacks.count > 0) || refuse_answer(session, commit->server, answer, commit->id, err);
 }
 
 bool td_remote_commit_ask(struct td_fetch_session *session, const struct td_remote_commit *commit,
@@ -314,7 +308,7 @@ bool td_remote_commit_ask(struct td_fetch_session *session, const struct td_remo
                                              .text = td_buffer_text(&text),
                                              .fd = -1};
     bool ok = (request.path != NULL && !text.failed) || td_error_no_memory(err);
-    ok = ok && td_fetch_session_send(session, &request, MAX_REPLY_BYTES, true, 0, &answer, &body, err) &&
+    ok = ok && td_fetch_session_send(session, &request, MAX_REPLY_BYTES, true, commit->server, &answer, &body, err) &&
          take_reply(session, commit, &answer, td_buffer_text(&body), reply, err);
     td_buffer_fini(&body);
     td_buffer_fini(&text);
@@ -373,7 +367,8 @@ static bool put_once(struct way *way, struct td_remote_span span, struct td_erro
                        span.end - 1, size_bytes);
         request.fields[1] = range;
     }
-    bool ok = td_fetch_session_send(way->session, &request, MAX_STATE_BYTES, false, 0, &way->answer, &way->body, &why);
+    bool ok = td_fetch_session_send(way->session, &request, MAX_STATE_BYTES, false, sending->server, &way->answer,
+                                    &way->body, &why);
     unsigned status = way->answer.status;
     bool is_taken = ok && (status == 200 || status == 201 || status == 202);
     if (is_taken) /* bytes that were sent twice count once, and unsent ones count if the server has them */
@@ -383,7 +378,7 @@ static bool put_once(struct way *way, struct td_remote_span span, struct td_erro
     if (!ok)
         return td_error_copy(err, &why);
     way->is_complete = status == 200 || status == 201;
-    return is_taken || refuse_answer(way->session, &way->answer, sending->shown, err);
+    return is_taken || refuse_answer(way->session, sending->server, &way->answer, sending->shown, err);
 }
 
 /* Keeps of the rest what the server lacks, by its answer about the blob: at most MAX_SPANS ranges, as the answer. Both
@@ -420,7 +415,7 @@ static bool keep_lacking(struct way *way, const struct td_remote_lacks *lacks, s
 static bool look(struct way *way, struct td_error *err)
 {
     struct td_remote_lacks lacks = {0};
-    size_t server = 0;
+    size_t server = way->sending->server;
     const char *path = td_buffer_terminate(&way->path);
     struct td_error why = TD_ERROR_INIT;
     if (!td_fetch_session_get(way->session, path, MAX_STATE_BYTES, true, &server, &way->answer, &way->body, err))
@@ -428,9 +423,9 @@ static bool look(struct way *way, struct td_error *err)
     if (way->answer.status == 404)
         return true;
     if (way->answer.status != 200)
-        return refuse_answer(way->session, &way->answer, way->sending->shown, err);
+        return refuse_answer(way->session, server, &way->answer, way->sending->shown, err);
     bool ok = read_state(td_buffer_text(&way->body), &lacks, &way->is_complete, &why) ||
-              refuse_content(way->session, way->sending->shown, &why, err);
+              refuse_content(way->session, server, way->sending->shown, &why, err);
     if (ok && way->is_complete)
         lacks.span_count = 0;
     ok = ok && keep_lacking(way, &lacks, err);
@@ -442,8 +437,8 @@ static bool look(struct way *way, struct td_error *err)
 static bool recover(struct way *way, const struct td_error *why, struct td_error *err)
 {
     uint64_t before = rest_bytes(way);
-    td_fetch_health_begin_patience(&way->health, 0, td_clock_ns());
-    uint64_t wait_ns = td_fetch_health_failed(&way->health, 0, &way->answer, td_clock_ns(), why);
+    td_fetch_health_begin_patience(&way->health, way->sending->server, td_clock_ns());
+    uint64_t wait_ns = td_fetch_health_failed(&way->health, way->sending->server, &way->answer, td_clock_ns(), why);
     if (td_fetch_health_is_over(&way->health, td_clock_ns(), err))
         return false;
     td_fetch_session_report_failure(way->session, why, wait_ns);
@@ -454,7 +449,7 @@ static bool recover(struct way *way, const struct td_error *why, struct td_error
     uint64_t after = rest_bytes(way);
     count_done(way, before - after);
     if (after < before)
-        td_fetch_health_progress(&way->health, 0, td_clock_ns());
+        td_fetch_health_progress(&way->health, way->sending->server, td_clock_ns());
     return true;
 }
 
@@ -467,6 +462,9 @@ bool td_remote_blob_send(struct td_fetch_session *session, const struct td_remot
     td_buffer_init(&way.body);
     td_fetch_answer_init(&way.answer);
     td_fetch_health_init(&way.health, td_fetch_session_client(session), td_clock_ns());
+    for (size_t i = 0; i < way.health.count; i++)
+        if (i != sending->server)
+            td_fetch_health_leave_out(&way.health, i);
     write_digest(sending->blob.sha256, digest);
     append_id(&way.path, sending->id);
     td_buffer_printf(&way.path, "/blobs/%s", digest);
@@ -477,7 +475,7 @@ bool td_remote_blob_send(struct td_fetch_session *session, const struct td_remot
         struct td_error why = TD_ERROR_INIT;
         if (put_once(&way, way.rest.spans[way.next], &why)) {
             way.next++;
-            td_fetch_health_progress(&way.health, 0, td_clock_ns());
+            td_fetch_health_progress(&way.health, sending->server, td_clock_ns());
         } else {
             ok = why.code == TD_UNAVAILABLE ? recover(&way, &why, err) : td_error_copy(err, &why);
         }

@@ -1,5 +1,5 @@
 /* Puts files into a model on a tensord, by its API for publishing: blobs that are named by their digests, and commits
- * that list files (docs/publish.md). Every request may be sent again. The session's client has one server. */
+ * that list files (docs/publish.md). Every request may be sent again. */
 #ifndef TD_CATALOG_REMOTE_REMOTE_PUSH_H
 #define TD_CATALOG_REMOTE_REMOTE_PUSH_H
 
@@ -47,18 +47,20 @@ struct td_remote_commit_file {
 
 /* A commit that is asked for. All is borrowed. */
 struct td_remote_commit {
+    size_t server;  /* of the session's client */
     const char *id; /* of the model; of a dataset with "datasets/" in front */
     const char *revision;
     const char *message; /* NULL: none */
     const char *parent;  /* the commit that the revision must be at, "": none yet; NULL: any */
     bool keeps;          /* files of the revision that are not listed stay */
+    bool is_dry_run;     /* the commit is only checked */
     const struct td_remote_commit_file *files;
     size_t count;
 };
 
 struct td_remote_commit_reply {
-    bool is_made;                        /* else `lacks` says what the server needs first */
-    bool has_changed;                    /* the revision has moved */
+    bool is_made;                        /* or a dry run says that it can be; else `lacks` says what the server needs */
+    bool has_changed;                    /* the revision has moved, or would */
     char commit[TD_REMOTE_COMMIT_BYTES]; /* empty: not made */
     struct td_remote_lacks lacks;
 };
@@ -75,6 +77,7 @@ bool td_remote_commit_ask(struct td_fetch_session *session, const struct td_remo
 
 /* A blob that is sent, or a part of it. All is borrowed. */
 struct td_remote_sending {
+    size_t server;     /* of the session's client */
     const char *id;    /* as of td_remote_commit */
     const char *shown; /* the file's name, for messages */
     struct td_remote_blob blob;

@@ -364,6 +364,17 @@ bool td_json_skip(struct td_json *json)
     return true;
 }
 
+bool td_json_seek(struct td_json *json, const char *key)
+{
+    while (td_json_next(json) == TD_JSON_KEY) {
+        if (td_json_equals(json, key))
+            return true;
+        if (!td_json_skip(json))
+            return false;
+    }
+    return false;
+}
+
 bool td_json_string(struct td_json *json, char *out, size_t capacity, size_t *len)
 {
     const char *p = json->text.p + json->value;

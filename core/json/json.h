@@ -56,6 +56,9 @@ enum td_json_token td_json_next(struct td_json *json);
  * object"). */
 bool td_json_expect(struct td_json *json, enum td_json_token wanted, const char *what);
 
+/* Moves to the value of this key in the object that has begun. Returns false if no such key follows. */
+bool td_json_seek(struct td_json *json, const char *key);
+
 /* Skips the next value with everything in it, or the next key with its value. Returns false at a fault, or when the
  * text ends. Call only where a value or a key may follow. */
 bool td_json_skip(struct td_json *json);

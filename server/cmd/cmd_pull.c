@@ -8,6 +8,7 @@
 #include "rank/rank_name.h"
 #include "server/cmd/command_line.h"
 #include "server/cmd/copying.h"
+#include "server/cmd/crew.h"
 #include "server/cmd/pull_arguments.h"
 #include "server/cmd/pull_directory.h"
 #include "server/cmd/pull_files.h"
@@ -18,7 +19,6 @@
 
 #include <inttypes.h>
 #include <limits.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,13 +43,12 @@ struct pull {
 
 /* A thread that fetches files, with its current file. */
 struct worker {
+    struct td_crew_member member; /* first */
     struct pull *pull;
     struct td_fetch_session *session;
     unsigned connections;
     bool takes_small;    /* small files, or the others */
     uint64_t file_bytes; /* on disk, of this file */
-    pthread_t thread;
-    struct td_error err;
 };
 
 /* ---- progress ------------------------------------------------------------------------------------------ */
@@ -181,7 +180,7 @@ static void *fetch_files(void *argument)
     while (!atomic_load(&pull->copying.has_failed) && (i = atomic_fetch_add(&pull->next, 1)) < pull->list.count) {
         bool is_small = pull->list.files[i].expected->size_bytes < SMALL_BYTES;
         if (!pull->list.files[i].is_done && is_small == worker->takes_small &&
-            !fetch_one(worker, &pull->list.files[i], &worker->err))
+            !fetch_one(worker, &pull->list.files[i], &worker->member.err))
             atomic_store(&pull->copying.has_failed, true);
     }
     return NULL;
@@ -196,8 +195,7 @@ static size_t count_small(const struct pull *pull)
     return count;
 }
 
-/* Fetches the small files by several workers. The first worker is this thread; the others are optional, so one that
- * cannot be started is left out. */
+/* Fetches the small files by several workers, as many as sessions can be made for. */
 static bool fetch_small(struct pull *pull, struct td_error *err)
 {
     struct worker workers[MAX_WORKERS];
@@ -206,42 +204,31 @@ static bool fetch_small(struct pull *pull, struct td_error *err)
     wanted = wanted < MAX_WORKERS ? wanted : MAX_WORKERS;
     wanted = wanted < pull->arguments->copy.connections ? wanted : (size_t)pull->arguments->copy.connections;
     atomic_store(&pull->next, 0);
-    for (size_t i = 0; i < wanted; i++) {
-        workers[count] =
-            (struct worker){.pull = pull, .connections = 1, .takes_small = true, .err = {.pos = TD_ERROR_POS_NONE}};
-        if (td_fetch_session_create(pull->copying.client, &pull->copying.cancel, &pull->copying.notes,
-                                    &workers[count].session, NULL) &&
-            (count == 0 || pthread_create(&workers[count].thread, NULL, fetch_files, &workers[count]) == 0))
-            count++;
-        else
-            td_fetch_session_destroy(workers[count].session);
+    while (count < wanted) {
+        struct worker *worker = &workers[count];
+        *worker =
+            (struct worker){.member = {.err = TD_ERROR_INIT}, .pull = pull, .connections = 1, .takes_small = true};
+        if (!td_fetch_session_create(pull->copying.client, &pull->copying.cancel, &pull->copying.notes,
+                                     &worker->session, NULL))
+            break;
+        count++;
     }
-    if (count > 0)
-        (void)fetch_files(&workers[0]);
-    for (size_t i = 0; i < count; i++) {
-        if (i > 0)
-            (void)pthread_join(workers[i].thread, NULL);
+    bool ok = td_crew_run(workers, count, sizeof *workers, fetch_files, err);
+    for (size_t i = 0; i < count; i++)
         td_fetch_session_destroy(workers[i].session);
-    }
-    /* the error of a worker that was stopped because another one failed gives no cause */
-    for (size_t i = 0; i < count; i++)
-        if (workers[i].err.code != TD_CONFLICT)
-            (void)td_error_copy(err, &workers[i].err);
-    for (size_t i = 0; i < count; i++)
-        (void)td_error_copy(err, &workers[i].err);
-    return err->code == TD_OK && (count > 0 || wanted == 0 || td_error_no_memory(err));
+    return ok && (count > 0 || wanted == 0 || td_error_no_memory(err));
 }
 
 /* Fetches the large files one after the other, each by all connections. */
 static bool fetch_large(struct pull *pull, struct td_error *err)
 {
-    struct worker worker = {.pull = pull,
+    struct worker worker = {.member = {.err = TD_ERROR_INIT},
+                            .pull = pull,
                             .session = pull->session,
-                            .connections = (unsigned)pull->arguments->copy.connections,
-                            .err = {.pos = TD_ERROR_POS_NONE}};
+                            .connections = (unsigned)pull->arguments->copy.connections};
     atomic_store(&pull->next, 0);
     (void)fetch_files(&worker);
-    (void)td_error_copy(err, &worker.err);
+    (void)td_error_copy(err, &worker.member.err);
     return err->code == TD_OK;
 }
 
@@ -257,7 +244,7 @@ static bool connect_client(struct pull *pull, struct td_error *err)
 {
     const struct td_pull_arguments *arguments = pull->arguments;
     struct td_copying *copying = &pull->copying;
-    return td_copying_connect(copying, arguments->urls, arguments->url_count, err) &&
+    return td_copying_connect(copying, arguments->urls.items, arguments->urls.count, err) &&
            td_fetch_session_create(copying->client, &copying->cancel, &copying->notes, &pull->session, err);
 }
 
@@ -428,7 +415,7 @@ static void print_failure(const struct pull *pull, const struct td_error *err)
 }
 
 /* Prints the result of the pull. Returns the exit code. */
-static int report_result(const struct pull *pull, uint64_t begin_ns, struct td_error *err)
+static int report_result(const struct pull *pull, uint64_t begin_ns, const struct td_error *err)
 {
     const struct td_pull_report report = {
         .model = pull->arguments->model,
@@ -442,14 +429,9 @@ static int report_result(const struct pull *pull, uint64_t begin_ns, struct td_e
     };
     if (err->code != TD_OK)
         print_failure(pull, err);
-    struct td_error print_err = TD_ERROR_INIT;
-    if (pull->arguments->copy.json && !td_pull_report_json(&report, &print_err)) {
-        td_terminal_complain("%s", print_err.message);
-        return TD_EXIT_FAILED;
-    }
-    if (err->code == TD_OK && !pull->arguments->copy.json && !pull->arguments->copy.quiet)
-        td_pull_report_line(&report);
-    return err->code == TD_OK ? TD_EXIT_OK : TD_EXIT_FAILED;
+    return td_copying_finish(&pull->copying,
+                             &(struct td_copying_report){td_pull_report_add, td_pull_report_line, &report},
+                             err->code != TD_OK);
 }
 
 void td_cmd_pull_help(FILE *out)
@@ -471,19 +453,11 @@ void td_cmd_pull_help(FILE *out)
         "  --engine NAME --tp SIZE --rank R\n"
         "                     of the weights only what rank R, 0 to SIZE - 1, needs, beside all other files: for\n"
         "                     vllm as model-rank-R-part-0.safetensors, else as rank-R.safetensors (not set)\n"
-        "  --revision NAME    branch, tag or commit (main)\n"
-        "  --include GLOB     only files whose path matches; * stands for any text, / too; may be given several times\n"
-        "                     (all files)\n"
-        "  --exclude GLOB     no files whose path matches; may be given several times (not set)\n"
-        "  --connections N    connections at once, over all servers, 1 to 64 (8)\n"
-        "  --retry-for TIME   time to try again without any progress before giving up; 0 = not at all (60s)\n"
-        "  --stall TIME       time after which a connection with less than 1 KiB/s has failed (30s)\n"
-        "  --token-file FILE  file with the token to send to all URLs (the variable TENSORD_TOKEN)\n"
-        "  --cacert FILE      authorities in PEM to trust for https:// (those of the system)\n"
-        "  --cert FILE        certificate of the client in PEM, with --key (not set)\n"
-        "  --key FILE         private key of the certificate, in PEM (not set)\n"
-        "  --json             one JSON object at the end, on standard output, instead of a line\n"
-        "  --quiet            no progress and no notes\n"
+        "  --revision NAME    branch, tag or commit (main)\n",
+        out);
+    td_copy_options_help(out, "at once, over all servers",
+                         "  --token-file FILE  file with the token to send to all URLs (the variable TENSORD_TOKEN)\n");
+    (void)fputs(
         "\n"
         "An interrupted pull resumes where it ended when the same command is run again. A file gets its name when\n"
         "it is complete and its digest is right; until then its name begins with a dot. Files that are there with\n"

@@ -3,9 +3,10 @@
 #include "core/digits.h"
 #include "core/glob.h"
 #include "core/quantity.h"
-#include "storage/fetch/fetch_client.h"
+#include "server/host/terminal.h"
+#include "storage/fetch/fetch_url.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_SECONDS = 30 * 86400 };
@@ -65,4 +66,64 @@ static bool matches(const struct td_option_values *patterns, const char *path)
 bool td_copy_options_take(const struct td_copy_options *options, const char *path)
 {
     return (options->include.count == 0 || matches(&options->include, path)) && !matches(&options->exclude, path);
+}
+
+void td_copy_options_help(FILE *out, const char *connections, const char *token)
+{
+    (void)fputs(
+        "  --include GLOB     only files whose path matches; * stands for any text, / too; may be given several times\n"
+        "                     (all files)\n"
+        "  --exclude GLOB     no files whose path matches; may be given several times (not set)\n",
+        out);
+    (void)fprintf(out, "  --connections N    connections %s, 1 to 64 (8)\n", connections);
+    (void)fputs("  --retry-for TIME   time to try again without any progress before giving up; 0 = not at all (60s)\n"
+                "  --stall TIME       time after which a connection with less than 1 KiB/s has failed (30s)\n",
+                out);
+    (void)fputs(token, out);
+    (void)fputs("  --cacert FILE      authorities in PEM to trust for https:// (those of the system)\n"
+                "  --cert FILE        certificate of the client in PEM, with --key (not set)\n"
+                "  --key FILE         private key of the certificate, in PEM (not set)\n"
+                "  --json             one JSON object at the end, on standard output, instead of a line\n"
+                "  --quiet            no progress and no notes\n",
+                out);
+}
+
+bool td_copy_urls_read(const struct td_command_line *line, const char *list, struct td_copy_urls *out)
+{
+    struct td_text base;
+    struct td_error err = TD_ERROR_INIT;
+    char fault[32];
+    (void)snprintf(fault, sizeof fault, "give at most %d URLs", TD_FETCH_MAX_SERVERS);
+    out->list = strdup(list);
+    if (out->list == NULL) {
+        td_terminal_complain("out of memory");
+        return false;
+    }
+    for (char *next = out->list, *one; (one = strsep(&next, ",")) != NULL;) {
+        if (out->count == TD_FETCH_MAX_SERVERS)
+            return td_command_line_refuse(line, fault, "");
+        if (one[0] == '\0')
+            return td_command_line_refuse(line, "there is a comma too many in the list of URLs: ", list);
+        if (!td_fetch_url_check(one, &base, &err)) {
+            td_terminal_complain("%s", err.message);
+            return false;
+        }
+        out->items[out->count++] = one;
+    }
+    return true;
+}
+
+void td_copy_urls_fini(struct td_copy_urls *urls)
+{
+    free(urls->list);
+    urls->list = NULL;
+}
+
+bool td_copy_urls_refuse_space(const struct td_command_line *line, const char *list, const char *argument)
+{
+    if (list[0] == '\0' || list[strlen(list) - 1] != ',')
+        return false;
+    (void)td_command_line_refuse(
+        line, "no space may be after the comma between URLs, but there is one before another argument: ", argument);
+    return true;
 }

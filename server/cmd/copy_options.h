@@ -4,9 +4,11 @@
 #define TD_SERVER_CMD_COPY_OPTIONS_H
 
 #include "server/cmd/command_line.h"
+#include "storage/fetch/fetch_client.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 enum {
     TD_COPY_CONNECTIONS = 8, /* default of --connections */
@@ -31,6 +33,26 @@ void td_copy_options_list(struct td_copy_options *options, struct td_command_opt
 /* Checks the options that td_command_line_read has set, and sets the numbers and their defaults. Returns false after
  * printing a message. */
 bool td_copy_options_check(const struct td_command_line *line, struct td_copy_options *options);
+
+/* Prints the help for these options from --include on; connections: "at once, to each server". token: the options
+ * --token-file and its meaning, in whole lines. */
+void td_copy_options_help(FILE *out, const char *connections, const char *token);
+
+/* The servers of a command. */
+struct td_copy_urls {
+    char *list; /* owned; items point into it */
+    const char *items[TD_FETCH_MAX_SERVERS];
+    size_t count;
+};
+
+/* Splits URL[,URL...], and checks each URL. Returns false after printing a message; the caller frees with
+ * td_copy_urls_fini in any case. */
+bool td_copy_urls_read(const struct td_command_line *line, const char *list, struct td_copy_urls *out);
+void td_copy_urls_fini(struct td_copy_urls *urls);
+
+/* Returns whether the list ends with a comma, so that a space has cut it, and then prints a message that names the next
+ * argument. */
+bool td_copy_urls_refuse_space(const struct td_command_line *line, const char *list, const char *argument);
 
 /* Returns whether a file of this path matches one of --include, or none was given, and none of --exclude. */
 bool td_copy_options_take(const struct td_copy_options *options, const char *path);

@@ -137,9 +137,11 @@ static void describe(const void *context, char *text, size_t capacity)
     struct td_copying *copying = (struct td_copying *)(uintptr_t)context;
     int len = snprintf(text, capacity, "%s", copying->doing);
     size_t used = len < 0 || (size_t)len >= capacity ? 0 : (size_t)len;
-    td_meter_write(&copying->meter, td_clock_ns(), atomic_load(&copying->done_bytes),
-                   atomic_load(&copying->total_bytes), atomic_load(&copying->waiting) > 0, text + used,
-                   capacity - used);
+    uint64_t done = atomic_load(&copying->done_bytes);
+    for (size_t i = 0; i < TD_FETCH_MAX_SERVERS; i++)
+        done += atomic_load(&copying->server_bytes[i]);
+    td_meter_write(&copying->meter, td_clock_ns(), done, atomic_load(&copying->total_bytes),
+                   atomic_load(&copying->waiting) > 0, text + used, capacity - used);
     if (text[used] == '\0')
         text[0] = '\0';
 }
@@ -155,6 +157,27 @@ void td_copying_show(struct td_copying *copying, const char *doing, const char *
 void td_copying_show_end(struct td_copying *copying)
 {
     td_progress_stop(&copying->progress);
+}
+
+int td_copying_finish(const struct td_copying *copying, const struct td_copying_report *report, bool has_failed)
+{
+    struct td_buffer text;
+    struct td_json_builder json;
+    struct td_error err = TD_ERROR_INIT;
+    if (!copying->options->json) {
+        if (!has_failed && !copying->options->quiet)
+            report->print_line(report->report);
+        return has_failed ? TD_EXIT_FAILED : TD_EXIT_OK;
+    }
+    td_buffer_init(&text);
+    td_json_builder_init(&json, &text);
+    report->add_json(&json, report->report);
+    td_json_builder_fini(&json);
+    if (!td_output_json(&text, &err)) {
+        td_terminal_complain("%s", err.message);
+        return TD_EXIT_FAILED;
+    }
+    return has_failed ? TD_EXIT_FAILED : TD_EXIT_OK;
 }
 
 void td_copying_complain(const struct td_copying *copying, const struct td_error *err, const char *kept)

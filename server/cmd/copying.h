@@ -5,6 +5,7 @@
 
 #include "core/cancel.h"
 #include "core/error.h"
+#include "core/json/json_build.h"
 #include "server/cmd/copy_options.h"
 #include "server/cmd/progress.h"
 #include "storage/fetch/fetch_answer.h"
@@ -23,9 +24,10 @@ struct td_copying {
     struct td_cancel cancel;     /* asked by a signal, and by has_failed */
     struct td_fetch_notes notes; /* are printed, unless --quiet is given */
     _Atomic bool has_failed;     /* a thread has, so that the others stop */
-    _Atomic uint64_t done_bytes; /* for the progress line, of total_bytes */
+    _Atomic uint64_t done_bytes; /* for the progress line, of total_bytes; with those of server_bytes */
     _Atomic uint64_t total_bytes;
-    _Atomic size_t waiting; /* number of waits for a server's bytes that last now */
+    _Atomic uint64_t server_bytes[TD_FETCH_MAX_SERVERS]; /* of each server that files are sent to */
+    _Atomic size_t waiting;                              /* number of waits for a server's bytes that last now */
 
     /* private */
     struct td_fetch_reputation reputations[TD_FETCH_MAX_SERVERS];
@@ -62,6 +64,17 @@ void td_copying_note(struct td_copying *copying, const char *text);
  * done_bytes of total_bytes. what names the model or directory. Both texts are borrowed. */
 void td_copying_show(struct td_copying *copying, const char *doing, const char *what);
 void td_copying_show_end(struct td_copying *copying);
+
+/* The report of a command at its end. */
+struct td_copying_report {
+    void (*add_json)(struct td_json_builder *json, const void *report); /* adds an object */
+    void (*print_line)(const void *report);                             /* after a success */
+    const void *report;
+};
+
+/* Prints the report: with --json an object, also after a failure; else its line, unless the command has failed or
+ * --quiet is given. Returns the exit code. */
+int td_copying_finish(const struct td_copying *copying, const struct td_copying_report *report, bool has_failed);
 
 /* Prints why the command has failed. kept: how the copied bytes are kept, for a failure after which the same command
  * continues; NULL: nothing is kept. */

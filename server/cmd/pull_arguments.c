@@ -4,11 +4,9 @@
 #include "core/digits.h"
 #include "server/host/terminal.h"
 #include "slicing/engine/engine.h"
-#include "storage/fetch/fetch_url.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_RANKS = 1000000 };
@@ -71,32 +69,6 @@ static bool read_rank(const struct given *given, struct td_pull_arguments *out)
     return read_engine(given, out);
 }
 
-/* Splits URL[,URL...] and checks each one. */
-static bool read_urls(const struct given *given, struct td_pull_arguments *out)
-{
-    struct td_text base;
-    struct td_error err = TD_ERROR_INIT;
-    char fault[32];
-    (void)snprintf(fault, sizeof fault, "give at most %d URLs", TD_FETCH_MAX_SERVERS);
-    out->url_list = strdup(given->url_list);
-    if (out->url_list == NULL) {
-        td_terminal_complain("out of memory");
-        return false;
-    }
-    for (char *next = out->url_list, *one; (one = strsep(&next, ",")) != NULL;) {
-        if (out->url_count == TD_FETCH_MAX_SERVERS)
-            return usage(given, fault, "");
-        if (one[0] == '\0')
-            return usage(given, "there is a comma too many in the list of URLs: ", given->url_list);
-        if (!td_fetch_url_check(one, &base, &err)) {
-            td_terminal_complain("%s", err.message);
-            return false;
-        }
-        out->urls[out->url_count++] = one;
-    }
-    return true;
-}
-
 /* Returns whether the model is named like a dataset in URLs; if so, prints how to fetch datasets. */
 static bool is_dataset(const char *model)
 {
@@ -132,16 +104,15 @@ static bool check_arguments(const struct given *given, struct td_pull_arguments 
     const char *slash = strrchr(out->model, '/');
     if (out->directory == NULL)
         out->directory = slash == NULL ? out->model : slash + 1;
-    return td_copy_options_check(&given->line, &out->copy) && read_rank(given, out) && read_urls(given, out);
+    return td_copy_options_check(&given->line, &out->copy) && read_rank(given, out) &&
+           td_copy_urls_read(&given->line, given->url_list, &out->urls);
 }
 
 /* Prints a message about one argument too many, with the likely reason. Returns false. */
 static bool too_many(const struct given *given, const char *argument)
 {
-    const char *list = given->url_list;
-    if (list[0] != '\0' && list[strlen(list) - 1] == ',')
-        return usage(given, "no space may be after the comma between URLs, but there is one before another argument: ",
-                     argument);
+    if (td_copy_urls_refuse_space(&given->line, given->url_list, argument))
+        return false;
     return usage(given, "only one model is pulled at a time (its directory is given by -o DIR), but there is also ",
                  argument);
 }
@@ -176,6 +147,5 @@ bool td_pull_arguments_read(int argc, char **argv, struct td_pull_arguments *out
 
 void td_pull_arguments_fini(struct td_pull_arguments *arguments)
 {
-    free(arguments->url_list);
-    arguments->url_list = NULL;
+    td_copy_urls_fini(&arguments->urls);
 }

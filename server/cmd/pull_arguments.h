@@ -3,7 +3,6 @@
 #define TD_SERVER_CMD_PULL_ARGUMENTS_H
 
 #include "server/cmd/copy_options.h"
-#include "storage/fetch/fetch_client.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,9 +11,7 @@
 enum { TD_PULL_REVISION_BYTES = 256 };
 
 struct td_pull_arguments {
-    char *url_list; /* owned; urls[] point into it */
-    const char *urls[TD_FETCH_MAX_SERVERS];
-    size_t url_count;
+    struct td_copy_urls urls;
     const char *model; /* borrowed from argv, as all texts below */
     const char *directory;
     char revision[TD_PULL_REVISION_BYTES]; /* to ask for */

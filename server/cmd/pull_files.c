@@ -251,8 +251,9 @@ static void add_file(struct td_json_builder *json, const struct td_pull_file *fi
     td_json_flush(json);
 }
 
-static void add_all(struct td_json_builder *json, const struct td_pull_report *report)
+void td_pull_report_add(struct td_json_builder *json, const void *context)
 {
+    const struct td_pull_report *report = context;
     const struct sums sums = add_up(report);
     bool has_failed = report->failure->code != TD_OK;
     td_json_begin_object(json, NULL);
@@ -276,19 +277,9 @@ static void add_all(struct td_json_builder *json, const struct td_pull_report *r
     td_json_end(json);
 }
 
-bool td_pull_report_json(const struct td_pull_report *report, struct td_error *err)
+void td_pull_report_line(const void *context)
 {
-    struct td_buffer text;
-    struct td_json_builder json;
-    td_buffer_init(&text);
-    td_json_builder_init(&json, &text);
-    add_all(&json, report);
-    td_json_builder_fini(&json);
-    return td_output_json(&text, err);
-}
-
-void td_pull_report_line(const struct td_pull_report *report)
-{
+    const struct td_pull_report *report = context;
     const struct sums sums = add_up(report);
     double rate = report->seconds > 0 ? (double)sums.fetched_bytes / report->seconds : 0;
     char resumed[64] = "";

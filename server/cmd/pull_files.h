@@ -5,6 +5,7 @@
 #define TD_SERVER_CMD_PULL_FILES_H
 
 #include "core/error.h"
+#include "core/json/json_build.h"
 #include "server/cmd/pull_directory.h"
 #include "storage/fetch/fetch_file.h"
 #include "storage/served_root.h"
@@ -63,10 +64,9 @@ struct td_pull_report {
     const struct td_error *failure; /* code TD_OK: none */
 };
 
-/* Prints one JSON object to standard output, also after a failure. Errors: TD_IO, TD_RESOURCE_EXHAUSTED. */
-bool td_pull_report_json(const struct td_pull_report *report, struct td_error *err);
-
-/* Prints a line about a pull that has succeeded to standard output. */
-void td_pull_report_line(const struct td_pull_report *report);
+/* For td_copying_finish; report is a td_pull_report. Add an object, and print a line about a pull that has succeeded.
+ */
+void td_pull_report_add(struct td_json_builder *json, const void *report);
+void td_pull_report_line(const void *report);
 
 #endif

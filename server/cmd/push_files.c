@@ -2,16 +2,12 @@
 
 #include "catalog/scan/scan.h"
 #include "catalog/scan/walk.h"
-#include "core/digits.h"
 #include "core/file_io.h"
-#include "core/json/json_build.h"
-#include "server/cmd/command_line.h"
+#include "server/cmd/crew.h"
 #include "server/cmd/local_scan.h"
-#include "server/host/terminal.h"
 
 #include <errno.h>
 #include <limits.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,9 +173,8 @@ struct hashing {
 };
 
 struct hasher {
+    struct td_crew_member member; /* first */
     struct hashing *work;
-    pthread_t thread;
-    struct td_error err;
 };
 
 /* Reads the open file to its end and sets its digest. */
@@ -225,10 +220,10 @@ static void *hash_files(void *argument)
     struct hashing *work = hasher->work;
     char *buffer = malloc(READ_BYTES);
     size_t i;
-    bool ok = buffer != NULL || td_error_no_memory(&hasher->err);
+    bool ok = buffer != NULL || td_error_no_memory(&hasher->member.err);
     while (ok && !atomic_load(&work->copying->has_failed) &&
            (i = atomic_fetch_add(&work->next, 1)) < work->files->count)
-        ok = hash_file(work, &work->files->files[i], buffer, &hasher->err);
+        ok = hash_file(work, &work->files->files[i], buffer, &hasher->member.err);
     if (!ok)
         atomic_store(&work->copying->has_failed, true);
     free(buffer);
@@ -271,35 +266,22 @@ bool td_push_files_hash(struct td_push_files *files, const char *directory, stru
 {
     struct hashing work = {.files = files, .copying = copying};
     struct hasher hashers[MAX_HASHERS];
-    size_t wanted = count_hashers(files);
-    size_t count = 1; /* the first one is this thread; others are optional, so one that cannot be started is left out */
+    size_t count = count_hashers(files);
     uint64_t total = 0;
     for (size_t i = 0; i < files->count; i++)
         total += files->files[i].blob.size_bytes;
     atomic_store(&copying->done_bytes, 0);
     atomic_store(&copying->total_bytes, total);
     td_copying_show(copying, "hashing ", directory);
-    for (; count < wanted; count++) {
-        hashers[count] = (struct hasher){.work = &work, .err = TD_ERROR_INIT};
-        if (pthread_create(&hashers[count].thread, NULL, hash_files, &hashers[count]) != 0)
-            break;
-    }
-    hashers[0] = (struct hasher){.work = &work, .err = TD_ERROR_INIT};
-    (void)hash_files(&hashers[0]);
-    for (size_t i = 1; i < count; i++)
-        (void)pthread_join(hashers[i].thread, NULL);
-    td_copying_show_end(copying);
-    for (size_t i = 0; i < count; i++) /* a thread that was stopped since another one failed gives no cause */
-        if (hashers[i].err.code != TD_CONFLICT)
-            (void)td_error_copy(err, &hashers[i].err);
     for (size_t i = 0; i < count; i++)
-        (void)td_error_copy(err, &hashers[i].err);
-    if (err->code != TD_OK || !td_copying_check(copying, err) || !sort_digests(files, err))
+        hashers[i] = (struct hasher){.member = {.err = TD_ERROR_INIT}, .work = &work};
+    bool ok = td_crew_run(hashers, count, sizeof *hashers, hash_files, err);
+    td_copying_show_end(copying);
+    if (!ok || !td_copying_check(copying, err) || !sort_digests(files, err))
         return false;
-    total = 0;
     for (size_t i = 0; i < files->digest_count; i++)
-        total += files->by_digest[i]->blob.size_bytes;
-    atomic_store(&copying->total_bytes, total);
+        files->digest_bytes += files->by_digest[i]->blob.size_bytes;
+    atomic_store(&copying->done_bytes, 0);
     return true;
 }
 
@@ -311,77 +293,4 @@ struct td_push_file *td_push_files_of_digest(const struct td_push_files *files, 
     struct td_push_file **found =
         bsearch(&wanted, files->by_digest, files->digest_count, sizeof *files->by_digest, compare_digest);
     return found == NULL ? NULL : *found;
-}
-
-/* ---- the report ---------------------------------------------------------------------------------------- */
-
-/* Adds up the bytes of all files, and those that were sent. */
-static void add_up(const struct td_push_files *list, uint64_t *bytes, uint64_t *sent_bytes)
-{
-    *bytes = *sent_bytes = 0;
-    for (size_t i = 0; i < list->count; i++) {
-        *bytes += list->files[i].blob.size_bytes;
-        *sent_bytes += atomic_load(&list->files[i].sent_bytes);
-    }
-}
-
-static void add_row(struct td_json_builder *json, const struct td_push_file *file)
-{
-    char sha256[TD_SHA256_TEXT_BYTES];
-    td_json_begin_object(json, NULL);
-    td_json_add_string(json, "path", file->path);
-    td_json_add_u64(json, "bytes", file->blob.size_bytes);
-    if (file->is_hashed) {
-        td_hex_write(file->blob.sha256, TD_SHA256_BYTES, sha256);
-        td_json_add_string(json, "sha256", sha256);
-    }
-    td_json_add_u64(json, "sent_bytes", atomic_load(&file->sent_bytes));
-    td_json_end(json);
-    td_json_flush(json);
-}
-
-static void add_all(struct td_json_builder *json, const struct td_push_report *report)
-{
-    uint64_t bytes;
-    uint64_t sent_bytes;
-    add_up(report->list, &bytes, &sent_bytes);
-    td_json_begin_object(json, NULL);
-    td_json_add_string(json, "model", report->model);
-    td_json_add_string(json, "revision", report->revision);
-    if (report->commit[0] != '\0')
-        td_json_add_string(json, "commit", report->commit);
-    td_json_add_bool(json, "changed", report->has_changed);
-    td_json_begin_array(json, "files");
-    for (size_t i = 0; i < report->list->count; i++)
-        add_row(json, &report->list->files[i]);
-    td_json_end(json);
-    td_json_add_u64(json, "bytes", bytes);
-    td_json_add_u64(json, "sent_bytes", sent_bytes);
-    td_json_add_seconds(json, "seconds", report->seconds);
-    if (report->failure->code != TD_OK)
-        td_json_add_string(json, "error", report->failure->message);
-    td_json_end(json);
-}
-
-bool td_push_report_json(const struct td_push_report *report, struct td_error *err)
-{
-    struct td_buffer text;
-    struct td_json_builder json;
-    td_buffer_init(&text);
-    td_json_builder_init(&json, &text);
-    add_all(&json, report);
-    td_json_builder_fini(&json);
-    return td_output_json(&text, err);
-}
-
-void td_push_report_line(const struct td_push_report *report)
-{
-    uint64_t bytes;
-    uint64_t sent_bytes;
-    add_up(report->list, &bytes, &sent_bytes);
-    double rate = report->seconds > 0 ? (double)sent_bytes / report->seconds : 0;
-    td_terminal_line(stdout, "%s: %s is %s commit %.12s: %zu file%s, %s; sent %s in %.1f s (%s/s)", report->model,
-                     report->revision, report->has_changed ? "now" : "still", report->commit, report->list->count,
-                     td_plural(report->list->count), td_terminal_size(bytes).text, td_terminal_size(sent_bytes).text,
-                     report->seconds, td_terminal_size((uint64_t)rate).text);
 }

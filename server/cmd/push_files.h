@@ -1,4 +1,4 @@
-/* The files of a push: which ones, their digests, and the report about them, for people and as JSON. */
+/* The files of a push: which ones, and their digests. */
 #ifndef TD_SERVER_CMD_PUSH_FILES_H
 #define TD_SERVER_CMD_PUSH_FILES_H
 
@@ -8,7 +8,6 @@
 #include "server/cmd/copying.h"
 #include "storage/served_root.h"
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,9 +19,6 @@ struct td_push_file {
     struct td_file_id id;       /* as it was found; the file must stay as it is */
     struct td_remote_blob blob; /* the digest is set by td_push_files_hash */
     bool is_hashed;
-    bool is_lacking;             /* the server lacks it, by its latest reply */
-    _Atomic bool is_sent;        /* the server has said since that it is complete there */
-    _Atomic uint64_t sent_bytes; /* of its content, also those that were sent again */
 };
 
 /* Sorted by path. Zeroed at first. */
@@ -33,6 +29,7 @@ struct td_push_files {
     size_t count;
     struct td_push_file **by_digest; /* one file for each digest, sorted by digest; NULL until all are hashed */
     size_t digest_count;
+    uint64_t digest_bytes; /* of these files */
 };
 
 /* Finds the files below the directory that a server would list and that the patterns take. Notes what is left out, such
@@ -42,9 +39,9 @@ struct td_push_files {
 bool td_push_files_find(struct td_push_files *out, const char *directory, struct td_copying *copying,
                         struct td_error *err);
 
-/* Computes the digests of all files, on several threads, with progress. Sets copying's total_bytes to the bytes of
- * different contents. Errors: as td_root_open_file; TD_FAILED_PRECONDITION when a file changes; TD_IO; TD_CONFLICT
- * when cancelled; TD_RESOURCE_EXHAUSTED. */
+/* Computes the digests of all files, on several threads, with progress. Leaves
+ * copying's done_bytes at 0. Errors: as td_root_open_file; TD_FAILED_PRECONDITION when a file changes; TD_IO;
+ * TD_CONFLICT when cancelled; TD_RESOURCE_EXHAUSTED. */
 bool td_push_files_hash(struct td_push_files *files, const char *directory, struct td_copying *copying,
                         struct td_error *err);
 
@@ -60,22 +57,5 @@ bool td_push_file_check(const struct td_push_file *file, int fd, struct td_error
 struct td_push_file *td_push_files_of_digest(const struct td_push_files *files, const uint8_t sha256[TD_SHA256_BYTES]);
 
 void td_push_files_fini(struct td_push_files *files);
-
-/* ---- the report ---------------------------------------------------------------------------------------- */
-
-struct td_push_report {
-    const char *model, *revision;
-    const char *commit; /* empty: none was made */
-    bool has_changed;
-    const struct td_push_files *list;
-    double seconds;
-    const struct td_error *failure; /* code TD_OK: none */
-};
-
-/* Prints one JSON object to standard output, also after a failure. Errors: TD_IO, TD_RESOURCE_EXHAUSTED. */
-bool td_push_report_json(const struct td_push_report *report, struct td_error *err);
-
-/* Prints one line about a push that has succeeded. */
-void td_push_report_line(const struct td_push_report *report);
 
 #endif

@@ -184,28 +184,16 @@ static void keep_reason(struct td_fetch_answer *answer, struct td_json *json)
     copy_message(answer, td_text_n(text, len));
 }
 
-/* Moves the reader past a key of the object that has begun, to its value. Returns false when there is no such key. */
-static bool seek_key(struct td_json *json, const char *key)
-{
-    while (td_json_next(json) == TD_JSON_KEY) {
-        if (td_json_equals(json, key))
-            return true;
-        if (!td_json_skip(json))
-            return false;
-    }
-    return false;
-}
-
 void td_fetch_answer_take_reason(struct td_fetch_answer *answer, struct td_text body)
 {
     struct td_json json;
     if (answer->status < 400 || answer->message[0] != '\0' || body.len == 0 || body.len > MAX_BODY_BYTES)
         return;
     td_json_init(&json, body, 0, NULL);
-    if (td_json_next(&json) != TD_JSON_OBJECT_BEGIN || !seek_key(&json, "error"))
+    if (td_json_next(&json) != TD_JSON_OBJECT_BEGIN || !td_json_seek(&json, "error"))
         return;
     enum td_json_token token = td_json_next(&json);
-    if (token == TD_JSON_OBJECT_BEGIN && seek_key(&json, "message"))
+    if (token == TD_JSON_OBJECT_BEGIN && td_json_seek(&json, "message"))
         token = td_json_next(&json);
     if (token == TD_JSON_STRING)
         keep_reason(answer, &json);

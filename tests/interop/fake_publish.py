@@ -119,7 +119,7 @@ class FakePublish:
         return {"digest": "sha256:" + digest, "size": blob.size, "complete": not missing, "missing": missing[:1000]}
 
     def commit(self, name, wish):
-        assert set(wish) <= {"files", "keep", "delete", "revision", "from", "parent", "message"}, wish
+        assert set(wish) <= {"files", "keep", "delete", "revision", "from", "parent", "message", "dry_run"}, wish
         with self.lock:
             model = self.model(name)
             at, before = model["refs"].get(wish.get("revision", "main"), ("", {}))
@@ -140,9 +140,11 @@ class FakePublish:
             files = {**(before if wish.get("keep") else {}),
                      **{f["path"]: f["digest"].removeprefix("sha256:") for f in wish["files"]}}
             commit = hashlib.sha1(json.dumps(sorted(files.items())).encode()).hexdigest()
-            model["refs"][wish.get("revision", "main")] = (commit, files)
-            model["commits"].append(wish)
-            return (200 if commit == at else 201), {
+            is_dry_run = wish.get("dry_run", False)
+            if not is_dry_run:
+                model["refs"][wish.get("revision", "main")] = (commit, files)
+                model["commits"].append(wish)
+            return (200 if commit == at or is_dry_run else 201), {
                 "model": name, "revision": wish.get("revision", "main"), "commit": commit, "parent": at,
                 "changed": commit != at, "files": len(files), "bytes": sum(model["blobs"][d].size
                                                                            for d in files.values())}

@@ -583,6 +583,23 @@ static void members_are_counted_and_found(void **state)
     assert_int_equal(err.code, TD_OK);
 }
 
+static void seek_stops_at_the_value_of_a_key_of_this_object(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"a\":{\"b\":1,\"c\":[2]},\"b\":3,\"c\":4}";
+    struct td_json json;
+    uint64_t number = 0;
+    td_json_init(&json, TD_TEXT(text), 0, NULL);
+    assert_int_equal(td_json_next(&json), TD_JSON_OBJECT_BEGIN);
+    assert_true(td_json_seek(&json, "c"));
+    assert_int_equal(td_json_next(&json), TD_JSON_NUMBER);
+    assert_true(td_json_u64(&json, &number) && number == 4);
+    assert_false(td_json_seek(&json, "a")); /* it came before */
+    td_json_init(&json, TD_TEXT("{\"a\":1,oops"), 0, NULL);
+    assert_int_equal(td_json_next(&json), TD_JSON_OBJECT_BEGIN);
+    assert_false(td_json_seek(&json, "oops"));
+}
+
 static void faults_are_left_to_the_callers_pass(void **state)
 {
     (void)state;
@@ -607,6 +624,7 @@ int main(void)
         cmocka_unit_test(nesting_is_bounded),
         cmocka_unit_test(tokens_come_in_order),
         cmocka_unit_test(skip_passes_one_value),
+        cmocka_unit_test(seek_stops_at_the_value_of_a_key_of_this_object),
         cmocka_unit_test(expect_says_what),
         cmocka_unit_test(numbers_are_exact_to_64_bits),
         cmocka_unit_test(strings_decode),
