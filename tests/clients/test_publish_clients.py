@@ -17,7 +17,7 @@ SECTIONS = {text.partition("\n")[0]: re.findall(r"^```(sh|python)\n(.*?)^```", t
 IMAGES = {"podman", "Docker"}       # what they push is no model
 BY_HAND = {"Which one", "With a token", "Ollama"}     # Ollama has no package
 # Sections whose example publishes something else than the directory.
-OTHERS = {"Distributed checkpoints", "transformers", "datasets", *IMAGES}
+OTHERS = {"A model in memory", "Distributed checkpoints", "transformers", "datasets", *IMAGES}
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +72,13 @@ def test_a_distributed_checkpoint(srv, folder):
         manifest = srv.json(f"/models/{id}/step-100/tensors")
         assert [(t["name"], t["shape"]) for t in manifest["tensors"]] == [("weight", [1000])]
     assert len(ids) == 2
+
+
+def test_a_model_in_memory(srv, folder):
+    _, (id,) = run_section(srv, folder, "A model in memory")
+    assert set(served(srv, id)) == {"config.json", "model.safetensors"}
+    shapes = {t["name"]: t["shape"] for t in srv.json(f"/models/{id}/tensors")["tensors"]}
+    assert shapes == {"weight": [64, 64], "bias": [64]}
 
 
 def test_a_model_of_transformers(srv, folder):
