@@ -12,6 +12,7 @@
 #include "catalog/catalog.h"
 
 #include "catalog/dataset/dataset.h"
+#include "catalog/events/snapshot_changes.h"
 #include "catalog/scan/scan_report.h"
 #include "catalog/scan/walk.h"
 #include "core/arena.h"
@@ -79,6 +80,7 @@ struct td_catalog {
     struct td_budget memory; /* of everything that was read from files */
     struct td_hasher *hasher;
     struct td_row_indexer *indexer;
+    struct td_event_ring *events;
     struct td_tree_watch *watch; /* NULL: none */
     struct td_scan_progress progress;
     pthread_t scanner;
@@ -353,9 +355,11 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
 {
     struct td_catalog_status counted = catalog->status; /* no other thread writes to the status while this one runs */
     count_snapshot(snapshot, &counted);
-    pthread_mutex_lock(&catalog->lock);
-    struct td_snapshot *old = catalog->current;
+    struct td_snapshot *old = catalog->current; /* only this thread replaces it */
     bool changed = !is_same(old, snapshot);
+    bool has_events = changed && old != NULL && strcmp(old->tag, snapshot->tag) != 0;
+    struct td_snapshot_changes *changes = has_events ? td_snapshot_changes_find(old, snapshot) : NULL;
+    pthread_mutex_lock(&catalog->lock);
     bool news = changed && (old == NULL || strcmp(old->tag, snapshot->tag) != 0 ||
                             old->unsettled.count != snapshot->unsettled.count); /* more than digests changed */
     struct td_catalog_status *status = &catalog->status;
@@ -364,6 +368,8 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
         catalog->current = snapshot;
         *status = counted;
     }
+    if (has_events)
+        td_snapshot_changes_add(changes, catalog->events);
     bool is_mended = catalog->scan_failed && !status->root_missing; /* log_readiness reports a root that is back */
     status->root_missing = false;
     enum td_catalog_stage before = atomic_load(&catalog->stage);
@@ -686,7 +692,8 @@ bool td_catalog_create(const struct td_catalog_config *config, struct td_catalog
                                err))
         goto fail_decodes;
     td_mapping_cache_on_retired(&catalog->maps, on_retired_map, catalog);
-    if (!create_hasher(catalog, err) || !create_indexer(catalog, err) || !create_watch(catalog, err))
+    if (!td_event_ring_create(TD_EVENTS_MAX, &catalog->events, err) || !create_hasher(catalog, err) ||
+        !create_indexer(catalog, err) || !create_watch(catalog, err))
         goto fail_maps;
     int sys = pthread_create(&catalog->scanner, NULL, scanner_main, catalog);
     if (sys != 0) {
@@ -703,6 +710,7 @@ fail:
     td_tree_watch_destroy(catalog->watch);
     td_row_indexer_destroy(catalog->indexer);
     td_hasher_destroy(catalog->hasher);
+    td_event_ring_destroy(catalog->events);
     td_root_unref(catalog->root);
     free(catalog->noted);
     free(catalog->root_path);
@@ -722,6 +730,7 @@ void td_catalog_destroy(struct td_catalog *catalog)
     td_tree_watch_destroy(catalog->watch);
     td_row_indexer_destroy(catalog->indexer);
     td_hasher_destroy(catalog->hasher);
+    td_event_ring_destroy(catalog->events);
     td_snapshot_unref(catalog->current);
     free_retired(catalog);
     td_unsettled_list_fini(&catalog->unsettled);
@@ -750,6 +759,11 @@ void td_catalog_on_publish(struct td_catalog *catalog, void (*on_publish)(void *
     catalog->on_publish = on_publish;
     catalog->on_publish_context = context;
     pthread_mutex_unlock(&catalog->lock);
+}
+
+struct td_event_ring *td_catalog_events(struct td_catalog *catalog)
+{
+    return catalog->events;
 }
 
 void td_catalog_tune(struct td_catalog *catalog, const struct td_catalog_tuning *tuning)

@@ -6,6 +6,7 @@
 
 #include "catalog/dataset/row_indexer.h"
 #include "catalog/digests/hasher.h"
+#include "catalog/events/event_ring.h"
 #include "catalog/scan/scan.h"
 #include "storage/decode_cache.h"
 #include "storage/tree_watch.h"
@@ -89,6 +90,10 @@ struct td_snapshot *td_catalog_acquire(struct td_catalog *catalog);
  * function must be quick and must not call the catalog. NULL: calls no function from now on; a running call has ended
  * when this returns. */
 void td_catalog_on_publish(struct td_catalog *catalog, void (*on_publish)(void *context), void *context);
+
+/* Returns the events of all changes from one snapshot to the next; they live as long as the catalog. The ring has the
+ * events of a snapshot before on_publish is called for it, and after td_catalog_acquire has begun to return it. */
+struct td_event_ring *td_catalog_events(struct td_catalog *catalog);
 
 /* Changes these settings, and requests a scan with them. A running scan continues with the old settings. Any thread. */
 void td_catalog_tune(struct td_catalog *catalog, const struct td_catalog_tuning *tuning);
