@@ -21,6 +21,23 @@ bool td_request_has_header(const struct td_request *request, const char *name)
     return td_request_next_header(request, name, &at) != NULL;
 }
 
+bool td_request_accepts(const struct td_request *request, const char *type)
+{
+    size_t at = 0;
+    size_t len = strlen(type);
+    const struct td_header *header;
+    while ((header = td_request_next_header(request, "Accept", &at)) != NULL) {
+        struct td_text list = header->value;
+        while (list.len > 0) {
+            struct td_text range = td_text_trim(td_text_take_until(&list, ','), " \t");
+            if (td_text_begins_ignore_case(range, type) &&
+                (range.len == len || range.p[len] == ';' || range.p[len] == ' '))
+                return true;
+        }
+    }
+    return false;
+}
+
 const struct td_header *td_request_single_header(const struct td_request *request, const char *name)
 {
     size_t at = 0;

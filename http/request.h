@@ -52,6 +52,9 @@ const struct td_header *td_request_next_header(const struct td_request *request,
 /* Returns whether the request has a header line of this name. */
 bool td_request_has_header(const struct td_request *request, const char *name);
 
+/* Returns whether a header line Accept names this media type, with any parameters; a wildcard does not name it. */
+bool td_request_accepts(const struct td_request *request, const char *type);
+
 /* Returns the header line of this name if there is exactly one, else NULL: two lines of a single-valued field are no
  * valid field. */
 const struct td_header *td_request_single_header(const struct td_request *request, const char *name);

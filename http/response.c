@@ -56,6 +56,7 @@ void td_response_init(struct td_response *response)
     response->request_id[0] = '\0';
     response->token[0] = '\0';
     td_body_init(&response->body);
+    response->stream = NULL;
 }
 
 /* Adds the request's id, if there is one and a field is free, as the field that the facade has for it. */
@@ -94,6 +95,8 @@ void td_response_fini(struct td_response *response)
     free(response->owned_type);
     response->owned_type = NULL;
     td_body_fini(&response->body);
+    td_stream_destroy(response->stream);
+    response->stream = NULL;
 }
 
 /* Returns the next free field, or NULL after making the answer a 500. */

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "http/request.h"
 #include "http/request_id.h"
+#include "http/stream.h"
 #include "storage/body.h"
 
 #include <stdbool.h>
@@ -50,6 +51,7 @@ enum { TD_RESPONSE_HEADERS = 9, TD_HEADER_VALUE_BYTES = 512, TD_ETAG_BYTES = 96,
     ROUTE(TD_ROUTE_VERSION, "version")           \
     ROUTE(TD_ROUTE_RESCAN, "rescan")             \
     ROUTE(TD_ROUTE_SIGN, "sign")                 \
+    ROUTE(TD_ROUTE_EVENTS, "events")             \
     ROUTE(TD_ROUTE_S3_BUCKET, "s3_bucket")       \
     ROUTE(TD_ROUTE_S3_LIST, "s3_list")           \
     ROUTE(TD_ROUTE_S3_OBJECT, "s3_object")
@@ -85,6 +87,7 @@ struct td_response {
     struct td_response_header headers[TD_RESPONSE_HEADERS];
     size_t header_count;
     struct td_body body;
+    struct td_stream *stream; /* owned; in place of `body`, of a 200 answer that ends the connection; NULL: none */
     const struct td_cancel *cancel; /* the request's; borrowed */
     uint64_t announced_bytes;       /* of a 304: the length that a 200 would have had */
     uint64_t wait_until_ns; /* not 0: this is no answer yet. The request is to be handled again when the catalog has
@@ -103,7 +106,7 @@ void td_response_init(struct td_response *response);
  * as errors can be written. */
 void td_response_init_for(struct td_response *response, const struct td_request *request);
 
-/* Frees the body and owned_type. */
+/* Frees the body, the stream and owned_type. */
 void td_response_fini(struct td_response *response);
 
 /* Adds a header field. `name` must be static; the value is cut at TD_HEADER_VALUE_BYTES - 1 bytes. A field beyond

@@ -39,6 +39,7 @@ bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error
     if (pthread_mutex_init(&api->tokens_lock, NULL) != 0)
         return td_error_set(err, TD_INTERNAL, "cannot create a lock");
     (void)pthread_mutex_init(&api->joint_lock, NULL); /* cannot fail without attributes (glibc) */
+    (void)pthread_mutex_init(&api->events.lock, NULL);
     (void)pthread_cond_init(&api->joint_changed, NULL);
     td_shared_budget_init(&api->lists, TD_LISTS_BYTES, "lists and descriptions");
     td_shared_budget_init(&api->rows, TD_ROWS_BUDGET_BYTES, "answers with rows");
@@ -49,6 +50,7 @@ bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error
         fini_caches(api);
     }
     (void)pthread_cond_destroy(&api->joint_changed);
+    (void)pthread_mutex_destroy(&api->events.lock);
     (void)pthread_mutex_destroy(&api->joint_lock);
     (void)pthread_mutex_destroy(&api->tokens_lock);
     return td_error_set(err, TD_INTERNAL, "cannot create a lock"); /* unless there is another error already */
@@ -65,6 +67,7 @@ void td_api_fini(struct td_api *api)
     fini_caches(api);
     td_token_set_unref(api->tokens);
     (void)pthread_cond_destroy(&api->joint_changed);
+    (void)pthread_mutex_destroy(&api->events.lock);
     (void)pthread_mutex_destroy(&api->joint_lock);
     (void)pthread_mutex_destroy(&api->tokens_lock);
 }

@@ -32,6 +32,16 @@ enum td_publish_who {
 enum { TD_MANIFEST_CACHE_BYTES = 64 * 1024 * 1024, TD_COMMITS_BYTES = 512 * 1024 * 1024 };
 
 struct td_joint_file;
+struct td_event_stream;
+
+/* The streams of events (api/native/event_stream.h). */
+struct td_event_streams {
+    pthread_mutex_t lock;
+    struct td_event_stream *first; /* a list, under the lock, like `count` */
+    size_t count;
+    size_t most_of_client;                /* streams of one client; set before the first request */
+    _Atomic uint64_t begun, sent, resets; /* streams, events that were sent, events `reset`; since the start */
+};
 
 struct td_api {
     struct td_catalog *catalog;   /* borrowed */
@@ -50,6 +60,7 @@ struct td_api {
     pthread_mutex_t joint_lock;               /* of the two below (api/call/joint_commit.h) */
     pthread_cond_t joint_changed;
     struct td_joint_file *joint_files; /* that wait for a commit, a list */
+    struct td_event_streams events;
     const char *s3_listen; /* the address of the S3 port, for messages; borrowed; NULL or empty: the port is off */
     _Atomic enum td_rescan_from rescan_from; /* may change while requests run */
     enum td_publish_who publish_who; /* set before the first request, and asked by td_access_may_publish alone */

@@ -432,6 +432,7 @@ static bool start_parts(struct service *service, struct td_error *err)
         !start_upstream(service, err) || !start_publish(service, err))
         return false;
     service->api.s3_listen = config->s3_listen;
+    service->api.events.most_of_client = (size_t)(config->max_waiters + 3) / 4;
     keep_tls(service, false);
     atomic_store(&service->api.rescan_from, rescan_from_of(config->rescan_from));
     atomic_store(&service->api.metrics_open, config->metrics_open);
@@ -575,6 +576,14 @@ static void reopen_log(struct service *service)
         td_log(TD_LOG_INFO, "SIGHUP: opened the access log \"%s\" again", service->used.access_log);
 }
 
+/* Reads the tokens again if they have changed, or in any case with `always`. A stream of events whose token is gone
+ * then ends. */
+static void look_at_tokens(struct service *service, bool always)
+{
+    if (td_token_watch_look(&service->tokens, &service->api, always))
+        td_http_server_retry_waits(service->server);
+}
+
 /* Reopens the access log, reads the configuration, the certificate and the tokens again, and scans. If READY=1 was sent
  * to systemd, reports the reload to it, too. */
 static void reload(struct service *service)
@@ -583,7 +592,7 @@ static void reload(struct service *service)
     reopen_log(service);
     reload_config(service);
     keep_tls(service, true);
-    td_token_watch_look(&service->tokens, &service->api, true);
+    look_at_tokens(service, true);
     td_log(TD_LOG_INFO, "SIGHUP: scanning again");
     td_catalog_get_status(service->catalog, &status);
     td_catalog_request_publish(service->catalog);
@@ -613,7 +622,7 @@ static void serve(struct service *service)
         notify_state(service);
         int number = wait_signal(service, loop_step_ns(service));
         keep_tls(service, false);
-        td_token_watch_look(&service->tokens, &service->api, false);
+        look_at_tokens(service, false);
         if (number < 0 && !service->breaks.pending) /* a signal may be lost: a writer then waits no longer than 1 s */
             td_lease_breaks_run(&service->breaks);
         if (is_end(number))
@@ -646,7 +655,7 @@ static void drain(struct service *service)
 {
     enum { STEP_NS = 20000000 };
     atomic_store(&service->api.draining, true);
-    td_http_server_end_waits(service->server);
+    td_http_server_retry_waits(service->server);
     if (service->upstream != NULL)
         td_upstream_end_waits(service->upstream);
     uint64_t now_ns = td_clock_ns();

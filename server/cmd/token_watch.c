@@ -60,21 +60,22 @@ void td_token_watch_begin(struct td_token_watch *watch, struct td_api *api)
     watch->first = NULL;
 }
 
-void td_token_watch_look(struct td_token_watch *watch, struct td_api *api, bool always)
+bool td_token_watch_look(struct td_token_watch *watch, struct td_api *api, bool always)
 {
     struct td_token_set *tokens = NULL;
     struct td_error err = TD_ERROR_INIT;
     if (watch->path[0] == '\0' || !td_file_change_look(&watch->change, always))
-        return;
+        return false;
     bool is_read = td_token_file_read(watch->path, &tokens, &err);
     if (td_file_change_end(&watch->change, &err))
         td_log(TD_LOG_ERROR, "the tokens stay as they were: %s", err.message);
     if (!is_read) {
         atomic_store(&api->metrics.tokens_failed, true);
-        return;
+        return false;
     }
     log_tokens(watch, "read the tokens file", " again", tokens);
     pass_tokens(api, tokens);
+    return true;
 }
 
 void td_token_watch_fini(struct td_token_watch *watch)

@@ -20,8 +20,8 @@ bool td_token_watch_init(struct td_token_watch *watch, const char *path, struct 
 void td_token_watch_begin(struct td_token_watch *watch, struct td_api *api);
 
 /* Reads the file again if it has changed (server/host/option_file.h), or in any case with `always`. Passes the new
- * tokens to the API, or logs why the old ones stay. */
-void td_token_watch_look(struct td_token_watch *watch, struct td_api *api, bool always);
+ * tokens to the API, or logs why the old ones stay. Returns whether it passed new ones on. */
+bool td_token_watch_look(struct td_token_watch *watch, struct td_api *api, bool always);
 
 /* Frees the tokens that td_token_watch_begin has not passed on. Allowed for zeros. */
 void td_token_watch_fini(struct td_token_watch *watch);

@@ -7,6 +7,7 @@
 #include "core/clock.h"
 #include "core/waiting.h"
 #include "server/mhd/sink_body.h"
+#include "server/mhd/stream_body.h"
 #include "server/net/tcp_socket.h"
 
 #include <stddef.h>
@@ -34,7 +35,9 @@ static void make_response(struct td_session *session, const struct td_request *r
         session->received_bytes + request_header_bytes(session->link.mhd) + exchange->content_bytes;
     td_read_proof_expect(&session->link.connection->proof, exchange->received_bytes);
     memcpy(exchange->token, response->token, sizeof exchange->token);
-    exchange->mhd_response = td_transfer_create(response, &session->link, head, &exchange->transfer);
+    exchange->mhd_response = response->stream != NULL && response->status == 200
+                                 ? td_stream_body_create(session, response, head)
+                                 : td_transfer_create(response, &session->link, head, &exchange->transfer);
     exchange->status = response->status;
     exchange->route = response->route;
     exchange->changed = response->changed;
@@ -55,7 +58,7 @@ static enum MHD_Result queue(struct td_session *session)
     exchange->stage = TD_STAGE_QUEUED;
     if (connection->is_tls && exchange->transfer.is_long)
         exchange->given_bytes = td_socket_given_bytes(connection->fd);
-    td_deadline_enter(&connection->deadline, TD_PHASE_SENDING);
+    td_deadline_enter(&connection->deadline, td_stream_body_is_on(session) ? TD_PHASE_STREAM : TD_PHASE_SENDING);
     enum MHD_Result result = MHD_queue_response(session->link.mhd, (unsigned int)exchange->status, mhd_response);
     td_transfer_release(mhd_response, &exchange->transfer);
     return result;
@@ -115,17 +118,22 @@ static bool make_answer(struct td_session *session, bool close)
         request = td_session_request(session); /* with the sink of an empty upload */
         td_api_handle(session->serving->api, &request, &response);
     }
-    if (response.wait_until_ns != 0) {
-        waits = td_session_enter_wait(session, response.wait_until_ns);
-        if (!waits)
+    bool head = td_text_equals(request.method, "HEAD");
+    bool is_stream = response.stream != NULL && response.status == 200 && !head && !td_waiting_was_refused();
+    if (response.wait_until_ns != 0 || is_stream) {
+        bool may_wait = td_session_enter_wait(session, response.wait_until_ns);
+        if (!may_wait)
             td_response_fail(&response, 503, NULL,
                              "as many requests wait for a change as --max-waiters allows; try again");
+        waits = may_wait && !is_stream;
+        is_stream = may_wait && is_stream;
     }
     response.close = response.close || close;
     if (!waits && !td_waiting_was_refused()) {
-        td_session_leave_wait(session);
+        if (!is_stream)
+            td_session_leave_wait(session);
         add_timing(session, &response);
-        make_response(session, &request, &response, td_text_equals(request.method, "HEAD"));
+        make_response(session, &request, &response, head);
     }
     td_response_fini(&response);
     return waits;
@@ -158,6 +166,8 @@ static struct td_session *waiting_session(struct td_waiter *waiter)
 enum td_retry td_answer_retry(struct td_waiter *waiter, bool may_wait)
 {
     struct td_session *session = waiting_session(waiter);
+    if (td_stream_body_is_on(session))
+        return TD_RETRY_ANSWERED; /* libmicrohttpd asks the stream again */
     if (may_wait) {
         atomic_fetch_add_explicit(&session->serving->api->metrics.jobs, 1, memory_order_relaxed);
     } else {

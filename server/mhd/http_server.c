@@ -18,6 +18,7 @@
 #include "server/mhd/answering.h"
 #include "server/mhd/session.h"
 #include "server/mhd/sink_body.h"
+#include "server/mhd/stream_body.h"
 
 #include <gnutls/abstract.h>
 #include <stdio.h>
@@ -54,8 +55,10 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         *context = td_session_begin(&server->serving, mhd);
     } else {
-        if (*context != NULL)
+        if (*context != NULL) {
             td_sink_body_drop(*context);
+            td_stream_body_end(*context);
+        }
         td_session_end(&server->serving, *context, mhd);
         *context = NULL;
     }
@@ -231,6 +234,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, 
     bool lingers = session->exchange.is_cut_short && code == MHD_REQUEST_TERMINATED_COMPLETED_OK;
     td_sink_body_drop(session); /* of a body that was cut */
     td_session_end_request(session, code);
+    td_stream_body_end(session);
     if (lingers)
         td_sink_body_linger(session);
 }
@@ -417,7 +421,7 @@ void td_http_server_destroy(struct td_http_server *server)
     free(server);
 }
 
-void td_http_server_end_waits(struct td_http_server *server)
+void td_http_server_retry_waits(struct td_http_server *server)
 {
     td_waiters_publish(server->serving.waiters);
 }

@@ -26,8 +26,9 @@ bool td_http_server_create(const struct td_config *config, struct td_api *api, s
 /* Ends every connection, waits for its thread, and frees the server. NULL is allowed. */
 void td_http_server_destroy(struct td_http_server *server);
 
-/* Answers all requests that wait for a change, after api->draining was set. Returns at once. Any thread. */
-void td_http_server_end_waits(struct td_http_server *server);
+/* Has all requests that wait for a change, and all streams, tried again: to end them after api->draining was set, or
+ * because the tokens have changed. Returns at once. Any thread. */
+void td_http_server_retry_waits(struct td_http_server *server);
 
 /* Returns the taker to which acceptors pass connections. It gives each connection a thread of libmicrohttpd: in the
  * shared lane one of the workers, unless --workers is 0, else a thread of its own. Valid until

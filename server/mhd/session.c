@@ -304,6 +304,8 @@ static void report_answer(struct td_session *session, enum MHD_RequestTerminatio
         return;
     }
     struct td_metrics *metrics = &serving->api->metrics;
+    if (exchange->stream.stream != NULL)
+        exchange->wait_end_ns = td_clock_ns(); /* all its time is a wait */
     uint64_t waited_ns = exchange->wait_end_ns - exchange->wait_since_ns;
     uint64_t took_ns = td_clock_ns() - exchange->start_ns - waited_ns;
     enum td_cut cut = cut_reason(session, code);

@@ -49,6 +49,13 @@ enum td_stage {
     TD_STAGE_QUEUED,      /* libmicrohttpd has the response */
 };
 
+/* The body of an answer that is a stream (server/mhd/stream_body.h). */
+struct td_stream_body {
+    struct td_stream *stream; /* owned; NULL: the answer is no stream */
+    struct td_buffer piece;   /* the bytes that the stream has given last */
+    size_t passed_bytes;      /* of them, to libmicrohttpd */
+};
+
 /* One request, from its request line to its last byte. */
 struct td_exchange {
     enum td_stage stage;
@@ -74,8 +81,9 @@ struct td_exchange {
     size_t taken_bytes;                   /* of a piece that a job took, and libmicrohttpd still has */
     bool is_http_1_0;
     bool is_last;                        /* the client wants the connection closed after the answer */
-    bool waits;                          /* it counts as one that waits for a change */
-    uint64_t wait_since_ns, wait_end_ns; /* when it began to wait, and was last tried again; 0: it never waited */
+    bool waits;                          /* it counts as one that waits for a change; so does a stream */
+    uint64_t wait_since_ns, wait_end_ns; /* when it began to wait, and was last tried again or, of a stream, has
+                                            ended; 0: it never waited */
     /* of the answer */
     int status;
     enum td_route route;
@@ -83,6 +91,7 @@ struct td_exchange {
     char request_id[TD_REQUEST_ID_BYTES];
     char token[TD_RESPONSE_TOKEN_BYTES]; /* the name of the token that asked */
     struct td_transfer transfer;
+    struct td_stream_body stream;
     struct MHD_Response *mhd_response; /* owned until it is queued; NULL: no memory */
     uint64_t given_bytes;              /* with TLS, to the socket before a long answer */
     uint64_t received_bytes;           /* of all requests up to this one */

@@ -78,6 +78,20 @@ static enum td_cut judge_upload(struct td_deadline *deadline, int fd, const stru
     return judge_progress(deadline, bytes, limits, since_ns, now_ns);
 }
 
+/* Judges a stream: a client that has acknowledged all is not late, however long there was nothing to send. Its rate is
+ * not judged, since few bytes come. Asks the kernel in each TD_IDLE_ROUNDS-th round. */
+static enum td_cut judge_stream(struct td_deadline *deadline, int fd, const struct td_deadline_round *round,
+                                uint64_t since_ns)
+{
+    struct td_deadline_limits limits = round->limits;
+    limits.min_rate = 0;
+    if ((unsigned)fd % TD_IDLE_ROUNDS != round->number)
+        return TD_CUT_NONE;
+    if (td_socket_unacknowledged_bytes(fd) == 0)
+        deadline->watched_since_ns = 0; /* begins again */
+    return judge_progress(deadline, td_socket_facts_of(fd).acknowledged_bytes, &limits, since_ns, round->now_ns);
+}
+
 /* Judges a connection before its first request line is complete. It may take as long as a header and, while it has
  * sent nothing, no longer than an idle connection may be silent. When draining, it is cut after 1 s. */
 static enum td_cut judge_first(struct td_deadline *deadline, int fd, const struct td_deadline_round *round,
@@ -140,6 +154,8 @@ enum td_cut td_deadline_judge(struct td_deadline *deadline, int fd, const struct
         return round->is_draining ? TD_CUT_SHUTDOWN : judge_idle(deadline, fd, round, since_ns, is_shared);
     case TD_PHASE_SENDING:
         return judge_progress(deadline, td_socket_facts_of(fd).acknowledged_bytes, limits, since_ns, round->now_ns);
+    case TD_PHASE_STREAM:
+        return judge_stream(deadline, fd, round, since_ns);
     case TD_PHASE_UPLOAD:
         return judge_upload(deadline, fd, limits, since_ns, round->now_ns);
     case TD_PHASE_HANDLING:

@@ -17,6 +17,7 @@ enum td_phase {
     TD_PHASE_UPLOAD,   /* the body of an upload is arriving */
     TD_PHASE_HANDLING, /* the answer is being made */
     TD_PHASE_SENDING,  /* the answer is being sent */
+    TD_PHASE_STREAM,   /* the answer is a stream: bytes come now and then, and the client has to take them */
     TD_PHASE_IDLE,     /* between two requests */
 };
 

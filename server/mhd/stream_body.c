@@ -1,0 +1,113 @@
+#include "server/mhd/stream_body.h"
+
+#include "core/clock.h"
+
+#include <string.h>
+
+/* The memory for the bytes that libmicrohttpd asks for at a time, in a connection without chunked encoding. */
+enum { BLOCK_BYTES = 4096 };
+
+/* Passes on bytes of the piece that the stream has given last. */
+static ssize_t pass_bytes(struct td_exchange *exchange, char *out, size_t max)
+{
+    struct td_stream_body *body = &exchange->stream;
+    size_t left = body->piece.len - body->passed_bytes;
+    size_t n = left < max ? left : max;
+    memcpy(out, body->piece.data + body->passed_bytes, n);
+    body->passed_bytes += n;
+    exchange->transfer.body_bytes += n;
+    if (body->passed_bytes == body->piece.len) { /* a stream mostly waits, and should take no memory then */
+        td_buffer_fini(&body->piece);
+        body->passed_bytes = 0;
+    }
+    return (ssize_t)n;
+}
+
+/* Waits until the stream may have something to send. Returns false when the answer is to end. Sets *is_suspended when
+ * the connection was suspended: the caller returns to libmicrohttpd, which asks again later. */
+static bool wait_for_bytes(struct td_session *session, uint64_t until_ns, bool *is_suspended)
+{
+    const struct td_serving *serving = session->serving;
+    session->waiter.until_ns = until_ns;
+    if (atomic_load(&serving->api->draining) || td_cancel_is_asked(session->waiter.cancel))
+        return false;
+    *is_suspended = session->link.jobs != NULL;
+    return *is_suspended ? td_waiters_park(serving->waiters, &session->waiter, session->link.mhd)
+                         : td_waiters_sleep(serving->waiters, &session->waiter);
+}
+
+/* Gives libmicrohttpd the next bytes of the stream; 0: it asks again when the connection is resumed. */
+static ssize_t read_stream(void *cls, uint64_t pos, char *out, size_t max)
+{
+    struct td_session *session = cls;
+    struct td_exchange *exchange = &session->exchange;
+    struct td_stream_body *body = &exchange->stream;
+    (void)pos;
+    for (;;) {
+        uint64_t until_ns = UINT64_MAX;
+        bool is_suspended = false;
+        if (body->piece.len > 0)
+            return pass_bytes(exchange, out, max);
+        session->waiter.seen = td_waiters_published(session->serving->waiters);
+        switch (body->stream->class->read(body->stream, &body->piece, &until_ns)) {
+        case TD_STREAM_ENDS:
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        case TD_STREAM_HAS_BYTES:
+            if (body->piece.failed)
+                return MHD_CONTENT_READER_END_WITH_ERROR;
+            break;
+        case TD_STREAM_WAITS:
+            if (!wait_for_bytes(session, until_ns, &is_suspended))
+                return MHD_CONTENT_READER_END_OF_STREAM;
+            if (is_suspended)
+                return 0;
+            break;
+        }
+    }
+}
+
+static ssize_t read_nothing(void *cls, uint64_t pos, char *out, size_t max)
+{
+    (void)cls, (void)pos, (void)out, (void)max;
+    return MHD_CONTENT_READER_END_WITH_ERROR;
+}
+
+struct MHD_Response *td_stream_body_create(struct td_session *session, struct td_response *response, bool head)
+{
+    static const char framing[] = "Transfer-Encoding: chunked\r\n", no_length[] = "Content-Length: 0\r\n";
+    struct td_exchange *exchange = &session->exchange;
+    response->close = true; /* so that the bytes of the framing, which nobody counts, are followed by no other answer */
+    exchange->transfer =
+        (struct td_transfer){.way = TD_WAY_NONE,
+                             .header_bytes = td_answer_header_bytes(response, 0) + strlen(framing) - strlen(no_length),
+                             .is_long = !head};
+    struct MHD_Response *mhd_response = MHD_create_response_from_callback(
+        MHD_SIZE_UNKNOWN, BLOCK_BYTES, head ? read_nothing : read_stream, session, NULL);
+    if (mhd_response != NULL && !td_answer_header_add(mhd_response, response)) {
+        MHD_destroy_response(mhd_response);
+        return NULL;
+    }
+    if (mhd_response == NULL || head)
+        return mhd_response;
+    td_read_proof_hold(&session->link.connection->proof, session->link.connection->fd);
+    session->link.stream.more_follows = false;
+    exchange->stream = (struct td_stream_body){.stream = response->stream};
+    response->stream = NULL;
+    td_buffer_init(&exchange->stream.piece);
+    return mhd_response;
+}
+
+bool td_stream_body_is_on(const struct td_session *session)
+{
+    return session->exchange.stream.stream != NULL;
+}
+
+void td_stream_body_end(struct td_session *session)
+{
+    struct td_stream_body *body = &session->exchange.stream;
+    if (body->stream == NULL)
+        return;
+    td_stream_destroy(body->stream);
+    td_buffer_fini(&body->piece);
+    *body = (struct td_stream_body){.stream = NULL};
+}
