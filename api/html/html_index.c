@@ -16,19 +16,7 @@
 
 bool td_html_is_accepted(const struct td_call *call)
 {
-    static const char type[] = "text/html";
-    size_t at = 0;
-    const struct td_header *header;
-    while ((header = td_request_next_header(call->request, "Accept", &at)) != NULL) {
-        struct td_text list = header->value;
-        while (list.len > 0) {
-            struct td_text range = td_text_trim(td_text_take_until(&list, ','), " \t");
-            if (td_text_begins_ignore_case(range, type) &&
-                (range.len == strlen(type) || range.p[strlen(type)] == ';' || range.p[strlen(type)] == ' '))
-                return true;
-        }
-    }
-    return false;
+    return td_request_accepts(call->request, "text/html");
 }
 
 bool td_html_is_wanted(const struct td_call *call)

@@ -205,3 +205,24 @@ void td_native_write_publish_metrics(const struct td_publish_status *status, str
         td_buffer_printf(out, "tensord_publish_failures_total{reason=\"%s\"} %llu\n", failures[i],
                          (unsigned long long)status->failures[i]);
 }
+
+void td_native_write_event_metrics(struct td_event_streams *streams, struct td_event_ring *ring, struct td_buffer *out)
+{
+    pthread_mutex_lock(&streams->lock);
+    size_t open = streams->count;
+    pthread_mutex_unlock(&streams->lock);
+    td_metrics_head(out, "tensord_events_total", "counter",
+                    "Changes of models, datasets and revisions that GET /events reports, by event.");
+    for (int i = 0; i < TD_EVENT_TYPES; i++)
+        td_buffer_printf(out, "tensord_events_total{event=\"%s\"} %llu\n", td_event_type_name((enum td_event_type)i),
+                         (unsigned long long)td_event_ring_count(ring, (enum td_event_type)i));
+    td_metrics_gauge(out, "tensord_event_streams", "Streams of GET /events that are open; part of tensord_waiters.",
+                     (double)open);
+    td_metrics_count(out, "tensord_event_streams_total", "Streams of GET /events since the start.",
+                     atomic_load(&streams->begun));
+    td_metrics_count(out, "tensord_events_sent_total", "Events that clients were given, by streams and pages.",
+                     atomic_load(&streams->sent));
+    td_metrics_count(out, "tensord_event_resets_total",
+                     "Events `reset`, on which a client of GET /events lists everything again.",
+                     atomic_load(&streams->resets));
+}

@@ -2,6 +2,7 @@
 #ifndef TD_API_NATIVE_METRICS_PAGE_H
 #define TD_API_NATIVE_METRICS_PAGE_H
 
+#include "api/call/state.h"
 #include "catalog/catalog.h"
 #include "catalog/publish/publish_store.h"
 #include "catalog/upstream/upstream.h"
@@ -17,5 +18,8 @@ void td_native_write_upstream_metrics(const struct td_upstream_status *status, s
 
 /* Appends the samples of --publish; all zeros without it. */
 void td_native_write_publish_metrics(const struct td_publish_status *status, struct td_buffer *out);
+
+/* Appends the samples of GET /events. */
+void td_native_write_event_metrics(struct td_event_streams *streams, struct td_event_ring *ring, struct td_buffer *out);
 
 #endif

@@ -32,6 +32,7 @@ static const struct system_route system_routes[] = {
     {"/version", TD_ROUTE_VERSION, td_handle_version, false, false},
     {"/rescan", TD_ROUTE_RESCAN, td_handle_rescan, false, true},
     {"/sign", TD_ROUTE_SIGN, td_handle_sign, false, true},
+    {"/events", TD_ROUTE_EVENTS, td_handle_events, false, false},
 };
 
 enum { SYSTEM_ROUTES = sizeof system_routes / sizeof *system_routes };

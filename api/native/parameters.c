@@ -184,6 +184,13 @@ bool td_wait_for_name(const struct td_call *call, const char *const *known)
     return true;
 }
 
+bool td_wait_for_more(const struct td_call *call)
+{
+    uint64_t timeout_s = TD_WAIT_DEFAULT_S;
+    return td_uri_parameter(call->uri, "wait") != NULL &&
+           td_call_read_number(call, "timeout", TD_WAIT_MAX_S, &timeout_s) && goes_on(call, timeout_s);
+}
+
 void td_wait_end(struct td_response *response, enum td_wait wait, const char *state)
 {
     char text[TD_ETAG_BYTES];

@@ -41,6 +41,10 @@ enum td_wait td_wait_parameter(const struct td_call *call, const char *state, co
  * like one that does not exist, so that the client cannot distinguish them. */
 bool td_wait_for_name(const struct td_call *call, const char *const *known);
 
+/* Makes the call wait until something is published, if the query has `wait` and the wait is not over: at the latest at
+ * the timeout, which the caller has checked. Returns false, with nothing answered, otherwise. */
+bool td_wait_for_more(const struct td_call *call);
+
 /* Makes the entity tag of a 200 answer begin with the state, for later waits; the rest of the tag is the answer's own.
  * Turns the answer into 304 for TD_WAIT_UNCHANGED. Call it when all header fields are added. */
 void td_wait_end(struct td_response *response, enum td_wait wait, const char *state);

@@ -32,5 +32,6 @@ void td_handle_openapi(const struct td_call *call);
 void td_handle_version(const struct td_call *call);
 void td_handle_rescan(const struct td_call *call);
 void td_handle_sign(const struct td_call *call);
+void td_handle_events(const struct td_call *call);
 
 #endif

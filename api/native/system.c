@@ -122,6 +122,7 @@ void td_handle_metrics(const struct td_call *call)
     if (call->api->publish != NULL)
         td_publish_report(call->api->publish, &publish);
     td_native_write_publish_metrics(&publish, &text);
+    td_native_write_event_metrics(&call->api->events, td_catalog_events(call->api->catalog), &text);
     td_response_set_text(call->response, "text/plain; version=0.0.4; charset=utf-8", "no-store", &text);
 }
 

@@ -454,7 +454,7 @@ def test_every_query_parameter_is_known_and_no_other(srv, contract):
         "limit": "1", "cursor": "1", "full": "true", "filter": "safetensors", "pipeline_tag": "fill-mask", "direction":
         "1", "config": "true", "cardData": "true", "blobs": "true", "recursive": "true", "expand": "true", "split":
         "train", "start": "1", "count": "1", "offset": "1", "length": "1", "order": "shuffle", "seed": "1", "epoch":
-        "1", "file_start": "1", "wait": "x", "timeout": "1",
+        "1", "file_start": "1", "wait": "x", "timeout": "1", "after": "x", "kind": "model",
         "fingerprint": srv.json("/datasets/org/rows")["splits"][0]["fingerprint"]
     }
     for path in contract.paths:
@@ -462,6 +462,8 @@ def test_every_query_parameter_is_known_and_no_other(srv, contract):
         method = "POST" if path in BODIES else "GET"
         for name in names:
             value = "0/2" if name == "shard" and "/rows" in path else examples[name]
+            if (path, name) == ("/events", "wait"):     # it needs an id; another server's is a reset
+                value = "&after=x"
             r = contract.check(path, ask(srv, path, f"{contract.target(path)}?{name}={value}"), method)
             assert r.status in (200, 201), f"{name}: {r}"
         if is_hub(path) or path == "/":
