@@ -7,8 +7,10 @@ import subprocess
 import pytest
 
 import harness
+import pki
 from client import digests
 from registry import BUSYBOX, Box, DockerEngine, hex_of
+from signing import TokensFile
 from test_recipes import run
 
 PAGE = (harness.REPO / "docs/publish-clients.md").read_text()
@@ -118,3 +120,62 @@ def test_every_section_is_run():
     tested = {n for n in SECTIONS if n not in BY_HAND}
     assert len(tested) > 12 and all(SECTIONS[n] for n in tested)
     assert not any(SECTIONS[n] for n in BY_HAND), "an example that no test runs"
+
+
+# What the table of "With a token" says of each client: replacements in its example, and variables of the environment.
+SECURED = {
+    "curl": ([("curl -fsS", 'curl -fsS -H "Authorization: Bearer $TOKEN" --cacert ca.pem')], {}),
+    "tensord push": ([("tensord push", "TENSORD_TOKEN=$TOKEN tensord push --cacert ca.pem")], {}),
+    "Python": ([('message=', 'ca_file="ca.pem", message=')], {"TENSORD_TOKEN": "$TOKEN"}),
+    "The AWS command line": ([("AWS_ACCESS_KEY_ID=any AWS_SECRET_ACCESS_KEY=any ", "")], {"AWS_CA_BUNDLE": "ca.pem"}),
+    "boto3": ([(', aws_access_key_id="any"', ""), ('aws_secret_access_key="any", ', "")], {"AWS_CA_BUNDLE": "ca.pem"}),
+    "s3fs": ([(', key="any", secret="any"', "")], {"AWS_CA_BUNDLE": "ca.pem"}),
+    "rclone": ([("ACCESS_KEY_ID=any", "ACCESS_KEY_ID=$AWS_ACCESS_KEY_ID"),
+                ("SECRET_ACCESS_KEY=any", "SECRET_ACCESS_KEY=$AWS_SECRET_ACCESS_KEY"),
+                ("rclone sync", "rclone --ca-cert ca.pem sync")], {}),
+    "hf": ([("HF_TOKEN=any", "HF_TOKEN=$TOKEN")], {"SSL_CERT_FILE": "ca.pem"}),
+    "huggingface_hub": ([(', token="any"', "")], {"HF_TOKEN": "$TOKEN", "SSL_CERT_FILE": "ca.pem"}),
+    "skopeo": ([("--src-tls-verify=false --dest-tls-verify=false",
+                 "--src-creds any:$TOKEN --dest-creds any:$TOKEN --src-cert-dir certs --dest-cert-dir certs")], {}),
+}
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory, folder):
+    place = tmp_path_factory.mktemp("secured")
+    (place / "models").mkdir()
+    tokens = TokensFile(place / "tokens.json").add("w", ["org/*"], rights=("read", "write"))
+    authority = pki.Authority(place)
+    pair = authority.sign("server")
+    (folder / "ca.pem").write_text(authority.cert.read_text())
+    (folder / "certs").mkdir()
+    (folder / "certs/ca.crt").write_text(authority.cert.read_text())
+    with harness.Server(place / "models", "--s3-listen", "127.0.0.1:0", "--publish", "any", "--tokens", tokens,
+                        *pki.options_of(pair), tls=authority.context()) as s:
+        s.access, s.secret = tokens.s3_keys("w")
+        s.token, s.bearer = tokens.text("w"), tokens.bearer("w")
+        yield s
+
+
+def secure(block, edits):
+    """Return the example as one writes it for a server with TLS and tokens."""
+    for old, new in edits:
+        block = block.replace(old, new)
+    return block.replace("http://127", "https://127").replace("tensord://", "tensords://")
+
+
+@pytest.mark.parametrize("name", SECURED)
+def test_with_a_token(secured, folder, name, monkeypatch):
+    """The same examples against a server with TLS, with what the table adds."""
+    edits, env = SECURED[name]
+    keys = {"TOKEN": secured.token, "AWS_ACCESS_KEY_ID": secured.access, "AWS_SECRET_ACCESS_KEY": secured.secret}
+    env = keys | {key: str(folder / "ca.pem") if value == "ca.pem" else secured.token for key, value in env.items()}
+    for other in ("tensord push", name) if name == "skopeo" else (name,):
+        changed = [(language, secure(block, SECURED[other][0])) for language, block in SECTIONS[other]]
+        assert all(old in "".join(b for _, b in SECTIONS[other]) for old, _ in SECURED[other][0])
+        monkeypatch.setitem(SECTIONS, other, changed)
+        _, ids = run_section(secured, folder, other, **env)
+    for id in ids or ["org/by-boto3"]:
+        tree = secured.get(f"/api/models/{id}/tree/main?recursive=1", secured.bearer).json()
+        assert {f["path"]: hex_of(secured.get(f"/{id}/resolve/main/{f['path']}", secured.bearer).body)
+                for f in tree} == digests(folder / "checkpoint"), id

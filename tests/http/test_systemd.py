@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness import REPO, Server, age, release_binary, tensor, write_by_hand
+from publishing import PIECE, Repo
 
 UNIT = REPO / "docs/systemd/tensord.service"
 
@@ -37,6 +38,16 @@ def test_systemd_reads_the_unit_without_a_complaint(unit):
 
 
 # shows: security.md host-privileges
+def test_the_settings_of_a_publisher(unit):
+    """What docs/run.md adds for it: systemd reads it, and the directory that is served is one that systemd makes."""
+    text, = re.findall(r"^```ini\n(.*?)^```", (REPO / "docs/run.md").read_text(), re.MULTILINE | re.DOTALL)
+    folders = re.search(r"StateDirectory=(.*)", text)[1].split()
+    assert "tensord" in folders and re.search(r"serve %S/(\S+)$", text, re.MULTILINE)[1] in folders
+    served = text.replace("/usr/local/bin/tensord", str(release_binary()))
+    unit.write_text(unit.read_text().replace("[Install]", served.replace("[Service]\n", "") + "\n[Install]", 1))
+    assert "tensord-models" in unit.read_text() and analyze("verify", unit) == ""
+
+
 def test_the_exposure_is_small(unit):
     """0.0 is everything forbidden, 9.6 a unit without any setting. The document has the figure; releases of systemd
     differ a little."""
@@ -63,7 +74,7 @@ def allowed_calls():
 
 
 def test_the_unit_allows_each_system_call_that_the_server_makes(tmp_path):
-    """A server with leases, digests, indexes and both logs is traced from its start to its end. (strace and systemd of
+    """A server with leases, digests, indexes, both logs and writers is traced from its start to its end. (strace and systemd of
     Debian 12 do not know cachestat. Where it is refused, the server reads instead.)"""
     allowed = allowed_calls()
     assert "sendfile" in allowed and "mount" not in allowed and "setuid" not in allowed
@@ -77,8 +88,8 @@ def test_the_unit_allows_each_system_call_that_the_server_makes(tmp_path):
     traced = tmp_path / "traced"
     traced.write_text(f'#!/bin/sh\nexec strace -D -f -c -U name -o "{trace}" "{release_binary()}" "$@"\n')
     traced.chmod(0o755)
-    with Server(root, "--state-dir", tmp_path / "state", "--access-log", tmp_path / "log", access_log=None,
-                binary=traced) as s:
+    with Server(root, "--state-dir", tmp_path / "state", "--access-log", tmp_path / "log", "--publish", "local",
+                access_log=None, binary=traced) as s:
         s.wait_hashed()
         s.wait_for(lambda: s.get("/datasets/d/rows?split=train").status == 200, "the index")
         for target in ("/models", "/models/m/tensors/w", "/models/m/files/model.safetensors", "/metrics",
@@ -86,6 +97,11 @@ def test_the_unit_allows_each_system_call_that_the_server_makes(tmp_path):
             assert s.get(target).status == 200, target
         assert s.get("/models/m/tensors/w", [("Range", "bytes=0-3,8-9")]).status == 206
         assert s.post("/models/m/plans", {"engine": "none", "tp_size": 1}).status == 201
+        repo, data = Repo(s.port, "org/m"), bytes(3 * PIECE)
+        assert repo.piece(data, 0, 2 * PIECE - 1).status == 202 and repo.ask("POST", "/blobs", iter([data])).status == 201
+        assert repo.push({"config.json": b"{}", "w.dat": data})[0].status == 201
+        assert repo.put_file("x", b"1").status == 201 and repo.delete_file("x").status == 200
+        assert repo.ask("DELETE").status == 204
         with open(root / "m/model.safetensors", "r+b") as file:     # breaks the lease
             file.write(b"\x00")
         s.post("/rescan", {})
