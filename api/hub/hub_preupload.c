@@ -1,13 +1,10 @@
-/* Requests of the Hub's clients before they send files: how each file shall come, and where large ones go. */
+/* Requests of the Hub's clients before they send files: how each file shall come, and small questions. */
 #define OPENSSL_API_COMPAT 0x10101000L /* as core/digest.c says */
 #include "api/call/access.h"
 #include "api/hub/hub_writers.h"
 #include "catalog/publish/publish_folder.h"
 #include "catalog/publish/publish_tree.h"
-#include "catalog/publish/publish_upload.h"
-#include "core/clock.h"
 #include "core/digits.h"
-#include "http/auth/signed_url.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -22,9 +19,6 @@ enum { REGULAR_BYTES = 8 * 1024 * 1024 };
 
 /* Most bytes of files that one request has hashed as Git does; further files are sent again. */
 #define GIT_HASH_BYTES (UINT64_C(256) * 1024 * 1024)
-
-/* Signed URLs for uploads are good for a day: a client gets them for all files before it sends the first one. */
-#define SIGNED_S UINT64_C(86400)
 
 /* ---- preupload ------------------------------------------------------------------------------------------- */
 
@@ -156,154 +150,6 @@ void td_hub_preupload(struct td_hub_write *write)
     td_json_builder_fini(&asking.json);
     if (ok)
         td_hub_write_answer(write, &out);
-    td_buffer_fini(&out);
-}
-
-/* ---- Git LFS --------------------------------------------------------------------------------------------- */
-
-/* Writes the URL to which the client sends the blob, without a token: the native one, signed where there are tokens.
- * Returns false after it answered. */
-static bool write_href(struct td_hub_write *write, const char *hex, struct td_buffer *href)
-{
-    struct td_error err = TD_ERROR_INIT;
-    struct td_buffer path;
-    int64_t expires_s;
-    const struct td_hub_call *hub = &write->hub;
-    const struct td_caller *caller = &hub->call->caller;
-    struct td_text host = td_request_host(hub->call->request);
-    td_buffer_init(&path);
-    td_buffer_puts(&path, hub->as_dataset ? "/datasets/" : "/models/");
-    td_uri_encode(&path, hub->id, true);
-    td_buffer_printf(&path, "/blobs/sha256:%s", hex);
-    td_buffer_printf(href, "%s://%.*s", td_request_scheme(hub->call->request), (int)host.len, host.p);
-    bool ok = !path.failed || td_buffer_refuse(&path, &err);
-    if (ok && caller->tokens == NULL)
-        td_buffer_append(href, path.data, path.len);
-    else if (ok)
-        ok = td_signed_url_write(caller->tokens, caller->token, TD_SIGNED_PUT, td_buffer_text(&path),
-                                 td_wall_now().seconds, SIGNED_S, href, &expires_s, &err);
-    td_buffer_fini(&path);
-    ok = ok && (!href->failed || td_buffer_refuse(href, &err));
-    return ok || td_hub_fail_error(&write->hub, &err);
-}
-
-/* Adds an error of one object, which ends the upload with its message. */
-static void add_error(struct td_json_builder *json, unsigned code, const char *message)
-{
-    td_json_begin_object(json, "error");
-    td_json_add_u64(json, "code", code);
-    td_json_add_string(json, "message", message);
-    td_json_end(json);
-}
-
-static bool add_action(struct td_hub_write *write, struct td_json_builder *json, const char *hex)
-{
-    struct td_buffer href;
-    td_buffer_init(&href);
-    bool ok = write_href(write, hex, &href);
-    if (ok) {
-        td_json_begin_object(json, "actions");
-        td_json_begin_object(json, "upload");
-        td_json_add_text(json, "href", td_buffer_text(&href));
-        td_json_end(json);
-        td_json_end(json);
-    }
-    td_buffer_fini(&href);
-    return ok;
-}
-
-/* Returns whether so many bytes more would pass --publish-max-bytes. */
-static bool is_too_much(struct td_publish *publish, uint64_t more)
-{
-    struct td_publish_status status;
-    td_publish_get_status(publish, &status);
-    return status.max_bytes > 0 &&
-           (status.used_bytes > status.max_bytes || more > status.max_bytes - status.used_bytes);
-}
-
-/* Adds what the client has to do for a blob. */
-static bool add_object(struct td_hub_write *write, struct td_json_builder *json, const char *oid, uint64_t size_bytes)
-{
-    uint8_t sha256[TD_SHA256_BYTES];
-    struct td_publish_blob blob;
-    struct td_error err = TD_ERROR_INIT;
-    struct td_publish *publish = write->hub.call->api->publish;
-    bool ok = true;
-    td_json_begin_object(json, NULL);
-    td_json_add_string(json, "oid", oid);
-    td_json_add_u64(json, "size", size_bytes);
-    td_json_add_bool(json, "authenticated", true); /* no token is needed at href */
-    bool is_good = td_hex_read_bytes(td_text_of(oid), sha256, sizeof sha256);
-    bool is_here = is_good && td_publish_find_blob(publish, &write->name, sha256, &blob, &err);
-    bool is_complete = is_here && blob.is_complete;
-    if (!is_good)
-        add_error(json, 422, "an oid is 64 lower-case hexadecimal digits");
-    else if (!is_here && err.code != TD_NOT_FOUND)
-        add_error(json, 500, err.message);
-    else if (is_here && blob.size_bytes != size_bytes)
-        add_error(json, 422, "an object with this oid and another size is here");
-    else if (!is_here && is_too_much(publish, size_bytes))
-        add_error(json, 507, "there is no room for it (--publish-max-bytes)");
-    else if (!is_complete)
-        ok = add_action(write, json, oid);
-    if (is_here)
-        td_publish_blob_fini(&blob);
-    td_json_end(json);
-    td_json_flush(json);
-    return ok;
-}
-
-static bool answer_objects(struct td_hub_write *write, struct td_hub_body *body, struct td_json_builder *json)
-{
-    const cJSON *objects = cJSON_GetObjectItemCaseSensitive(body->root, "objects");
-    if (!cJSON_IsArray(objects))
-        return td_hub_fail(&write->hub, 400, NULL, "\"objects\" is an array");
-    td_json_begin_object(json, NULL);
-    td_json_add_string(json, "transfer", "basic");
-    td_json_add_string(json, "hash_algo", "sha256");
-    td_json_begin_array(json, "objects");
-    for (const cJSON *object = objects->child; object != NULL; object = object->next) {
-        const cJSON *size = cJSON_IsObject(object) ? cJSON_GetObjectItemCaseSensitive(object, "size") : NULL;
-        uint64_t size_bytes;
-        if (size == NULL)
-            return td_hub_fail(&write->hub, 400, NULL, "an object has \"oid\" and \"size\"");
-        if (!td_json_document_u64(&body->document, size, &size_bytes))
-            return td_hub_write_refuse(write, body);
-        const char *oid = td_hub_write_string(write, body, object, "oid", "");
-        if (oid == NULL || !add_object(write, json, oid, size_bytes))
-            return false;
-    }
-    td_json_end(json);
-    td_json_end(json);
-    return true;
-}
-
-void td_hub_lfs_batch(struct td_hub_write *write)
-{
-    struct td_hub_body body;
-    struct td_publish_repo repo;
-    struct td_json_builder json;
-    struct td_buffer out;
-    if (!td_hub_write_begin(write) || !td_hub_write_read(write, &body))
-        return;
-    const char *operation = td_hub_write_string(write, &body, body.root, "operation", "");
-    if (operation == NULL)
-        return;
-    if (strcmp(operation, "upload") != 0) {
-        (void)td_hub_fail(&write->hub, 422, NULL, "only uploads go through this; files are read at /{id}/resolve");
-        return;
-    }
-    if (!td_hub_write_look(write, &repo))
-        return;
-    td_publish_repo_look_end(&repo);
-    td_buffer_init(&out);
-    td_json_builder_init(&json, &out);
-    bool ok = answer_objects(write, &body, &json);
-    td_json_builder_fini(&json);
-    if (ok)
-        td_hub_write_answer(write, &out);
-    if (ok && write->hub.call->response->status == 200)
-        write->hub.call->response->content_type = "application/vnd.git-lfs+json";
     td_buffer_fini(&out);
 }
 

@@ -19,9 +19,11 @@ void td_hub_create_tag(struct td_hub_write *write);    /* POST .../tag/{revision
 void td_hub_delete_ref(struct td_hub_write *write);    /* DELETE .../branch/{name}, .../tag/{name} */
 void td_hub_squash(struct td_hub_write *write);        /* POST .../super-squash/{branch} */
 
+/* hub_lfs.c */
+void td_hub_lfs_batch(struct td_hub_write *write); /* POST /{id}.git/info/lfs/objects/batch */
+
 /* hub_preupload.c */
 void td_hub_preupload(struct td_hub_write *write);     /* POST .../preupload/{revision} */
-void td_hub_lfs_batch(struct td_hub_write *write);     /* POST /{id}.git/info/lfs/objects/batch */
 void td_hub_validate_yaml(struct td_hub_write *write); /* POST /api/validate-yaml */
 void td_hub_check_write(struct td_hub_write *write);   /* GET .../auth-check/write */
 

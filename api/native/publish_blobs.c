@@ -1,4 +1,5 @@
-/* Blobs of published repositories: PUT by their digest, whole or in pieces; POST for a digest that the server says. */
+/* Blobs of published repositories: PUT by their digest, whole or in pieces; POST to them to ask whether all of their
+ * pieces have arrived; POST to their folder for a digest that the server says. */
 #include "api/call/publish_sink.h"
 #include "api/call/publishing.h"
 #include "api/native/publish_handlers.h"
@@ -11,6 +12,9 @@
 #include <string.h>
 
 static const char algorithm[] = "sha256:";
+
+/* The parameter that stands for Content-Range where a client can only send the URL that it is given. */
+static const char range_name[] = "range";
 
 /* Reads "sha256:HEX". Returns false after it answered 400. */
 static bool read_digest(const struct td_call *call, struct td_text text, uint8_t sha256[TD_SHA256_BYTES])
@@ -52,8 +56,11 @@ static void answer_blob(const struct td_call *call, struct td_publish_blob *blob
     td_publish_blob_fini(blob);
     td_response_set_text(call->response, "application/json", "no-store", &json);
     td_buffer_fini(&json);
-    if (call->response->status == 200)
-        call->response->status = status;
+    if (call->response->status != 200)
+        return;
+    call->response->status = status;
+    if (td_uri_parameter(call->uri, range_name) != NULL) /* clients of Git LFS repeat the tag when all parts are sent */
+        td_response_add_header(call->response, "ETag", "\"%s\"", digest + sizeof algorithm - 1);
 }
 
 void td_handle_blob(struct td_call *call, const struct td_publish_path *path)
@@ -72,14 +79,10 @@ void td_handle_blob(struct td_call *call, const struct td_publish_path *path)
 
 /* ---- PUT ----------------------------------------------------------------------------------------------- */
 
-/* Reads "bytes A-B/N" into *span. Returns false for another text. */
+/* Reads "A-B/N" into *span. Returns false for another text. */
 static bool read_range(struct td_text text, struct td_publish_span *span)
 {
-    const struct td_text unit = TD_TEXT("bytes ");
     uint64_t last;
-    if (!td_text_begins(text, unit))
-        return false;
-    text = td_text_skip(text, unit.len);
     struct td_text first = td_text_take_until(&text, '-');
     struct td_text end = td_text_take_until(&text, '/');
     if (!td_number_read(first, INT64_MAX, &span->first) || !td_number_read(end, INT64_MAX - 1, &last) ||
@@ -99,17 +102,24 @@ static bool read_span(const struct td_call *call, struct td_publish_span *span)
         return false;
     }
     *span = (struct td_publish_span){.size_bytes = request->body_bytes, .end = request->body_bytes};
-    if (!td_request_has_header(request, "Content-Range"))
+    const struct td_text unit = TD_TEXT("bytes ");
+    const struct td_text *parameter = td_uri_parameter(call->uri, range_name);
+    bool has_field = td_request_has_header(request, "Content-Range");
+    if (!has_field && parameter == NULL)
         return true;
-    const struct td_header *range = td_request_single_header(request, "Content-Range");
-    if (range == NULL || !read_range(range->value, span)) {
+    const struct td_header *field = td_request_single_header(request, "Content-Range");
+    bool is_good = has_field ? parameter == NULL && field != NULL && td_text_begins(field->value, unit) &&
+                                   read_range(td_text_skip(field->value, unit.len), span)
+                             : read_range(*parameter, span);
+    if (!is_good) {
         td_response_fail(call->response, 400, NULL,
-                         "there must be one Content-Range: bytes FIRST-LAST/SIZE, with numbers, within the size");
+                         "there must be one Content-Range: bytes FIRST-LAST/SIZE, with numbers, within the size, or a "
+                         "parameter range=FIRST-LAST/SIZE");
         return false;
     }
     if (span->end - span->first == request->body_bytes)
         return true;
-    td_response_fail(call->response, 400, NULL, "the body has another length than its Content-Range");
+    td_response_fail(call->response, 400, NULL, "the body has another length than its range");
     return false;
 }
 
@@ -162,6 +172,42 @@ void td_end_blob_put(struct td_call *call, const struct td_publish_path *path)
     } else {
         answer_blob(call, &blob, end == TD_PUBLISH_COMPLETE ? 201 : 202);
     }
+}
+
+/* ---- POST to a blob ------------------------------------------------------------------------------------ */
+
+/* Most bytes of a body that nobody reads: the list of parts that clients of Git LFS send. */
+enum { CHECK_BYTES = 1024 * 1024 };
+
+struct td_body_sink *td_begin_blob_check(struct td_call *call, const struct td_publish_path *path)
+{
+    struct td_publish_name name;
+    return td_publishing_begin(call, path->id, path->is_dataset, &name) ? td_publish_sink_text(call, CHECK_BYTES)
+                                                                        : NULL;
+}
+
+void td_end_blob_check(struct td_call *call, const struct td_publish_path *path)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct td_publish_name name;
+    struct td_publish_blob blob;
+    uint8_t sha256[TD_SHA256_BYTES];
+    if (!td_publishing_begin(call, path->id, path->is_dataset, &name) || !read_digest(call, path->rest, sha256))
+        return;
+    if (!call->request->is_whole) {
+        td_publishing_fail(call, &td_publish_sink_of(call)->err, 413);
+        return;
+    }
+    if (!td_publish_find_blob(call->api->publish, &name, sha256, &blob, &err)) {
+        td_publishing_fail(call, &err, 500);
+        return;
+    }
+    if (blob.is_complete) {
+        answer_blob(call, &blob, 200);
+        return;
+    }
+    td_publish_blob_fini(&blob);
+    td_response_fail(call->response, 409, NULL, "bytes of the blob are missing; a GET of it lists their ranges");
 }
 
 /* ---- POST ---------------------------------------------------------------------------------------------- */

@@ -8,12 +8,14 @@
 
 /* These return a sink for the body, or NULL after they answered. */
 struct td_body_sink *td_begin_blob_put(struct td_call *call, const struct td_publish_path *path);
+struct td_body_sink *td_begin_blob_check(struct td_call *call, const struct td_publish_path *path);
 struct td_body_sink *td_begin_blob_post(struct td_call *call, const struct td_publish_path *path);
 struct td_body_sink *td_begin_commit(struct td_call *call, const struct td_publish_path *path);
 struct td_body_sink *td_begin_file_put(struct td_call *call, const struct td_publish_path *path);
 
 /* These answer after the body's end. */
 void td_end_blob_put(struct td_call *call, const struct td_publish_path *path);
+void td_end_blob_check(struct td_call *call, const struct td_publish_path *path);
 void td_end_blob_post(struct td_call *call, const struct td_publish_path *path);
 void td_end_commit(struct td_call *call, const struct td_publish_path *path);
 void td_end_file_put(struct td_call *call, const struct td_publish_path *path);

@@ -19,6 +19,7 @@ static const struct action actions[] = {
     {TD_PLACE_BLOB, "PUT", TD_ROUTE_BLOB, td_begin_blob_put, td_end_blob_put},
     {TD_PLACE_BLOB, "GET", TD_ROUTE_BLOB, NULL, td_handle_blob},
     {TD_PLACE_BLOB, "HEAD", TD_ROUTE_BLOB, NULL, td_handle_blob},
+    {TD_PLACE_BLOB, "POST", TD_ROUTE_BLOB, td_begin_blob_check, td_end_blob_check},
     {TD_PLACE_BLOBS, "POST", TD_ROUTE_BLOB, td_begin_blob_post, td_end_blob_post},
     {TD_PLACE_COMMITS, "POST", TD_ROUTE_COMMITS, td_begin_commit, td_end_commit},
     {TD_PLACE_COMMITS, "GET", TD_ROUTE_COMMITS, NULL, td_handle_commits},
@@ -65,11 +66,13 @@ static void refuse_method(const struct td_call *call, enum td_publish_place plac
     td_response_add_header(call->response, "Allow", "%s", allow);
 }
 
-/* No path of publishing has parameters. */
-static bool check_parameters(const struct td_call *call)
+/* Checks that the query has no parameter but `range`, in a PUT of a blob. */
+static bool check_parameters(const struct td_call *call, const struct action *action)
 {
     static const char *const none[] = {NULL};
-    return td_call_check_parameters(call, none);
+    static const char *const of_piece[] = {"range", NULL};
+    bool is_piece = action->begin == td_begin_blob_put;
+    return td_call_check_parameters(call, is_piece ? of_piece : none);
 }
 
 struct td_body_sink *td_native_begin_upload(struct td_call *call)
@@ -78,7 +81,7 @@ struct td_body_sink *td_native_begin_upload(struct td_call *call)
     td_publish_path_split(call->uri->path, &path);
     const struct action *action = find_action(path.place, call->request->method);
     call->response->route = action->route;
-    return check_parameters(call) ? action->begin(call, &path) : NULL;
+    return check_parameters(call, action) ? action->begin(call, &path) : NULL;
 }
 
 /* Returns whether the path is one of reading, such as that of a tensor named "commits": what looks like the last part
@@ -112,7 +115,7 @@ bool td_native_publish(struct td_call *call)
     }
     call->response->route = action->route;
     call->is_post = !reads;
-    if (!td_may_wait(NULL) || !check_parameters(call))
+    if (!td_may_wait(NULL) || !check_parameters(call, action))
         return true;
     action->answer(call, &path);
     if (call->response->wait_until_ns == 0)

@@ -13,7 +13,8 @@
 #include <string.h>
 
 /* The first line of a signed text, by enum td_signed_method. GET stands for HEAD, too. */
-static const struct td_text method_words[] = {[TD_SIGNED_GET] = {"GET", 3}, [TD_SIGNED_PUT] = {"PUT", 3}};
+static const struct td_text method_words[] = {
+    [TD_SIGNED_GET] = {"GET", 3}, [TD_SIGNED_PUT] = {"PUT", 3}, [TD_SIGNED_POST] = {"POST", 4}};
 
 enum { SIGNATURE_CHARS = 2 * TD_SHA256_BYTES };
 
@@ -35,7 +36,8 @@ static bool has_parameter(struct td_text query, const char *name)
     return false;
 }
 
-bool td_signed_method_read(struct td_text word, enum td_signed_method *method)
+/* Sets *method to that of the word. Returns false for a method for which no URL is signed. */
+static bool read_method(struct td_text word, enum td_signed_method *method)
 {
     for (size_t i = 0; i < sizeof method_words / sizeof *method_words; i++) {
         if (td_text_compare(word, method_words[i]) != 0)
@@ -44,6 +46,11 @@ bool td_signed_method_read(struct td_text word, enum td_signed_method *method)
         return true;
     }
     return false;
+}
+
+bool td_signed_method_read(struct td_text word, enum td_signed_method *method)
+{
+    return read_method(word, method) && *method != TD_SIGNED_POST;
 }
 
 bool td_signed_url_is_meant(struct td_text target)
@@ -194,9 +201,9 @@ void td_signed_url_append(struct td_buffer *url, size_t at, enum td_signed_metho
         td_buffer_printf(url, "&signature=%.*s%s%s", (int)name.len, name.p, name.len > 0 ? "." : "", digits);
 }
 
-/* Returns whether the path, which is decoded, is that of a file or a blob of a model or a dataset, whose id has one or
- * two segments. Sets *id to the id as the patterns of tokens have it: "datasets/ID" for a dataset. */
-static bool find_target(struct td_text path, struct td_text *id)
+/* Returns whether the path, which is decoded, is that of a blob or, for PUT, of a file of a model or a dataset, whose
+ * id has one or two segments. Sets *id to the id as the patterns of tokens have it: "datasets/ID" for a dataset. */
+static bool find_target(struct td_text path, enum td_signed_method method, struct td_text *id)
 {
     const struct td_text models = TD_TEXT("/models/"), datasets = TD_TEXT("/datasets/"), sha256 = TD_TEXT("sha256:");
     uint8_t digest[TD_SHA256_BYTES];
@@ -213,7 +220,7 @@ static bool find_target(struct td_text path, struct td_text *id)
         if (segment.len == 0)
             return false;
         if (td_text_equals(word, "files"))
-            return after.len > 0;
+            return after.len > 0 && method == TD_SIGNED_PUT;
         if (td_text_equals(word, "blobs"))
             return td_text_begins(after, sha256) &&
                    td_hex_read_bytes(td_text_skip(after, sha256.len), digest, sizeof digest);
@@ -221,14 +228,15 @@ static bool find_target(struct td_text path, struct td_text *id)
     return false;
 }
 
-/* Checks that a signed PUT may go to this path and query, and that the token may write there (NULL: it may write
- * everywhere). */
-static bool check_put(const struct td_token *token, struct td_text target, struct td_error *err)
+/* Checks that a signed PUT or POST may go to this path and query, and that the token may write there (NULL: it may
+ * write everywhere). */
+static bool check_write(const struct td_token *token, enum td_signed_method method, struct td_text target,
+                        struct td_error *err)
 {
     struct td_uri uri;
     struct td_text id = TD_TEXT("");
     bool ok = td_uri_parse(&uri, target, TD_URI_STRICT, err);
-    if (ok && !find_target(uri.path, &id))
+    if (ok && !find_target(uri.path, method, &id))
         ok = td_error_set(err, TD_INVALID_ARGUMENT,
                           "a URL is signed for PUT of a file or a blob alone: /models/ID/files/PATH or "
                           "/models/ID/blobs/sha256:HEX, or the same below /datasets/ID");
@@ -245,8 +253,8 @@ static bool check_put(const struct td_token *token, struct td_text target, struc
 static bool check_target(const struct td_token *token, enum td_signed_method method, struct td_text target,
                          struct td_error *err)
 {
-    if (method == TD_SIGNED_PUT)
-        return check_put(token, target, err);
+    if (method != TD_SIGNED_GET)
+        return check_write(token, method, target, err);
     return !td_text_equals(td_uri_raw_path(target), "/sign") ||
            td_error_set(err, TD_INVALID_ARGUMENT,
                         "the path to sign is that of POST /sign, but a signed URL is for GET and HEAD; give the "
@@ -300,10 +308,11 @@ bool td_signed_url_check(const struct td_token_set *set, struct td_text method, 
     struct td_signed_url url;
     enum td_signed_method signed_method = TD_SIGNED_GET;
     *token = NULL;
-    if (!td_text_equals(method, "HEAD") && !td_signed_method_read(method, &signed_method))
-        return td_error_set(err, TD_PERMISSION_DENIED, "a signed URL is for GET and HEAD, or for PUT");
+    bool has_method = td_text_equals(method, "HEAD") || read_method(method, &signed_method);
     bool is_parsed = td_signed_url_parse(target, &url);
-    bool is_good = is_parsed && verify_signer(set, &url, signed_method, token, err);
+    bool is_good = has_method && is_parsed && verify_signer(set, &url, signed_method, token, err);
+    if (!has_method || (!is_good && signed_method == TD_SIGNED_POST && err->code == TD_OK))
+        return td_error_set(err, TD_PERMISSION_DENIED, "a signed URL is for GET and HEAD, or for PUT");
     if (is_parsed && url.expires_s <= now_s)
         return td_error_set(err, TD_PERMISSION_DENIED, "the signed URL has expired, %" PRId64 " s ago",
                             now_s - url.expires_s);

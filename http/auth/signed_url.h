@@ -1,14 +1,14 @@
-/* Signed URLs. A client that has one may send the GET or HEAD that the URL names, or the PUT if it was signed for that,
- * and nothing else, until the URL expires.
+/* Signed URLs. A client that has one may send the GET or HEAD that the URL names, or the PUT or POST if it was signed
+ * for that, and nothing else, until the URL expires.
  *
  *     /models/org/name/files/config.json?expires=1767225600&signature=ci.0123...cdef
  *
  * The last two parameters of the query are `expires`, in seconds since 1970, and `signature`: the name of the token
  * that signed, a dot, and 64 lower-case hexadecimal digits; or the digits alone, when the holder of the tokens file
- * signed. The digits are HMAC-SHA-256, by the token's key (td_token_url_key), of "GET\n" or "PUT\n" and all bytes of
- * path and query before "&signature=". So nothing in the URL can be changed, moved, added or taken out, and it is good
- * for no other method. A path is signed as it is spelled; td_signed_url_normalise spells it as clients send it. Pure;
- * any thread. */
+ * signed. The digits are HMAC-SHA-256, by the token's key (td_token_url_key), of "GET\n", "PUT\n" or "POST\n" and all
+ * bytes of path and query before "&signature=". So nothing in the URL can be changed, moved, added or taken out, and it
+ * is good for no other method. A path is signed as it is spelled; td_signed_url_normalise spells it as clients send it.
+ * Pure; any thread. */
 #ifndef TD_HTTP_AUTH_SIGNED_URL_H
 #define TD_HTTP_AUTH_SIGNED_URL_H
 
@@ -31,9 +31,12 @@ enum { TD_SIGNED_URL_PATH_BYTES = 32768 };
 enum td_signed_method {
     TD_SIGNED_GET, /* and HEAD */
     TD_SIGNED_PUT, /* of one file or blob of a model or a dataset */
+    TD_SIGNED_POST /* to one blob, which asks whether its parts have arrived: for answers of the server, not for orders
+                    */
 };
 
-/* Sets *method to that of the word, "GET" or "PUT". Returns false for any other word. */
+/* Sets *method to that of the word, "GET" or "PUT", for which people may have URLs signed. Returns false for any other
+ * word. */
 bool td_signed_method_read(struct td_text word, enum td_signed_method *method);
 
 /* The parts of a target that concern its signature. All texts are borrowed from the target. */

@@ -75,7 +75,8 @@ static void check_signed(struct td_text target)
         FUZZ_CHECK(td_signed_url_normalise(td_buffer_text(&url), &again, NULL));
         FUZZ_CHECK(td_text_compare(td_buffer_text(&url), td_buffer_text(&again)) == 0);
         td_signed_url_append(&url, 0, TD_SIGNED_GET, now_s, TD_TEXT("ci"), key);
-        FUZZ_CHECK(is_good(TD_SIGNED_GET, td_buffer_text(&url)) && !is_good(TD_SIGNED_PUT, td_buffer_text(&url)));
+        FUZZ_CHECK(is_good(TD_SIGNED_GET, td_buffer_text(&url)) && !is_good(TD_SIGNED_PUT, td_buffer_text(&url)) &&
+                   !is_good(TD_SIGNED_POST, td_buffer_text(&url)));
         FUZZ_CHECK(td_signed_url_parse(td_buffer_text(&url), &parts));
         FUZZ_CHECK(parts.bare.len == bare && parts.expires_s == now_s);
         url.data[target.len % url.len] ^= 1;
@@ -117,7 +118,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_put(target);
     struct td_text shown = td_signed_url_without_secret(target);
     FUZZ_CHECK(shown.len <= target.len && td_signed_url_without_secret(shown).len == shown.len);
-    FUZZ_CHECK(!is_good(TD_SIGNED_GET, target) && !is_good(TD_SIGNED_PUT, target) &&
+    FUZZ_CHECK(!is_good(TD_SIGNED_GET, target) && !is_good(TD_SIGNED_PUT, target) && !is_good(TD_SIGNED_POST, target) &&
                td_signed_url_is_meant(shown) <= td_signed_url_is_meant(target));
     return 0;
 }

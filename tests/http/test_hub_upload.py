@@ -260,6 +260,66 @@ def test_large_files(hub, srv):
     assert srv.get(f"/models/{id}/files/m/x.bin").status == 404    # a file alone is no model
 
 
+PART = 64 << 20
+
+
+def test_parts(hub, srv, root):
+    """A file of more than two parts of 64 MiB comes in parts, where the client knows that transfer; the last part
+    completes it. A part that was cut is sent again alone."""
+    id = hub.new("parts")
+    data = pattern(1 << 20, "parts") * 140 + b"end"
+    large, small = {"oid": sha256(data), "size": len(data)}, {"oid": sha256(b"small"), "size": 5}
+    assert hub.batch(id, [small]).json()["transfer"] == "basic"
+    basic = hub.batch(id, [large], transfers=["basic"]).json()
+    assert basic["transfer"] == "basic" and "header" not in basic["objects"][0]["actions"]["upload"]
+    got = hub.batch(id, [large, small]).json()
+    assert got["transfer"] == "multipart"
+    one, other = [o["actions"]["upload"] for o in got["objects"]]
+    assert one["header"]["chunk_size"] == str(PART) and other["header"]["chunk_size"] == "5"
+    assert sorted(one["header"]) == ["1", "2", "3", "chunk_size"] and sorted(other["header"]) == ["1", "chunk_size"]
+
+    def put(action, part, body, **headers):
+        return Hub(hub).ask("PUT", action["header"][str(part)][len(hub.url):], body, headers)
+
+    def complete(action, oid):
+        return Hub(hub).ask("POST", action["href"][len(hub.url):], {"oid": oid, "parts": []})
+
+    assert complete(one, large["oid"]).status == 404
+    for part in (2, 1):
+        answer = put(one, part, data[(part - 1) * PART:part * PART])
+        assert answer.status == 202 and answer.headers["etag"] == f'"{large["oid"]}"', answer
+    assert complete(one, large["oid"]).status == 409
+    host, path = "127.0.0.1", one["header"]["3"][len(hub.url):]
+    with socket.create_connection((host, srv.port), timeout=60) as cut:
+        cut.sendall(f"PUT {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data) - 2 * PART}\r\n\r\n".encode())
+        cut.sendall(data[2 * PART:2 * PART + 300_000])
+    assert put(one, 3, data[:PART]).status == 400                         # another length
+    assert put(one, 3, data[2 * PART:], **{"Content-Range": "bytes 0-1/2"}).status == 400
+    answer = put(one, 3, data[2 * PART:])
+    assert answer.status == 201 and answer.json()["complete"] and answer.headers["etag"]
+    assert put(one, 1, data[:PART]).status == 200                         # it is here
+    assert complete(one, large["oid"]).status == 200
+    assert put(other, 1, b"small").status == 201 and complete(other, small["oid"]).status == 200
+    committed(hub.commit(id, lfs_line("large.bin", data), lfs_line("small.bin", b"small")))
+    assert hub.read(id, "large.bin").body == data
+
+
+def test_many_objects(hub):
+    """A request may name 1,000 files, and gets 4,000 URLs of parts: it is answered in bounded memory."""
+    id = hub.new("objects")
+    objects = [{"oid": f"{i:064x}", "size": 1 << 40} for i in range(1001)]
+    answer = hub.batch(id, objects)
+    assert answer.status == 413 and "1000 objects" in answer.error()
+    answer = hub.batch(id, objects[:1000])
+    actions = [o["actions"]["upload"] for o in answer.json()["objects"]]
+    parts = [len(a["header"]) - 1 for a in actions]
+    assert max(parts) <= 100 and sum(p for p in parts if p > 1) <= 4000 and len(answer.body) < 4_000_000
+    for action, count in zip(actions, parts):
+        assert -(-(1 << 40) // int(action["header"]["chunk_size"])) == count   # as huggingface_hub checks
+    error = hub.batch(id, [{"oid": "0" * 64, "size": 2**63}]).json()["objects"][0]["error"]
+    assert error["code"] == 422
+
+
 def test_a_commit(hub, srv):
     """Commits add to what is there, on every face; digests are known at once."""
     id = hub.new("model")
@@ -502,6 +562,14 @@ def test_tokens(tmp_path, start):
         assert nobody.ask(method, href).status in (401, 403)
     assert nobody.ask("PUT", href.replace(sha256(data), sha256(b"x")), b"x").status == 403
     assert nobody.ask("PUT", href, data).status == 201
+    asked = writer.batch("org/m", [{"oid": "0" * 64, "size": 3 * PART}]).json()["objects"][0]["actions"]["upload"]
+    whole, part = (asked["href"][len(writer.url):], asked["header"]["2"][len(writer.url):])
+    assert nobody.ask("POST", whole, {}).status == 404
+    assert nobody.ask("PUT", whole, b"x").status == 403 and nobody.ask("POST", part, b"x").status == 403
+    assert nobody.ask("PUT", part.replace("67108864-", "0-"), b"x").status == 403
+    assert nobody.ask("POST", whole.replace("0" * 64, sha256(data)), {}).status == 403
+    assert nobody.ask("POST", href.partition("?")[0], {}).status == 401
+    assert reader.ask("POST", href.partition("?")[0], {}).status == 403
     oid = committed(writer.commit("org/m", lfs_line("x.bin", data)))
     assert s.log().count("token=writer") >= 5
     assert reader.read("org/m", "x.bin").body == data

@@ -207,6 +207,32 @@ def test_bad_ranges(repo, text):
     assert repo.ask("GET", f"/blobs/{digest(data)}").status == 404
 
 
+def test_a_range_in_the_url(repo):
+    """The same as Content-Range; the answer has a tag, which clients of Git LFS repeat. A POST asks whether it is
+    all."""
+    data = pattern(2 * PIECE, "url")
+    blob = f"/blobs/{digest(data)}"
+    tag = f'"{digest(data)[7:]}"'
+    check_error(repo.ask("POST", blob, b""), 404)
+    first = f"{blob}?range=0-{PIECE - 1}/{len(data)}"
+    answer = repo.ask("PUT", first, data[:PIECE])
+    assert answer.status == 202 and answer.headers["etag"] == tag
+    check_error(repo.ask("POST", blob, b"{}"), 409)
+    for query in (f"range=0-{PIECE}/{len(data)}", f"range=bytes 0-{PIECE - 1}/{len(data)}".replace(" ", "%20"),
+                  "range=", "range=0-9", f"Range=0-{PIECE - 1}/{len(data)}", f"range=0-{PIECE - 1}/{len(data)}&x=1",
+                  f"range=0-{PIECE - 1}/{len(data)}&range=0-{PIECE - 1}/{len(data)}"):
+        check_error(repo.ask("PUT", f"{blob}?{query}", data[:PIECE]), 400)
+    check_error(repo.ask("PUT", first, data[:PIECE], {"Content-Range": f"bytes 0-{PIECE - 1}/{len(data)}"}), 400)
+    for path in (f"{blob}?range=0-1/2", "/blobs?range=0-1/2", "/files/a?range=0-1/2"):
+        check_error(repo.ask("PUT" if "files" in path else "POST", path, b"ab"), 400)
+    answer = repo.ask("PUT", f"{blob}?range={PIECE}-{2 * PIECE - 1}/{len(data)}", data[PIECE:])
+    assert answer.status == 201 and answer.headers["etag"] == tag
+    assert repo.ask("PUT", first, data[:PIECE]).headers["etag"] == tag
+    assert "etag" not in repo.ask("PUT", blob, data).headers
+    check_blob(repo.ask("POST", blob, b'{"parts": []}'), 200, data)
+    check_error(repo.ask("POST", blob, bytes((1 << 20) + 1)), 413)
+
+
 # shows: security.md publish-room
 def test_wrong_lengths(server, repo):
     data = pattern(2 * PIECE, "lengths")
@@ -273,7 +299,7 @@ def test_posted_blobs(repo):
 
 
 def test_methods(repo):
-    for method, path, allow in (("POST", f"/blobs/{digest(b'')}", "PUT, GET, HEAD"), ("GET", "/blobs", "POST"),
+    for method, path, allow in (("PATCH", f"/blobs/{digest(b'')}", "PUT, GET, HEAD, POST"), ("GET", "/blobs", "POST"),
                                 ("PATCH", "/commits", "POST, GET, HEAD"),
                                 ("POST", "/files/a", "GET, HEAD, PUT, DELETE")):
         answer = repo.other().ask(method, path)

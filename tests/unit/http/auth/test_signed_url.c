@@ -286,9 +286,40 @@ static void the_method_is_signed(void **state)
     assert_false(td_signed_url_verify(&get, TD_SIGNED_PUT, key, &err));
     assert_true(td_signed_method_read(TD_TEXT("PUT"), &method) && method == TD_SIGNED_PUT);
     assert_true(td_signed_method_read(TD_TEXT("GET"), &method) && method == TD_SIGNED_GET);
+    /* people have no URLs signed for POST; the server answers such URLs itself */
     static const char *const others[] = {"", "put", "HEAD", "POST", "PUTT", "DELETE"};
     for (size_t i = 0; i < COUNT_OF(others); i++)
         CHECK(!td_signed_method_read(td_text_of(others[i]), &method), "%s", others[i]);
+}
+
+/* A URL for POST is for one blob, and good for no other method. */
+static void posts_ask_about_a_blob(void **state)
+{
+    (void)state;
+    static const char *const others[] = {"GET", "HEAD", "PUT", "DELETE", "PATCH", "post"};
+    struct td_token_set *set = make_set(1, "ci");
+    struct td_error err = TD_ERROR_INIT;
+    struct td_buffer out;
+    const struct td_token *token;
+    struct td_text bare;
+    int64_t expires_s;
+    const struct td_token *writer = td_token_set_find_name(set, TD_TEXT("writer"));
+    const struct td_token *ci = td_token_set_find_name(set, TD_TEXT("ci"));
+    const struct td_text path = TD_TEXT("/models/org/m/blobs/sha256:" HEX), file = TD_TEXT("/models/org/m/files/a");
+    td_buffer_init(&out);
+    assert_true(td_signed_url_write(set, writer, TD_SIGNED_POST, path, now_s, 60, &out, &expires_s, &err));
+    struct td_text url = td_buffer_text(&out);
+    assert_true(td_signed_url_check(set, TD_TEXT("POST"), url, now_s, &token, &bare, &err) && token == writer);
+    for (size_t i = 0; i < COUNT_OF(others); i++)
+        CHECK(!td_signed_url_check(set, td_text_of(others[i]), url, now_s, &token, &bare, &err), "%s", others[i]);
+    td_error_init(&err);
+    assert_false(td_signed_url_write(set, ci, TD_SIGNED_POST, path, now_s, 60, &out, &expires_s, &err));
+    assert_int_equal(err.code, TD_PERMISSION_DENIED);
+    td_error_init(&err);
+    assert_false(td_signed_url_write(set, writer, TD_SIGNED_POST, file, now_s, 60, &out, &expires_s, &err));
+    assert_int_equal(err.code, TD_INVALID_ARGUMENT);
+    td_buffer_fini(&out);
+    td_token_set_unref(set);
 }
 
 /* Checks what becomes of a wish for a URL for PUT; if it is signed, that it is good for no other method. */
@@ -447,6 +478,7 @@ int main(void)
         cmocka_unit_test(urls_have_the_rights_of_who_signed),
         cmocka_unit_test(urls_do_not_outlive_their_token),
         cmocka_unit_test(the_method_is_signed),
+        cmocka_unit_test(posts_ask_about_a_blob),
         cmocka_unit_test(puts_are_signed_by_who_may_write),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(logs_do_not_show_secrets),
