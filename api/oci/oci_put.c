@@ -433,29 +433,42 @@ static bool remove_main(const struct td_oci_write *write, struct rest *rest, str
     return open_repo(write, false, repo) && empty_main(write, rest, repo); /* something was pushed at the same time */
 }
 
-/* Deletes the revision of a tag of an open repository, which it closes, and has all faces show it. `main` goes with the
- * last other revision, if it is at the same commit and was never pushed by a tag of its own. Returns false after it
- * answered. */
-static bool delete_revision(const struct td_oci_write *write, const char *revision, const char *commit,
-                            struct td_publish_repo *repo)
+/* Returns whether no manifest has one of the tags of `main`. */
+static bool main_has_no_tag(const struct td_publish_repo *repo)
+{
+    uint8_t sha256[TD_SHA256_BYTES];
+    return !td_publish_tag_find(repo, "main", sha256) && !td_publish_tag_find(repo, "latest", sha256);
+}
+
+/* Ends a deletion of revisions that were at a commit, and has all faces show it; closes the open repository. `main`
+ * goes too if it is at that commit, and was asked for (asks_main) or is the last revision and was never pushed by a tag
+ * of its own. Returns false after it answered. */
+static bool end_deletion(const struct td_oci_write *write, bool asks_main, const char *commit,
+                         struct td_publish_repo *repo)
 {
     struct td_error err = TD_ERROR_INIT;
     struct rest rest = {.refs = 0};
-    uint8_t sha256[TD_SHA256_BYTES];
-    bool is_main = strcmp(revision, "main") == 0;
-    bool ok = is_main || td_publish_delete_ref(repo, revision, &err);
-    ok = ok && (td_publish_each_ref(repo, count_ref, &rest) || td_error_set(&err, TD_IO, "cannot read the revisions"));
-    if (!ok) {
+    if (!td_publish_each_ref(repo, count_ref, &rest)) {
+        (void)td_error_set(&err, TD_IO, "cannot read the revisions");
         td_publish_repo_close(repo);
         td_oci_write_fail(write, &err, "UNSUPPORTED");
         return false;
     }
-    bool is_implied = !is_main && rest.refs == 0 && rest.has_main && strcmp(rest.main, commit) == 0 &&
-                      !td_publish_tag_find(repo, "main", sha256) && !td_publish_tag_find(repo, "latest", sha256);
-    if (is_main || is_implied)
+    if (rest.has_main && strcmp(rest.main, commit) == 0 && (asks_main || (rest.refs == 0 && main_has_no_tag(repo))))
         return remove_main(write, &rest, repo);
     td_publish_repo_close(repo);
     return td_publishing_show(write->oci.call, "the tag was deleted");
+}
+
+/* Deletes a revision of an open repository, which is closed if it fails. Returns false after it answered. */
+static bool delete_revision(const struct td_oci_write *write, const char *revision, struct td_publish_repo *repo)
+{
+    struct td_error err = TD_ERROR_INIT;
+    if (td_publish_delete_ref(repo, revision, &err))
+        return true;
+    td_publish_repo_close(repo);
+    td_oci_write_fail(write, &err, "UNSUPPORTED");
+    return false;
 }
 
 /* Deletes a tag of an open repository, which it closes. The tag's revision goes as well if the tag's manifest made its
@@ -479,8 +492,10 @@ static bool delete_tag(const struct td_oci_write *write, const char *tag, struct
         ok = td_publish_fail(&write->name, "delete a tag of", &err);
         td_oci_write_fail(write, &err, "UNSUPPORTED");
     }
-    if (ok && has_revision && (!is_pushed || strcmp(made, commit) == 0))
-        return delete_revision(write, revision, commit, repo);
+    if (ok && has_revision && (!is_pushed || strcmp(made, commit) == 0)) {
+        bool is_main = strcmp(revision, "main") == 0;
+        return (is_main || delete_revision(write, revision, repo)) && end_deletion(write, is_main, commit, repo);
+    }
     td_publish_repo_close(repo);
     return ok;
 }
@@ -525,6 +540,30 @@ static bool remove_manifest(const struct td_oci_write *write, struct tagged *tag
     return ok;
 }
 
+enum { REVISIONS_AT_A_TIME = 64 }; /* that are deleted while the repository is locked */
+
+/* Deletes the revisions of the next tags, but for `main`, as far as they are at the commit that the manifest made and
+ * the tags were not pushed again. Returns false after it answered. */
+static bool delete_some_revisions(const struct td_oci_write *write, const struct tagged *tagged, const char *made,
+                                  size_t *next)
+{
+    struct td_publish_repo repo;
+    if (!open_repo(write, false, &repo))
+        return false;
+    for (size_t n = 0; n < REVISIONS_AT_A_TIME && *next < tagged->count; n++, ++*next) {
+        char commit[TD_COMMIT_BYTES];
+        uint8_t other[TD_SHA256_BYTES];
+        const char *tag = tagged->tags[*next];
+        const char *revision = td_publish_tag_revision(tag);
+        if (revision != NULL && strcmp(revision, "main") != 0 && td_publish_resolve(&repo, revision, commit) &&
+            strcmp(commit, made) == 0 && !td_publish_tag_find(&repo, tag, other) &&
+            !delete_revision(write, revision, &repo))
+            return false;
+    }
+    td_publish_repo_close(&repo);
+    return true;
+}
+
 /* Deletes a manifest, with the tags that name it, and with their revisions as far as these are at the commit that the
  * manifest made: one that was moved since is another writer's. Returns false after it answered. */
 static bool delete_manifest(const struct td_oci_write *write, const uint8_t sha256[TD_SHA256_BYTES])
@@ -532,22 +571,17 @@ static bool delete_manifest(const struct td_oci_write *write, const uint8_t sha2
     struct td_publish_repo repo;
     struct tagged tagged = {.sha256 = sha256};
     char made[TD_COMMIT_BYTES];
+    bool asks_main = false;
     bool ok = remove_manifest(write, &tagged, made);
-    for (size_t i = 0; ok && made[0] != '\0' && i < tagged.count; i++) {
-        char commit[TD_COMMIT_BYTES];
-        uint8_t other[TD_SHA256_BYTES];
-        const char *revision = td_publish_tag_revision(tagged.tags[i]);
-        ok = revision == NULL || open_repo(write, false, &repo);
-        if (!ok || revision == NULL)
-            continue;
-        if (td_publish_resolve(&repo, revision, commit) && strcmp(commit, made) == 0 &&
-            !td_publish_tag_find(&repo, tagged.tags[i], other)) /* the tag was not pushed again */
-            ok = delete_revision(write, revision, commit, &repo);
-        else
-            td_publish_repo_close(&repo);
-    }
+    bool has_revisions = ok && made[0] != '\0' && tagged.count > 0;
+    for (size_t i = 0; i < tagged.count; i++)
+        asks_main = asks_main || strcmp(tagged.tags[i], "main") == 0 || strcmp(tagged.tags[i], "latest") == 0;
+    for (size_t next = 0; ok && has_revisions && next < tagged.count;)
+        ok = delete_some_revisions(write, &tagged, made, &next);
     free(tagged.tags);
-    return ok;
+    if (!ok || !has_revisions)
+        return ok;
+    return open_repo(write, false, &repo) && end_deletion(write, asks_main && main_has_no_tag(&repo), made, &repo);
 }
 
 void td_oci_put_delete(struct td_oci_write *write)

@@ -649,6 +649,23 @@ static bool add_untagged(void *context, const char *tag, const uint8_t sha256[TD
     return true;
 }
 
+/* Removes the tags, durably together: a manifest may have thousands. */
+static bool remove_tags(const struct td_publish_repo *repo, const struct untagging *untagging, struct td_error *err)
+{
+    int at = td_folder_open(repo->fd, "tags");
+    bool ok = at >= 0;
+    for (size_t i = 0; ok && i < untagging->count; i++) {
+        struct tag_file file;
+        read_tag(repo, untagging->tags[i], &file);
+        note_all_left(repo, &file);
+        ok = unlinkat(at, untagging->tags[i], 0) == 0 || errno == ENOENT;
+    }
+    ok = ok && fsync(at) == 0;
+    ok = ok || td_publish_fail(&repo->name, "delete a tag of", err);
+    td_folder_close(at);
+    return ok;
+}
+
 bool td_publish_manifest_remove(struct td_publish_repo *repo, const uint8_t sha256[TD_SHA256_BYTES],
                                 struct td_error *err)
 {
@@ -656,8 +673,7 @@ bool td_publish_manifest_remove(struct td_publish_repo *repo, const uint8_t sha2
     if (!td_publish_manifest_is_here(repo, sha256))
         return td_error_set(err, TD_NOT_FOUND, "no such manifest was pushed");
     bool ok = td_publish_each_tag(repo, add_untagged, &untagging, err);
-    for (size_t i = 0; ok && i < untagging.count; i++)
-        ok = td_publish_tag_remove(repo, untagging.tags[i]) || td_publish_fail(&repo->name, "delete a tag of", err);
+    ok = ok && (untagging.count == 0 || remove_tags(repo, &untagging, err));
     free(untagging.tags);
     return ok && remove_mark(repo, sha256, err);
 }
