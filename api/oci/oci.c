@@ -420,28 +420,37 @@ static void answer_catalog(struct td_oci_call *oci)
     fini_page(&page);
 }
 
+/* Returns whether the target, which may have been pushed, is there still and can have its files. */
+static bool is_tag(const struct td_oci_call *oci, const struct td_oci_target *target, struct td_error *err)
+{
+    if (target->is_pushed)
+        return td_oci_pushed_has_tag(oci, target->tag);
+    const struct td_repo *revision = td_repo_at(oci->repo, target->revision);
+    return td_oci_target_fits(target, (revision == NULL ? oci->repo : revision)->entry_count, err);
+}
+
 /* Adds the tags after `last` to the page. Leaves out tags of targets that cannot have so many files. Fails the page if
  * that leaves out all. */
 static void add_tags(struct page *page, const struct td_oci_target_list *targets, struct td_text last)
 {
-    const struct td_repo *repo = page->oci->repo;
     const char *before = "";
     struct td_error err = TD_ERROR_INIT;
     bool any_fits = false;
     for (size_t i = 0; i < targets->count; i++) {
         const struct td_oci_target *target = &targets->items[i];
-        const char *tag = target->tag;
-        const struct td_repo *revision = target->is_pushed ? NULL : td_repo_at(repo, target->revision);
-        size_t file_count = target->is_pushed ? 0 : (revision == NULL ? repo : revision)->entry_count;
-        if (!td_oci_target_fits(target, file_count, &err))
+        bool is_new = strcmp(target->tag, before) != 0 && td_text_compare(td_text_of(target->tag), last) > 0;
+        if (target->is_pushed && !is_new) {
+            any_fits = true; /* it is not read */
+            continue;
+        }
+        if (!is_tag(page->oci, target, &err))
             continue;
         any_fits = true;
-        bool is_new = strcmp(tag, before) != 0 && td_text_compare(td_text_of(tag), last) > 0;
-        if (is_new && !add_name(page, tag))
+        if (is_new && !add_name(page, target->tag))
             break;
-        before = tag;
+        before = target->tag;
     }
-    if (!any_fits && targets->count > 0 && page->err.code == TD_OK)
+    if (!any_fits && err.code != TD_OK && page->err.code == TD_OK)
         (void)td_error_copy(&page->err, &err);
 }
 

@@ -169,14 +169,19 @@ struct tagging {
     struct td_oci_target_list *list;
 };
 
-static bool add_tag(void *context, const char *tag, const uint8_t sha256[TD_SHA256_BYTES], struct td_error *err)
+static bool add_tag(void *context, const char *tag, struct td_error *err)
 {
     struct tagging *tagging = context;
-    (void)sha256;
     const char *copy = td_arena_strndup(&tagging->oci->arena, td_text_of(tag));
     const struct td_oci_target target = {
         .tag = copy, .form = TD_OCI_ARTIFACT, .revision = TD_TEXT("main"), .is_pushed = true};
     return (copy != NULL && td_oci_target_add(tagging->oci, tagging->list, &target)) || td_error_no_memory(err);
+}
+
+bool td_oci_pushed_has_tag(const struct td_oci_call *oci, const char *tag)
+{
+    uint8_t sha256[TD_SHA256_BYTES];
+    return td_publish_tag_find(&oci->pushed, tag, sha256);
 }
 
 bool td_oci_pushed_add_tags(struct td_oci_call *oci, struct td_oci_target_list *list, struct td_error *err)
@@ -184,7 +189,7 @@ bool td_oci_pushed_add_tags(struct td_oci_call *oci, struct td_oci_target_list *
     struct tagging tagging = {.oci = oci, .list = list};
     if (!td_oci_look_at_pushed(oci))
         return true;
-    if (!td_publish_each_tag(&oci->pushed, add_tag, &tagging, err))
+    if (!td_publish_each_tag_name(&oci->pushed, add_tag, &tagging, err))
         return false;
     td_oci_targets_sort(list);
     return true;

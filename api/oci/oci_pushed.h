@@ -20,7 +20,11 @@ bool td_oci_pushed_answer_blob(struct td_oci_call *oci, struct td_text hex);
 bool td_oci_pushed_map_blob(const struct td_oci_call *oci, struct td_text hex, struct td_blob **out,
                             struct td_error *err);
 
-/* Adds the tags that were pushed to the list, and sorts it. Errors: TD_RESOURCE_EXHAUSTED, TD_IO. */
+/* Returns whether a manifest has this tag. */
+bool td_oci_pushed_has_tag(const struct td_oci_call *oci, const char *tag);
+
+/* Adds the tags that were pushed to the list, and sorts it. Reads none of them, since there may be thousands: those for
+ * which td_oci_pushed_has_tag returns false are no tags any more. Errors: TD_RESOURCE_EXHAUSTED, TD_IO. */
 bool td_oci_pushed_add_tags(struct td_oci_call *oci, struct td_oci_target_list *list, struct td_error *err);
 
 /* Answers the list of manifests whose subject is this one; without any, an empty list. */

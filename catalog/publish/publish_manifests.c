@@ -465,6 +465,26 @@ bool td_publish_each_tag(const struct td_publish_repo *repo,
     return each_item(repo, "tags", visit_tag, &tags, err);
 }
 
+struct tag_name_visit {
+    bool (*visit)(void *context, const char *tag, struct td_error *err);
+    void *context;
+};
+
+static bool visit_tag_name(void *context, int at, const char *name, struct td_error *err)
+{
+    const struct tag_name_visit *names = context;
+    (void)at;
+    return !td_publish_tag_is_valid(name) || names->visit(names->context, name, err);
+}
+
+bool td_publish_each_tag_name(const struct td_publish_repo *repo,
+                              bool (*visit)(void *context, const char *tag, struct td_error *err), void *context,
+                              struct td_error *err)
+{
+    struct tag_name_visit names = {.visit = visit, .context = context};
+    return each_item(repo, "tags", visit_tag_name, &names, err);
+}
+
 struct digest_visit {
     const struct td_publish_repo *repo;
     bool (*visit)(void *context, const uint8_t sha256[TD_SHA256_BYTES], struct td_error *err);

@@ -108,6 +108,12 @@ bool td_publish_each_tag(const struct td_publish_repo *repo,
                                        struct td_error *err),
                          void *context, struct td_error *err);
 
+/* Calls `visit` with each name that has been a tag, in any order, until it returns false; reads no tag, so some may
+ * name nothing any more. Errors: as above. */
+bool td_publish_each_tag_name(const struct td_publish_repo *repo,
+                              bool (*visit)(void *context, const char *tag, struct td_error *err), void *context,
+                              struct td_error *err);
+
 /* Removes tags that name nothing any more, and manifests that no tag and no index names for keep_s seconds; then calls
  * `mark` with the SHA-256 of each manifest that stays and of all that it names. Lowers *next_s to when the next
  * manifest goes. now_s: since 1970. Errors: TD_FAILED_PRECONDITION when a manifest cannot be read, so that nothing is

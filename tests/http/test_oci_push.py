@@ -411,7 +411,7 @@ def manifest_delete(repo):
 
 
 def cycle(repo, *manifests):
-    """What the suite does with each kind of data: push, list, head, pull, and delete the tags, then the manifests, the
+    """Push, list, head and pull as the suite does each kind of data, and delete the tags, then the manifests, the
     last one first. manifests: of text, type and tag (None: pushed by digest alone)."""
     for text, kind, tag in manifests:
         for reference in (digest_of(text), *([tag] if tag else [])):
@@ -1088,13 +1088,34 @@ def test_many_referrers_come_in_pages(srv, repo):
     assert sorted(found, key=lambda d: d["digest"]) == sorted(
         ({**described(t, MANIFEST), "artifactType": kind, "annotations": json.loads(t)["annotations"]} for t in texts),
         key=lambda d: d["digest"]) and pages > 2
-    before = bytes_read(srv)
+    before = io_of(srv, "rchar")
     r = repo.get(f"referrers/{digest_of(subject)}?artifactType=application/none")
     assert r.status == 200 and json.loads(r.body)["manifests"] == [] and r.get("Link") is None
-    assert bytes_read(srv) - before < 1000000
+    assert io_of(srv, "rchar") - before < 1000000
 
 
-def bytes_read(srv):
-    """Return how many bytes the server has read from files and sockets."""
-    with open(f"/proc/{srv.proc.pid}/io") as file:
-        return int(re.search(r"rchar: (\d+)", file.read())[1])
+def io_of(srv, counter):
+    """Return how much the server has read from files and sockets: bytes ("rchar") or calls ("syscr")."""
+    with open(f"/proc/{srv.pid}/io") as file:
+        return int(re.search(counter + r": (\d+)", file.read())[1])
+
+
+def test_a_page_of_tags_reads_the_tags_of_the_page(srv, repo, root):
+    """Of thousands; some of them name nothing any more."""
+    repo.blob(NOTHING)
+    assert repo.put("t0", manifest_of()).status == 201
+    tags = root / f".tensord-publish/new/models--{repo.name.replace('/', '--')}/tags"
+    line = (tags / "t0").read_bytes()
+    for i in range(1, 3000):
+        (tags / f"t{i}").write_bytes(line if i % 1000 else line.replace(b" -", b" " + b"0" * 40))
+    names = sorted(f"t{i}" for i in range(3000) if i == 0 or i % 1000)
+    before = io_of(srv, "syscr")
+    r = repo.get("tags/list?n=3&last=t1")
+    assert r.json()["tags"] == names[names.index("t1") + 1:][:3] and "last=t1001" in r.get("Link"), r
+    assert io_of(srv, "syscr") - before < 1000
+    target, found = "tags/list", []
+    while target:
+        r = repo.get(target)
+        found += r.json()["tags"]
+        target = r.get("Link") and re.match("<([^>]*)>", r.get("Link"))[1]
+    assert found == names
