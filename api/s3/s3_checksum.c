@@ -74,6 +74,14 @@ void td_s3_write_sum(enum td_s3_algorithm algorithm, const uint8_t *sum, char te
     td_base64_write(sum, algorithms[algorithm].bytes, text);
 }
 
+bool td_s3_checksums_computes_any(const struct td_s3_checksums *checksums)
+{
+    for (size_t i = 0; i < TD_S3_ALGORITHMS; i++)
+        if (checksums->computes[i])
+            return true;
+    return false;
+}
+
 void td_s3_checksums_init(struct td_s3_checksums *checksums)
 {
     memset(checksums, 0, sizeof *checksums);

@@ -57,6 +57,9 @@ struct td_s3_checksums {
 void td_s3_checksums_init(struct td_s3_checksums *checksums);
 void td_s3_checksums_fini(struct td_s3_checksums *checksums);
 
+/* Returns whether an algorithm was added. */
+bool td_s3_checksums_computes_any(const struct td_s3_checksums *checksums);
+
 /* Computes the algorithm from the body's first byte on. Returns false without memory. */
 bool td_s3_checksums_add(struct td_s3_checksums *checksums, enum td_s3_algorithm algorithm);
 

@@ -344,6 +344,7 @@ struct completing {
     struct td_s3_upload *upload;
     struct td_s3_target target;
     struct td_s3_part_list list;
+    bool is_row; /* the parts stand in the row of the upload, one after the other */
     uint64_t total_bytes;
     struct td_s3_checksums whole;     /* of the object */
     struct td_s3_checksums composite; /* of the sums of the parts */
@@ -426,6 +427,8 @@ static bool check_parts(struct completing *completing)
             (void)close(fd);
         if (fd < 0 || !is_part(listed, &info))
             return end_without_part(completing, listed->number);
+        completing->is_row = (i == 0 || completing->is_row) && info.is_in_row && listed->number == i + 1 &&
+                             info.off == completing->total_bytes;
         completing->total_bytes += info.size_bytes;
         struct td_text text = td_text_of(info.label);
         if (algorithm != TD_S3_NO_ALGORITHM && td_s3_algorithm_named(td_text_take_until(&text, ' ')) == algorithm &&
@@ -468,7 +471,8 @@ static bool read_expectations(struct completing *completing)
     return ok || td_call_no_memory(call);
 }
 
-/* Passes the bytes of a part to the stream. Returns false after it answered. */
+/* Passes the bytes of a part to the checksums, and to the stream; NULL: there is none. Returns false after it answered.
+ */
 static bool stream_part(struct completing *completing, const struct td_s3_listed_part *listed,
                         struct td_publish_stream *stream, char *bytes)
 {
@@ -481,9 +485,9 @@ static bool stream_part(struct completing *completing, const struct td_s3_listed
         (void)end_without_part(completing, listed->number);
     for (uint64_t at = 0; ok && at < info.size_bytes;) {
         size_t len = info.size_bytes - at < COPY_BYTES ? (size_t)(info.size_bytes - at) : COPY_BYTES;
-        ok =
-            td_read_at(fd, bytes, len, at) == (ssize_t)len || td_error_sys(&err, TD_IO, errno, "a part cannot be read");
-        ok = ok && td_publish_stream_write(stream, bytes, len, &err);
+        ok = td_read_at(fd, bytes, len, info.off + at) == (ssize_t)len ||
+             td_error_sys(&err, TD_IO, errno, "a part cannot be read");
+        ok = ok && (stream == NULL || td_publish_stream_write(stream, bytes, len, &err));
         if (ok)
             td_s3_checksums_write(&completing->whole, bytes, len);
         else
@@ -526,23 +530,49 @@ static bool check_whole(struct completing *completing)
     return false;
 }
 
-/* Makes a blob of the parts. Returns false after it answered. */
-static bool assemble(struct completing *completing, struct td_publish_sum *sum)
+/* Reads all parts: for the stream, if there is one, and for the checksums of the object. Returns false after it
+ * answered.
+ */
+static bool read_parts(struct completing *completing, struct td_publish_stream *stream)
+{
+    char *bytes = malloc(COPY_BYTES);
+    bool ok = bytes != NULL || td_call_no_memory(completing->call);
+    for (size_t i = 0; ok && i < completing->list.count; i++)
+        ok = stream_part(completing, &completing->list.items[i], stream, bytes);
+    free(bytes);
+    return ok;
+}
+
+/* Makes a blob of the row of the upload, which is read only for a checksum of the object. Ends the join. Returns false
+ * after it answered. */
+static bool join_parts(struct completing *completing, struct td_parts_row *row, struct td_publish_sum *sum)
+{
+    struct td_publish *publish = completing->call->api->publish;
+    struct td_error err = TD_ERROR_INIT;
+    if ((td_s3_checksums_computes_any(&completing->whole) && !read_parts(completing, NULL)) ||
+        !check_whole(completing)) {
+        td_parts_unjoin(publish, row);
+        return false;
+    }
+    if (td_parts_join(publish, &completing->upload->parts, row, &completing->target.name, completing->total_bytes, sum,
+                      &err))
+        return true;
+    td_publishing_fail(completing->call, &err, 500);
+    return false;
+}
+
+/* Makes a blob of copies of the parts. Returns false after it answered. */
+static bool copy_parts(struct completing *completing, struct td_publish_sum *sum)
 {
     const struct td_call *call = completing->call;
     struct td_error err = TD_ERROR_INIT;
     struct td_publish_stream *stream = NULL;
-    char *bytes = malloc(COPY_BYTES);
-    bool ok = bytes != NULL || td_error_no_memory(&err);
-    ok = ok &&
-         td_publish_stream_begin(call->api->publish, &completing->target.name, completing->total_bytes, &stream, &err);
-    if (!ok)
+    if (!td_publish_stream_begin(call->api->publish, &completing->target.name, completing->total_bytes, &stream,
+                                 &err)) {
         td_publishing_fail(call, &err, 500);
-    for (size_t i = 0; ok && i < completing->list.count; i++)
-        ok = stream_part(completing, &completing->list.items[i], stream, bytes);
-    free(bytes);
-    ok = ok && check_whole(completing);
-    if (!ok) {
+        return false;
+    }
+    if (!read_parts(completing, stream) || !check_whole(completing)) {
         td_publish_stream_abandon(stream);
         return false;
     }
@@ -550,6 +580,16 @@ static bool assemble(struct completing *completing, struct td_publish_sum *sum)
         return true;
     td_publishing_fail(call, &err, 500);
     return false;
+}
+
+/* Makes a blob of the parts. Returns false after it answered. */
+static bool assemble(struct completing *completing, struct td_publish_sum *sum)
+{
+    struct td_parts_row *row = !completing->is_row
+                                   ? NULL
+                                   : td_parts_begin_join(completing->call->api->publish, completing->upload->parts.id,
+                                                         (unsigned)completing->list.count);
+    return row != NULL ? join_parts(completing, row, sum) : copy_parts(completing, sum);
 }
 
 static void write_object_sum(const struct completing *completing, struct td_buffer *xml)

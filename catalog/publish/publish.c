@@ -1,5 +1,6 @@
 #include "catalog/publish/publish.h"
 
+#include "catalog/publish/parts_row.h"
 #include "catalog/publish/publish_collect.h"
 #include "catalog/publish/publish_folder.h"
 #include "catalog/publish/publish_manifests.h"
@@ -128,6 +129,7 @@ void td_publish_close(struct td_publish *publish)
     td_publish_sessions_leave(publish);
     td_publish_close_idle(publish, NULL, UINT64_MAX);
     td_publish_xorbs_expire(publish, true);
+    td_parts_row_drop(publish, NULL);
     td_publish_store_close(publish);
 }
 

@@ -3,6 +3,7 @@
  * of its folder: parts that are still arriving then find no folder for their rename. */
 #include "catalog/publish/publish_parts.h"
 
+#include "catalog/publish/parts_row.h"
 #include "catalog/publish/publish_folder.h"
 #include "core/array.h"
 #include "core/buffer.h"
@@ -22,7 +23,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char parts_folder[] = "parts", about_name[] = "about", done_name[] = "done";
+static const char parts_folder[] = TD_PARTS_FOLDER, about_name[] = "about", done_name[] = "done";
 
 enum { ABOUT_BYTES = 8192, NUMBER_DIGITS = 5, TIME_DIGITS = 16 };
 
@@ -54,12 +55,6 @@ static bool write_id(int64_t started_ns, char id[TD_PARTS_ID_BYTES], struct td_e
     (void)snprintf(time, sizeof time, "%016" PRIx64, (uint64_t)started_ns);
     memcpy(id, time, TIME_DIGITS);
     return true;
-}
-
-/* Writes the path of an upload's folder, or of an item in it, below the own folder. */
-static void write_path(const char *id, const char *item, char path[TD_OWN_NAME_BYTES])
-{
-    (void)snprintf(path, TD_OWN_NAME_BYTES, "%s/%s%s%s", parts_folder, id, item[0] == '\0' ? "" : "/", item);
 }
 
 static bool is_id(struct td_text id)
@@ -111,7 +106,7 @@ static bool count_both(void *context, const char *name, struct td_error *err)
     struct counting *counting = context;
     char path[TD_OWN_NAME_BYTES];
     struct stat st;
-    write_path(name, done_name, path);
+    td_parts_path(name, done_name, path);
     if (!is_id(td_text_of(name)))
         return true;
     if (fstatat(counting->publish->disk.own.fd, path, &st, AT_SYMLINK_NOFOLLOW) != 0) {
@@ -174,17 +169,17 @@ bool td_parts_begin(struct td_publish *publish, struct td_parts_upload *upload, 
     td_buffer_init(&about);
     td_buffer_printf(&about, "1\n%" PRId64 "\n%d\n%s\n%s\n%s\n", upload->started_ns, upload->is_dataset ? 1 : 0,
                      upload->repo_id, upload->path, upload->label);
-    write_path(upload->id, "", path);
+    td_parts_path(upload->id, "", path);
     bool ok = !about.failed || td_buffer_refuse(&about, err);
     if (ok && !td_own_folder_make(own, path))
         ok = fail_io(upload, "begin an upload to", err);
-    write_path(upload->id, about_name, path);
+    td_parts_path(upload->id, about_name, path);
     if (ok && !td_durable_file_write(own->fd, path, td_buffer_text(&about), 0666))
         ok = fail_io(upload, "begin an upload to", err);
     td_buffer_fini(&about);
     if (ok)
         return true;
-    write_path(upload->id, "", path);
+    td_parts_path(upload->id, "", path);
     td_own_folder_remove(own, path);
     return false;
 }
@@ -193,7 +188,7 @@ bool td_parts_begin(struct td_publish *publish, struct td_parts_upload *upload, 
 static bool read_text(const struct td_publish *publish, const char *id, const char *item, char text[ABOUT_BYTES])
 {
     char path[TD_OWN_NAME_BYTES];
-    write_path(id, item, path);
+    td_parts_path(id, item, path);
     int fd = openat(publish->disk.own.fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     ssize_t len = fd < 0 ? -1 : td_read_at(fd, text, ABOUT_BYTES - 1, 0);
     if (fd >= 0)
@@ -269,6 +264,41 @@ bool td_parts_each(struct td_publish *publish,
     return td_own_folder_each(&publish->disk.own, parts_folder, visit_upload, &each, err);
 }
 
+/* Reads the note behind the part's bytes. Returns false for a file that is no part. */
+static bool read_note(int fd, unsigned number, struct td_part_info *info)
+{
+    char note[TD_PART_NOTE_BYTES];
+    struct stat st;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < TD_PART_NOTE_BYTES)
+        return false;
+    *info = (struct td_part_info){.number = number,
+                                  .size_bytes = (uint64_t)st.st_size - TD_PART_NOTE_BYTES,
+                                  .written_ns = (int64_t)st.st_mtim.tv_sec * TD_NS_PER_S + st.st_mtim.tv_nsec};
+    if (td_read_at(fd, note, sizeof note, info->size_bytes) != (ssize_t)sizeof note)
+        return false;
+    struct td_text rest = td_text_n(note, sizeof note);
+    struct td_text version = td_text_take_until(&rest, '\n');
+    info->is_in_row = td_text_equals(version, "2");
+    bool ok = (info->is_in_row || td_text_equals(version, "1")) && take_line(&rest, info->tag, sizeof info->tag) &&
+              take_line(&rest, info->label, sizeof info->label) && info->tag[0] != '\0';
+    if (ok && info->is_in_row)
+        return info->size_bytes == 0 && td_number_read(td_text_take_until(&rest, ' '), INT64_MAX, &info->off) &&
+               td_number_read(td_text_take_until(&rest, '\n'), INT64_MAX, &info->size_bytes);
+    if (ok && !td_number_read(td_text_take_until(&rest, '\n'), INT64_MAX, &info->held_bytes))
+        info->held_bytes = 0; /* a note without it */
+    return ok;
+}
+
+/* Reads the note of a file in a folder. Returns false when it is no part, or not there. */
+static bool read_note_at(int at, const char *name, unsigned number, struct td_part_info *info)
+{
+    int fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    bool ok = fd >= 0 && read_note(fd, number, info);
+    if (fd >= 0)
+        (void)close(fd);
+    return ok;
+}
+
 /* ---- the bytes of uploads ------------------------------------------------------------------------------ */
 
 /* Returns the number that the name of a part says; 0 for other names. */
@@ -279,15 +309,20 @@ static unsigned part_number(const char *name)
     return text.len == NUMBER_DIGITS && td_number_read(text, TD_PARTS_MOST_NUMBER, &number) ? (unsigned)number : 0;
 }
 
-/* Adds the bytes of a part without its note. */
+/* Returns the bytes that a part takes, without its note. */
+static uint64_t bytes_of(const struct td_part_info *info)
+{
+    return info->size_bytes + info->held_bytes;
+}
+
+/* Adds the bytes of a part. */
 static bool count_part(void *context, int at, const char *name, struct td_error *err)
 {
     uint64_t *bytes = context;
-    struct stat st;
+    struct td_part_info info;
     (void)err;
-    if (part_number(name) > 0 && fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
-        st.st_size >= TD_PART_NOTE_BYTES)
-        *bytes += (uint64_t)st.st_size - TD_PART_NOTE_BYTES;
+    if (part_number(name) > 0 && read_note_at(at, name, part_number(name), &info))
+        *bytes += bytes_of(&info);
     return true;
 }
 
@@ -330,24 +365,36 @@ bool td_parts_remove(struct td_publish *publish, const char *id, struct td_error
 {
     struct td_own_folder *own = &publish->disk.own;
     char path[TD_OWN_NAME_BYTES], trash[TD_OWN_NAME_BYTES];
-    write_path(id, "", path);
+    td_parts_path(id, "", path);
     if (!td_own_folder_trash(own, own->fd, path, trash))
         return errno == ENOENT ? fail_absent(err) : td_error_sys(err, TD_IO, errno, "cannot remove the upload");
+    td_parts_row_drop(publish, id);
     remove_parts(publish, trash);
     td_own_folder_remove(own, trash);
     return true;
 }
 
-bool td_parts_finish(struct td_publish *publish, const char *id, const struct td_publish_sum *sum, struct td_error *err)
+/* Writes "HEX SIZE" to a file of an upload, durably. Returns false with errno. */
+static bool write_sum(const struct td_publish *publish, const char *id, const char *item,
+                      const struct td_publish_sum *sum)
 {
     char path[TD_OWN_NAME_BYTES], hex[TD_SHA256_TEXT_BYTES], text[TD_SHA256_TEXT_BYTES + TD_NUMBER_BYTES + 2];
     td_hex_write(sum->sha256, sizeof sum->sha256, hex);
     (void)snprintf(text, sizeof text, "%s %" PRIu64 "\n", hex, sum->size_bytes);
-    write_path(id, done_name, path);
-    if (!td_durable_file_write(publish->disk.own.fd, path, td_text_of(text), 0666))
+    td_parts_path(id, item, path);
+    return td_durable_file_write(publish->disk.own.fd, path, td_text_of(text), 0666);
+}
+
+bool td_parts_finish(struct td_publish *publish, const char *id, const struct td_publish_sum *sum, struct td_error *err)
+{
+    char path[TD_OWN_NAME_BYTES];
+    if (!write_sum(publish, id, done_name, sum))
         return errno == ENOENT ? fail_absent(err) : td_error_sys(err, TD_IO, errno, "cannot end the upload");
-    write_path(id, "", path);
+    td_parts_row_drop(publish, id);
+    td_parts_path(id, "", path);
     remove_parts(publish, path);
+    td_parts_path(id, TD_PARTS_ROW_NAME, path);
+    (void)unlinkat(publish->disk.own.fd, path, 0); /* not there when it has become the blob */
     return true;
 }
 
@@ -368,7 +415,7 @@ static bool count_folder(void *context, const char *name, struct td_error *err)
     (void)err;
     if (!is_id(td_text_of(name)))
         return true;
-    write_path(name, "", path);
+    td_parts_path(name, "", path);
     (void)td_disk_list(td_folder_open(publish->disk.own.fd, path), path, remove_cut_part, NULL, NULL);
     publish->status.used_bytes += count_parts(publish, path);
     return true;
@@ -391,7 +438,7 @@ static bool expire_folder(void *context, const char *name, struct td_error *err)
     char path[TD_OWN_NAME_BYTES];
     struct stat st;
     (void)err;
-    write_path(name, "", path);
+    td_parts_path(name, "", path);
     if (!is_id(td_text_of(name)) || fstatat(expiring->publish->disk.own.fd, path, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
         (int64_t)st.st_mtim.tv_sec >= expiring->before_s)
         return true;
@@ -413,15 +460,48 @@ struct td_part_writer {
     struct td_publish *publish;
     struct td_parts_upload upload;
     unsigned number;
-    int fd;
-    char path[TD_OWN_NAME_BYTES]; /* of the file while it is written */
+    int fd;                       /* of the file that will have the number */
+    char path[TD_OWN_NAME_BYTES]; /* of it while it is written */
+    struct td_parts_row *row;     /* that has the bytes; NULL: the file has them */
+    int row_fd;
+    uint64_t off, held_bytes; /* as in td_part_info */
     uint64_t size_bytes, at, taken;
 };
+
+/* Returns the bytes in the row that a part with the number of this one leaves behind when it is replaced. */
+static uint64_t held_after(const struct td_part_info *replaced)
+{
+    return replaced->held_bytes + (replaced->is_in_row ? replaced->size_bytes : 0);
+}
+
+/* Reads the note of the part that has the writer's number. Returns false when there is none. */
+static bool read_replaced(const struct td_part_writer *writer, struct td_part_info *info)
+{
+    char item[16], path[TD_OWN_NAME_BYTES];
+    (void)snprintf(item, sizeof item, "%05u", writer->number);
+    td_parts_path(writer->upload.id, item, path);
+    return read_note_at(writer->publish->disk.own.fd, path, writer->number, info);
+}
+
+/* Finds a place for the bytes in the row, else in the file, and reserves them on the disk. */
+static bool reserve(struct td_part_writer *writer, struct td_error *err)
+{
+    off_t bytes = TD_PART_NOTE_BYTES;
+    writer->row = td_parts_row_claim(writer->publish, writer->upload.id, writer->number, writer->size_bytes,
+                                     &writer->off, &writer->row_fd);
+    if (writer->row == NULL && errno != 0)
+        return fail_io(&writer->upload, "reserve the space on disk for a part of", err);
+    if (writer->row == NULL)
+        bytes += (off_t)writer->size_bytes;
+    return fallocate(writer->fd, 0, 0, bytes) == 0 || errno == EOPNOTSUPP || errno == ENOSYS ||
+           fail_io(&writer->upload, "reserve the space on disk for a part of", err);
+}
 
 bool td_part_begin(struct td_publish *publish, const struct td_parts_upload *upload, unsigned number,
                    uint64_t size_bytes, struct td_part_writer **out, struct td_error *err)
 {
     char item[64];
+    struct td_part_info replaced;
     if (size_bytes > INT64_MAX - TD_PART_NOTE_BYTES)
         return td_error_set(err, TD_INVALID_ARGUMENT, "no file has %" PRIu64 " bytes", size_bytes);
     struct td_part_writer *writer = calloc(1, sizeof *writer);
@@ -431,17 +511,16 @@ bool td_part_begin(struct td_publish *publish, const struct td_parts_upload *upl
         .publish = publish, .upload = *upload, .number = number, .fd = -1, .size_bytes = size_bytes};
     (void)snprintf(item, sizeof item, ".%05u-%" PRIu64, number,
                    atomic_fetch_add_explicit(&publish->stream_number, 1, memory_order_relaxed));
-    write_path(upload->id, item, writer->path);
+    td_parts_path(upload->id, item, writer->path);
     if (td_publish_take(publish, size_bytes, err)) {
         writer->taken = size_bytes;
+        writer->held_bytes = read_replaced(writer, &replaced) ? held_after(&replaced) : 0;
         writer->fd =
             openat(publish->disk.own.fd, writer->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-        off_t bytes = (off_t)size_bytes + TD_PART_NOTE_BYTES;
-        if (writer->fd >= 0 && (fallocate(writer->fd, 0, 0, bytes) == 0 || errno == EOPNOTSUPP || errno == ENOSYS)) {
+        if (writer->fd >= 0 ? reserve(writer, err) : fail_io(upload, "begin a part of", err)) {
             *out = writer;
             return true;
         }
-        (void)fail_io(upload, "reserve the space on disk for a part of", err);
     }
     td_part_abandon(writer);
     return false;
@@ -452,66 +531,72 @@ bool td_part_write(struct td_part_writer *writer, const void *bytes, size_t len,
     if (len > writer->size_bytes - writer->at)
         return td_error_set(err, TD_INVALID_ARGUMENT, "the body has more than the %" PRIu64 " bytes that it announced",
                             writer->size_bytes);
-    if (!td_write_all(writer->fd, bytes, len))
+    if (writer->row != NULL ? !td_write_at(writer->row_fd, bytes, len, writer->off + writer->at)
+                            : !td_write_all(writer->fd, bytes, len))
         return fail_io(&writer->upload, "write a part of", err);
     writer->at += len;
     td_publish_note_bytes(writer->publish, len);
     return true;
 }
 
-/* Reads the note behind the part's bytes. Returns false for a file that is no part. */
-static bool read_note(int fd, unsigned number, struct td_part_info *info)
+/* Writes the note behind the bytes of the file, and makes it durable. */
+static bool write_note(const struct td_part_writer *writer, const struct td_part_info *info, struct td_error *err)
 {
-    char note[TD_PART_NOTE_BYTES];
-    struct stat st;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < TD_PART_NOTE_BYTES)
-        return false;
-    *info = (struct td_part_info){.number = number,
-                                  .size_bytes = (uint64_t)st.st_size - TD_PART_NOTE_BYTES,
-                                  .written_ns = (int64_t)st.st_mtim.tv_sec * TD_NS_PER_S + st.st_mtim.tv_nsec};
-    if (td_read_at(fd, note, sizeof note, info->size_bytes) != (ssize_t)sizeof note)
-        return false;
-    struct td_text rest = td_text_n(note, sizeof note);
-    return td_text_equals(td_text_take_until(&rest, '\n'), "1") && take_line(&rest, info->tag, sizeof info->tag) &&
-           take_line(&rest, info->label, sizeof info->label) && info->tag[0] != '\0';
+    char note[TD_PART_NOTE_BYTES] = "";
+    int len = snprintf(note, sizeof note, "%c\n%s\n%s\n", writer->row != NULL ? '2' : '1', info->tag, info->label);
+    if (writer->row != NULL)
+        (void)snprintf(note + len, sizeof note - (size_t)len, "%" PRIu64 " %" PRIu64 "\n", writer->off,
+                       writer->size_bytes);
+    else
+        (void)snprintf(note + len, sizeof note - (size_t)len, "%" PRIu64 "\n", writer->held_bytes);
+    uint64_t off = writer->row != NULL ? 0 : writer->size_bytes;
+    return (td_write_at(writer->fd, note, sizeof note, off) && fdatasync(writer->fd) == 0) ||
+           fail_io(&writer->upload, "write a part of", err);
 }
 
-/* Writes the note behind the bytes, and makes the file durable. */
+/* Makes the part durable, with its note. */
 static bool finish_file(struct td_part_writer *writer, const char *label, struct td_part_info *info,
                         struct td_error *err)
 {
-    char note[TD_PART_NOTE_BYTES] = "";
     if (writer->at != writer->size_bytes)
         return td_error_set(err, TD_INVALID_ARGUMENT, "the body ended %" PRIu64 " bytes before its announced end",
                             writer->size_bytes - writer->at);
     if (!write_random(info->tag, err))
         return false;
-    (void)snprintf(note, sizeof note, "1\n%s\n%.*s\n", info->tag, TD_PART_LABEL_BYTES - 1, label);
-    if (!td_write_all(writer->fd, note, sizeof note) || fdatasync(writer->fd) != 0)
+    (void)snprintf(info->label, sizeof info->label, "%s", label);
+    if (writer->row != NULL && fdatasync(writer->row_fd) != 0)
         return fail_io(&writer->upload, "write a part of", err);
-    return read_note(writer->fd, writer->number, info) ||
-           td_error_set(err, TD_IO, "a part that was just written cannot be read");
+    return write_note(writer, info, err) && (read_note(writer->fd, writer->number, info) ||
+                                             td_error_set(err, TD_IO, "a part that was just written cannot be read"));
 }
 
-/* Gives the file its number. Sets *old_bytes to the size of the part that had it. */
-static bool place_file(struct td_part_writer *writer, uint64_t *old_bytes, struct td_error *err)
+/* Gives the file its number. Sets *old_bytes to the bytes that the part that had it does not take any more. */
+static bool place_file(struct td_part_writer *writer, struct td_part_info *info, uint64_t *old_bytes,
+                       struct td_error *err)
 {
     struct td_publish *publish = writer->publish;
+    struct td_part_info replaced;
     char item[16], path[TD_OWN_NAME_BYTES];
-    struct stat st;
     (void)snprintf(item, sizeof item, "%05u", writer->number);
-    write_path(writer->upload.id, item, path);
+    td_parts_path(writer->upload.id, item, path);
     *old_bytes = 0;
+    bool ok = true;
     pthread_mutex_lock(&publish->parts_lock);
-    if (fstatat(publish->disk.own.fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_size >= TD_PART_NOTE_BYTES)
-        *old_bytes = (uint64_t)st.st_size - TD_PART_NOTE_BYTES;
-    bool ok = renameat(publish->disk.own.fd, writer->path, publish->disk.own.fd, path) == 0;
+    if (read_replaced(writer, &replaced)) {
+        uint64_t held_bytes = held_after(&replaced);
+        if (writer->row == NULL && held_bytes != writer->held_bytes) { /* it took its number since this one began */
+            writer->held_bytes = held_bytes;
+            ok = write_note(writer, info, err);
+        }
+        *old_bytes = bytes_of(&replaced) - (writer->row == NULL ? held_bytes : 0);
+    }
+    bool is_placed = ok && renameat(publish->disk.own.fd, writer->path, publish->disk.own.fd, path) == 0;
     int sys = errno;
     pthread_mutex_unlock(&publish->parts_lock);
     errno = sys;
-    if (!ok)
-        return fail_io(&writer->upload, "place a part of", err);
-    write_path(writer->upload.id, "", path);
+    if (!is_placed)
+        return ok ? fail_io(&writer->upload, "place a part of", err) : false;
+    td_parts_path(writer->upload.id, "", path);
     (void)td_folder_sync(publish->disk.own.fd, path);
     return true;
 }
@@ -519,9 +604,13 @@ static bool place_file(struct td_part_writer *writer, uint64_t *old_bytes, struc
 bool td_part_end(struct td_part_writer *writer, const char *label, struct td_part_info *info, struct td_error *err)
 {
     uint64_t old_bytes;
-    bool ok = finish_file(writer, label, info, err) && place_file(writer, &old_bytes, err);
-    if (ok)
+    bool ok = finish_file(writer, label, info, err) && place_file(writer, info, &old_bytes, err);
+    if (ok) {
         writer->taken = old_bytes;
+        if (writer->row != NULL)
+            td_parts_row_leave(writer->publish, writer->row, writer->number, writer->size_bytes, true);
+        writer->row = NULL;
+    }
     td_part_abandon(writer);
     return ok;
 }
@@ -530,6 +619,8 @@ void td_part_abandon(struct td_part_writer *writer)
 {
     if (writer == NULL)
         return;
+    if (writer->row != NULL)
+        td_parts_row_leave(writer->publish, writer->row, writer->number, writer->size_bytes, false);
     if (writer->fd >= 0) {
         (void)unlinkat(writer->publish->disk.own.fd, writer->path, 0); /* not there any more if it has its number */
         (void)close(writer->fd);
@@ -557,7 +648,7 @@ bool td_parts_list(struct td_publish *publish, const char *id, unsigned after, s
                    size_t *count, bool *has_more, struct td_error *err)
 {
     char path[TD_OWN_NAME_BYTES];
-    write_path(id, "", path);
+    td_parts_path(id, "", path);
     *count = 0;
     *has_more = false;
     struct numbers *numbers = calloc(1, sizeof *numbers);
@@ -581,15 +672,76 @@ bool td_parts_list(struct td_publish *publish, const char *id, unsigned after, s
     return ok;
 }
 
+/* Opens the blob that the row of an upload has become. */
+static int open_placed(struct td_publish *publish, const char *id)
+{
+    char text[ABOUT_BYTES], hex[TD_SHA256_TEXT_BYTES];
+    struct td_parts_upload upload;
+    struct td_publish_name name;
+    struct td_publish_repo repo;
+    struct td_publish_sum sum;
+    if (!read_text(publish, id, about_name, text) || !read_about(text, &upload) ||
+        !read_text(publish, id, TD_PARTS_PLACED_NAME, text) || !read_done(text, &sum) ||
+        !td_publish_name(upload.repo_id, upload.is_dataset, &name, NULL))
+        return -1;
+    td_hex_write(sum.sha256, sizeof sum.sha256, hex);
+    bool ok = td_publish_repo_look(&publish->disk, &name, &repo, NULL) && repo.fd >= 0;
+    int blobs = ok ? td_folder_open(repo.fd, "blobs") : -1;
+    int fd = blobs < 0 ? -1 : openat(blobs, hex, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    td_folder_close(blobs);
+    td_publish_repo_look_end(&repo);
+    return fd;
+}
+
 int td_parts_open(struct td_publish *publish, const char *id, unsigned number, struct td_part_info *info)
 {
     char item[16], path[TD_OWN_NAME_BYTES];
     (void)snprintf(item, sizeof item, "%05u", number);
-    write_path(id, item, path);
+    td_parts_path(id, item, path);
     int fd = openat(publish->disk.own.fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    if (fd >= 0 && !read_note(fd, number, info)) {
+    bool ok = fd >= 0 && read_note(fd, number, info);
+    if (fd >= 0 && (!ok || info->is_in_row)) {
         (void)close(fd);
         fd = -1;
     }
-    return fd;
+    if (!ok || !info->is_in_row)
+        return fd;
+    td_parts_path(id, TD_PARTS_ROW_NAME, path);
+    fd = openat(publish->disk.own.fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    return fd >= 0 ? fd : open_placed(publish, id);
+}
+
+/* ---- joining ------------------------------------------------------------------------------------------- */
+
+struct td_parts_row *td_parts_begin_join(struct td_publish *publish, const char *id, unsigned count)
+{
+    return td_parts_row_seal(publish, id, count);
+}
+
+void td_parts_unjoin(struct td_publish *publish, struct td_parts_row *row)
+{
+    td_parts_row_open(publish, row, false);
+}
+
+/* Notes, durably, which blob the row becomes, so that its parts can still be read. */
+static bool note_placed(struct td_publish *publish, const struct td_parts_upload *upload,
+                        const struct td_publish_sum *sum, struct td_error *err)
+{
+    return write_sum(publish, upload->id, TD_PARTS_PLACED_NAME, sum) || fail_io(upload, "complete an upload to", err);
+}
+
+bool td_parts_join(struct td_publish *publish, const struct td_parts_upload *upload, struct td_parts_row *row,
+                   const struct td_publish_name *name, uint64_t size_bytes, struct td_publish_sum *sum,
+                   struct td_error *err)
+{
+    char path[TD_OWN_NAME_BYTES];
+    bool was_here = false;
+    td_parts_path(upload->id, TD_PARTS_ROW_NAME, path);
+    sum->size_bytes = size_bytes;
+    bool ok = td_parts_row_sum(row, size_bytes, sum->sha256, err) && note_placed(publish, upload, sum, err) &&
+              td_publish_place_blob(publish, name, path, sum->sha256, &was_here, err);
+    td_parts_row_open(publish, row, true);
+    if (ok && !was_here)
+        td_publish_take_anyway(publish, size_bytes);
+    return ok;
 }

@@ -2,8 +2,11 @@
  * at once, and each part whole or not at all. An upload has a folder, so that it survives the end of the server:
  *
  *   DIR/.tensord-publish/parts/ID/about   what it will be
- *                                 NNNNN   a part: its bytes, and a note of TD_PART_NOTE_BYTES behind them
- *                                 done    the file that it has become; its parts are gone then
+ *                                 NNNNN   a part: its bytes, unless they are in the row, and a note of
+ *                                         TD_PART_NOTE_BYTES behind them
+ *                                 row     the bytes of parts that stand side by side (parts_row.h)
+ *                                 placed  the blob that the row has become
+ *                                 done    the file that the upload has become; its parts are gone then
  *
  * Thread-safe; everything may wait for the disk. */
 #ifndef TD_CATALOG_PUBLISH_PUBLISH_PARTS_H
@@ -76,6 +79,9 @@ struct td_part_info {
     int64_t written_ns;              /* since 1970 */
     char tag[TD_PART_TAG_BYTES];     /* another one for each time that the part is sent */
     char label[TD_PART_LABEL_BYTES]; /* the caller's */
+    uint64_t off;                    /* where the bytes begin in the file that td_parts_open opens */
+    bool is_in_row;                  /* of the upload; then `off` is in the row */
+    uint64_t held_bytes;             /* in the row, of an earlier part with this number; private */
 };
 
 struct td_part_writer;
@@ -102,8 +108,21 @@ void td_part_abandon(struct td_part_writer *writer);
 bool td_parts_list(struct td_publish *publish, const char *id, unsigned after, size_t most, struct td_part_info *parts,
                    size_t *count, bool *has_more, struct td_error *err);
 
-/* Opens a complete part for reading, and sets *info. Returns the descriptor, which the caller closes, or -1 when the
- * part does not exist. */
+/* Begins to make a blob of the parts 1 to `count` without a copy of their bytes: possible when all are in the row, one
+ * after the other, it has no others, and none is arriving. Returns NULL when it is not possible. The caller ends with
+ * td_parts_join or td_parts_unjoin; until then no part joins the row. */
+struct td_parts_row *td_parts_begin_join(struct td_publish *publish, const char *id, unsigned count);
+
+/* Makes the blob, of size_bytes, and sets *sum. The parts can be read until the upload is finished or removed. Errors:
+ * TD_RESOURCE_EXHAUSTED, TD_IO; the parts stay. */
+bool td_parts_join(struct td_publish *publish, const struct td_parts_upload *upload, struct td_parts_row *row,
+                   const struct td_publish_name *name, uint64_t size_bytes, struct td_publish_sum *sum,
+                   struct td_error *err);
+
+void td_parts_unjoin(struct td_publish *publish, struct td_parts_row *row);
+
+/* Opens a complete part for reading, and sets *info. The bytes begin at info->off. Returns the descriptor, which the
+ * caller closes, or -1 when the part does not exist. */
 int td_parts_open(struct td_publish *publish, const char *id, unsigned number, struct td_part_info *info);
 
 #endif

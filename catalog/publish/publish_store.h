@@ -47,6 +47,7 @@ struct td_publish_status {
     uint64_t free_bytes, disk_bytes; /* of the disk; 0: unknown */
 };
 
+struct td_parts_row;
 struct td_publish_upload;
 struct td_publish_session;
 struct td_publish_xorb;
@@ -56,8 +57,10 @@ enum { TD_PUBLISH_XORB_BUCKETS = 1024, TD_PUBLISH_XORBS = 65536 /* most at a tim
 struct td_publish {
     struct td_publish_disk disk;
     struct td_publish_config config;
-    _Atomic uint64_t stream_number;      /* for the names of streams */
-    pthread_mutex_t parts_lock;          /* of names of parts (publish_parts.h) */
+    _Atomic uint64_t stream_number; /* for the names of streams */
+    pthread_mutex_t parts_lock;     /* of names of parts (publish_parts.h), and of the two below */
+    struct td_parts_row *rows;      /* of uploads in parts, the newest first; of parts_row.c alone */
+    size_t row_count;
     pthread_mutex_t lock;                /* of all below */
     struct td_publish_upload *uploads;   /* that are open, a list; of publish_upload.c alone */
     struct td_publish_session *sessions; /* that are open, a list; of publish_session.c alone */

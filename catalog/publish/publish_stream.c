@@ -249,24 +249,22 @@ static bool finish_file(struct td_publish_stream *stream, uint8_t sum[TD_SHA256_
     return true;
 }
 
-/* Gives the file its place. Sets *was_here to whether the repository had the blob already; then the file is dropped. */
-static bool place_file(struct td_publish_stream *stream, const uint8_t sum[TD_SHA256_BYTES], bool *was_here,
-                       struct td_error *err)
+bool td_publish_place_blob(struct td_publish *publish, const struct td_publish_name *name, const char *path,
+                           const uint8_t sum[TD_SHA256_BYTES], bool *was_here, struct td_error *err)
 {
-    struct td_publish *publish = stream->publish;
     struct td_publish_repo repo;
     char hex[TD_SHA256_TEXT_BYTES];
     uint64_t here_bytes;
     td_hex_write(sum, TD_SHA256_BYTES, hex);
-    if (!td_publish_repo_open(&publish->disk, &stream->name, true, &repo, err))
+    if (!td_publish_repo_open(&publish->disk, name, true, &repo, err))
         return false;
     int blobs = td_folder_open(repo.fd, "blobs");
-    bool ok = blobs >= 0 && renameat2(publish->disk.own.fd, stream->path, blobs, hex, RENAME_NOREPLACE) == 0;
+    bool ok = blobs >= 0 && renameat2(publish->disk.own.fd, path, blobs, hex, RENAME_NOREPLACE) == 0;
     int sys = errno;
     *was_here = !ok && blobs >= 0 && sys == EEXIST && td_publish_keep_blob(&repo, sum, &here_bytes);
     errno = sys;
     if (!ok && !*was_here)
-        (void)td_publish_fail(&stream->name, "place a blob of", err);
+        (void)td_publish_fail(name, "place a blob of", err);
     td_publish_repo_close(&repo);
     if (ok)
         td_publish_note_blob(publish, blobs, hex, sum);
@@ -288,7 +286,7 @@ bool td_publish_stream_end(struct td_publish_stream *stream, const uint8_t *expe
         td_publish_note_refused(stream->publish);
         ok = td_error_set(err, TD_FAILED_PRECONDITION, "the bytes that arrived have another digest");
     }
-    ok = ok && place_file(stream, sum, &was_here, err);
+    ok = ok && td_publish_place_blob(stream->publish, &stream->name, stream->path, sum, &was_here, err);
     if (ok) {
         out->size_bytes = stream->at;
         memcpy(out->sha256, sum, sizeof out->sha256);

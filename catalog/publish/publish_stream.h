@@ -63,6 +63,12 @@ bool td_publish_stream_end(struct td_publish_stream *stream, const uint8_t *expe
 bool td_publish_stream_copy(struct td_publish *publish, const struct td_publish_name *name, struct td_blob *source,
                             const uint8_t *expected, struct td_publish_sum *out, struct td_error *err);
 
+/* Gives a durable file, at `path` below the own folder, its place as the blob with this digest, which it has. Sets
+ * *was_here to whether the repository had the blob before; then the file stays where it is. Counts no bytes. Errors:
+ * TD_RESOURCE_EXHAUSTED, TD_IO; those of td_publish_repo_open. */
+bool td_publish_place_blob(struct td_publish *publish, const struct td_publish_name *name, const char *path,
+                           const uint8_t sha256[TD_SHA256_BYTES], bool *was_here, struct td_error *err);
+
 /* Drops a stream, whose body was cut, with all its bytes. NULL is allowed. */
 void td_publish_stream_abandon(struct td_publish_stream *stream);
 

@@ -421,7 +421,7 @@ LISTED = ["a/b", "asdf", "b$r", "boo/bar", "boo/baz/xyzzy", "cquux/bla", "cquux/
 
 
 def expected_list(prefix, delimiter, after):
-    """What the API Reference says of a list of LISTED."""
+    """Return the keys and prefixes of a list of LISTED by the API Reference."""
     keys, prefixes = [], []
     for key in sorted(LISTED, key=str.encode):
         if not key.startswith(prefix) or key <= after:

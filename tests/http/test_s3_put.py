@@ -587,6 +587,141 @@ def test_room_is_counted_and_given_back(tmp_path):
         assert s3.put("/org/m/big", b"x" * 1_000_000).status == 200
 
 
+MIB = 1 << 20
+
+
+def send_parts(s3, path, upload, parts):
+    """parts: {number: body}, in the order in which they are sent. Returns (number, tag) by number."""
+    tags = {number: s3.part(path, upload, number, body).headers["etag"] for number, body in parts.items()}
+    return sorted(tags.items())
+
+
+@pytest.mark.parametrize("order, is_joined", [([1, 2, 3, 4], True), ([2, 1, 4, 3], True), ([4, 1, 2, 3], False)])
+@pytest.mark.parametrize("checksum", [{}, {"x-amz-checksum-algorithm": "CRC32", "x-amz-checksum-type": "FULL_OBJECT"}])
+def test_parts_of_one_size_become_the_object_without_a_copy(tmp_path, order, is_joined, checksum):
+    """Unless the short part comes first. There is no room for a copy in the bound."""
+    root = tmp_path / "root"
+    root.mkdir()
+    bodies = {n: pattern(MIB if n < 4 else 1234, f"part {n}") for n in order}
+    whole = b"".join(bodies[n] for n in sorted(bodies))
+    with Server(root, "--s3-listen", "127.0.0.1:0", "--publish", "local", "--publish-max-bytes", 5 * MIB) as s:
+        s3 = Writer(s3_port(s))
+        upload = s3.begin("/org/m/big", checksum)
+        parts = send_parts(s3, "/org/m/big", upload, bodies)
+        if not is_joined:
+            check(s3.complete("/org/m/big", upload, parts), 507, "StorageFull")
+            return
+        row = (root / f".tensord-publish/parts/{upload}/row").stat()
+        if checksum:
+            check(s3.complete("/org/m/big", upload, parts, {"x-amz-checksum-crc32": crc32(b"?")}), 400, "BadDigest")
+        answer = s3.complete("/org/m/big", upload, parts, {"x-amz-checksum-crc32": crc32(whole)})
+        assert answer.status == 200, answer
+        if checksum:
+            assert answer.text("ChecksumCRC32") == crc32(whole)
+        check_object(s3, "/org/m/big", whole)
+        blob = root / "models--org--m/blobs" / hashlib.sha256(whole).hexdigest()
+        assert blob.stat().st_ino == row.st_ino and blob.stat().st_nlink == 1
+        assert s.gauge("tensord_publish_used_bytes") == len(whole)
+        assert s3.complete("/org/m/big", upload, parts).text("ETag") == answer.text("ETag")
+        again = s3.begin("/org/m/again")                                    # the blob is here already
+        assert s3.complete("/org/m/again", again, send_parts(s3, "/org/m/again", again, {1: whole[:MIB]})).status == 200
+        assert s.gauge("tensord_publish_used_bytes") == len(whole) + MIB
+        assert {p.name for p in (root / f".tensord-publish/parts/{upload}").iterdir()} <= {"about", "done", "placed"}
+
+
+def test_parts_in_a_row_that_are_used_otherwise(tmp_path):
+    """A list of other parts, parts that are sent again, that are longer, that are cut, and after a restart."""
+    root = tmp_path / "root"
+    root.mkdir()
+    options = ("--s3-listen", "127.0.0.1:0", "--publish", "local")
+    a, b, c, d = (pattern(size, f"row {n}") for n, size in enumerate((MIB, MIB, MIB, 777)))
+    with Server(root, *options) as s:
+        s3 = Writer(s3_port(s))
+
+        def complete(name, sent, again=None, chosen=None):
+            path = f"/org/m/{name}"
+            upload = s3.begin(path)
+            parts = dict(send_parts(s3, path, upload, sent))
+            parts.update(send_parts(s3, path, upload, again or {}))
+            bodies = {**sent, **(again or {})}
+            chosen = chosen or sorted(parts)
+            assert s3.complete(path, upload, [(n, parts[n]) for n in chosen]).status == 200
+            check_object(s3, path, b"".join(bodies[n] for n in chosen))
+        complete("plain", {1: a, 2: b, 3: c, 4: d})
+        complete("subset", {1: a, 2: b, 3: c}, chosen=[1, 3])
+        complete("prefix", {1: b, 2: c, 3: a}, chosen=[1, 2])
+        complete("again", {1: c, 2: b, 3: d}, again={2: a})
+        complete("twice", {1: c, 2: b, 3: d}, again={2: a, 1: d})
+        complete("longer", {1: d + a, 2: b, 3: a + b + c, 4: c})
+        complete("short", {1: a, 2: d, 3: b})
+        complete("gap", {1: a, 3: b, 7: d})
+        complete("far", {1: a, 10000: b})
+        path = "/org/m/cut"
+        upload = s3.begin(path)
+        first = s3.part(path, upload, 1, a).headers["etag"]
+        with socket.create_connection(("127.0.0.1", s3.port)) as sock:
+            sock.sendall(f"PUT {path}?partNumber=2&uploadId={upload} HTTP/1.1\r\nHost: x\r\n"
+                         f"Content-Length: {MIB}\r\n\r\n".encode() + c[:500_000])
+            time.sleep(0.2)
+        second = s3.part(path, upload, 2, b[:-5]).headers["etag"]
+        assert s3.complete(path, upload, [(1, first), (2, second)]).status == 200
+        check_object(s3, path, a + b[:-5])
+        path = "/org/m/late"
+        upload = s3.begin(path)
+        parts = send_parts(s3, path, upload, {1: a, 2: c})
+        used = s.gauge("tensord_publish_used_bytes")
+    with Server(root, *options) as s:
+        s3 = Writer(s3_port(s))
+        assert s.gauge("tensord_publish_used_bytes") == used
+        parts += send_parts(s3, path, upload, {3: b})
+        assert s3.complete(path, upload, parts).status == 200
+        check_object(s3, path, a + c + b)
+
+
+def test_room_of_parts_in_a_row_is_counted(tmp_path):
+    """The bytes of a part that was sent again stay on the disk with the row, and count; all come back."""
+    root = tmp_path / "root"
+    root.mkdir()
+    options = ("--s3-listen", "127.0.0.1:0", "--publish", "local")
+    with Server(root, *options) as s:
+        s3 = Writer(s3_port(s))
+        upload = s3.begin("/org/m/big")
+        send_parts(s3, "/org/m/big", upload, {1: b"a" * MIB, 2: b"b" * MIB})
+        assert s.gauge("tensord_publish_used_bytes") == 2 * MIB
+        for body in (b"c" * MIB, b"d" * MIB):
+            assert s3.part("/org/m/big", upload, 1, body).status == 200
+            assert s.gauge("tensord_publish_used_bytes") == 3 * MIB
+    with Server(root, *options) as s:
+        s3 = Writer(s3_port(s))
+        assert s.gauge("tensord_publish_used_bytes") == 3 * MIB
+        assert s3.part("/org/m/big", upload, 1, b"e" * MIB).status == 200
+        assert s.gauge("tensord_publish_used_bytes") == 3 * MIB
+        assert s3.ask("DELETE", "/org/m/big", query=f"uploadId={upload}").status == 204
+        assert s.gauge("tensord_publish_used_bytes") == 0
+
+
+def test_a_completion_that_fails_after_the_row_has_become_a_blob(tmp_path):
+    """The parts are still here for the next one, and none is written to the blob."""
+    root = tmp_path / "root"
+    root.mkdir()
+    with Server(root, "--s3-listen", "127.0.0.1:0", "--publish", "local") as s:
+        s3 = Writer(s3_port(s))
+        a, b = pattern(MIB, "fails a"), pattern(MIB, "fails b")
+        assert s3.put("/org/m/file", b"in the way").status == 200
+        path = "/org/m/file/below"
+        upload = s3.begin(path)
+        parts = send_parts(s3, path, upload, {1: a, 2: b})
+        check(s3.complete(path, upload, parts), 409, "OperationAborted")
+        blob = root / "models--org--m/blobs" / hashlib.sha256(a + b).hexdigest()
+        before = blob.stat()
+        third = s3.part(path, upload, 3, b"end").headers["etag"]
+        again = s3.part(path, upload, 2, a).headers["etag"]
+        assert blob.stat().st_mtime_ns == before.st_mtime_ns and blob.stat().st_size == 2 * MIB
+        assert s3.ask("DELETE", "/org/m/file").status == 204
+        assert s3.complete(path, upload, [parts[0], (2, again), (3, third)]).status == 200
+        check_object(s3, path, a + a + b"end")
+
+
 def test_completed_by_two_at_once(tmp_path):
     """Both get the answer of a completion, and the room of the parts comes back once."""
     root = tmp_path / "root"
@@ -597,7 +732,8 @@ def test_completed_by_two_at_once(tmp_path):
         for n in range(5):
             path = f"/org/m/big{n}"
             upload = s3.begin(path)
-            parts = [(i, s3.part(path, upload, i, b"%d" % n * 50_000).headers["etag"]) for i in range(1, 41)]
+            size = (50_000, MIB)[n % 2]
+            parts = [(i, s3.part(path, upload, i, b"%d" % n * size).headers["etag"]) for i in range(1, 41)]
             answers = []
             threads = [threading.Thread(target=lambda: answers.append(s3.complete(path, upload, parts)))
                        for _ in range(3)]
