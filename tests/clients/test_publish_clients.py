@@ -122,7 +122,7 @@ def test_every_section_is_run():
     assert not any(SECTIONS[n] for n in BY_HAND), "an example that no test runs"
 
 
-# What the table of "With a token" says of each client: replacements in its example, and variables of the environment.
+# The table of "With a token", for each client: replacements in its example, and variables of the environment.
 SECURED = {
     "curl": ([("curl -fsS", 'curl -fsS -H "Authorization: Bearer $TOKEN" --cacert ca.pem')], {}),
     "tensord push": ([("tensord push", "TENSORD_TOKEN=$TOKEN tensord push --cacert ca.pem")], {}),

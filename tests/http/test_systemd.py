@@ -39,7 +39,7 @@ def test_systemd_reads_the_unit_without_a_complaint(unit):
 
 # shows: security.md host-privileges
 def test_the_settings_of_a_publisher(unit):
-    """What docs/run.md adds for it: systemd reads it, and the directory that is served is one that systemd makes."""
+    """The settings of docs/run.md: systemd reads them, and makes the directory that is served."""
     text, = re.findall(r"^```ini\n(.*?)^```", (REPO / "docs/run.md").read_text(), re.MULTILINE | re.DOTALL)
     folders = re.search(r"StateDirectory=(.*)", text)[1].split()
     assert "tensord" in folders and re.search(r"serve %S/(\S+)$", text, re.MULTILINE)[1] in folders
@@ -74,8 +74,8 @@ def allowed_calls():
 
 
 def test_the_unit_allows_each_system_call_that_the_server_makes(tmp_path):
-    """A server with leases, digests, indexes, both logs and writers is traced from its start to its end. (strace and systemd of
-    Debian 12 do not know cachestat. Where it is refused, the server reads instead.)"""
+    """A server with leases, digests, indexes, both logs and writers is traced from its start to its end. (strace and
+    systemd of Debian 12 do not know cachestat. Where it is refused, the server reads instead.)"""
     allowed = allowed_calls()
     assert "sendfile" in allowed and "mount" not in allowed and "setuid" not in allowed
     root, trace = tmp_path / "root", tmp_path / "calls"
@@ -98,7 +98,8 @@ def test_the_unit_allows_each_system_call_that_the_server_makes(tmp_path):
         assert s.get("/models/m/tensors/w", [("Range", "bytes=0-3,8-9")]).status == 206
         assert s.post("/models/m/plans", {"engine": "none", "tp_size": 1}).status == 201
         repo, data = Repo(s.port, "org/m"), bytes(3 * PIECE)
-        assert repo.piece(data, 0, 2 * PIECE - 1).status == 202 and repo.ask("POST", "/blobs", iter([data])).status == 201
+        assert repo.piece(data, 0, 2 * PIECE - 1).status == 202
+        assert repo.ask("POST", "/blobs", iter([data])).status == 201
         assert repo.push({"config.json": b"{}", "w.dat": data})[0].status == 201
         assert repo.put_file("x", b"1").status == 201 and repo.delete_file("x").status == 200
         assert repo.ask("DELETE").status == 204
