@@ -23,7 +23,7 @@ enum {
     SESSION_BYTES = 16,
     SHARD_BYTES = 64 * 1024 * 1024,
     TABLE_BYTES = (TD_XET_XORB_CHUNKS + 1) * 4,
-    NAME_BYTES = NAME_MAX + 2 * SESSION_BYTES + TD_XET_HASH_TEXT_BYTES + 3,
+    NAME_BYTES = NAME_MAX + 2 * SESSION_BYTES + TD_XET_HASH_TEXT_BYTES + 4,
 };
 
 #define TOKEN_S 3600 /* clients ask for another token after so long */
@@ -251,35 +251,86 @@ static bool add_term(struct building *b, const struct td_xet_term *term)
                         term->bytes, bytes);
 }
 
+/* Returns whether the client still waits for the answer. */
+static bool is_awaited(struct building *b)
+{
+    return !td_call_over(b->write->hub.call) || td_error_set(b->err, TD_UNAVAILABLE, "the client has gone");
+}
+
 static bool add_terms(struct building *b, const struct td_xet_file *file)
 {
     for (size_t i = 0; i < file->term_count; i++) {
         struct td_xet_term term = td_xet_file_term(file, i);
-        if (td_call_over(b->write->hub.call))
-            return td_error_set(b->err, TD_UNAVAILABLE, "the client has gone");
-        if (!add_term(b, &term))
+        if (!is_awaited(b) || !add_term(b, &term))
             return false;
     }
     return true;
 }
 
 /* Returns whether the blob is here already. */
-static bool is_here(struct building *b, const struct td_xet_file *file)
+static bool is_here(struct building *b, const uint8_t sha256[TD_SHA256_BYTES])
 {
     struct td_publish_blob blob;
     struct td_error none = TD_ERROR_INIT;
-    if (!file->has_sha256 ||
-        !td_publish_find_blob(b->write->hub.call->api->publish, &b->write->name, file->sha256, &blob, &none))
+    if (!td_publish_find_blob(b->write->hub.call->api->publish, &b->write->name, sha256, &blob, &none))
         return false;
     bool is_complete = blob.is_complete;
     td_publish_blob_fini(&blob);
     return is_complete;
 }
 
+/* Writes the name of the object that holds the SHA-256 of a file that comes without one: that of its terms, behind a
+ * letter that no hash has. The same terms are the same bytes, because no xorb of a session changes. */
+static void name_sum(const struct building *b, const struct td_xet_file *file, char name[NAME_BYTES])
+{
+    uint8_t terms[TD_SHA256_BYTES];
+    char hex[TD_SHA256_TEXT_BYTES];
+    char session[NAME_BYTES];
+    td_sha256(file->terms.p, file->terms.len, terms);
+    td_hex_write(terms, sizeof terms, hex);
+    name_xorb(b->write, b->session, NULL, session);
+    (void)snprintf(name, NAME_BYTES, "%.*sx%s", (int)(NAME_BYTES - sizeof hex - 1), session, hex);
+}
+
+/* Finds the SHA-256 of a file that was built before in this session. Returns false when there is none. */
+static bool find_sum(struct building *b, const char *name, uint8_t sha256[TD_SHA256_BYTES])
+{
+    uint64_t end;
+    size_t count;
+    int fd = td_publish_xorb_open(b->write->hub.call->api->publish, name, &end, &count);
+    bool ok = fd >= 0 && td_read_at(fd, sha256, TD_SHA256_BYTES, 0) == TD_SHA256_BYTES;
+    if (fd >= 0)
+        (void)close(fd);
+    return ok;
+}
+
+/* Keeps the SHA-256 of a file for the session. When there is no room for it, the file would be built again. */
+static void keep_sum(struct building *b, const char *name, const uint8_t sha256[TD_SHA256_BYTES])
+{
+    static const uint32_t no_table[1];
+    struct td_publish_xorb_part *part;
+    if (!td_publish_xorb_begin(b->write->hub.call->api->publish, TD_SHA256_BYTES, &part, NULL))
+        return;
+    if (td_publish_xorb_write(part, sha256, TD_SHA256_BYTES, NULL))
+        (void)td_publish_xorb_end(part, name, no_table, 0, NULL);
+    else
+        td_publish_xorb_abandon(part);
+}
+
+/* Returns whether the file's blob is here. */
+static bool was_built(struct building *b, const struct td_xet_file *file, const char *name)
+{
+    uint8_t sha256[TD_SHA256_BYTES];
+    return file->has_sha256 ? is_here(b, file->sha256) : find_sum(b, name, sha256) && is_here(b, sha256);
+}
+
 static bool build_file(struct building *b, const struct td_xet_file *file)
 {
     struct td_publish_sum sum;
-    if (is_here(b, file))
+    char name[NAME_BYTES];
+    if (!file->has_sha256)
+        name_sum(b, file, name);
+    if (was_built(b, file, name))
         return true;
     if (!td_publish_stream_begin(b->write->hub.call->api->publish, &b->write->name, file->bytes, &b->stream, b->err))
         return false;
@@ -287,7 +338,11 @@ static bool build_file(struct building *b, const struct td_xet_file *file)
         td_publish_stream_abandon(b->stream);
         return false;
     }
-    return td_publish_stream_end(b->stream, file->has_sha256 ? file->sha256 : NULL, &sum, b->err);
+    if (!td_publish_stream_end(b->stream, file->has_sha256 ? file->sha256 : NULL, &sum, b->err))
+        return false;
+    if (!file->has_sha256)
+        keep_sum(b, name, sum.sha256);
+    return true;
 }
 
 /* Makes blobs of all files of the shard, once all of it has been read. */
@@ -302,7 +357,7 @@ static bool build_files(struct building *b, struct td_text shard)
         continue;
     at = first;
     while (b->err->code == TD_OK && td_xet_shard_next(shard, &at, &file, b->err))
-        (void)build_file(b, &file);
+        (void)(is_awaited(b) && build_file(b, &file));
     return b->err->code == TD_OK;
 }
 

@@ -5,12 +5,13 @@ import json
 import os
 import socket
 import struct
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import harness
 from harness import pattern
-from test_hub_upload import Hub, committed, lfs_line, sha256
+from test_hub_upload import Hub, committed, gone, lfs_line, sha256
 from signing import TokensFile
 
 END = b"\xff" * 32 + bytes(16)
@@ -128,6 +129,40 @@ def test_an_upload(hub, srv):
     assert xet.xorb(two).status == 200
     assert xet.shard(shard_of(file_of(sha256(c), term(two, len(c), 0, 1)))).status == 200
     committed(hub.commit(rows, lfs_line("c.bin", c), kind="datasets"))
+
+
+def built(srv):
+    """Return how many bytes the server has written to blobs."""
+    return srv.gauge("tensord_publish_received_bytes_total")
+
+
+def test_files_without_a_sum(hub, srv, root):
+    """A file whose SHA-256 the shard does not say is built once in an upload, however often it is listed, also by
+    several requests at once."""
+    id = hub.new("nosum")
+    xet = Xet(hub, id)
+    data = pattern(131_072, "nosum")
+    xorb = chunk(data) * 64
+    assert xet.xorb(xorb).status == 200
+    whole, part = term(xorb, 64 * len(data), 0, 64), term(xorb, len(data), 3, 4)
+    shard = shard_of(*[file_of(None, whole)] * 5, *[file_of(None, part)] * 3)
+    before = built(srv)
+    assert xet.shard(shard).status == 200
+    assert built(srv) - before < 66 * len(data)
+    with ThreadPoolExecutor(4) as pool:
+        assert [a.status for a in pool.map(xet.shard, [shard] * 8)] == [200] * 8
+    assert built(srv) - before < 67 * len(data)
+    other = Xet(hub, id)                          # its xorbs are others, so nothing is known of its files
+    assert other.shard(shard).status == 400
+    committed(hub.commit(id, lfs_line("whole.bin", data * 64), lfs_line("part.bin", data)))
+    committed(hub.commit(id, gone("whole.bin"), gone("part.bin")))
+    assert not [f for f in os.listdir(root / ".tensord-publish/incoming") if f.startswith("stream")]
+    at_once = Xet(hub, id)
+    assert at_once.xorb(xorb).status == 200
+    shards = [shard_of(file_of(None, *[whole] * n)) for n in (2, 2, 2)]
+    with ThreadPoolExecutor(3) as pool:
+        assert [a.status for a in pool.map(at_once.shard, shards)] == [200] * 3
+    committed(hub.commit(id, lfs_line("twice.bin", data * 128)))
 
 
 def test_what_clients_try(hub):
