@@ -194,7 +194,7 @@ SAVE_TRIES = 5  # to replace a checkpoint that others change at the same time
 
 @dataclasses.dataclass(frozen=True)
 class _Sent:
-    """A rank's report on an item to the coordinator: torch's own record of it, and the blob of the file with the item."""
+    """A rank's report on an item to the coordinator: torch's own record of it, and the blob of the item's file."""
 
     record: Any
     name: str

@@ -177,6 +177,11 @@ class Repository:
         """Calls a function for each job in several threads; see workers.do_all."""
         do_all(self._session, jobs, do, count)
 
+    def has(self, blob: Blob) -> bool:
+        """Returns whether the server has all bytes of a blob for this repository."""
+        state = known_state(self._session, self._place, blob)
+        return state is not None and state.complete
+
     def names(self) -> Set[str]:
         """Returns the names directly in the folder of the URL, at its revision: of files, and of folders with a slash
         at the end. It is empty if there is no such folder, revision or repository.
