@@ -3,6 +3,9 @@ mosaicml-streaming."""
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -199,3 +202,29 @@ def test_mosaicml_streaming(environment, srv, tmp_path, scheme):
         assert w.read(remote=remote, local=str(tmp_path / "b")) == list(range(SAMPLES))
         shuffled = w.read(remote=remote, local=str(tmp_path / "c"), shuffle=True)
         assert shuffled != sorted(shuffled) == list(range(SAMPLES))
+
+
+PUT = """
+import sys
+import fsspec
+import tensord.fsspec
+fsspec.register_implementation("tensord", tensord.fsspec.TensordFileSystem)
+fsspec.filesystem("tensord").put(sys.argv[1] + "/", sys.argv[2], recursive=True)
+"""
+
+
+def test_a_folder_of_mds_put_by_fsspec(tmp_path):
+    """MDSWriter writes a folder, and the Python client's file system puts it whole: by one commit."""
+    with Worker("calls_mds", PYTHONPATH=str(READERS)) as w:
+        w.write(folder=str(tmp_path / "mds"), count=SAMPLES)
+    (tmp_path / "root").mkdir()
+    with harness.Server(tmp_path / "root", "--publish", "any") as s:
+        subprocess.run([sys.executable, "-c", PUT, tmp_path / "mds", f"127.0.0.1:{s.port}/datasets/org/mds/"],
+                       check=True, timeout=120, env={**os.environ, "PYTHONPATH": str(harness.REPO / "clients/python")})
+        assert len(s.json("/datasets/org/mds/commits")["commits"]) == 1
+        tree = s.json("/api/datasets/org/mds/tree/main?recursive=1")
+        assert {f["path"]: s.get(f"/datasets/org/mds/resolve/main/{f['path']}").body for f in tree} == {
+            path.name: path.read_bytes() for path in (tmp_path / "mds").iterdir()}
+        split, = s.wait_for(lambda: [x for x in s.json("/datasets/org/mds")["splits"] if x["rows"] is not None],
+                            "the rows are counted")
+        assert split["rows"] == SAMPLES

@@ -3,6 +3,7 @@ face of the server has its bytes."""
 import os
 import re
 import subprocess
+import tomllib
 
 import pytest
 
@@ -13,6 +14,7 @@ from registry import BUSYBOX, Box, DockerEngine, hex_of
 from signing import TokensFile
 from test_recipes import run
 
+CLIENT = harness.REPO / "clients/python"
 PAGE = (harness.REPO / "docs/publish-clients.md").read_text()
 SECTIONS = {text.partition("\n")[0]: re.findall(r"^```(sh|python)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
             for text in PAGE.split("\n## ")[1:]}
@@ -28,6 +30,11 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("examples")
     harness.write_by_hand(folder / "checkpoint/model.safetensors", [harness.tensor("w", "F32", (300, 400))])
     (folder / "checkpoint/config.json").write_text('{"model_type": "llama"}')
+    about = folder / "site/tensord-0.dist-info"     # as if the client were installed, for fsspec
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: tensord\nVersion: 0\n")
+    points = tomllib.loads((CLIENT / "pyproject.toml").read_text())["project"]["entry-points"]["fsspec.specs"]
+    (about / "entry_points.txt").write_text("\n".join(["[fsspec.specs]", *(f"{k} = {v}" for k, v in points.items())]))
     return folder
 
 
@@ -47,7 +54,7 @@ def run_section(srv, folder, name, **env):
     for language, block in blocks:
         if language == "python":
             block = f"python - <<'END'\n{block}END\n"
-        env = {"PYTHONPATH": str(harness.REPO / "clients/python"), **env}
+        env = {"PYTHONPATH": f"{CLIENT}:{folder / 'site'}", **env}
         said += run(srv, folder, f"export PATH={harness.tensord_binary().parent}:$PATH\n{block}", **env)
     return said, list(dict.fromkeys(re.findall(r"(?<!from:)org/by-[\w-]+", "\n".join(b for _, b in blocks))))
 
@@ -66,6 +73,13 @@ def test_the_directory_is_published(srv, folder, name):
     for id in ids:
         assert served(srv, id) == digests(folder / "checkpoint"), id
         assert srv.json(f"/models/{id}")["checkpoints"], id
+
+
+def test_the_dataset_by_fsspec(srv):
+    """The section's other example; test_the_directory_is_published has the models."""
+    split, = srv.wait_for(lambda: [s for s in srv.json("/datasets/org/numbers")["splits"] if s["rows"] is not None],
+                          "the rows are counted")
+    assert (split["name"], split["rows"]) == ("train", 1000)
 
 
 def test_a_distributed_checkpoint(srv, folder):

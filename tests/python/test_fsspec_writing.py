@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 import webdataset
+from harness import tensord_binary
 from publishing import Repo
 from torch.distributed.checkpoint._fsspec_filesystem import FsspecReader, FsspecWriter
 
@@ -240,11 +241,11 @@ def test_shards_of_webdataset(place, monkeypatch):
 
 
 def test_tokens(serve, tmp_path):
-    """Who may only read learns that the token lacks the right."""
+    """A token that may only read is refused, by the name of the right."""
     tokens = tmp_path / "tokens.json"
     made = {}
     for name, more in (("reads", []), ("writes", ["--write"])):
-        run = subprocess.run([os.environ["TENSORD"], "token", "new", name, "--tokens", tokens, *more], check=True,
+        run = subprocess.run([tensord_binary(), "token", "new", name, "--tokens", tokens, *more], check=True,
                              capture_output=True, text=True)
         made[name] = run.stdout.split("token:")[1].split()[0]
     server = serve("--publish", "any", "--tokens", tokens)

@@ -1,4 +1,5 @@
 """Loads a model of transformers 5 from a server: nothing is written to disk, and a rank reads only its shards.
+A callback pushes the checkpoints of a Trainer.
 
     import tensord.transformers
     from transformers import AutoModelForCausalLM
@@ -6,6 +7,8 @@
     model = tensord.transformers.from_pretrained(AutoModelForCausalLM, "tensord://host:8080/Qwen/Qwen3-0.6B")
 
 Under torchrun `distributed_config=DistributedConfig(tp_plan="auto")` cuts the model.
+
+    trainer = Trainer(..., callbacks=[tensord.transformers.PushCallback("tensord://host:8080/org/name")])
 """
 from __future__ import annotations
 
@@ -22,6 +25,14 @@ from .tensors.model import Model
 from .tensors.remote_slice import RemoteSlice
 
 _NOT_CONFIG = ("dtype", "torch_dtype", "quantization_config", "distributed_config")  # from_pretrained's own
+
+
+def __getattr__(name: str) -> Any:
+    if name == "PushCallback":  # needs transformers, which this module imports at its first use
+        from .engines.trainer import PushCallback
+
+        return PushCallback
+    raise AttributeError(f"module 'tensord.transformers' has no attribute {name!r}")
 
 
 def from_pretrained(cls: Any, url: Union[Urls, Model], **kwargs: Any) -> Any:
