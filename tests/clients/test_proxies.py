@@ -3,6 +3,7 @@ there: a real nginx and a real HAProxy that end TLS before tensord, and stock cl
 import hashlib
 import http.client
 import json
+import os
 import re
 import socket
 import ssl
@@ -16,6 +17,7 @@ import pytest
 
 import harness
 from client import HUB0, NEWEST, ClientError, Worker, digests, s3_port, sha256
+from signing import TokensFile
 
 MODELS = 1_100                  # a page of the Hub's list has 1,000
 BIG = 5_000_001
@@ -157,13 +159,44 @@ class TokenNginx(Nginx):
 
 
 class Haproxy(Proxy):
-    def command(self, server):
-        block = recipe("proxies.md", "HAProxy", "haproxy", {
+    def recipe(self, server):
+        return recipe("proxies.md", "HAProxy", "haproxy", {
             **self.behind, r"bind :443 ": f"bind 127.0.0.1:{self.port} ",
             r"bind :8443 ": f"bind 127.0.0.1:{self.s3_port} ", r"dst_port 8443\b": f"dst_port {self.s3_port}",
             r"\bport 8080\b": f"port {server.port}", r"/etc/haproxy/": f"{self.certificate}/"})
-        (self.folder / "haproxy.cfg").write_text(block)
+
+    def command(self, server):
+        (self.folder / "haproxy.cfg").write_text(self.recipe(server))
         return ["/usr/sbin/haproxy", "-db", "-f", str(self.folder / "haproxy.cfg")]
+
+
+def with_writers(block, language, left_out=()):
+    """Return a recipe with the lines of "Writers" in place of those that begin with the same words."""
+    text = (harness.REPO / "docs/proxies.md").read_text().partition("\n## Writers\n")[2].partition("\n## ")[0]
+    more, = re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = [line for line in block.splitlines() if not any(word in line for word in left_out)]
+    for line in more.splitlines():
+        first = re.match(r"\s*(http-request deny deny_status \d+|timeout \w+|\w+)", line)[1]
+        at = [i for i, old in enumerate(lines) if old.split("#")[0].strip().startswith(first + " ")]
+        if at:
+            lines[at[0]] = line
+        else:
+            lines.insert(next(i for i, old in enumerate(lines) if "proxy_pass" in old), line)
+    return "\n".join(lines) + "\n"
+
+
+class WritingNginx(Nginx):
+    has_s3 = False
+
+    def recipe(self):
+        return with_writers(super().recipe(), "nginx")
+
+
+class WritingHaproxy(Haproxy):
+    has_s3 = False
+
+    def recipe(self, server):
+        return with_writers(super().recipe(server), "haproxy", ["8388608", "transfer-encoding"])
 
 
 @pytest.fixture(scope="module", params=[Nginx, Haproxy], ids=["nginx", "haproxy"])
@@ -297,6 +330,45 @@ def test_what_writes_ends_at_the_proxy(proxy, srv, method):
     asked = f'method="{method}"'
     assert proxy.ask(path_of("config.json"), method).status in (403, 405)
     assert asked not in srv.whole_log()
+
+
+@pytest.mark.parametrize("kind", [WritingNginx, WritingHaproxy])
+def test_clients_publish_through_a_proxy(certificate, tmp_path, kind):
+    """A directory with more bytes than a proxy takes otherwise, a chunked body, an S3 client, a refusal, a deletion."""
+    tokens = TokensFile(tmp_path / "tokens.json").add("w", ["org/*"], rights=("read", "write"))
+    folder, root = tmp_path / "checkpoint", tmp_path / "root"
+    for path in (folder, root, tmp_path / "proxy"):
+        path.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "w.dat").write_bytes(harness.pattern(40_000_001, "w"))
+    with harness.Server(root, "--publish", "any", "--tokens", tokens, "--s3-listen", "127.0.0.1:0", "--metrics-open",
+                        "on") as s:
+        proxy = kind(s, tmp_path / "proxy", certificate)
+        try:
+            s.wait_for(lambda: proxy.ask("/healthz").status == 200, "the proxy", 20)
+            env = {**os.environ, "TENSORD_TOKEN": tokens.text("w"), "NO_PROXY": "127.0.0.1"}
+            push = [harness.tensord_binary(), "push", folder, f"https://127.0.0.1:{proxy.port}", "--cacert",
+                    certificate / "ca.crt"]
+            done = subprocess.run([*push, "org/m"], env=env, capture_output=True, text=True, timeout=120)
+            assert done.returncode == 0, done.stderr + proxy.log()
+            bearer = tokens.bearer("w")
+            for path in digests(folder):
+                assert s.get(f"/models/org/m/files/{path}", bearer).body == (folder / path).read_bytes(), path
+            refused = subprocess.run([*push, "other/m"], env=env, capture_output=True, text=True, timeout=120)
+            assert refused.returncode == 1 and "403" in refused.stderr
+            chunked = proxy.ask("/models/org/m/files/x", "PUT", bearer, iter([b"1" * 10_000_000, b"2"]))
+            assert chunked.status == 201, chunked.body
+            assert proxy.ask("/models/org/m/files/x", "DELETE", bearer).status == 200
+            assert proxy.ask("/models/org/m/files/x", "PUT", {}, b"x").status == 401
+            access, secret = tokens.s3_keys("w")
+            s3 = boto3.client("s3", endpoint_url=f"https://127.0.0.1:{proxy.s3_port}", region_name="us-east-1",
+                              aws_access_key_id=access, aws_secret_access_key=secret,
+                              verify=str(certificate / "ca.crt"),
+                              config=botocore.config.Config(s3={"addressing_style": "path"}))
+            s3.upload_file(str(folder / "w.dat"), "org", "by-s3/w.dat")
+            assert s3.head_object(Bucket="org", Key="by-s3/w.dat")["ContentLength"] == 40_000_001
+        finally:
+            proxy.stop()
 
 
 # ------------------------------------------------------------------------------------------------------------ streams
