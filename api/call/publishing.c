@@ -101,22 +101,26 @@ void td_publishing_fail(const struct td_call *call, const struct td_error *err, 
         td_publish_note_failure(call->api->publish, TD_PUBLISH_FAILED_OTHER);
 }
 
-/* Waits until the catalog shows what was changed. Errors: TD_UNAVAILABLE. */
-static bool show(const struct td_call *call, const char *what, struct td_error *err)
+/* Advice for a client whose change is not shown yet. Only a commit can be sent again: a second removal or move would be
+ * an error. */
+static const char send_again[] = "send the same request again to wait";
+static const char comes_later[] = "a later scan shows it, without another request";
+
+/* Waits until the catalog shows what was changed. Errors: TD_UNAVAILABLE, with the advice. */
+static bool show(const struct td_call *call, const char *what, const char *advice, struct td_error *err)
 {
     static const _Atomic bool never = false;
     struct td_error why = TD_ERROR_INIT;
     if (td_catalog_show(call->api->catalog, &never, &why))
         return true;
     td_publish_note_failure(call->api->publish, TD_PUBLISH_FAILED_LATE);
-    return td_error_set(err, TD_UNAVAILABLE, "%s, and is not shown yet: %s; send the same request again to wait", what,
-                        why.message);
+    return td_error_set(err, TD_UNAVAILABLE, "%s, and is not shown yet: %s; %s", what, why.message, advice);
 }
 
 bool td_publishing_show(const struct td_call *call, const char *what)
 {
     struct td_error err = TD_ERROR_INIT;
-    if (show(call, what, &err))
+    if (show(call, what, comes_later, &err))
         return true;
     td_publishing_fail(call, &err, 500);
     return false;
@@ -165,7 +169,7 @@ bool td_publishing_try(const struct td_call *call, struct td_publish_repo *repo,
         td_publish_tidier_note(call->api->publish_tidier, &name);
     }
     bool is_made = result->verdict == TD_COMMIT_MOVED || result->verdict == TD_COMMIT_UNCHANGED;
-    return !is_made || show(call, "the commit was made", err);
+    return !is_made || show(call, "the commit was made", send_again, err);
 }
 
 bool td_publishing_commit(const struct td_call *call, struct td_publish_repo *repo, struct td_commit_order *order,
@@ -183,7 +187,7 @@ static bool show_removed(const struct td_call *call, const struct td_publish_nam
 {
     td_log(TD_LOG_INFO, "publish: removed token=%s model=\"%s\"",
            call->response->token[0] == '\0' ? "-" : call->response->token, name->path);
-    return show(call, "it was removed", err);
+    return show(call, "it was removed", comes_later, err);
 }
 
 bool td_publishing_remove(const struct td_call *call, const struct td_publish_name *name, struct td_error *err)
