@@ -6,7 +6,6 @@
 #include "catalog/scan/walk.h"
 #include "core/array.h"
 #include "core/digits.h"
-#include "core/utf8.h"
 #include "storage/fetch/fetch_target.h"
 
 #include <stdlib.h>
@@ -14,52 +13,19 @@
 
 /* ---- paths ----------------------------------------------------------------------------------------------- */
 
-/* Returns why a part of a path cannot be used; NULL when it can. */
-static const char *refuse_part(struct td_text part, bool allows_hidden)
+static const char *refuse_hidden(struct td_text part)
 {
     char name[TD_FETCH_NAME_BYTES + 1];
-    if (part.len == 0)
-        return "has an empty part";
-    if (part.len > TD_FETCH_NAME_BYTES)
-        return "has a part of more than 238 bytes";
     memcpy(name, part.p, part.len);
     name[part.len] = '\0';
-    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-        return "has a part \".\" or \"..\"";
-    if (!allows_hidden && td_walk_ignores(name))
-        return "would not be listed: a part is hidden, or ends in .tmp or .incomplete";
-    return NULL;
-}
-
-/* Returns why a path cannot be used as a whole; NULL when it can. */
-static const char *refuse_whole(struct td_text path)
-{
-    if (path.len == 0)
-        return "is empty";
-    if (path.p[0] == '/')
-        return "is absolute";
-    if (path.len > TD_COMMIT_PATH_BYTES)
-        return "has more than 1,024 bytes";
-    if (!td_utf8_valid(path.p, path.len))
-        return "is not UTF-8";
-    for (size_t i = 0; i < path.len; i++)
-        if ((unsigned char)path.p[i] < ' ' || path.p[i] == 0x7f)
-            return "has a control character";
-    return NULL;
+    return td_walk_ignores(name) ? "would not be listed: a part is hidden, or ends in .tmp or .incomplete" : NULL;
 }
 
 bool td_commit_check_path(const char *path, bool allows_hidden, struct td_error *err)
 {
-    const struct td_text whole = td_text_of(path);
-    struct td_text rest = whole;
-    const char *why = refuse_whole(whole);
-    size_t parts = 0;
-    for (bool is_last = false; why == NULL && !is_last; parts++) {
-        is_last = memchr(rest.p, '/', rest.len) == NULL;
-        why = parts == TD_COMMIT_PATH_PARTS ? "has more than 32 parts"
-                                            : refuse_part(td_text_take_until(&rest, '/'), allows_hidden);
-    }
-    return why == NULL || td_error_set(err, TD_INVALID_ARGUMENT, "the path \"%.*s\" %s", TD_SHOW(whole, 200), why);
+    const char *fault = td_fetch_path_fault(td_text_of(path), allows_hidden ? NULL : refuse_hidden);
+    return fault == NULL ||
+           td_error_set(err, TD_INVALID_ARGUMENT, "the path \"%.*s\" %s", TD_SHOW(td_text_of(path), 200), fault);
 }
 
 /* ---- lists ----------------------------------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
 #include "core/arena.h"
 #include "core/digest.h"
 #include "core/error.h"
+#include "storage/fetch/fetch_path.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,8 +16,8 @@
 enum {
     TD_COMMIT_MAX_FILES = 100000,
     TD_COMMIT_MAX_FOLDERS = 100000,
-    TD_COMMIT_PATH_BYTES = 1024, /* longest path of a file, without a NUL */
-    TD_COMMIT_PATH_PARTS = 32,
+    TD_COMMIT_PATH_BYTES = TD_FETCH_PATH_BYTES, /* longest path of a file, without a NUL */
+    TD_COMMIT_PATH_PARTS = TD_FETCH_PATH_PARTS,
     TD_COMMIT_MESSAGE_BYTES = 4096, /* longer messages are cut */
 };
 
@@ -50,9 +51,8 @@ struct td_commit_order {
     void *context;
 };
 
-/* Checks a path that a client gives a file: it is UTF-8, not empty, not absolute, and has no empty part, ".", "..",
- * control character, and at most TD_COMMIT_PATH_BYTES bytes, TD_COMMIT_PATH_PARTS parts and TD_FETCH_NAME_BYTES bytes
- * in a part. Unless allows_hidden, it must be one that lists show (td_walk_ignores). Errors: TD_INVALID_ARGUMENT. */
+/* Checks a path that a client gives a file, by td_fetch_path_fault. Unless allows_hidden, it must be one that lists
+ * show (td_walk_ignores). Errors: TD_INVALID_ARGUMENT. */
 bool td_commit_check_path(const char *path, bool allows_hidden, struct td_error *err);
 
 struct td_commit_entry {

@@ -4,13 +4,11 @@
 #include "core/checked.h"
 #include "core/digits.h"
 #include "core/json/json.h"
-#include "core/utf8.h"
 #include "storage/fetch/fetch_target.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 /* The members of an item that are read. */
 struct item {
@@ -57,44 +55,20 @@ static bool is_own_name(struct td_text name)
     return td_text_begins_ignore_case(name, ".tensord-");
 }
 
-/* Returns the fault of a path's component as text, or NULL when it has none. */
-static const char *fault_of_component(struct td_text name)
+static const char *refuse_name(struct td_text name)
 {
-    if (name.len == 0)
-        return "has an empty component";
-    if (td_text_equals(name, ".") || td_text_equals(name, ".."))
-        return "has a component . or ..";
-    if (name.len > TD_FETCH_NAME_BYTES)
-        return "has a component that is too long";
     if (is_own_name(name))
         return "has a name that is kept for tensord's own files";
-    if (name.len == 4 && strncasecmp(name.p, ".git", 4) == 0) /* its configuration says what git runs */
-        return "has a component .git, which is Git's own";
+    if (td_text_equals_ignore_case(name, ".git")) /* its configuration says what git runs */
+        return "has a part .git, which is Git's own";
     return NULL;
 }
 
 bool td_remote_path_check(struct td_text path, struct td_error *err)
 {
-    const char *fault = NULL;
-    struct td_text rest = path;
-    size_t depth = 0;
-    if (path.len > TD_REMOTE_MAX_PATH_BYTES)
-        fault = "is too long";
-    else if (!td_utf8_valid(path.p, path.len))
-        fault = "is not UTF-8";
-    for (size_t i = 0; fault == NULL && i < path.len; i++)
-        if ((unsigned char)path.p[i] < 0x20 || path.p[i] == 0x7F || path.p[i] == '\\')
-            fault = "has a control character or a backslash";
-    bool has_more = true;
-    while (fault == NULL && has_more) {
-        struct td_text name = td_text_take_until(&rest, '/');
-        has_more = name.len < path.len && name.p + name.len < path.p + path.len;
-        fault = ++depth > TD_REMOTE_MAX_DEPTH ? "has too many components" : fault_of_component(name);
-    }
-    if (fault == NULL)
-        return true;
-    return td_error_set(err, TD_INVALID_ARGUMENT, "the server lists a file whose path %s: \"%.*s\"", fault,
-                        TD_SHOW(path, 100));
+    const char *fault = td_fetch_path_fault(path, refuse_name);
+    return fault == NULL || td_error_set(err, TD_INVALID_ARGUMENT, "the server lists a file whose path %s: \"%.*s\"",
+                                         fault, TD_SHOW(path, 100));
 }
 
 /* ---- items --------------------------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "storage/fetch/fetch_file.h"
+#include "storage/fetch/fetch_path.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,8 +17,8 @@
 
 enum {
     TD_REMOTE_MAX_FILES = 1000000,
-    TD_REMOTE_MAX_PATH_BYTES = 1024,
-    TD_REMOTE_MAX_DEPTH = 32,                        /* components of a path */
+    TD_REMOTE_MAX_PATH_BYTES = TD_FETCH_PATH_BYTES,
+    TD_REMOTE_MAX_DEPTH = TD_FETCH_PATH_PARTS,       /* parts of a path */
     TD_REMOTE_MAX_PAGE_BYTES = 32 * 1024 * 1024,     /* of one page of a tree */
     TD_REMOTE_MAX_LISTING_BYTES = 512 * 1024 * 1024, /* memory of a listing */
 };
@@ -38,9 +39,9 @@ struct td_remote_listing {
 void td_remote_listing_init(struct td_remote_listing *listing);
 void td_remote_listing_fini(struct td_remote_listing *listing);
 
-/* Returns whether the path may be written below a directory: relative, UTF-8 without control characters, no component
- * that is empty, ".", ".." or longer than TD_FETCH_NAME_BYTES, within the bounds above, and no name of tensord's own
- * hidden files (".tensord-upstream", ".NAME.tensord-part"). Otherwise sets the error. Errors: TD_INVALID_ARGUMENT. */
+/* Returns whether the path may be written below a directory: one by td_fetch_path_fault, without a part ".git" and
+ * names of tensord's own hidden files (".tensord-upstream", ".NAME.tensord-part"). Otherwise sets the error. Errors:
+ * TD_INVALID_ARGUMENT. */
 bool td_remote_path_check(struct td_text path, struct td_error *err);
 
 /* Adds the files of one page of a tree, the JSON array that /api/models/{id}/tree/{revision} answers. git_oids: the oid

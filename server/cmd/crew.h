@@ -16,7 +16,7 @@ struct td_crew_member {
 };
 
 /* Calls `work` with each member at the same time, and returns when all calls have ended. members has `count` structs of
- * member_bytes, each of which begins with a td_crew_member. The first member works on this thread, and after it each
+ * member_bytes, and each struct begins with a td_crew_member. The first member works on this thread, and after it each
  * one whose thread cannot be started. Returns whether no member has an error; else sets *err to one of them.
  * TD_CONFLICT, with which a member stops because another one has failed, comes after all others. */
 bool td_crew_run(void *members, size_t count, size_t member_bytes, void *(*work)(void *member), struct td_error *err);

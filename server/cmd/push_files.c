@@ -5,6 +5,7 @@
 #include "core/file_io.h"
 #include "server/cmd/crew.h"
 #include "server/cmd/local_scan.h"
+#include "storage/fetch/fetch_path.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -96,6 +97,10 @@ static bool add_file(struct search *search, const struct td_found *found)
         td_copying_note(search->copying, note);
         return true;
     }
+    const char *fault = td_fetch_path_fault(td_text_of(path), NULL);
+    if (fault != NULL)
+        return td_error_set(search->err, TD_FAILED_PRECONDITION, "\"%.200s\": \"%.300s\" cannot be sent: its path %s",
+                            search->directory, path, fault);
     *file = (struct td_push_file){.path = path, .id = found->id, .blob = {.size_bytes = found->id.size_bytes}};
     file->physical = td_arena_strndup(&out->names, td_text_of(found->physical)); /* the walk frees its own */
     out->count++;

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What all servers of a push get; borrowed. */
+/* The commit and the files, the same for all servers of a push; borrowed. */
 struct td_push_order {
     struct td_remote_commit commit; /* `server` and `is_dry_run` are not used */
     const struct td_push_files *files;

@@ -402,7 +402,7 @@ def test_two_revisions_are_made_in_one_step(repo):
 
 
 BAD_PATHS = ["", "/a", "a//b", "a/", "./a", "a/./b", "../a", "a/../b", "..", ".", "a\nb", "a\x7fb", "x" * 239,
-             "/".join(["d"] * 33), "/".join(["x" * 200] * 6), ".hidden", "a/.git/x", "a.tmp", "a.incomplete"]
+             "/".join(["d"] * 33), "/".join(["x" * 200] * 6), ".hidden", "a/.git/x", "a.tmp", "a.incomplete", "a\\b"]
 
 
 @pytest.mark.parametrize("path", BAD_PATHS, ids=range(len(BAD_PATHS)))
@@ -860,6 +860,23 @@ def failures(s):
     return {labels["reason"]: value for name, labels, value in samples if name == "tensord_publish_failures_total"}
 
 
+def test_a_removal_that_is_not_shown_yet_need_not_be_repeated(place, start):
+    root = place / "root"
+    root.mkdir()
+    if os.geteuid() == 0:
+        os.chown(root, NOBODY, NOBODY)
+    s = start(root, "--publish", "local", binary=as_nobody(place))
+    repo = Repo(s.port, "org/m")
+    push(repo, {"config.json": CONFIG, "x": b"1"})
+    try:
+        root.chmod(0o300)       # it cannot be listed, so scans fail
+        check_error(repo.ask("DELETE"), 503, "it was removed, and is not shown yet",
+                    "a later scan shows it, without another request")
+    finally:
+        root.chmod(0o755)
+    s.wait_for(lambda: repo.file("x").status == 404, "a later scan shows it")
+
+
 def test_what_an_operator_is_warned_of(place, start):
     """The room of the bound and of the disk, the age of uploads, and requests that failed, by reason."""
     root = place / "root"
@@ -889,7 +906,7 @@ def test_what_an_operator_is_warned_of(place, start):
     assert repo.put(b"2").status == 201
     try:
         root.chmod(0o300)       # it cannot be listed, so scans fail
-        check_error(repo.commit(more), 503, "is not shown yet", "Permission denied")
+        check_error(repo.commit(more), 503, "is not shown yet", "Permission denied", "send the same request again")
     finally:
         root.chmod(0o755)
     assert failures(s) == {"room": 1, "late": 1, "other": 0}

@@ -133,6 +133,18 @@ def test_the_files_are_those_that_a_server_lists(fake, here, tmp_path):
     assert set(fake.files()) == {".metadata", "__0_0.distcp"}
 
 
+@pytest.mark.parametrize("path, why", [("a\\b.txt", "a control character or a backslash"), ("x" * 239, "a part of more than 238 bytes"),
+                                       ("line\nfeed", "a control character"), ("d/" * 32 + "x", "more than 32 parts")])
+def test_a_path_that_no_model_may_have_is_a_failure(fake, here, path, why):
+    """Before anything is hashed or sent, since the server would refuse the commit, and no pull would take it."""
+    (here / path).parent.mkdir(parents=True, exist_ok=True)
+    (here / path).write_text("x")
+    report, err = push(here, fake.url, code=1)
+    assert "cannot be sent: its path has " + why in err and fake.requests == [], err
+    push(here, fake.url, "--exclude", "*" + path[-3:])
+    assert path not in fake.files()
+
+
 @pytest.mark.parametrize("target, why", [("nowhere", "does not exist"), ("gone.txt", "in a circle")])
 def test_a_link_that_leads_nowhere_is_a_failure(fake, here, target, why):
     """A model without one of its files is no model; a pattern leaves the link out."""

@@ -286,10 +286,10 @@ static void a_wrong_parent_changes_nothing(void **state)
 static void paths_are_checked(void **state)
 {
     static const char *const bad[] = {
-        "",     "/a",   "a/",      "a//b", ".",     "..",      "a/../b",         "./a",   "a/.", "a\nb",
-        "\x7f", "\xff", ".hidden", "a/.b", "x.tmp", "d.tmp/x", "a/b.incomplete", "a\x01",
+        "",     "/a",   "a/",      "a//b", ".",     "..",      "a/../b",         "./a",   "a/.",  "a\nb",
+        "\x7f", "\xff", ".hidden", "a/.b", "x.tmp", "d.tmp/x", "a/b.incomplete", "a\x01", "a\\b",
     };
-    static const char *const good[] = {"a", "a/b", ".metadata", "d/.metadata", "a b", "\xc3\xa9", "a\\b", "..a"};
+    static const char *const good[] = {"a", "a/b", ".metadata", "d/.metadata", "a b", "\xc3\xa9", "..a"};
     char text[TD_COMMIT_PATH_BYTES + 2];
     (void)state;
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
@@ -301,6 +301,7 @@ static void paths_are_checked(void **state)
         CHECK(td_commit_check_path(good[i], false, NULL), "%s", good[i]);
     assert_false(td_commit_check_path("..a", false, NULL));
     assert_true(td_commit_check_path("..a", true, NULL));
+    assert_false(td_commit_check_path("..a\\b", true, NULL));
     assert_true(td_commit_check_path("d/.metadata.tmp", true, NULL));
     assert_false(td_commit_check_path("../a", true, NULL));
     memset(text, 'a', sizeof text);
