@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 import harness
 import pki
 import tensord
+from listener import Listener
 from tensord.net import http
 from tensord.options import NAMES, of
 from tensord.__main__ import main
@@ -64,38 +65,6 @@ def certificates(tmp_path_factory):
                 "-out", f"{name}.crt", "-startdate", begin, "-enddate", end, "-notext")
         (place / f"{name}.pem").write_bytes((place / f"{name}.crt").read_bytes() + (place / "key").read_bytes())
     return place
-
-
-class Listener:
-    """Accepts connections and serves each by `handle(socket)` in a thread. A context manager."""
-
-    def __init__(self, host="127.0.0.1"):
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.listening = socket.create_server((host, 0), family=family, backlog=64)
-        self.port = self.listening.getsockname()[1]
-        self.accepted, self.open = 0, []
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                client = self.listening.accept()[0]
-                self.accepted += 1
-                self.open.append(client)
-                threading.Thread(target=self.serve, args=(client, self.accepted), daemon=True).start()
-
-    def serve(self, client, number):
-        with contextlib.suppress(OSError), client:
-            self.handle(client, number)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.listening.shutdown(socket.SHUT_RDWR)
-        self.listening.close()
-        for client in self.open:
-            client.close()
 
 
 def relay(client, backend, seen=None, cut=None):

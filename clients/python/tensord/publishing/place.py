@@ -20,6 +20,7 @@ _KINDS: Mapping[int, Type[errors.AnswerError]] = {412: errors.ConflictError, 422
 _ADVICE: Mapping[int, str] = {
     404: "is the URL that of a tensord with --publish?",
     405: "the server takes no uploads: its operator starts it with --publish",
+    411: "is the URL that of a tensord with --publish?",  # others take no bodies in chunks
     412: "somebody else has changed it: look at the new state, and give its commit as parent",
     413: "it is more than the server takes",
     422: "the source was changed while it was sent, or its bytes on the way",

@@ -72,8 +72,8 @@ def save_model(model: Any, url: Urls, *, max_shard_size: Union[int, str] = "5GB"
     `metadata`: texts for the header of each file, beside `"format": "pt"`. `keep`: whether other files of the revision
     stay; by default they do if the URL names a folder. `revision`, `message`, `parent`, `given`: as of `push`.
 
-    Raises TypeError or ValueError for what cannot be saved; RuntimeError for tensors that overlap in memory of which
-    none has all of it; and as `push`. Then the server's files are as before.
+    Raises TypeError or ValueError for what cannot be saved; RuntimeError for tensors that overlap in memory where none
+    has all of it; and as `push`. Then the server's files are as before.
     """
     with Repository.open(url, options, **given) as repo:
         keep = bool(repo.folder) if keep is None else keep
@@ -123,7 +123,7 @@ def _extra_files(model: Any, config: Any, files: Optional[Mapping[str, Any]]) ->
 
 
 def _json_of(config: Any) -> bytes:
-    """Returns a configuration as bytes of JSON. Raises TypeError for what is none."""
+    """Returns a configuration as bytes of JSON. Raises TypeError for anything else."""
     if hasattr(config, "to_json_string"):
         config = config.to_json_string()
     if isinstance(config, str):

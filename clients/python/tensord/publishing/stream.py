@@ -164,12 +164,11 @@ class BlobStream(io.RawIOBase):
         """Drops the blob: the connection ends before it is whole."""
         self._error = self._error or error
         connection, self._connection = self._connection, None
+        if self._pid != os.getpid():  # the pool has closed this process's descriptor
+            return
         if connection is not None:
-            if self._pid == os.getpid():
-                self._session.pool.drop(connection)
-            else:
-                connection.abandon()
-        if self._hasher is not None and self._pid == os.getpid():
+            self._session.pool.drop(connection)
+        if self._hasher is not None:
             self._hasher.shutdown(wait=False)
 
     def close(self) -> None:
