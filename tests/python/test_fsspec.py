@@ -10,21 +10,13 @@ import pyarrow.fs
 import pyarrow.parquet
 import pytest
 import torch
+from fsspec_kit import TABLE, registered  # noqa: F401  the fixture of all tests
 from safetensors.torch import load, save_file
 
 import tensord
 from tensord import address
 from tensord.__main__ import main
-from tensord.fsspec import TensordFileSystem, TensordTlsFileSystem
-
-TABLE = pandas.DataFrame({"n": range(5000), "half": [n / 2 for n in range(5000)]})
-
-
-@pytest.fixture(autouse=True)
-def registered():
-    for made in (TensordFileSystem, TensordTlsFileSystem):
-        fsspec.register_implementation(made.protocol, made, clobber=True)
-        made.clear_instance_cache()
+from tensord.fsspec import TensordFileSystem
 
 
 @pytest.fixture

@@ -12,21 +12,12 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 import webdataset
+from fsspec_kit import TABLE, registered  # noqa: F401  the fixture of all tests
 from harness import tensord_binary
 from publishing import Repo
 from torch.distributed.checkpoint._fsspec_filesystem import FsspecReader, FsspecWriter
 
 import tensord
-from tensord.fsspec import TensordFileSystem, TensordTlsFileSystem
-
-TABLE = pandas.DataFrame({"n": range(5000), "half": [n / 2 for n in range(5000)]})
-
-
-@pytest.fixture(autouse=True)
-def registered():
-    for made in (TensordFileSystem, TensordTlsFileSystem):
-        fsspec.register_implementation(made.protocol, made, clobber=True)
-        made.clear_instance_cache()
 
 
 @pytest.fixture

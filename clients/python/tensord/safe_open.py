@@ -7,7 +7,8 @@ from typing import Any, Dict, Iterator, List, Optional, Set, Tuple, Union
 from .address import Urls
 from .client import model_of
 from .errors import FileError
-from .net.transfer import LEAVE_SECONDS, Stop
+from .net.transfer import Stop
+from .net.workers import LEAVE_SECONDS
 from .tensors.manifest import TensorInfo
 from .tensors.memory import framework_of
 from .tensors.model import Model

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from dataclasses import dataclass, field
 from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
 
@@ -19,8 +18,7 @@ from .http import Connection
 from .progress import Progress
 from .retry import RETRIED_STATUSES, Fault, Patience, Servers, attempt, retry_after
 from .session import Session
-
-LEAVE_SECONDS = 1.0  # for threads to end after an interrupt
+from .workers import watch
 
 
 @dataclass
@@ -156,7 +154,7 @@ def read(
     else:
         threads = [threading.Thread(target=run.work_apart, args=(number,), name=f"tensord-{number}", daemon=True)
                    for number in range(count)]
-        run.watch(threads)
+        watch(threads, run.interrupt)
     if run.error is not None:
         raise run.error
 
@@ -175,26 +173,11 @@ class _Run:
         self._busy: Set[Connection] = set()
         self._finishing = 0  # workers that run a job's `finish`
 
-    def watch(self, threads: List[threading.Thread]) -> None:
-        """Starts the workers and waits for them. An interrupt ends their connections, and is raised again.
-
-        After an interrupt a worker that connects, or asks for the resource, ends by itself when it is answered.
-        """
-        started = []
-        try:
-            for thread in threads:
-                thread.start()
-                started.append(thread)
-            for thread in started:
-                while thread.is_alive():
-                    thread.join(1.0)
-        except BaseException as error:
-            self.stop(error)
-            self.wait_idle()
-            end = time.monotonic() + LEAVE_SECONDS
-            for thread in started:
-                thread.join(max(0.0, end - time.monotonic()))
-            raise
+    def interrupt(self, error: BaseException) -> None:
+        """Ends the run, and waits until no worker writes to memory. A worker that connects, or asks for the resource,
+        ends by itself when it is answered."""
+        self.stop(error)
+        self.wait_idle()
 
     def wait_idle(self) -> None:
         """Waits until no worker writes to memory. After `stop` none begins to."""

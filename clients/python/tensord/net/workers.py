@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Callable, Iterable, List, Optional, TypeVar
+from typing import Callable, Iterable, Optional, Sequence, TypeVar
 
 from .session import Session
 
@@ -21,8 +21,8 @@ def do_all(session: Session, jobs: Iterable[J], do: Callable[[Session, J, thread
     if count <= 1:
         crew.work()
     else:
-        crew.watch([threading.Thread(target=crew.work_apart, name=f"tensord-{number}", daemon=True)
-                    for number in range(count)])
+        watch([threading.Thread(target=crew.work_apart, name=f"tensord-{number}", daemon=True)
+               for number in range(count)], crew.stop)
     if crew.error is not None:
         raise crew.error
 
@@ -60,19 +60,20 @@ class _Crew:
             self._stopping.set()
         self._session.break_lent()
 
-    def watch(self, threads: List[threading.Thread]) -> None:
-        """Starts the threads and waits for them. An interrupt ends their connections, and is raised again."""
-        started = []
-        try:
-            for thread in threads:
-                thread.start()
-                started.append(thread)
-            for thread in started:
-                while thread.is_alive():
-                    thread.join(1.0)
-        except BaseException as error:
-            self.stop(error)
-            end = time.monotonic() + LEAVE_SECONDS
-            for thread in started:
-                thread.join(max(0.0, end - time.monotonic()))
-            raise
+
+def watch(threads: Sequence[threading.Thread], stop: Callable[[BaseException], None]) -> None:
+    """Starts threads and waits for them. After an interrupt it calls `stop`, which makes them end, and raises again."""
+    started = []
+    try:
+        for thread in threads:
+            thread.start()
+            started.append(thread)
+        for thread in started:
+            while thread.is_alive():
+                thread.join(1.0)
+    except BaseException as error:
+        stop(error)
+        end = time.monotonic() + LEAVE_SECONDS
+        for thread in started:
+            thread.join(max(0.0, end - time.monotonic()))
+        raise
