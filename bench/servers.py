@@ -319,6 +319,19 @@ class Raw(Server):
         self.wait_for(self.read_port, "listening")
 
 
+class Moto(Server):
+    """The S3 server of moto, a Python package that tests use."""
+
+    name = "moto"
+
+    def __init__(self, work):
+        super().__init__(work, None, root=work)
+
+    def command(self):
+        self.port = free_port()
+        return ["moto_server", "-H", "127.0.0.1", "-p", str(self.port)]
+
+
 class Tensord(Server):
     """tensord with its defaults, no access log, no hashing; options come after these. namespace: the network that it
     is in, with this process outside. https: ask it over TLS whether it is ready."""

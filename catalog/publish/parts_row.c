@@ -94,7 +94,7 @@ static struct td_parts_row *begin_row(struct td_publish *publish, const char *id
     if (row == NULL)
         return NULL;
     row->fd = openat(own, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (row->fd < 0) { /* an earlier process, or a row that was forgotten, has left the file */
+    if (row->fd < 0) { /* the file is of an earlier process, or of a row that was forgotten */
         free(row);
         return NULL;
     }
