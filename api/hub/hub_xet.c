@@ -154,7 +154,7 @@ static struct td_body_sink *begin_xorb(struct td_hub_write *write)
     self->sink.ops = &ops;
     self->finder.begins = self->begins;
     td_error_init(&self->err);
-    if (td_publish_xorb_begin(call->api->publish, bytes + TABLE_BYTES, &self->part, &err))
+    if (td_publish_xorb_begin(call->api->publish, td_call_client(call), bytes + TABLE_BYTES, &self->part, &err))
         return &self->sink;
     free(self);
     td_publishing_fail(call, &err, 500);
@@ -309,7 +309,8 @@ static void keep_sum(struct building *b, const char *name, const uint8_t sha256[
 {
     static const uint32_t no_table[1];
     struct td_publish_xorb_part *part;
-    if (!td_publish_xorb_begin(b->write->hub.call->api->publish, TD_SHA256_BYTES, &part, NULL))
+    const struct td_call *call = b->write->hub.call;
+    if (!td_publish_xorb_begin(call->api->publish, td_call_client(call), TD_SHA256_BYTES, &part, NULL))
         return;
     if (td_publish_xorb_write(part, sha256, TD_SHA256_BYTES, NULL))
         (void)td_publish_xorb_end(part, name, no_table, 0, NULL);

@@ -20,6 +20,7 @@ bool td_publish_store_open(const struct td_publish_config *config, struct td_pub
         free(publish);
         return false;
     }
+    td_shared_budget_init(&publish->xorb_counts, TD_PUBLISH_XORBS, "objects of uploads");
     (void)pthread_mutex_init(&publish->parts_lock, NULL);
     (void)pthread_mutex_init(&publish->lock, NULL); /* cannot fail without attributes (glibc) */
     *out = publish;

@@ -5,6 +5,7 @@
 #define TD_CATALOG_PUBLISH_PUBLISH_STORE_H
 
 #include "catalog/publish/publish_disk.h"
+#include "core/budget.h"
 #include "core/digest.h"
 
 #include <pthread.h>
@@ -66,7 +67,7 @@ struct td_publish {
     struct td_publish_session *sessions; /* that are open, a list; of publish_session.c alone */
     size_t session_count;
     struct td_publish_xorb *xorbs[TD_PUBLISH_XORB_BUCKETS]; /* of publish_xorbs.c alone */
-    size_t xorb_count;                                      /* with those that are being written */
+    struct td_shared_budget xorb_counts;                    /* of objects, with those that are being written */
     struct td_publish_status status;
 };
 

@@ -13,14 +13,15 @@
 
 struct td_publish_xorb_part {
     struct td_publish *publish;
+    struct td_budget *share; /* of the client, which counts it; NULL: it is not counted */
     int fd;
-    bool is_counted;
     uint64_t number, taken, at;
 };
 
 /* An object; guarded by publish->lock. */
 struct td_publish_xorb {
     struct td_publish_xorb *next;
+    struct td_budget *share; /* of the client, which counts it */
     uint64_t number, bytes, table_at, expires_ns;
     size_t count;
     char name[]; /* NUL-terminated */
@@ -39,22 +40,16 @@ static struct td_publish_xorb **bucket_of(struct td_publish *publish, const char
     return &publish->xorbs[sum % TD_PUBLISH_XORB_BUCKETS];
 }
 
-/* Counts an object that begins. Errors: TD_UNAVAILABLE when there are too many. */
-static bool count_in(struct td_publish *publish, struct td_error *err)
+/* Counts an object that begins, for this client. Errors: TD_UNAVAILABLE when there are too many. */
+static bool count_in(struct td_publish_xorb_part *part, uint64_t client, struct td_error *err)
 {
-    pthread_mutex_lock(&publish->lock);
-    bool ok = publish->xorb_count < TD_PUBLISH_XORBS;
-    publish->xorb_count += ok ? 1 : 0;
-    pthread_mutex_unlock(&publish->lock);
-    return ok || td_error_set(err, TD_UNAVAILABLE, "%d objects of uploads are here; try again when others have ended",
+    struct td_budget *share = td_shared_budget_of(&part->publish->xorb_counts, client);
+    bool ok = td_budget_take(share, 1);
+    part->share = ok ? share : NULL;
+    return ok || td_error_set(err, TD_UNAVAILABLE,
+                              "%d objects of uploads are here, or half as many of this client; try again when others "
+                              "have ended",
                               TD_PUBLISH_XORBS);
-}
-
-static void count_out(struct td_publish *publish)
-{
-    pthread_mutex_lock(&publish->lock);
-    publish->xorb_count--;
-    pthread_mutex_unlock(&publish->lock);
 }
 
 static void remove_file(struct td_publish *publish, uint64_t number, uint64_t bytes)
@@ -73,8 +68,8 @@ static bool fail_sys(const char *what, struct td_error *err)
     return td_error_sys(err, is_full ? TD_RESOURCE_EXHAUSTED : TD_IO, errno, "cannot %s an object of an upload", what);
 }
 
-bool td_publish_xorb_begin(struct td_publish *publish, uint64_t most_bytes, struct td_publish_xorb_part **out,
-                           struct td_error *err)
+bool td_publish_xorb_begin(struct td_publish *publish, uint64_t client, uint64_t most_bytes,
+                           struct td_publish_xorb_part **out, struct td_error *err)
 {
     char path[64];
     td_publish_xorbs_expire(publish, false);
@@ -82,8 +77,7 @@ bool td_publish_xorb_begin(struct td_publish *publish, uint64_t most_bytes, stru
     if (part == NULL)
         return td_error_no_memory(err);
     *part = (struct td_publish_xorb_part){.publish = publish, .fd = -1};
-    part->is_counted = count_in(publish, err);
-    bool ok = part->is_counted && td_publish_take(publish, most_bytes, err);
+    bool ok = count_in(part, client, err) && td_publish_take(publish, most_bytes, err);
     part->taken = ok ? most_bytes : 0;
     ok = ok && td_own_folder_check(&publish->disk.own, err);
     if (ok) {
@@ -160,6 +154,7 @@ bool td_publish_xorb_end(struct td_publish_xorb_part *part, const char *name, co
     bool ok = td_publish_xorb_write(part, table, count * sizeof *table, err);
     if (ok) {
         memcpy(xorb->name, name, len);
+        xorb->share = part->share;
         xorb->number = part->number;
         xorb->bytes = part->taken;
         xorb->table_at = table_at;
@@ -183,8 +178,8 @@ void td_publish_xorb_abandon(struct td_publish_xorb_part *part)
     if (part->fd >= 0)
         (void)close(part->fd);
     remove_file(part->publish, part->fd >= 0 ? part->number : UINT64_MAX, part->taken);
-    if (part->is_counted)
-        count_out(part->publish);
+    if (part->share != NULL)
+        td_budget_give(part->share, 1);
     free(part);
 }
 
@@ -227,7 +222,6 @@ void td_publish_xorbs_expire(struct td_publish *publish, bool all)
                 continue;
             }
             *at = xorb->next;
-            publish->xorb_count--;
             xorb->next = over;
             over = xorb;
         }
@@ -236,6 +230,7 @@ void td_publish_xorbs_expire(struct td_publish *publish, bool all)
     while (over != NULL) {
         struct td_publish_xorb *next = over->next;
         remove_file(publish, over->number, over->bytes);
+        td_budget_give(over->share, 1);
         free(over);
         over = next;
     }

@@ -10,10 +10,10 @@
 
 struct td_publish_xorb_part;
 
-/* Begins an object of so many bytes, the table included. Errors: as td_publish_stream_begin;
- * TD_UNAVAILABLE when there are TD_PUBLISH_XORBS objects. */
-bool td_publish_xorb_begin(struct td_publish *publish, uint64_t most_bytes, struct td_publish_xorb_part **out,
-                           struct td_error *err);
+/* Begins an object of so many bytes, the table included. client: as for td_shared_budget_of. Errors: as
+ * td_publish_stream_begin; TD_UNAVAILABLE when there are TD_PUBLISH_XORBS objects, or half as many of this client. */
+bool td_publish_xorb_begin(struct td_publish *publish, uint64_t client, uint64_t most_bytes,
+                           struct td_publish_xorb_part **out, struct td_error *err);
 
 /* Appends bytes. Errors: TD_INVALID_ARGUMENT for more than most_bytes; TD_RESOURCE_EXHAUSTED, TD_IO. */
 bool td_publish_xorb_write(struct td_publish_xorb_part *part, const void *bytes, size_t len, struct td_error *err);

@@ -48,7 +48,7 @@ static void put(struct place *place, const char *name)
     static const uint32_t table[2] = {0, 1};
     struct td_publish_xorb_part *part = NULL;
     struct td_error err = TD_ERROR_INIT;
-    CHECK(td_publish_xorb_begin(place->publish, 1 + sizeof table, &part, &err), "%s: %s", name, err.message);
+    CHECK(td_publish_xorb_begin(place->publish, 1, 1 + sizeof table, &part, &err), "%s: %s", name, err.message);
     CHECK(td_publish_xorb_write(part, "x", 1, &err), "%s: %s", name, err.message);
     CHECK(td_publish_xorb_end(part, name, table, COUNT_OF(table), &err), "%s: %s", name, err.message);
 }
@@ -103,19 +103,42 @@ static void their_number_is_bounded(void **state)
     struct td_publish_xorb_part *parts[4] = {NULL};
     struct td_publish_xorb_part *none = NULL;
     struct td_error err = TD_ERROR_INIT;
-    place->publish->xorb_count = TD_PUBLISH_XORBS - COUNT_OF(parts); /* as if so many were there */
+    const size_t others = TD_PUBLISH_XORBS - COUNT_OF(parts);
+    assert_true(td_budget_take(&place->publish->xorb_counts.whole, others)); /* as if so many were there */
     for (size_t i = 0; i < COUNT_OF(parts); i++)
-        CHECK(td_publish_xorb_begin(place->publish, 1, &parts[i], &err), "%s", err.message);
-    assert_false(td_publish_xorb_begin(place->publish, 1, &none, &err));
+        CHECK(td_publish_xorb_begin(place->publish, 1, 1, &parts[i], &err), "%s", err.message);
+    assert_false(td_publish_xorb_begin(place->publish, 1, 1, &none, &err));
     assert_int_equal(err.code, TD_UNAVAILABLE);
     td_publish_xorb_abandon(parts[0]);
     put(place, "models--m/one/a");
-    assert_false(td_publish_xorb_begin(place->publish, 1, &none, NULL));
+    assert_false(td_publish_xorb_begin(place->publish, 1, 1, &none, NULL));
     wait_s(place, EXPIRES_S + 10);
-    CHECK(td_publish_xorb_begin(place->publish, 1, &parts[0], &err), "%s", err.message);
+    CHECK(td_publish_xorb_begin(place->publish, 1, 1, &parts[0], &err), "%s", err.message);
     for (size_t i = 0; i < COUNT_OF(parts); i++)
         td_publish_xorb_abandon(parts[i]);
-    assert_int_equal(place->publish->xorb_count, TD_PUBLISH_XORBS - COUNT_OF(parts));
+    assert_int_equal(td_budget_used(&place->publish->xorb_counts.whole), others);
+    td_budget_give(&place->publish->xorb_counts.whole, others);
+}
+
+/* A client that has half of them keeps nobody else out. */
+static void a_client_has_half_of_them(void **state)
+{
+    struct place *place = *state;
+    struct td_publish_xorb_part *part = NULL;
+    struct td_error err = TD_ERROR_INIT;
+    struct td_budget *share = td_shared_budget_of(&place->publish->xorb_counts, 1);
+    assert_true(td_budget_take(share, TD_PUBLISH_XORBS / 2 - 1)); /* as if so many were there */
+    put(place, "models--m/one/a");
+    assert_false(td_publish_xorb_begin(place->publish, 1, 1, &part, &err));
+    assert_int_equal(err.code, TD_UNAVAILABLE);
+    td_error_init(&err);
+    CHECK(td_publish_xorb_begin(place->publish, 2, 1, &part, &err), "%s", err.message);
+    td_publish_xorb_abandon(part);
+    wait_s(place, EXPIRES_S + 10);
+    CHECK(td_publish_xorb_begin(place->publish, 1, 1, &part, &err), "%s", err.message);
+    td_publish_xorb_abandon(part);
+    td_budget_give(share, TD_PUBLISH_XORBS / 2 - 1);
+    assert_int_equal(td_budget_used(&place->publish->xorb_counts.whole), 0);
 }
 
 int main(void)
@@ -123,6 +146,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST_IN(place, the_first_object_stays_while_others_arrive),
         TEST_IN(place, their_number_is_bounded),
+        TEST_IN(place, a_client_has_half_of_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
