@@ -1119,3 +1119,18 @@ def test_a_page_of_tags_reads_the_tags_of_the_page(srv, repo, root):
         found += r.json()["tags"]
         target = r.get("Link") and re.match("<([^>]*)>", r.get("Link"))[1]
     assert found == names
+
+
+@pytest.mark.parametrize("folder", ["tags", "manifests"])
+def test_a_repository_has_so_many_tags_and_manifests(repo, root, folder):
+    repo.blob(NOTHING)
+    first, second = manifest_of(), manifest_of(annotations={"n": "2"})
+    assert repo.put("t0", first).status == 201
+    at = root / f".tensord-publish/new/models--{repo.name.replace('/', '--')}/{folder}"
+    for i in range(9999):
+        (at / (f"x{i}" if folder == "tags" else f"{i:064x}")).touch()
+    r = repo.put("t1", second)
+    assert r.status == 400 and code_of(r) == "MANIFEST_INVALID" and "delete some" in r.body.decode(), r
+    assert repo.put("t0", first).status == 201  # what is there can be pushed again
+    assert repo.ask("DELETE", f"manifests/{digest_of(first)}").status == 202
+    assert repo.put("t1", second).status == 201
