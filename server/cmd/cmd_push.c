@@ -278,7 +278,7 @@ void td_cmd_push_help(FILE *out)
         "  DIR                the files are those that a server of DIR would list: none that are hidden or end in\n"
         "                     .tmp or .incomplete, and no symlinks that lead out of DIR\n"
         "  URL                a tensord that runs with --publish, such as http://weights:8080; with several, each\n"
-        "                     gets what it lacks, and then all get the commit; one that fails does not stop the others\n"
+        "                     gets what it lacks, then all get the commit, and one that fails stops no other\n"
         "  MODEL              the id of the model, such as org/name; datasets/org/name is a dataset\n"
         "\n"
         "options, defaults in parentheses; TIME is seconds, or a number with ms, s, m, h or d, such as 5m:\n"
@@ -297,8 +297,8 @@ void td_cmd_push_help(FILE *out)
         "Files that the server has are not sent again, under any name. An interrupted push sends only the rest when\n"
         "the same command is run again. Readers see all of the new files or none of them.\n"
         "\n"
-        "exit codes: 0 the commit is made, or was there, at all servers; 1 it failed, or was stopped by a signal; 2 wrong\n"
-        "usage.\n",
+        "exit codes: 0 the commit is made, or was there, on all servers; 1 it failed, or was stopped by a signal;\n"
+        "2 wrong usage.\n",
         out);
 }
 

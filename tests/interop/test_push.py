@@ -133,7 +133,8 @@ def test_the_files_are_those_that_a_server_lists(fake, here, tmp_path):
     assert set(fake.files()) == {".metadata", "__0_0.distcp"}
 
 
-@pytest.mark.parametrize("path, why", [("a\\b.txt", "a control character or a backslash"), ("x" * 239, "a part of more than 238 bytes"),
+@pytest.mark.parametrize("path, why", [("a\\b.txt", "a control character or a backslash"),
+                                       ("x" * 239, "a part of more than 238 bytes"),
                                        ("line\nfeed", "a control character"), ("d/" * 32 + "x", "more than 32 parts")])
 def test_a_path_that_no_model_may_have_is_a_failure(fake, here, path, why):
     """Before anything is hashed or sent, since the server would refuse the commit, and no pull would take it."""

@@ -1,5 +1,5 @@
-"""`tensord push` to several servers: each gets what it lacks, then all get the commit, and one that fails stops no other.
-"""
+"""`tensord push` to several servers: each gets what it lacks, then all get the commit, and one that fails stops no
+other."""
 import contextlib
 import json
 import os
@@ -338,7 +338,8 @@ def test_three_servers(here, tmp_path):
         assert [s.get("/models/org/m/commits").json()["refs"]["main"] for s in servers] == [report["commit"]] * 3
         (here / "config.json").write_text("{}")
         second, _ = push(here, urls, "--parent", report["commit"])
-        assert outcomes(second) == [(True, False, 2)] * 3 and [served(s) == tree_of(here) for s in servers] == [True] * 3
+        assert outcomes(second) == [(True, False, 2)] * 3
+        assert [served(s) == tree_of(here) for s in servers] == [True] * 3
         _, err = push(here, urls, "--parent", report["commit"], code=1)
         assert err.count("answered 412") == 3
 
