@@ -28,7 +28,7 @@ import servers  # noqa: E402
 from clients import Load, Peer  # noqa: E402
 from measure import BenchError, LeftOut  # noqa: E402
 from works import commits, connections, datasets, fanout, inspect, loading  # noqa: E402
-from works import objects, publishing, pull, ranges, slices, uploads  # noqa: E402
+from works import objects, publishing, pull, pushes, ranges, slices, uploads  # noqa: E402
 
 TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -82,6 +82,8 @@ WORKS = {
     "uploads": Work("PUT of whole files, one and eight at once", uploads.run, "nginx, tensord", "", "curl", False),
     "objects": Work("PutObject of small and large objects, and uploads in parts", objects.run, "nginx, tensord",
                     "moto", "http.client", False),
+    "pushes": Work("a directory of 1,200 small files, and a large file, into a model", pushes.run, "tensord",
+                   "aws s3 cp, rclone copy, hf upload", "tensord push", False),
     "commits": Work("commits of one changed file to a model of 500 files", commits.commits, "tensord", "",
                     "http.client", False),
     "trainer": Work("readers that wait for a trainer's steps: from the commit to the first bytes", commits.trainer,
