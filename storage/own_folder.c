@@ -185,7 +185,7 @@ uint64_t td_own_folder_free_bytes(const struct td_own_folder *folder)
 {
     struct statvfs fs;
     uint64_t free_bytes;
-    if (fstatvfs(folder->fd, &fs) != 0 || !td_mul_u64(fs.f_bavail, fs.f_frsize, &free_bytes))
+    if (fstatvfs(folder->fd, &fs) != 0 || fs.f_blocks == 0 || !td_mul_u64(fs.f_bavail, fs.f_frsize, &free_bytes))
         return UINT64_MAX; /* unknown: a write reports a full disk */
     return free_bytes;
 }
@@ -204,7 +204,7 @@ bool td_own_folder_check_room(const struct td_own_folder *folder, uint64_t bytes
     uint64_t free_bytes = td_own_folder_free_bytes(folder);
     if (free_bytes >= bytes)
         return true;
-    return td_error_set(err, TD_RESOURCE_EXHAUSTED,
+    return td_error_sys(err, TD_RESOURCE_EXHAUSTED, ENOSPC,
                         "it needs %" PRIu64 " more bytes, and the disk has %" PRIu64 " left", bytes, free_bytes);
 }
 

@@ -72,7 +72,7 @@ uint64_t td_own_folder_free_bytes(const struct td_own_folder *folder);
 /* Returns the size of the disk in bytes; 0 when it is unknown. */
 uint64_t td_own_folder_disk_bytes(const struct td_own_folder *folder);
 
-/* Checks that the disk has room for so many bytes. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Checks that the disk has room for so many bytes. Errors: TD_RESOURCE_EXHAUSTED with sys ENOSPC. */
 bool td_own_folder_check_room(const struct td_own_folder *folder, uint64_t bytes, struct td_error *err);
 
 /* Moves an item at a path below `at` (the folder's or the served directory's descriptor) into the trash, and writes its

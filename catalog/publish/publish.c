@@ -147,16 +147,16 @@ void td_publish_report(struct td_publish *publish, struct td_publish_status *sta
 /* Removes an open repository, which it closes. */
 static bool remove_open(struct td_publish *publish, struct td_publish_repo *repo, struct td_error *err)
 {
-    char trash[TD_OWN_NAME_BYTES];
+    char trash[TD_OWN_NAME_BYTES] = "";
     td_publish_drop_uploads(publish, repo->name.folder);
     uint64_t bytes = count_blobs(publish, repo);
     bool ok = td_publish_repo_remove(repo, trash, err);
     td_publish_repo_close(repo);
-    if (!ok)
+    if (trash[0] == '\0')
         return false;
     td_publish_give_back(publish, bytes);
     td_own_folder_remove(&publish->disk.own, trash);
-    return true;
+    return ok;
 }
 
 bool td_publish_remove(struct td_publish *publish, const struct td_publish_name *name, struct td_error *err)

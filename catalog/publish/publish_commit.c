@@ -36,6 +36,7 @@ struct committing {
 
     struct td_publish_stage stage;
     bool made_snapshot, made_note; /* this call made them, so a failure removes them */
+    bool is_shown;                 /* the repository left new/, so nothing is undone */
 };
 
 /* ---- what is there before -------------------------------------------------------------------------------- */
@@ -322,7 +323,9 @@ static bool move_revision(struct committing *c)
         return true;
     if (fsync(c->repo->fd) != 0)
         return td_publish_fail(&c->repo->name, "write the folder of", c->err);
-    return td_publish_repo_show(c->repo, c->err);
+    bool ok = td_publish_repo_show(c->repo, c->err);
+    c->is_shown = !c->repo->is_new;
+    return ok;
 }
 
 /* Removes what a failed commit has made. */
@@ -332,6 +335,8 @@ static void undo(struct committing *c)
         (void)empty_new(c);
         return;
     }
+    if (c->is_shown)
+        return;
     if (c->made_note)
         td_publish_note_remove(c->repo, c->result->commit);
     if (c->made_snapshot && c->result->verdict == TD_COMMIT_MOVED)

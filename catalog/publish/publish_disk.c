@@ -393,6 +393,17 @@ bool td_publish_check_name(struct td_publish_disk *disk, const struct td_publish
     return ok;
 }
 
+/* Renames a folder back, after its new name could not be made durable. Keeps errno. Returns whether it has its old
+ * name.
+ */
+static bool move_back(int at, const char *name, int to, const char *old_name)
+{
+    int sys = errno;
+    bool ok = renameat2(at, name, to, old_name, RENAME_NOREPLACE) == 0;
+    errno = sys;
+    return ok;
+}
+
 /* Renames the repository's folder. Nobody else gives a folder its name until then. */
 static bool show_alone(struct td_publish_repo *repo, struct td_error *err)
 {
@@ -401,8 +412,13 @@ static bool show_alone(struct td_publish_repo *repo, struct td_error *err)
     (void)snprintf(path, sizeof path, "new/%s", repo->name.folder);
     if (!check_owner(repo, err) || !check_neighbours(repo->disk, &repo->name, "", err))
         return false;
-    if (renameat2(own->fd, path, own->root_fd, repo->name.folder, RENAME_NOREPLACE) == 0)
-        return true;
+    if (renameat2(own->fd, path, own->root_fd, repo->name.folder, RENAME_NOREPLACE) == 0) {
+        repo->is_new = false;
+        if (fsync(own->root_fd) == 0)
+            return true;
+        repo->is_new = move_back(own->root_fd, repo->name.folder, own->fd, path);
+        return td_publish_fail(&repo->name, "write the folder of", err);
+    }
     return errno == EEXIST ? td_error_set(err, TD_CONFLICT, "\"%s\" has appeared and stays as it is", repo->name.folder)
                            : td_publish_fail(&repo->name, "publish", err);
 }
@@ -412,11 +428,13 @@ bool td_publish_repo_show(struct td_publish_repo *repo, struct td_error *err)
     pthread_mutex_lock(&repo->disk->naming);
     bool ok = show_alone(repo, err);
     pthread_mutex_unlock(&repo->disk->naming);
-    if (!ok)
-        return false;
-    repo->is_new = false;
-    (void)fsync(repo->disk->own.root_fd);
-    return true;
+    return ok;
+}
+
+/* Makes the names of repositories durable. */
+static bool sync_names(const struct td_own_folder *own, bool are_new)
+{
+    return are_new ? td_folder_sync(own->fd, "new") : fsync(own->root_fd) == 0;
 }
 
 bool td_publish_repo_remove(struct td_publish_repo *repo, char trash[TD_OWN_NAME_BYTES], struct td_error *err)
@@ -426,12 +444,20 @@ bool td_publish_repo_remove(struct td_publish_repo *repo, char trash[TD_OWN_NAME
     if (repo->fd < 0)
         return td_error_set(err, TD_NOT_FOUND, "no model of this name was published");
     (void)snprintf(path, sizeof path, "%s%s", repo->is_new ? "new/" : "", repo->name.folder);
-    if (!td_own_folder_trash(own, repo->is_new ? own->fd : own->root_fd, path, trash))
+    int at = repo->is_new ? own->fd : own->root_fd;
+    if (!td_own_folder_trash(own, at, path, trash))
         return td_publish_fail(&repo->name, "remove", err);
-    (void)(fsync(own->root_fd) + fsync(own->fd));
+    bool ok = sync_names(own, repo->is_new);
+    if (!ok) {
+        (void)td_publish_fail(&repo->name, "remove", err);
+        if (move_back(own->fd, trash, at, path)) {
+            trash[0] = '\0';
+            return false;
+        }
+    }
     (void)close(repo->fd);
     repo->fd = -1;
-    return true;
+    return ok;
 }
 
 /* Checks that nothing has this name, neither a repository nor a directory of the operator, and that no id is in its
@@ -464,7 +490,10 @@ static bool move_alone(struct td_publish_repo *repo, const struct td_publish_nam
     if (renameat2(at, from_path, at, to_path, RENAME_NOREPLACE) != 0)
         return errno == EEXIST ? td_error_set(err, TD_CONFLICT, "there is a model \"%s\" already", to->path)
                                : td_publish_fail(&repo->name, "move", err);
-    return true;
+    if (sync_names(own, repo->is_new))
+        return true;
+    (void)move_back(at, to_path, at, from_path);
+    return td_publish_fail(&repo->name, "move", err);
 }
 
 bool td_publish_repo_move(struct td_publish_repo *repo, const struct td_publish_name *to, struct td_error *err)
@@ -475,7 +504,5 @@ bool td_publish_repo_move(struct td_publish_repo *repo, const struct td_publish_
     pthread_mutex_lock(&repo->disk->naming);
     bool ok = move_alone(repo, to, err);
     pthread_mutex_unlock(&repo->disk->naming);
-    if (ok)
-        (void)(fsync(repo->disk->own.root_fd) + fsync(repo->disk->own.fd));
     return ok;
 }

@@ -110,6 +110,7 @@ bool td_publish_blobs_sync(const struct td_publish_repo *repo, struct td_error *
 bool td_publish_check_name(struct td_publish_disk *disk, const struct td_publish_name *name, struct td_error *err);
 
 /* Moves a repository with a whole first commit from new/ into the served directory, durably: it is visible from now on.
+ * After an error it is in new/ again; only where it can be moved neither durably nor back, it is visible (!is_new).
  * Errors: TD_CONFLICT as td_publish_repo_open, when the name was taken since; TD_IO. */
 bool td_publish_repo_show(struct td_publish_repo *repo, struct td_error *err);
 
@@ -118,9 +119,10 @@ bool td_publish_repo_show(struct td_publish_repo *repo, struct td_error *err);
  * else TD_IO. Returns false. */
 bool td_publish_fail(const struct td_publish_name *name, const char *what, struct td_error *err);
 
-/* Removes a repository with all its revisions: it vanishes by one rename, and readers keep what they have opened. The
- * directory is then gone (fd -1). Writes the name of its remains, which the caller removes by td_own_folder_remove, to
- * trash. Errors: TD_NOT_FOUND, TD_IO. */
+/* Removes a repository with all its revisions, durably: it vanishes by one rename, and readers keep what they have
+ * opened. The directory is then gone (fd -1); after an error only where it can be moved neither durably nor back.
+ * Writes the name of its remains, which the caller removes by td_own_folder_remove, to trash, an empty text before; it
+ * stays empty when the repository stays. Errors: TD_NOT_FOUND, TD_IO. */
 bool td_publish_repo_remove(struct td_publish_repo *repo, char trash[TD_OWN_NAME_BYTES], struct td_error *err);
 
 /* Gives a repository of td_publish_repo_open_to_move its other name, by one rename; the caller closes it under its old

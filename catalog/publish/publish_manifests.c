@@ -39,7 +39,7 @@ static bool write_file(struct td_publish_repo *repo, const char *folder, const c
     bool ok = td_publish_stage_open(&stage, repo, err) && td_publish_stage_write(&stage, "file", content, err);
     if (ok) {
         int at = td_folder_open_parent(repo->fd, path, true, &unused);
-        ok = at >= 0 && renameat2(stage.fd, "file", at, name, 0) == 0 && fsync(at) == 0;
+        ok = at >= 0 && td_publish_stage_place(&stage, "file", at, name, err);
         td_folder_close(at);
         ok = ok || td_publish_fail(&repo->name, "write a manifest or a tag of", err);
     }

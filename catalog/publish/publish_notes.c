@@ -67,13 +67,7 @@ bool td_publish_note_write(const struct td_publish_stage *stage, const struct td
     if (!ok)
         return false;
     int at = td_folder_open(repo->fd, "commits");
-    ok = at >= 0 && renameat2(stage->fd, "note", at, note->commit, 0) == 0;
-    if (ok && fsync(at) != 0) {
-        int sys = errno;
-        (void)unlinkat(at, note->commit, 0);
-        errno = sys;
-        ok = false;
-    }
+    ok = at >= 0 && td_publish_stage_place(stage, "note", at, note->commit, err);
     td_folder_close(at);
     return ok || td_publish_fail(&repo->name, "write the note of a commit of", err);
 }

@@ -220,44 +220,11 @@ static bool fail_ref(const struct td_publish_repo *repo, const char *revision, s
                : td_publish_fail(&repo->name, "set a revision of", err);
 }
 
-/* Keeps what the revision holds as a file in the stage, and sets *exists. Returns false, with an error, when it cannot
- * be kept. */
-static bool keep_old(const struct td_publish_stage *stage, int at, const char *name, bool *exists, struct td_error *err)
-{
-    char commit[TD_COMMIT_BYTES];
-    *exists = linkat(at, name, stage->fd, "ref-before", 0) == 0;
-    if (*exists || errno == ENOENT)
-        return true;
-    *exists = read_commit(at, name, commit); /* hard links may not be possible here */
-    if (!*exists)
-        return errno == ENOENT || fail_ref(stage->repo, name, err);
-    return td_publish_stage_write(stage, "ref-before", td_text_of(commit), err);
-}
-
-/* Puts back what the revision held, after its new file could not be made durable. Keeps errno. */
-static void restore(const struct td_publish_stage *stage, int at, const char *name, bool existed)
-{
-    int sys = errno;
-    if (existed)
-        (void)renameat(stage->fd, "ref-before", at, name);
-    else
-        (void)unlinkat(at, name, 0);
-    errno = sys;
-}
-
 /* Moves the stage's file `ref` to its place in the directory `at`. */
 static bool move_ref(const struct td_publish_stage *stage, int at, const char *name, struct td_error *err)
 {
-    bool existed;
     (void)unlinkat(at, name, AT_REMOVEDIR); /* an empty folder, whose revisions were deleted */
-    if (!keep_old(stage, at, name, &existed, err))
-        return false;
-    if (renameat2(stage->fd, "ref", at, name, 0) != 0)
-        return fail_ref(stage->repo, name, err);
-    if (fsync(at) == 0)
-        return true;
-    restore(stage, at, name, existed);
-    return fail_ref(stage->repo, name, err);
+    return td_publish_stage_place(stage, "ref", at, name, err) || fail_ref(stage->repo, name, err);
 }
 
 bool td_publish_ref_write(const struct td_publish_stage *stage, const char *revision, const char *commit,

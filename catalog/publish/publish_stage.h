@@ -23,4 +23,10 @@ void td_publish_stage_close(struct td_publish_stage *stage);
 bool td_publish_stage_write(const struct td_publish_stage *stage, const char *name, struct td_text content,
                             struct td_error *err);
 
+/* Gives a file of the folder its place: moves it to `name` in the directory `at`, durably, and replaces a file there.
+ * When that cannot be made durable, what was there before is there again. Returns false with errno, and with an error
+ * when what was there cannot be kept. */
+bool td_publish_stage_place(const struct td_publish_stage *stage, const char *file, int at, const char *name,
+                            struct td_error *err);
+
 #endif

@@ -75,7 +75,7 @@ static bool begin_file(struct td_publish *publish, const struct td_publish_name 
     struct td_publish_stream *stream = make_stream(publish, name, path, size_bytes, err);
     if (stream == NULL)
         return false;
-    if (td_publish_take(publish, bytes, err)) {
+    if (td_own_folder_check_room(&publish->disk.own, bytes, err) && td_publish_take(publish, bytes, err)) {
         stream->taken = bytes;
         if (td_own_folder_check(&publish->disk.own, err) && create_file(stream, err)) {
             *out = stream;

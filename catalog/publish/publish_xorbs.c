@@ -52,12 +52,11 @@ static bool count_in(struct td_publish_xorb_part *part, uint64_t client, struct 
                               TD_PUBLISH_XORBS);
 }
 
-static void remove_file(struct td_publish *publish, uint64_t number, uint64_t bytes)
+static void remove_file(struct td_publish *publish, uint64_t number)
 {
     char path[64];
     path_of(number, path);
     (void)unlinkat(publish->disk.own.fd, path, 0);
-    td_publish_give_back(publish, bytes);
 }
 
 /* ---- writing --------------------------------------------------------------------------------------------- */
@@ -77,7 +76,8 @@ bool td_publish_xorb_begin(struct td_publish *publish, uint64_t client, uint64_t
     if (part == NULL)
         return td_error_no_memory(err);
     *part = (struct td_publish_xorb_part){.publish = publish, .fd = -1};
-    bool ok = count_in(part, client, err) && td_publish_take(publish, most_bytes, err);
+    bool ok = count_in(part, client, err) && td_own_folder_check_room(&publish->disk.own, most_bytes, err) &&
+              td_publish_take(publish, most_bytes, err);
     part->taken = ok ? most_bytes : 0;
     ok = ok && td_own_folder_check(&publish->disk.own, err);
     if (ok) {
@@ -175,9 +175,11 @@ void td_publish_xorb_abandon(struct td_publish_xorb_part *part)
 {
     if (part == NULL)
         return;
-    if (part->fd >= 0)
+    if (part->fd >= 0) {
         (void)close(part->fd);
-    remove_file(part->publish, part->fd >= 0 ? part->number : UINT64_MAX, part->taken);
+        remove_file(part->publish, part->number);
+    }
+    td_publish_give_back(part->publish, part->taken);
     if (part->share != NULL)
         td_budget_give(part->share, 1);
     free(part);
@@ -229,7 +231,8 @@ void td_publish_xorbs_expire(struct td_publish *publish, bool all)
     pthread_mutex_unlock(&publish->lock);
     while (over != NULL) {
         struct td_publish_xorb *next = over->next;
-        remove_file(publish, over->number, over->bytes);
+        remove_file(publish, over->number);
+        td_publish_give_back(publish, over->bytes);
         td_budget_give(over->share, 1);
         free(over);
         over = next;

@@ -178,7 +178,7 @@ static void a_first_commit_that_fails_shows_nothing(void **state)
 {
     (void)state;
     fail_each(RENAME, EIO, NULL, false);
-    fail_each(SYNC, ENOSPC, NULL, true); /* the last makes the root durable, when all is visible */
+    fail_each(SYNC, ENOSPC, NULL, false);
     fail_each(SYMLINK, EDQUOT, NULL, false);
 }
 
@@ -234,6 +234,56 @@ static void a_revision_that_cannot_be_set_stays(void **state)
     arm(RENAME, 0, 0);
     assert_string_equal(files_at(place, "v1"), "none");
     assert_true(td_publish_set_ref(&place->repo, "v1", "main", false, NULL));
+}
+
+/* A history that cannot be forgotten stays as it was. */
+static void a_squash_that_fails_changes_nothing(void **state)
+{
+    struct publish_place *place = *state;
+    char before[TEXT_BYTES];
+    char after[TEXT_BYTES];
+    commit_is(place, &(struct ask){.files = "a=1", .message = "one"}, TD_COMMIT_MOVED);
+    commit_is(place, &(struct ask){.files = "a=2", .message = "two"}, TD_COMMIT_MOVED);
+    read_all(place, before);
+    for (enum call call = RENAME; call <= SYNC; call++) {
+        bool ok = false;
+        for (size_t nth = 1; !ok; nth++) {
+            arm(call, nth, EIO);
+            ok = td_publish_squash(&place->repo, "main", "all", "ci", NULL);
+            bool has_failed = disk.has_failed;
+            arm(call, 0, 0);
+            assert_int_equal(ok, !has_failed);
+            read_all(place, after);
+            CHECK(ok || strcmp(after, before) == 0, "call %d, %zu: %s, was %s", (int)call, nth, after, before);
+        }
+        memcpy(before, after, sizeof before);
+    }
+}
+
+/* A repository is removed, or moved, durably or not at all. */
+static void a_removal_or_a_move_that_fails_changes_nothing(void **state)
+{
+    struct publish_place *place = *state;
+    struct td_publish_name other;
+    char trash[TD_OWN_NAME_BYTES] = "";
+    struct td_error err = TD_ERROR_INIT;
+    assert_true(td_publish_name("org/other", false, &other, NULL));
+    commit_is(place, &(struct ask){.files = "a=1"}, TD_COMMIT_MOVED);
+    arm(SYNC, 1, EIO);
+    assert_false(td_publish_repo_move(&place->repo, &other, &err));
+    assert_int_equal(err.code, TD_IO);
+    assert_string_equal(files_at(place, "main"), "a=1");
+    arm(SYNC, 1, ENOSPC);
+    td_error_init(&err);
+    assert_false(td_publish_repo_remove(&place->repo, trash, &err));
+    assert_int_equal(err.sys, ENOSPC);
+    assert_string_equal(trash, "");
+    arm(SYNC, 0, 0);
+    reopen(place);
+    assert_string_equal(files_at(place, "main"), "a=1");
+    assert_true(td_publish_repo_remove(&place->repo, trash, NULL));
+    td_own_folder_remove(&place->disk.own, trash);
+    assert_string_equal(files_at(place, "main"), "none");
 }
 
 /* Without memory, too: also for a commit whose snapshot and note are there, which must not count as damaged. */
@@ -339,7 +389,7 @@ static size_t list_of_main(const struct publish_place *place)
 
 static void remove_repo(struct publish_place *place)
 {
-    char trash[TD_OWN_NAME_BYTES];
+    char trash[TD_OWN_NAME_BYTES] = "";
     open_disk(place);
     open_repo(place, true);
     assert_true(td_publish_repo_remove(&place->repo, trash, NULL));
@@ -389,6 +439,8 @@ int main(void)
         TEST_IN(publish, a_commit_first_makes_the_names_of_blobs_durable),
         TEST_IN(publish, links_that_cannot_be_hard_links_are_written),
         TEST_IN(publish, a_revision_that_cannot_be_set_stays),
+        TEST_IN(publish, a_squash_that_fails_changes_nothing),
+        TEST_IN(publish, a_removal_or_a_move_that_fails_changes_nothing),
         TEST_IN(publish, a_commit_without_memory_changes_nothing),
         TEST_IN(publish, a_killed_process_leaves_one_commit_whole),
     };
