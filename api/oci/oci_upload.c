@@ -227,7 +227,7 @@ struct td_body_sink *td_oci_upload_begin_post(struct td_oci_write *write)
         return NULL;
     if (td_uri_parameter(call->uri, "digest") != NULL)
         return begin_whole(write);
-    if (td_publish_session_begin(call->api->publish, &write->name, &session, &err)) {
+    if (td_publish_session_begin(call->api->publish, &write->name, call->response->token, &session, &err)) {
         answer_session(write, td_publish_session_id(session), 0, 202);
         td_publish_session_unref(session);
     } else {

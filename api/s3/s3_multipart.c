@@ -119,6 +119,7 @@ void td_s3_create_upload(struct td_call *call, struct td_text bucket, struct td_
         return;
     (void)snprintf(upload.parts.repo_id, sizeof upload.parts.repo_id, "%s", target.repo_id);
     (void)snprintf(upload.parts.path, sizeof upload.parts.path, "%s", target.path);
+    (void)snprintf(upload.parts.owner, sizeof upload.parts.owner, "%s", call->response->token);
     upload.parts.is_dataset = target.is_dataset;
     if (!write_label(&upload)) {
         td_response_fail_as(call->response, 400, "KeyTooLongError", "Your key is too long");

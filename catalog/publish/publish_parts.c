@@ -137,53 +137,6 @@ static void remove_oldest(struct td_publish *publish, struct counting *counting)
         (void)td_parts_remove(publish, counting->ended[i].id, NULL);
 }
 
-/* Checks that there is room for one more upload. Those that are done make room. */
-static bool check_count(struct td_publish *publish, struct td_error *err)
-{
-    const struct td_own_folder *own = &publish->disk.own;
-    struct counting counting = {.publish = publish};
-    size_t count = 0;
-    if (td_own_folder_each(own, parts_folder, count_upload, &count, err))
-        return true;
-    if (count < TD_PARTS_MOST_UPLOADS)
-        return false;
-    bool ok = td_own_folder_each(own, parts_folder, count_both, &counting, err);
-    if (ok)
-        remove_oldest(publish, &counting);
-    free(counting.ended);
-    return ok &&
-           (counting.under_way < TD_PARTS_MOST_UPLOADS ||
-            td_error_set(err, TD_FAILED_PRECONDITION, "there are %d multipart uploads; complete or abort some of them",
-                         TD_PARTS_MOST_UPLOADS));
-}
-
-bool td_parts_begin(struct td_publish *publish, struct td_parts_upload *upload, struct td_error *err)
-{
-    struct td_own_folder *own = &publish->disk.own;
-    char path[TD_OWN_NAME_BYTES];
-    struct td_buffer about;
-    upload->started_ns = wall_ns();
-    upload->is_done = false;
-    if (!td_own_folder_check(own, err) || !check_count(publish, err) || !write_id(upload->started_ns, upload->id, err))
-        return false;
-    td_buffer_init(&about);
-    td_buffer_printf(&about, "1\n%" PRId64 "\n%d\n%s\n%s\n%s\n", upload->started_ns, upload->is_dataset ? 1 : 0,
-                     upload->repo_id, upload->path, upload->label);
-    td_parts_path(upload->id, "", path);
-    bool ok = !about.failed || td_buffer_refuse(&about, err);
-    if (ok && !td_own_folder_make(own, path))
-        ok = fail_io(upload, "begin an upload to", err);
-    td_parts_path(upload->id, about_name, path);
-    if (ok && !td_durable_file_write(own->fd, path, td_buffer_text(&about), 0666))
-        ok = fail_io(upload, "begin an upload to", err);
-    td_buffer_fini(&about);
-    if (ok)
-        return true;
-    td_parts_path(upload->id, "", path);
-    td_own_folder_remove(own, path);
-    return false;
-}
-
 /* Reads a small file into text, with a NUL. Returns false when it cannot. */
 static bool read_text(const struct td_publish *publish, const char *id, const char *item, char text[ABOUT_BYTES])
 {
@@ -215,7 +168,7 @@ static bool read_about(const char *text, struct td_parts_upload *upload)
     upload->is_dataset = td_text_equals(td_text_take_until(&rest, '\n'), "1");
     ok = ok && take_line(&rest, upload->repo_id, sizeof upload->repo_id) &&
          take_line(&rest, upload->path, sizeof upload->path) && take_line(&rest, upload->label, sizeof upload->label) &&
-         upload->path[0] != '\0';
+         take_line(&rest, upload->owner, sizeof upload->owner) && upload->path[0] != '\0';
     upload->started_ns = ok ? (int64_t)started : 0;
     return ok;
 }
@@ -297,6 +250,81 @@ static bool read_note_at(int at, const char *name, unsigned number, struct td_pa
     if (fd >= 0)
         (void)close(fd);
     return ok;
+}
+
+/* ---- the beginning of uploads -------------------------------------------------------------------------- */
+
+/* The uploads of a token that are not done. */
+struct owned {
+    const char *owner;
+    size_t count;
+};
+
+static bool count_owned(void *context, const struct td_parts_upload *upload, struct td_error *err)
+{
+    struct owned *owned = context;
+    owned->count += strcmp(upload->owner, owned->owner) == 0 ? 1 : 0;
+    return owned->count < TD_PARTS_MOST_OF_ONE ||
+           td_error_set(
+               err, TD_FAILED_PRECONDITION,
+               "the token \"%s\" has %d multipart uploads, the most of one token; complete or abort some of them",
+               owned->owner, TD_PARTS_MOST_OF_ONE);
+}
+
+/* Makes room for one more upload, when there are as many as may be: removes the oldest of those that are done. */
+static bool make_room(struct td_publish *publish, struct td_error *err)
+{
+    struct counting counting = {.publish = publish};
+    bool ok = td_own_folder_each(&publish->disk.own, parts_folder, count_both, &counting, err);
+    if (ok)
+        remove_oldest(publish, &counting);
+    free(counting.ended);
+    return ok &&
+           (counting.under_way < TD_PARTS_MOST_UPLOADS ||
+            td_error_set(err, TD_FAILED_PRECONDITION, "there are %d multipart uploads; complete or abort some of them",
+                         TD_PARTS_MOST_UPLOADS));
+}
+
+/* Checks that there is room for one more upload, and for one more of this token. */
+static bool check_count(struct td_publish *publish, const char *owner, struct td_error *err)
+{
+    struct owned owned = {.owner = owner};
+    size_t count = 0;
+    bool is_listed = td_own_folder_each(&publish->disk.own, parts_folder, count_upload, &count, err);
+    if (!is_listed && (count < TD_PARTS_MOST_UPLOADS || !make_room(publish, err)))
+        return false;
+    bool may_be_too_many = owner[0] != '\0' && count >= TD_PARTS_MOST_OF_ONE; /* otherwise no upload has to be read */
+    return !may_be_too_many || td_parts_each(publish, count_owned, &owned, err);
+}
+
+bool td_parts_begin(struct td_publish *publish, struct td_parts_upload *upload, struct td_error *err)
+{
+    struct td_own_folder *own = &publish->disk.own;
+    char path[TD_OWN_NAME_BYTES];
+    struct td_publish_name name;
+    struct td_buffer about;
+    upload->started_ns = wall_ns();
+    upload->is_done = false;
+    if (!td_publish_name(upload->repo_id, upload->is_dataset, &name, err) ||
+        !td_publish_check_name(&publish->disk, &name, err) || !td_own_folder_check(own, err) ||
+        !check_count(publish, upload->owner, err) || !write_id(upload->started_ns, upload->id, err))
+        return false;
+    td_buffer_init(&about);
+    td_buffer_printf(&about, "1\n%" PRId64 "\n%d\n%s\n%s\n%s\n%s\n", upload->started_ns, upload->is_dataset ? 1 : 0,
+                     upload->repo_id, upload->path, upload->label, upload->owner);
+    td_parts_path(upload->id, "", path);
+    bool ok = !about.failed || td_buffer_refuse(&about, err);
+    if (ok && !td_own_folder_make(own, path))
+        ok = fail_io(upload, "begin an upload to", err);
+    td_parts_path(upload->id, about_name, path);
+    if (ok && !td_durable_file_write(own->fd, path, td_buffer_text(&about), 0666))
+        ok = fail_io(upload, "begin an upload to", err);
+    td_buffer_fini(&about);
+    if (ok)
+        return true;
+    td_parts_path(upload->id, "", path);
+    td_own_folder_remove(own, path);
+    return false;
 }
 
 /* ---- the bytes of uploads ------------------------------------------------------------------------------ */
@@ -512,7 +540,7 @@ bool td_part_begin(struct td_publish *publish, const struct td_parts_upload *upl
     (void)snprintf(item, sizeof item, ".%05u-%" PRIu64, number,
                    atomic_fetch_add_explicit(&publish->stream_number, 1, memory_order_relaxed));
     td_parts_path(upload->id, item, writer->path);
-    if (td_publish_take(publish, size_bytes, err)) {
+    if (td_own_folder_check_room(&publish->disk.own, size_bytes, err) && td_publish_take(publish, size_bytes, err)) {
         writer->taken = size_bytes;
         writer->held_bytes = read_replaced(writer, &replaced) ? held_after(&replaced) : 0;
         writer->fd =
@@ -570,16 +598,29 @@ static bool finish_file(struct td_part_writer *writer, const char *label, struct
                                              td_error_set(err, TD_IO, "a part that was just written cannot be read"));
 }
 
-/* Gives the file its number. Sets *old_bytes to the bytes that the part that had it does not take any more. */
-static bool place_file(struct td_part_writer *writer, struct td_part_info *info, uint64_t *old_bytes,
-                       struct td_error *err)
+/* Removes the part that was placed, unless another one has its number by now: that one gives its bytes back. */
+static bool remove_own(const struct td_part_writer *writer, const char *path)
+{
+    struct td_publish *publish = writer->publish;
+    struct stat named, own;
+    pthread_mutex_lock(&publish->parts_lock);
+    bool ok = fstatat(publish->disk.own.fd, path, &named, AT_SYMLINK_NOFOLLOW) == 0 && fstat(writer->fd, &own) == 0 &&
+              named.st_ino == own.st_ino && unlinkat(publish->disk.own.fd, path, 0) == 0;
+    pthread_mutex_unlock(&publish->parts_lock);
+    return ok;
+}
+
+/* Gives the file its number, durably. Afterwards writer->taken are the bytes that nobody needs: of the part that had
+ * the number, and after an error its own, too. */
+static bool place_file(struct td_part_writer *writer, struct td_part_info *info, struct td_error *err)
 {
     struct td_publish *publish = writer->publish;
     struct td_part_info replaced;
-    char item[16], path[TD_OWN_NAME_BYTES];
+    char item[16], path[TD_OWN_NAME_BYTES], folder[TD_OWN_NAME_BYTES];
+    uint64_t old_bytes = 0, replaced_bytes = 0;
     (void)snprintf(item, sizeof item, "%05u", writer->number);
     td_parts_path(writer->upload.id, item, path);
-    *old_bytes = 0;
+    td_parts_path(writer->upload.id, "", folder);
     bool ok = true;
     pthread_mutex_lock(&publish->parts_lock);
     if (read_replaced(writer, &replaced)) {
@@ -588,7 +629,8 @@ static bool place_file(struct td_part_writer *writer, struct td_part_info *info,
             writer->held_bytes = held_bytes;
             ok = write_note(writer, info, err);
         }
-        *old_bytes = bytes_of(&replaced) - (writer->row == NULL ? held_bytes : 0);
+        replaced_bytes = bytes_of(&replaced);
+        old_bytes = replaced_bytes - (writer->row == NULL ? held_bytes : 0);
     }
     bool is_placed = ok && renameat(publish->disk.own.fd, writer->path, publish->disk.own.fd, path) == 0;
     int sys = errno;
@@ -596,19 +638,20 @@ static bool place_file(struct td_part_writer *writer, struct td_part_info *info,
     errno = sys;
     if (!is_placed)
         return ok ? fail_io(&writer->upload, "place a part of", err) : false;
-    td_parts_path(writer->upload.id, "", path);
-    (void)td_folder_sync(publish->disk.own.fd, path);
-    return true;
+    if (td_folder_sync(publish->disk.own.fd, folder)) {
+        writer->taken = old_bytes;
+        return true;
+    }
+    (void)fail_io(&writer->upload, "place a part of", err);
+    writer->taken = remove_own(writer, path) ? writer->taken + replaced_bytes : old_bytes;
+    return false;
 }
 
 bool td_part_end(struct td_part_writer *writer, const char *label, struct td_part_info *info, struct td_error *err)
 {
-    uint64_t old_bytes;
-    bool ok = finish_file(writer, label, info, err) && place_file(writer, info, &old_bytes, err);
-    if (ok) {
-        writer->taken = old_bytes;
-        if (writer->row != NULL)
-            td_parts_row_leave(writer->publish, writer->row, writer->number, writer->size_bytes, true);
+    bool ok = finish_file(writer, label, info, err) && place_file(writer, info, err);
+    if (ok && writer->row != NULL) {
+        td_parts_row_leave(writer->publish, writer->row, writer->number, writer->size_bytes, true);
         writer->row = NULL;
     }
     td_part_abandon(writer);

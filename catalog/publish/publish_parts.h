@@ -24,6 +24,7 @@ enum {
     TD_PARTS_REPO_BYTES = 256,     /* of a repository's id */
     TD_PARTS_LABEL_BYTES = 1536,   /* of the caller's text about an upload */
     TD_PARTS_MOST_UPLOADS = 10000, /* that are not done */
+    TD_PARTS_MOST_OF_ONE = 2500,   /* of these, of one token */
     TD_PARTS_MOST_DONE = 5000,     /* that are noted once there are TD_PARTS_MOST_UPLOADS of both */
     TD_PARTS_MOST_NUMBER = 99999,
     TD_PART_TAG_BYTES = 33,
@@ -38,6 +39,7 @@ struct td_parts_upload {
     bool is_dataset;
     char path[TD_COMMIT_PATH_BYTES + 1]; /* of the file */
     char label[TD_PARTS_LABEL_BYTES];    /* the caller's, one line */
+    char owner[TD_PUBLISH_OWNER_BYTES];  /* the name of the token that began it; empty without tokens */
     int64_t started_ns;                  /* since 1970 */
     bool is_done;
     struct td_publish_sum sum; /* of an upload that is done: what it has become */
@@ -45,7 +47,8 @@ struct td_parts_upload {
 
 /* Begins an upload; chooses its id: ids are ordered by the time when their uploads began. The other members are the
  * caller's. Removes the oldest uploads that are done where there are too many. Errors: TD_FAILED_PRECONDITION when
- * TD_PARTS_MOST_UPLOADS are not done; TD_RESOURCE_EXHAUSTED, TD_IO. */
+ * TD_PARTS_MOST_UPLOADS are not done, or TD_PARTS_MOST_OF_ONE of its token; those of td_publish_check_name;
+ * TD_RESOURCE_EXHAUSTED, TD_IO. */
 bool td_parts_begin(struct td_publish *publish, struct td_parts_upload *upload, struct td_error *err);
 
 /* Finds an upload by its id. Errors: TD_NOT_FOUND; TD_IO. */

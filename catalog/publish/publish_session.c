@@ -21,13 +21,15 @@
 
 static const char sessions_folder[] = "sessions", journal_end[] = ".journal";
 
-/* Lines of a journal: how many bytes count, in TD_NUMBER_BYTES digits; the boot id; the repository's folder. */
-enum { JOURNAL_BYTES = TD_NUMBER_BYTES + TD_FETCH_BOOT_BYTES + NAME_MAX + 4 };
+/* Lines of a journal: how many bytes count, in TD_NUMBER_BYTES digits; the boot id; the repository's folder; the token.
+ */
+enum { JOURNAL_BYTES = TD_NUMBER_BYTES + TD_FETCH_BOOT_BYTES + NAME_MAX + TD_PUBLISH_OWNER_BYTES + 5 };
 
 struct td_publish_session {
     struct td_publish *publish;
     struct td_publish_name name;
     char id[TD_PUBLISH_SESSION_ID_BYTES];
+    char owner[TD_PUBLISH_OWNER_BYTES];
     _Atomic int refs;                /* one is the list's */
     struct td_publish_session *next; /* under the store's lock */
     _Atomic uint64_t used_ns;        /* when the session was last continued */
@@ -54,7 +56,8 @@ static bool begin_journal(const struct td_publish_session *session, struct td_er
     char boot[TD_FETCH_BOOT_BYTES];
     char text[JOURNAL_BYTES];
     td_fetch_read_boot(boot);
-    int len = snprintf(text, sizeof text, "%0*d\n%s\n%s\n", TD_NUMBER_BYTES, 0, boot, session->name.folder);
+    int len = snprintf(text, sizeof text, "%0*d\n%s\n%s\n%s\n", TD_NUMBER_BYTES, 0, boot, session->name.folder,
+                       session->owner);
     write_path(session->id, journal_end, path);
     int fd = openat(session->publish->disk.own.fd, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     bool ok = fd >= 0 && td_write_at(fd, text, (size_t)len, 0);
@@ -84,7 +87,7 @@ static void remove_journal(const struct td_publish *publish, const char *id)
     (void)unlinkat(publish->disk.own.fd, path, 0);
 }
 
-/* Reads the journal: the name of the session's repository, how many bytes count, and when that was written (seconds
+/* Reads the journal: the session's repository and token, how many bytes count, and when that was written (seconds
  * since 1970). Returns false for one that was not written since the machine's boot. */
 static bool read_journal(struct td_publish_session *session, int64_t *written_s)
 {
@@ -104,6 +107,8 @@ static bool read_journal(struct td_publish_session *session, int64_t *written_s)
         return false;
     struct td_text line = td_text_take_until(&rest, '\n');
     (void)snprintf(folder, sizeof folder, "%.*s", TD_SHOW(line, NAME_MAX));
+    line = td_text_take_until(&rest, '\n');
+    (void)snprintf(session->owner, sizeof session->owner, "%.*s", TD_SHOW(line, TD_PUBLISH_OWNER_BYTES - 1));
     *written_s = st.st_mtim.tv_sec;
     return td_publish_name_of_folder(folder, &session->name);
 }
@@ -154,12 +159,27 @@ static bool name_session(char id[TD_PUBLISH_SESSION_ID_BYTES], struct td_error *
     return true;
 }
 
-/* Lists a session, if there is room for one more. */
-static bool list_session(struct td_publish_session *session)
+static bool is_of(const struct td_publish_session *session, const char *owner)
+{
+    return owner[0] != '\0' && strcmp(session->owner, owner) == 0;
+}
+
+/* Returns whether the token has as many sessions as one may have. The store's lock is held. */
+static bool has_share(const struct td_publish *publish, const char *owner)
+{
+    size_t count = 0;
+    for (const struct td_publish_session *session = publish->sessions; session != NULL; session = session->next)
+        count += is_of(session, owner) ? 1 : 0;
+    return count >= TD_PUBLISH_SESSIONS_OF_ONE;
+}
+
+/* Lists a session, if there is room for one more. Sets *is_share to whether there is none for its token alone. */
+static bool list_session(struct td_publish_session *session, bool *is_share)
 {
     struct td_publish *publish = session->publish;
     pthread_mutex_lock(&publish->lock);
-    bool has_room = publish->session_count < TD_PUBLISH_SESSIONS;
+    *is_share = has_share(publish, session->owner);
+    bool has_room = publish->session_count < TD_PUBLISH_SESSIONS && !*is_share;
     if (has_room) {
         publish->session_count++;
         session->next = publish->sessions;
@@ -170,14 +190,15 @@ static bool list_session(struct td_publish_session *session)
     return has_room;
 }
 
-/* Ends the session that nobody has continued for the longest time, if that is a minute, so that others can begin. */
-static bool make_room(struct td_publish *publish)
+/* Ends the session of this token (NULL: of any) that nobody has continued for the longest time, if that is a minute, so
+ * that others can begin. */
+static bool make_room(struct td_publish *publish, const char *owner)
 {
     struct td_publish_session *oldest = NULL;
     uint64_t oldest_ns = td_clock_ns() - REST_NS;
     pthread_mutex_lock(&publish->lock);
     for (struct td_publish_session *session = publish->sessions; session != NULL; session = session->next)
-        if (atomic_load(&session->used_ns) < oldest_ns) {
+        if (atomic_load(&session->used_ns) < oldest_ns && (owner == NULL || is_of(session, owner))) {
             oldest = session;
             oldest_ns = atomic_load(&session->used_ns);
         }
@@ -206,7 +227,21 @@ static struct td_publish_session *make_session(struct td_publish *publish, struc
     return session;
 }
 
-bool td_publish_session_begin(struct td_publish *publish, const struct td_publish_name *name,
+/* Lists a new session; ends another one where that makes room. Errors: TD_UNAVAILABLE. */
+static bool find_room(struct td_publish_session *session, struct td_error *err)
+{
+    bool is_share;
+    if (list_session(session, &is_share) ||
+        (make_room(session->publish, is_share ? session->owner : NULL) && list_session(session, &is_share)))
+        return true;
+    return is_share ? td_error_set(err, TD_UNAVAILABLE,
+                                   "the token \"%s\" has as many uploads open as one may have (%d); try again later",
+                                   session->owner, TD_PUBLISH_SESSIONS_OF_ONE)
+                    : td_error_set(err, TD_UNAVAILABLE, "as many uploads are open as may be (%d); try again later",
+                                   TD_PUBLISH_SESSIONS);
+}
+
+bool td_publish_session_begin(struct td_publish *publish, const struct td_publish_name *name, const char *owner,
                               struct td_publish_session **out, struct td_error *err)
 {
     char path[TD_OWN_NAME_BYTES];
@@ -214,12 +249,11 @@ bool td_publish_session_begin(struct td_publish *publish, const struct td_publis
     if (session == NULL)
         return false;
     session->name = *name;
+    (void)snprintf(session->owner, sizeof session->owner, "%s", owner);
     bool ok = name_session(session->id, err);
     write_path(session->id, "", path);
-    ok = ok && td_publish_stream_begin_at(publish, name, path, &session->stream, err) && begin_journal(session, err);
-    if (ok && !list_session(session) && !(make_room(publish) && list_session(session)))
-        ok = td_error_set(err, TD_UNAVAILABLE, "as many uploads are open as may be (%d); try again later",
-                          TD_PUBLISH_SESSIONS);
+    ok = ok && td_publish_stream_begin_at(publish, name, path, &session->stream, err) && begin_journal(session, err) &&
+         find_room(session, err);
     if (ok)
         *out = session;
     else
@@ -432,7 +466,8 @@ static bool load_session(struct td_publish *publish, const char *id)
         uint64_t age_ns = age_s > 0 ? (uint64_t)age_s * TD_NS_PER_S : 0;
         uint64_t now_ns = td_clock_ns();
         atomic_store(&session->used_ns, age_ns < now_ns ? now_ns - age_ns : 0);
-        ok = list_session(session);
+        bool is_share;
+        ok = list_session(session, &is_share);
     }
     td_publish_session_unref(session);
     return ok;

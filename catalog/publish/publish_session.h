@@ -18,15 +18,17 @@
 
 enum {
     TD_PUBLISH_SESSIONS = 512,        /* that are open at once, of all repositories */
+    TD_PUBLISH_SESSIONS_OF_ONE = 128, /* of one token */
     TD_PUBLISH_SESSION_ID_BYTES = 37, /* of a name, a random UUID (RFC 9562), with a NUL */
 };
 
 struct td_publish_session;
 
-/* Begins a session. *out has a reference for the caller. When as many are open as may be, ends the one that nobody has
- * continued for the longest time. Errors: TD_UNAVAILABLE when all of them were continued within the last minute; those
- * of td_publish_stream_begin. */
-bool td_publish_session_begin(struct td_publish *publish, const struct td_publish_name *name,
+/* Begins a session. owner: the name of the token that asks, empty without tokens. *out has a reference for the caller.
+ * When as many are open as may be, of the token or of all, ends the one of these that nobody has continued for the
+ * longest time. Errors: TD_UNAVAILABLE when all of them were continued within the last minute; those of
+ * td_publish_stream_begin. */
+bool td_publish_session_begin(struct td_publish *publish, const struct td_publish_name *name, const char *owner,
                               struct td_publish_session **out, struct td_error *err);
 
 /* Returns the session of this repository with this name, with a reference for the caller; NULL without it. */

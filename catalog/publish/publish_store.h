@@ -48,6 +48,8 @@ struct td_publish_status {
     uint64_t free_bytes, disk_bytes; /* of the disk; 0: unknown */
 };
 
+enum { TD_PUBLISH_OWNER_BYTES = 65 /* of the name of the token that began an upload, with a NUL */ };
+
 struct td_parts_row;
 struct td_publish_upload;
 struct td_publish_session;

@@ -48,7 +48,7 @@ static void open_store(struct place *place)
 static void begin(struct place *place)
 {
     struct td_error err = TD_ERROR_INIT;
-    CHECK(td_publish_session_begin(place->publish, &place->name, &place->session, &err), "%s", err.message);
+    CHECK(td_publish_session_begin(place->publish, &place->name, "ci", &place->session, &err), "%s", err.message);
 }
 
 static void place_open(struct place *place)
@@ -255,7 +255,7 @@ static void begin_fails_now(struct place *place)
 {
     struct td_error err = TD_ERROR_INIT;
     place->session = NULL;
-    assert_false(td_publish_session_begin(place->publish, &place->name, &place->session, &err));
+    assert_false(td_publish_session_begin(place->publish, &place->name, "", &place->session, &err));
     assert_int_equal(err.code, TD_UNAVAILABLE);
 }
 
@@ -266,11 +266,12 @@ static void as_many_sessions_as_may_be(void **state)
     struct td_publish_session *more;
     struct td_error err = TD_ERROR_INIT;
     for (size_t i = 1; i < TD_PUBLISH_SESSIONS; i++)
-        CHECK(td_publish_session_begin(place->publish, &place->name, &sessions[i], &err), "%zu: %s", i, err.message);
-    assert_false(td_publish_session_begin(place->publish, &place->name, &more, &err));
+        CHECK(td_publish_session_begin(place->publish, &place->name, "", &sessions[i], &err), "%zu: %s", i,
+              err.message);
+    assert_false(td_publish_session_begin(place->publish, &place->name, "", &more, &err));
     assert_int_equal(err.code, TD_UNAVAILABLE);
     td_publish_session_cancel(sessions[7]);
-    CHECK(td_publish_session_begin(place->publish, &place->name, &more, &err), "%s", err.message);
+    CHECK(td_publish_session_begin(place->publish, &place->name, "", &more, &err), "%s", err.message);
     td_publish_session_unref(more);
     td_publish_session_unref(place->session);
     begin_fails_now(place); /* all were continued just now */
@@ -282,6 +283,34 @@ static void as_many_sessions_as_may_be(void **state)
     assert_false(is_listed(place));
     for (size_t i = 1; i < TD_PUBLISH_SESSIONS; i++)
         td_publish_session_unref(sessions[i]);
+}
+
+/* One token leaves room for others, also over a restart; when it has its share, its own oldest session makes room. */
+static void as_many_sessions_of_a_token_as_may_be(void **state)
+{
+    struct place *place = *state;
+    struct td_publish_session *more;
+    struct td_error err = TD_ERROR_INIT;
+    for (size_t i = 1; i < TD_PUBLISH_SESSIONS_OF_ONE; i++) { /* and the place's */
+        CHECK(td_publish_session_begin(place->publish, &place->name, "ci", &more, &err), "%zu: %s", i, err.message);
+        td_publish_session_unref(more);
+    }
+    for (size_t round = 0; round < 2; round++) {
+        assert_false(td_publish_session_begin(place->publish, &place->name, "ci", &more, &err));
+        assert_int_equal(err.code, TD_UNAVAILABLE);
+        assert_non_null(strstr(err.message, "\"ci\" has as many uploads"));
+        td_error_init(&err);
+        CHECK(td_publish_session_begin(place->publish, &place->name, "other", &more, &err), "%s", err.message);
+        td_publish_session_unref(more);
+        td_publish_session_unref(place->session);
+        place->session = NULL;
+        td_publish_close(place->publish);
+        open_store(place);
+    }
+    clock_ahead_ns = 61 * TD_NS_PER_S;
+    begin(place); /* in place of one of the same token */
+    clock_ahead_ns = 0;
+    assert_int_equal(place->publish->session_count, TD_PUBLISH_SESSIONS_OF_ONE + 2);
 }
 
 /* The bound on bytes counts what has arrived, and a session of few bytes does not take room for many. */
@@ -451,6 +480,7 @@ int main(void)
         TEST_IN(place, sessions_are_known_by_repository_and_name),
         TEST_IN(place, sessions_that_nobody_continues),
         TEST_IN(place, as_many_sessions_as_may_be),
+        TEST_IN(place, as_many_sessions_of_a_token_as_may_be),
         TEST_IN(place, the_bound_counts_what_arrives),
         TEST_IN(place, what_counts_is_there_after_a_restart),
         TEST_IN(place, what_ends_a_session_with_the_server),
