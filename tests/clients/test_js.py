@@ -1,4 +1,5 @@
 """@huggingface/hub and @huggingface/gguf, from npm, against tensord in the place of the Hub."""
+import hashlib
 import json
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import pytest
 
 import harness
 from client import digests, quiet_environment, sha256, wait_hashed
+from signing import TokensFile
 
 JS = harness.REPO / "tests/js"
 NAMES = ["config.json", "name with space.txt", "é/ü+plus.txt", "a+b.txt", "sub/deeper/file.bin"]
@@ -64,6 +66,21 @@ def run_node(tmp_path, script, *args):
 def out(srv, tmp_path_factory):
     folder = tmp_path_factory.mktemp("node")
     return run_node(folder, "hub.mjs", f"http://127.0.0.1:{srv.port}", str(folder / "cache"))
+
+
+def test_uploads(tmp_path):
+    """Small files, large ones, one in parts, a deletion, a branch, a commit of several operations; with a token."""
+    tokens = TokensFile(tmp_path / "tokens.json").add("writer", ["org/*"], rights=("read", "write"))
+    root = tmp_path / "root"
+    root.mkdir()
+    with harness.Server(root, "--publish", "any", "--tokens", tokens) as s:
+        out = run_node(tmp_path, "hub_upload.mjs", f"http://127.0.0.1:{s.port}", tokens.text("writer"))
+        assert out["before"] == ["config.json", "d/large.bin", "d/small.txt", "parts.bin"]
+        assert out["main"] == ["config.json", "d/large.bin", "parts.bin"]
+        for path in out["main"]:
+            answer = s.get(f"/org/js/resolve/main/{path}", tokens.bearer("writer"))
+            assert hashlib.sha256(answer.body).hexdigest() == out["digests"][path], path
+        assert s.log().count("range=") == 4       # three parts, and the other large file in one
 
 
 def test_list_files(out, root):
