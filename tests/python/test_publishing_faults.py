@@ -1,4 +1,4 @@
-"""Writing where something fails: cuts, kills, refusals, forks, and servers that lie or take nothing."""
+"""Writing where something fails: cuts, kills, refusals, forks, wrong answers, and servers that take nothing."""
 import contextlib
 import hashlib
 import json
@@ -250,7 +250,7 @@ def test_tokens(limited, nbytes, token, status, words):
 
 
 @pytest.mark.parametrize("options, id, status, words", [
-    ([], "org/m", (404, 411), "is the URL that of a tensord with --publish?"),
+    ([], "org/m", (404, 411, 413), "--publish"),
     (["--publish", "any"], "org/a--b", (400,), ""),
     (["--publish", "any", "--publish-max-bytes", "2m"], "org/m", (507,), "raises --publish-max-bytes")])
 def test_refusals_of_a_real_server_arrive(serve, options, id, status, words):
@@ -351,7 +351,7 @@ def test_wrong_bytes_are_dropped_and_raised():
                 streamed_whole(opened(script.port), data)
 
 
-# ---- servers that lie
+# ---- wrong answers
 
 
 def state(**changed):
@@ -359,7 +359,7 @@ def state(**changed):
     return json.dumps({name: value for name, value in about.items() if value is not ...}).encode()
 
 
-LIES = {
+WRONG = {
     "another digest": state(digest="sha256:" + "0" * 64), "another size": state(size=5), "a text": b'"x"',
     "no json": b"hello", "deep": b"[" * 100_000, "no digest": state(digest=...), "a digest of 3": state(digest="abc"),
     "size": state(size=-1), "true": state(size=True), "complete": state(complete="yes"), "missing": state(missing=7),
@@ -367,14 +367,14 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
-def test_lies_about_a_blob(lie):
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong_answers_about_a_blob(what):
     def play(connection, head):
         if head.startswith(b"GET"):
             connection.sendall(refusing(404))
         else:
             read_body(connection, head)
-            connection.sendall(answer(201, LIES[lie]))
+            connection.sendall(answer(201, WRONG[what]))
 
     with Script(play) as script:
         for write in (lambda repo: repo.send(DATA), lambda repo: streamed_whole(repo, DATA)):
@@ -388,7 +388,7 @@ def test_lies_about_a_blob(lie):
     b'{"commit": "\\u001b[2J", "revision": "main", "changed": true, "files": 1, "bytes": 1}',
     b'{"commit": "abc", "revision": "main", "changed": 1, "files": 1, "bytes": 1}',
     b'{"commit": "abc", "revision": "main", "changed": true, "files": "many", "bytes": 1}'])
-def test_lies_about_a_commit(body):
+def test_wrong_answers_about_a_commit(body):
     with Script(lambda connection, head: connection.sendall(answer(201, body))) as script:
         with pytest.raises(tensord.ProtocolError):
             opened(script.port, retry_for=1).commit({"a": blob_of(b"")})

@@ -262,7 +262,7 @@ def test_a_file_that_changes_is_a_failure(fake, tmp_path):
     {"missing": [{"digest": "OWN", "missing": [[5, 4]]}]}, {"missing": [{"digest": "OWN", "missing": [[0, 2**70]]}]},
     {"missing": [{"digest": "OWN", "missing": [[0, 99], [50, 60]]}]}, {"missing": [{"digest": "OWN", "missing": 7}]},
     {"missing": [{"digest": "OWN", "missing": [[0, 10**9]]}]}, {"missing": [{"digest": "OWN"}, {"digest": "OWN"}]}])
-def test_lies_about_what_is_missing(fake, tmp_path, details):
+def test_wrong_answers_about_what_is_missing(fake, tmp_path, details):
     (tmp_path / "here").mkdir()
     (tmp_path / "here/a.txt").write_bytes(b"text")
     text = json.dumps(details).replace("OWN", "sha256:" + sha256(b"text"))

@@ -1,5 +1,7 @@
 """The examples of docs/python.md run as they are printed, on a server that is made by the commands of the README."""
+import json
 import re
+import shlex
 import subprocess
 import sys
 
@@ -77,6 +79,31 @@ def test_commands_run_as_printed(readme, tmp_path):
     assert result.stdout == '{"n": 0}\n{"n": 1}\n{"n": 2}\n'
 
 
+@pytest.fixture
+def checkpoint(tmp_path, serve):
+    """A server that takes uploads; the directory `checkpoint` of the pages is in tmp_path."""
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint/config.json").write_text("{}")
+    (tmp_path / "checkpoint/notes.txt").write_text("notes")
+    return serve("--publish", "any")
+
+
+def test_the_page_about_writing_runs_as_printed(checkpoint, tmp_path):
+    code = printed("\n".join(blocks("docs/python-publishing.md", "python")), checkpoint, tmp_path)
+    code += ("assert first.changed and first.parent == '' and second.parent == first == first.commit\n"
+             "assert second.changed and [file.path for file in second.files] == ['config.json']\n"
+             "assert all(torch.equal(again[name], one) for name, one in model.state_dict().items())\n"
+             "assert len(tensord.open_model(f'{url}-2/step-100').names()) == 4\n")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (command,) = blocks("docs/python-publishing.md", "sh")
+    words = shlex.split(printed(command, checkpoint, tmp_path))
+    assert words[:3] == ["python", "-m", "tensord"]
+    done = subprocess.run([sys.executable, *words[1:]], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert done.returncode == 0 and json.loads(done.stdout)["changed"], done.stderr
+    assert len(blocks("docs/python-publishing.md")) == len(blocks("docs/python-publishing.md", "python")) + 1
+
+
 def test_no_block_is_passed_over():
     """Every block of the page is run by a test of this file, or named above with the reason."""
     run = {*blocks("docs/python.md", "python"), blocks("docs/python.md", "sh")[0]}
@@ -89,9 +116,10 @@ def test_no_block_is_passed_over():
 def test_every_public_name_is_described():
     import tensord
 
-    text = (REPO / "docs" / "python.md").read_text()
+    text = "".join((REPO / "docs" / page).read_text() for page in ("python.md", "python-publishing.md"))
     for name in ("connect", "open_model", "load_file", "state_dict", "load_into", "load_rank", "read_boxes",
-                 "safe_open", "watch", "Dataset", "ShuffleSampler", "IterableDataset",
+                 "safe_open", "watch", "Dataset", "ShuffleSampler", "IterableDataset", "push", "save_file",
+                 "save_model",
                  *tensord.Options.__dataclass_fields__):
         assert f"`{name}" in text, name
     for name in tensord.__all__:

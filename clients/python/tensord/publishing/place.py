@@ -22,7 +22,7 @@ _ADVICE: Mapping[int, str] = {
     405: "the server takes no uploads: its operator starts it with --publish",
     411: "is the URL that of a tensord with --publish?",  # others take no bodies in chunks
     412: "somebody else has changed it: look at the new state, and give its commit as parent",
-    413: "it is more than the server takes",
+    413: "it is more than the server takes; one without --publish takes no large bodies",
     422: "the source was changed while it was sent, or its bytes on the way",
     507: "its operator makes room, or raises --publish-max-bytes",
 }
