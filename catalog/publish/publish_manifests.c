@@ -148,6 +148,40 @@ static bool add_referrer(struct td_publish_repo *repo, const char *hex, const st
     return ok;
 }
 
+/* Manifests whose bytes are added. */
+struct weighing {
+    int blobs; /* the directory of their blobs */
+    uint64_t bytes;
+};
+
+static bool weigh(void *context, int at, const char *name, struct td_error *err)
+{
+    struct weighing *weighing = context;
+    struct stat st;
+    (void)at;
+    (void)err;
+    if (fstatat(weighing->blobs, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+        weighing->bytes += (uint64_t)st.st_size;
+    return true;
+}
+
+/* Checks that the bytes of all manifests of the repository, with one more, stay within the bound, unless the manifest
+ * is there already. */
+static bool check_bytes(const struct td_publish_repo *repo, const char *name, struct td_error *err)
+{
+    struct weighing weighing = {.blobs = td_folder_open(repo->fd, "blobs")};
+    int fd = open_file(repo, "manifests", name);
+    bool is_here = fd >= 0;
+    td_folder_close(fd);
+    bool ok = is_here || (weigh(&weighing, -1, name, NULL) && each_item(repo, "manifests", weigh, &weighing, err));
+    td_folder_close(weighing.blobs);
+    return ok && (weighing.bytes <= TD_PUBLISH_MANIFESTS_BYTES ||
+                  td_error_set(err, TD_FAILED_PRECONDITION,
+                               "the manifests of the repository would have %" PRIu64 " bytes, and %d are the most; "
+                               "delete some",
+                               weighing.bytes, TD_PUBLISH_MANIFESTS_BYTES));
+}
+
 bool td_publish_manifest_put(struct td_publish_repo *repo, const uint8_t sha256[TD_SHA256_BYTES],
                              const struct td_pushed_manifest *manifest, bool is_by_digest, struct td_error *err)
 {
@@ -155,7 +189,8 @@ bool td_publish_manifest_put(struct td_publish_repo *repo, const uint8_t sha256[
     char mark[MARK_BYTES] = "";
     uint8_t of[TD_SHA256_BYTES];
     td_hex_write(sha256, TD_SHA256_BYTES, name);
-    if (!check_room(repo, "manifests", name, TD_PUBLISH_MANIFESTS_MOST, err) || !td_publish_blobs_sync(repo, err))
+    if (!check_room(repo, "manifests", name, TD_PUBLISH_MANIFESTS_MOST, err) || !check_bytes(repo, name, err) ||
+        !td_publish_blobs_sync(repo, err))
         return false;
     if (manifest->subject != NULL && td_pushed_digest_read(td_text_of(manifest->subject), of) &&
         !add_referrer(repo, name, manifest, of, err))

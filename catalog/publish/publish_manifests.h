@@ -21,10 +21,11 @@
 #include "core/buffer.h"
 
 enum {
-    TD_PUBLISH_MANIFESTS_MOST = 10000, /* manifests of a repository */
-    TD_PUBLISH_TAGS_MOST = 10000,      /* tags of a repository */
-    TD_PUBLISH_TAG_BYTES = 129,        /* of the longest tag, with a NUL (distribution-spec) */
-    TD_PUBLISH_REFERRERS_MOST = 4096,  /* referrers that one call looks at */
+    TD_PUBLISH_MANIFESTS_MOST = 10000,             /* manifests of a repository */
+    TD_PUBLISH_MANIFESTS_BYTES = 64 * 1024 * 1024, /* of all of them: each collection reads them */
+    TD_PUBLISH_TAGS_MOST = 10000,                  /* tags of a repository */
+    TD_PUBLISH_TAG_BYTES = 129,                    /* of the longest tag, with a NUL (distribution-spec) */
+    TD_PUBLISH_REFERRERS_MOST = 4096,              /* referrers that one call looks at */
 };
 
 /* Returns whether the text is a tag by the grammar of the OCI distribution specification. */
@@ -35,7 +36,7 @@ bool td_publish_tag_is_valid(const char *tag);
 const char *td_publish_tag_revision(const char *tag);
 
 /* Marks a blob of the repository, which is complete, as a manifest. Errors: TD_FAILED_PRECONDITION for more than
- * TD_PUBLISH_MANIFESTS_MOST; as td_publish_fail. */
+ * TD_PUBLISH_MANIFESTS_MOST, or TD_PUBLISH_MANIFESTS_BYTES; as td_publish_fail. */
 bool td_publish_manifest_put(struct td_publish_repo *repo, const uint8_t sha256[TD_SHA256_BYTES],
                              const struct td_pushed_manifest *manifest, bool is_by_digest, struct td_error *err);
 

@@ -417,6 +417,32 @@ static void a_disk_that_fails(void **state)
     unmake(&two);
 }
 
+/* All manifests of a repository together are bounded, since each collection reads them. */
+static void the_bytes_of_all_manifests_are_bounded(void **state)
+{
+    enum { EACH = 4 * 1024 * 1024, MOST = TD_PUBLISH_MANIFESTS_BYTES / EACH };
+    struct publish_place *place = *state;
+    const struct td_pushed_manifest manifest = {.subject = NULL};
+    uint8_t sha256[TD_SHA256_BYTES] = {0};
+    struct td_error err = TD_ERROR_INIT;
+    for (unsigned i = 0; i <= MOST; i++) {
+        char path[128] = "blobs/";
+        sha256[0] = (uint8_t)i;
+        td_hex_write(sha256, sizeof sha256, path + strlen(path));
+        int fd = openat(place->repo.fd, path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+        assert_true(fd >= 0 && ftruncate(fd, EACH) == 0);
+        (void)close(fd);
+        bool ok = td_publish_manifest_put(&place->repo, sha256, &manifest, true, &err);
+        CHECK(ok == (i < MOST), "%u: %s", i, err.message);
+    }
+    assert_int_equal(err.code, TD_FAILED_PRECONDITION);
+    sha256[0] = 1;
+    assert_true(td_publish_manifest_put(&place->repo, sha256, &manifest, true, NULL)); /* it is there already */
+    assert_true(td_publish_manifest_remove(&place->repo, sha256, NULL));
+    sha256[0] = MOST;
+    assert_true(td_publish_manifest_put(&place->repo, sha256, &manifest, true, NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -427,6 +453,7 @@ int main(void)
         TEST_IN(publish, referrers_are_listed_in_order_and_in_pages),
         TEST_IN(publish, a_damaged_manifest_keeps_all_blobs),
         TEST_IN(publish, a_disk_that_fails),
+        TEST_IN(publish, the_bytes_of_all_manifests_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
