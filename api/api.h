@@ -45,9 +45,10 @@ enum td_body_place {
 /* Returns where the body of a request with this method and target goes, whatever its length. */
 enum td_body_place td_api_body_place(const struct td_api *api, const struct td_request *request);
 
-/* Begins an upload whose place is TD_BODY_SINK, before its body is read. Initialises *response, which the caller
- * finishes. Returns the sink, which the caller releases after td_api_handle or when the body is cut, or NULL with an
- * answer in *response. May wait for a disk. */
+/* Has the facade begin an upload before its body is read, for a request whose body's place is TD_BODY_SINK. Returns the
+ * sink; the caller releases it after td_api_handle, or when the body is cut. Returns NULL when the request is answered
+ * without its body: the answer is in *response. The caller calls td_response_fini for *response in either case. May
+ * wait for a disk. */
 struct td_body_sink *td_api_begin_upload(struct td_api *api, const struct td_request *request,
                                          struct td_response *response);
 

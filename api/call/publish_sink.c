@@ -1,5 +1,7 @@
 #include "api/call/publish_sink.h"
 
+#include "api/call/publishing.h"
+
 #include <stdlib.h>
 
 static struct td_publish_sink *of(struct td_body_sink *sink)
@@ -86,6 +88,35 @@ struct td_body_sink *td_publish_sink_text(const struct td_call *call, size_t mos
     self->most_bytes = most_bytes;
     self->budget = td_shared_budget_of(&call->api->commits, td_call_client(call));
     return &self->sink;
+}
+
+struct td_body_sink *td_publish_sink_whole(const struct td_call *call, const struct td_publish_name *name)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct td_publish_stream *stream;
+    uint64_t bytes = call->request->body_bytes;
+    if (bytes == TD_BODY_LENGTH_UNKNOWN)
+        bytes = TD_FETCH_SIZE_UNKNOWN;
+    if (td_publish_stream_begin(call->api->publish, name, bytes, &stream, &err))
+        return td_publish_sink_stream(call, stream);
+    td_publishing_fail(call, &err, 500);
+    return NULL;
+}
+
+bool td_publish_sink_end_whole(const struct td_call *call, const uint8_t *expected, struct td_publish_sum *sum)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct td_publish_sink *sink = td_publish_sink_of(call);
+    if (!call->request->is_whole) {
+        td_publishing_fail(call, &sink->err, 422);
+        return false;
+    }
+    struct td_publish_stream *stream = sink->stream;
+    sink->stream = NULL;
+    if (td_publish_stream_end(stream, expected, sum, &err))
+        return true;
+    td_publishing_fail(call, &err, 422);
+    return false;
 }
 
 struct td_publish_sink *td_publish_sink_of(const struct td_call *call)

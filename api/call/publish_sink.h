@@ -24,13 +24,23 @@ struct td_publish_sink {
 struct td_body_sink *td_publish_sink_part(const struct td_call *call, struct td_publish_part *part);
 struct td_body_sink *td_publish_sink_stream(const struct td_call *call, struct td_publish_stream *stream);
 
-/* Does the same for a text in memory, of at most most_bytes. Takes TD_PUBLISH_TEXT_FACTOR times its bytes from the
- * caller's share of api->commits, for the text and for what is read from it. */
+/* Begins a blob of the repository of the call's whole body, and makes a sink of it. Returns NULL after it answered: as
+ * td_publishing_fail for errors of td_publish_stream_begin; 503. */
+struct td_body_sink *td_publish_sink_whole(const struct td_call *call, const struct td_publish_name *name);
+
+/* Ends the blob of td_publish_sink_whole, whose body has ended, and sets *sum. expected: the digest that it must have,
+ * or NULL. Returns false after it answered: 422 for a body that was cut or has another digest; as td_publishing_fail.
+ */
+bool td_publish_sink_end_whole(const struct td_call *call, const uint8_t *expected, struct td_publish_sum *sum);
+
+/* Makes a sink of a text in memory, of at most most_bytes. The text, and what handlers read from it, take
+ * TD_PUBLISH_TEXT_FACTOR times its bytes of the memory that api->commits allows the client. Returns NULL after it
+ * answered 503. */
 struct td_body_sink *td_publish_sink_text(const struct td_call *call, size_t most_bytes);
 
 enum { TD_PUBLISH_TEXT_FACTOR = 4 };
 
-/* Returns the sink of a call whose body has ended. */
+/* Returns the sink of the call's body, for the handler that answers after the body. */
 struct td_publish_sink *td_publish_sink_of(const struct td_call *call);
 
 #endif

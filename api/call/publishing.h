@@ -48,11 +48,12 @@ bool td_publishing_remove_if(const struct td_call *call, const struct td_publish
                              bool (*may)(void *context, const struct td_publish_repo *repo), void *context,
                              bool *is_removed, struct td_error *err);
 
+/* Removes a repository whose only revision has no file, and waits until no face shows it; leaves any other. Errors as
+ * td_publishing_remove. */
+bool td_publishing_remove_empty(const struct td_call *call, const struct td_publish_name *name, struct td_error *err);
+
 /* Waits until every face shows what was changed: `what`, such as "it was moved". Returns false after it answered 503.
  */
 bool td_publishing_show(const struct td_call *call, const char *what);
-
-/* Does the same for a repository whose only revision has no file; leaves others. */
-bool td_publishing_remove_empty(const struct td_call *call, const struct td_publish_name *name, struct td_error *err);
 
 #endif

@@ -1,6 +1,17 @@
 #include "api/native/commit_answer.h"
 
-#include "core/json/json_build.h"
+void td_commit_answer_add_missing(struct td_json_builder *json, const struct td_publish_blob *blob)
+{
+    td_json_begin_array(json, "missing");
+    for (size_t i = 0; i < blob->missing_count; i++) {
+        td_json_begin_array(json, NULL);
+        td_json_add_u64(json, NULL, blob->missing[i].first);
+        td_json_add_u64(json, NULL, blob->missing[i].last);
+        td_json_end(json);
+        td_json_flush(json);
+    }
+    td_json_end(json);
+}
 
 void td_commit_answer_parent(const struct td_call *call, const char *revision, const char *commit)
 {

@@ -2,6 +2,7 @@
  * pieces have arrived; POST to their folder for a digest that the server says. */
 #include "api/call/publish_sink.h"
 #include "api/call/publishing.h"
+#include "api/native/commit_answer.h"
 #include "api/native/publish_handlers.h"
 #include "core/digits.h"
 #include "core/json/json_build.h"
@@ -41,15 +42,7 @@ static void answer_blob(const struct td_call *call, struct td_publish_blob *blob
     td_json_add_string(&builder, "digest", digest);
     td_json_add_u64(&builder, "size", blob->size_bytes);
     td_json_add_bool(&builder, "complete", blob->is_complete);
-    td_json_begin_array(&builder, "missing");
-    for (size_t i = 0; i < blob->missing_count; i++) {
-        td_json_begin_array(&builder, NULL);
-        td_json_add_u64(&builder, NULL, blob->missing[i].first);
-        td_json_add_u64(&builder, NULL, blob->missing[i].last);
-        td_json_end(&builder);
-        td_json_flush(&builder);
-    }
-    td_json_end(&builder);
+    td_commit_answer_add_missing(&builder, blob);
     td_json_end(&builder);
     td_json_builder_fini(&builder);
     td_buffer_putc(&json, '\n');
@@ -214,20 +207,12 @@ void td_end_blob_check(struct td_call *call, const struct td_publish_path *path)
 
 struct td_body_sink *td_begin_blob_post(struct td_call *call, const struct td_publish_path *path)
 {
-    struct td_error err = TD_ERROR_INIT;
     struct td_publish_name name;
-    struct td_publish_stream *stream;
     struct td_repr_digest digest;
-    uint64_t size_bytes = call->request->body_bytes;
     if (!td_publishing_begin(call, path->id, path->is_dataset, &name) ||
         !td_repr_digest_read(call->request, &digest, call->response))
         return NULL;
-    if (size_bytes == TD_BODY_LENGTH_UNKNOWN)
-        size_bytes = TD_FETCH_SIZE_UNKNOWN;
-    if (td_publish_stream_begin(call->api->publish, &name, size_bytes, &stream, &err))
-        return td_publish_sink_stream(call, stream);
-    td_publishing_fail(call, &err, 500);
-    return NULL;
+    return td_publish_sink_whole(call, &name);
 }
 
 /* Adds the blob's own path as Location. */
@@ -249,24 +234,13 @@ static void add_location(const struct td_call *call, const uint8_t sha256[TD_SHA
 
 void td_end_blob_post(struct td_call *call, const struct td_publish_path *path)
 {
-    struct td_error err = TD_ERROR_INIT;
     struct td_publish_name name;
     struct td_publish_sum sum;
     struct td_repr_digest digest;
-    struct td_publish_sink *sink = td_publish_sink_of(call);
     if (!td_publishing_begin(call, path->id, path->is_dataset, &name) ||
-        !td_repr_digest_read(call->request, &digest, call->response))
+        !td_repr_digest_read(call->request, &digest, call->response) ||
+        !td_publish_sink_end_whole(call, digest.has_sha256 ? digest.sha256 : NULL, &sum))
         return;
-    if (!call->request->is_whole) {
-        td_publishing_fail(call, &sink->err, 422);
-        return;
-    }
-    struct td_publish_stream *stream = sink->stream;
-    sink->stream = NULL;
-    if (!td_publish_stream_end(stream, digest.has_sha256 ? digest.sha256 : NULL, &sum, &err)) {
-        td_publishing_fail(call, &err, 422);
-        return;
-    }
     struct td_publish_blob blob = {.size_bytes = sum.size_bytes, .is_complete = true};
     memcpy(blob.sha256, sum.sha256, sizeof blob.sha256);
     answer_blob(call, &blob, 201);

@@ -37,19 +37,6 @@ struct td_body_sink *td_begin_commit(struct td_call *call, const struct td_publi
     return td_publish_sink_text(call, TD_COMMIT_TEXT_BYTES);
 }
 
-/* Adds what is missing of a blob, as far as a part of it has arrived. */
-static void add_missing_ranges(struct td_json_builder *json, const struct td_publish_blob *blob)
-{
-    td_json_begin_array(json, "missing");
-    for (size_t i = 0; i < blob->missing_count; i++) {
-        td_json_begin_array(json, NULL);
-        td_json_add_u64(json, NULL, blob->missing[i].first);
-        td_json_add_u64(json, NULL, blob->missing[i].last);
-        td_json_end(json);
-    }
-    td_json_end(json);
-}
-
 /* Answers 409 with the blobs that are not here. */
 static void answer_missing(const struct td_call *call, const struct td_publish_name *name,
                            const struct td_commit_order *order, const struct td_commit_result *result)
@@ -70,7 +57,7 @@ static void answer_missing(const struct td_call *call, const struct td_publish_n
         td_json_add_string(&json, "digest", digest);
         if (i < MOST_LOOKED_UP && td_publish_find_blob(call->api->publish, name, file->sha256, &blob, NULL)) {
             if (!blob.is_complete)
-                add_missing_ranges(&json, &blob);
+                td_commit_answer_add_missing(&json, &blob);
             td_publish_blob_fini(&blob);
         }
         td_json_end(&json);

@@ -79,20 +79,12 @@ static bool check_early(const struct td_call *call, const struct target *target)
 
 struct td_body_sink *td_begin_file_put(struct td_call *call, const struct td_publish_path *path)
 {
-    struct td_error err = TD_ERROR_INIT;
     struct target target;
     struct td_repr_digest digest;
-    struct td_publish_stream *stream;
-    uint64_t size_bytes = call->request->body_bytes;
     if (!read_target(call, path, &target) || !td_repr_digest_read(call->request, &digest, call->response) ||
         !check_early(call, &target))
         return NULL;
-    if (size_bytes == TD_BODY_LENGTH_UNKNOWN)
-        size_bytes = TD_FETCH_SIZE_UNKNOWN;
-    if (td_publish_stream_begin(call->api->publish, &target.name, size_bytes, &stream, &err))
-        return td_publish_sink_stream(call, stream);
-    td_publishing_fail(call, &err, 500);
-    return NULL;
+    return td_publish_sink_whole(call, &target.name);
 }
 
 /* The context of check_again. */
@@ -132,23 +124,12 @@ static void commit_file(const struct td_call *call, const struct td_publish_path
 
 void td_end_file_put(struct td_call *call, const struct td_publish_path *path)
 {
-    struct td_error err = TD_ERROR_INIT;
     struct target target;
     struct td_repr_digest digest;
     struct td_publish_sum sum;
-    struct td_publish_sink *sink = td_publish_sink_of(call);
-    if (!read_target(call, path, &target) || !td_repr_digest_read(call->request, &digest, call->response))
-        return;
-    if (!call->request->is_whole) {
-        td_publishing_fail(call, &sink->err, 422);
-        return;
-    }
-    struct td_publish_stream *stream = sink->stream;
-    sink->stream = NULL;
-    if (td_publish_stream_end(stream, digest.has_sha256 ? digest.sha256 : NULL, &sum, &err))
+    if (read_target(call, path, &target) && td_repr_digest_read(call->request, &digest, call->response) &&
+        td_publish_sink_end_whole(call, digest.has_sha256 ? digest.sha256 : NULL, &sum))
         commit_file(call, path, &target, &sum);
-    else
-        td_publishing_fail(call, &err, 422);
 }
 
 /* ---- DELETE -------------------------------------------------------------------------------------------- */

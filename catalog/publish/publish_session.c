@@ -381,9 +381,7 @@ bool td_publish_session_end(struct td_publish_session *session, uint64_t turn, c
                             struct td_publish_sum *out, struct td_error *err)
 {
     pthread_mutex_lock(&session->lock);
-    bool ok = turn > 0 ? check_turn(session, turn, err)
-                       : (session->stream != NULL && !session->is_arriving) ||
-                             td_error_set(err, TD_CONFLICT, "another request continues this upload, or has ended it");
+    bool ok = check_turn(session, turn, err);
     struct td_publish_stream *stream = ok ? session->stream : NULL;
     if (ok)
         session->stream = NULL;

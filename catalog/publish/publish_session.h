@@ -62,9 +62,8 @@ bool td_publish_session_keep(struct td_publish_session *session, uint64_t turn, 
 /* Drops the bytes of the body, unless they count or the turn is another body's. */
 void td_publish_session_drop(struct td_publish_session *session, uint64_t turn);
 
-/* Ends the session: with the body, if it has one that has arrived whole (turn 0: it has none), it is the blob. Errors:
- * TD_CONFLICT when the turn is another body's, or one is arriving; those of td_publish_stream_end, after which nothing
- * of it stays. */
+/* Ends the session with the body, which has arrived whole and may be empty: all bytes are the blob. Errors: TD_CONFLICT
+ * when the turn is another body's; those of td_publish_stream_end, after which nothing of it stays. */
 bool td_publish_session_end(struct td_publish_session *session, uint64_t turn, const uint8_t expected[TD_SHA256_BYTES],
                             struct td_publish_sum *out, struct td_error *err);
 

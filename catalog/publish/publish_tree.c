@@ -3,6 +3,7 @@
  * the one above it. */
 #include "catalog/publish/publish_tree.h"
 
+#include "catalog/scan/seen_blobs.h"
 #include "core/digits.h"
 
 #include <errno.h>
@@ -31,20 +32,10 @@ static void write_target(size_t depth, const uint8_t sha256[TD_SHA256_BYTES], ch
 
 bool td_publish_link_read(const struct td_folder_item *item, size_t depth_above, uint8_t sha256[TD_SHA256_BYTES])
 {
-    char target[TARGET_BYTES + 1];
-    if (item->kind != S_IFLNK || item->depth < depth_above)
-        return false;
-    ssize_t n = readlinkat(item->at, item->name, target, sizeof target);
-    if (n < 0 || n == (ssize_t)sizeof target)
-        return false;
-    struct td_text rest = td_text_n(target, (size_t)n);
-    for (size_t i = 0; i < item->depth - depth_above + 2; i++) {
-        if (!td_text_begins(rest, TD_TEXT(up)))
-            return false;
-        rest = td_text_skip(rest, sizeof up - 1);
-    }
-    return td_text_begins(rest, TD_TEXT(blobs)) &&
-           td_hex_read_bytes(td_text_skip(rest, sizeof blobs - 1), sha256, TD_SHA256_BYTES);
+    char name[TD_BLOB_NAME_BYTES];
+    return item->kind == S_IFLNK && item->depth >= depth_above &&
+           td_blob_link_read(item->at, item->name, (unsigned)(item->depth - depth_above) + 1, name) &&
+           td_hex_read_bytes(td_text_of(name), sha256, TD_SHA256_BYTES);
 }
 
 /* ---- reading --------------------------------------------------------------------------------------------- */
