@@ -852,6 +852,24 @@ void td_catalog_note_commit(struct td_catalog *catalog, const char *folder, cons
     pthread_mutex_unlock(&catalog->lock);
 }
 
+size_t td_catalog_max_files(struct td_catalog *catalog, const char *folder, size_t *others)
+{
+    struct td_snapshot *snapshot = td_catalog_acquire(catalog);
+    *others = 0;
+    if (snapshot != NULL) {
+        const struct td_repos *repos = td_repos_of(snapshot);
+        *others = snapshot->entry_count;
+        for (size_t i = 0; i < repos->count; i++)
+            if (repos->items[i].is_other_revision || strcmp(repos->items[i].folder, folder) == 0)
+                *others -= repos->items[i].entry_count;
+        td_snapshot_unref(snapshot);
+    }
+    pthread_mutex_lock(&catalog->lock);
+    size_t max_files = catalog->config.scan.max_files;
+    pthread_mutex_unlock(&catalog->lock);
+    return max_files;
+}
+
 bool td_catalog_show(struct td_catalog *catalog, const _Atomic bool *stop, struct td_error *err)
 {
     pthread_mutex_lock(&catalog->lock);

@@ -127,6 +127,10 @@ bool td_catalog_rescan(struct td_catalog *catalog, const _Atomic bool *stop, str
  * next minute need not let it settle. folder: the path of the cache's main commit ("org/name"). Any thread. */
 void td_catalog_note_commit(struct td_catalog *catalog, const char *folder, const char *commit);
 
+/* Returns the most files that scans list (td_scan_config.max_files), and sets *others to how many there are now outside
+ * of the repository of a Hugging Face cache at this path ("org/name"), kept commits aside. */
+size_t td_catalog_max_files(struct td_catalog *catalog, const char *folder, size_t *others);
+
 /* Scans at once, and waits for the end of a scan that began after the call: it shows what this program has changed in
  * the root before. Errors: TD_UNAVAILABLE when the scan failed or has not ended within a minute, and soon after *stop
  * has become true. */

@@ -159,6 +159,7 @@ bool td_publishing_try(const struct td_call *call, struct td_publish_repo *repo,
     order->token = call->response->token;
     order->on_snapshot = note_commit;
     order->context = &publishing;
+    order->max_files = td_catalog_max_files(call->api->catalog, name.path, &order->other_files);
     bool ok = td_publish_commit(repo, order, result, err);
     td_publish_repo_close(repo);
     if (!ok || order->is_dry_run)

@@ -239,7 +239,17 @@ bool td_commit_list_make(const struct td_commit_list *before, const struct td_co
     if (!ok)
         return false;
     *is_too_large = list->count > TD_COMMIT_MAX_FILES;
-    return *is_too_large ? refuse_size("files", TD_COMMIT_MAX_FILES, err) : check_folders(list, is_too_large, err);
+    if (*is_too_large)
+        return refuse_size("files", TD_COMMIT_MAX_FILES, err);
+    *is_too_large = order->max_files > 0 && list->count > before->count &&
+                    (order->other_files >= order->max_files || list->count > order->max_files - order->other_files);
+    if (*is_too_large)
+        return td_error_set(
+            err, TD_FAILED_PRECONDITION,
+            "the server lists at most %zu files (--max-files): it has %zu others, and the revision would "
+            "have %zu",
+            order->max_files, order->other_files, list->count);
+    return check_folders(list, is_too_large, err);
 }
 
 /* ---- comparing ------------------------------------------------------------------------------------------- */

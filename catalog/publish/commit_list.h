@@ -41,6 +41,8 @@ struct td_commit_order {
     bool renews_times;    /* files that are named count as written now, also those that do not change (S3) */
     const struct td_commit_file *files;
     size_t file_count;
+    size_t max_files;             /* that the server lists in all; 0: no bound */
+    size_t other_files;           /* of these, files outside of this repository */
     const char *const *deletions; /* paths of files, and of folders, which end in '/': the commit removes them from the
                                      files before, and then adds `files` */
     size_t deletion_count;

@@ -48,6 +48,8 @@ struct walker {
     const struct td_walk_limits *limits;
     struct td_seen_blobs seen;
     bool files_cut, directories_cut;
+    const char **cut_commits; /* commits that lack a file or a directory beyond the limits; the last one is new */
+    size_t cut_count, cut_capacity;
     _Atomic uint64_t *files_found;
     struct td_error *err;
 };
@@ -72,6 +74,17 @@ static const char *join_path(struct td_arena *arena, const char *directory, cons
     return joined;
 }
 
+/* Notes that something beyond the limits was left out of a commit. NULL: it is in no commit. */
+static bool note_cut(struct walker *w, const char *commit)
+{
+    if (commit == NULL || (w->cut_count > 0 && w->cut_commits[w->cut_count - 1] == commit))
+        return true;
+    if (!TD_ARRAY_GROW(w->cut_commits, w->cut_count, w->cut_capacity, w->err))
+        return false;
+    w->cut_commits[w->cut_count++] = commit;
+    return true;
+}
+
 /* Adds an item. id: of a regular file; of the item itself with an error. until_ns: a change time up to which a file has
  * arrived. */
 static bool add_found(struct walker *w, const struct directory *directory, const char *name,
@@ -80,7 +93,7 @@ static bool add_found(struct walker *w, const struct directory *directory, const
     struct td_walk *walk = w->walk;
     if (walk->count >= w->limits->max_files) {
         w->files_cut = true;
-        return true;
+        return note_cut(w, directory->revision);
     }
     if (!TD_ARRAY_GROW(walk->found, walk->count, walk->capacity, w->err))
         return false;
@@ -129,7 +142,7 @@ static bool push_directory(struct walker *w, const char *physical, const char *p
         return td_error_no_memory(w->err);
     if (w->directory_count >= w->limits->max_directories) {
         w->directories_cut = true;
-        return true;
+        return note_cut(w, revision);
     }
     if (!TD_ARRAY_GROW(w->directories, w->directory_count, w->directory_capacity, w->err))
         return false;
@@ -645,6 +658,40 @@ static bool drop_inner_caches(struct td_walk *walk, struct td_error *err)
     return true;
 }
 
+/* Returns whether a commit, or the main commit beside it, was cut. Compares pointers: each commit has its own string.
+ */
+static bool is_cut(const struct walker *w, const struct td_cache_folder *cache, const char **main)
+{
+    for (size_t i = 0; i < w->cut_count; i++)
+        if (w->cut_commits[i] == cache->commit)
+            return true;
+    return *main != NULL && cache->is_other_revision && strcmp(*main, cache->folder) == 0;
+}
+
+/* Removes the commits that were cut, so that each commit is shown whole or not at all; with a main commit also the
+ * others of its cache. The caches must be sorted: a main commit stands before the others of its cache. */
+static void drop_cut_commits(struct walker *w)
+{
+    struct td_walk *walk = w->walk;
+    const char *main = NULL;
+    size_t kept = 0;
+    for (size_t i = 0; i < walk->cache_count; i++) {
+        const struct td_cache_folder *cache = &walk->caches[i];
+        if (!is_cut(w, cache, &main)) {
+            walk->caches[kept++] = *cache;
+            continue;
+        }
+        if (!cache->is_other_revision) {
+            main = cache->folder;
+            td_problems_add(walk->problems, walk->names, cache->path,
+                            "not published: with all files of this commit there would be too many files or "
+                            "directories (--max-files)");
+        }
+        drop_commit(walk, cache->commit);
+    }
+    walk->cache_count = kept;
+}
+
 /* Removes all but the first of several commits with one path, so that no files of two commits are mixed. The files and
  * the caches must be sorted. */
 static void drop_twin_commits(struct td_walk *walk)
@@ -677,6 +724,21 @@ static bool push_first(struct walker *w, const struct td_hub_place *place)
     return push_directory(w, place->below, path, revision, SIZE_MAX);
 }
 
+/* Visits the directories of other revisions of caches, or all others. Those of other revisions come last, so that kept
+ * commits do not take the places of files that everybody sees. */
+static bool visit_directories(struct walker *w, bool of_other_revisions, const _Atomic bool *stop)
+{
+    for (size_t at = 0; at < w->directory_count; at++) {
+        if (w->directories[at].other_revision != of_other_revisions)
+            continue;
+        if (atomic_load(stop))
+            return td_error_set(w->err, TD_UNAVAILABLE, "the scan was stopped");
+        if (!visit_all(w, at))
+            return false;
+    }
+    return true;
+}
+
 bool td_walk_run(struct td_walk *walk, const struct td_root *root, const struct td_hub_place *place,
                  struct td_arena *names, struct td_problems *problems, const struct td_walk_limits *limits,
                  _Atomic uint64_t *files_found, const _Atomic bool *stop, struct td_error *err)
@@ -686,13 +748,11 @@ bool td_walk_run(struct td_walk *walk, const struct td_root *root, const struct 
     walk->names = names;
     walk->problems = problems;
     struct walker w = {.walk = walk, .root = root, .limits = limits, .files_found = files_found, .err = err};
-    bool ok = push_first(&w, place);
-    for (size_t at = 0; ok && at < w.directory_count; at++) {
-        if (atomic_load(stop))
-            ok = td_error_set(err, TD_UNAVAILABLE, "the scan was stopped");
-        else
-            ok = visit_all(&w, at);
-    }
+    bool ok = push_first(&w, place) && visit_directories(&w, false, stop) && visit_directories(&w, true, stop) &&
+              drop_inner_caches(walk, err);
+    if (ok)
+        drop_cut_commits(&w);
+    free(w.cut_commits);
     free(w.directories);
     td_seen_blobs_fini(&w.seen);
     if (!ok)
@@ -708,8 +768,6 @@ bool td_walk_run(struct td_walk *walk, const struct td_root *root, const struct 
                        limits->max_directories);
         td_problems_add(problems, names, "", message);
     }
-    if (!drop_inner_caches(walk, err))
-        return false;
     if (walk->count > 0)
         qsort(walk->found, walk->count, sizeof *walk->found, found_compare);
     if (walk->folder_count > 0)

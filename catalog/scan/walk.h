@@ -43,7 +43,8 @@ struct td_walk {
 };
 
 struct td_walk_limits {
-    size_t max_files, max_directories; /* the rest is left out, and is a problem */
+    size_t max_files, max_directories; /* the rest is left out, and is a problem; a commit that lacks something then is
+                                          left out whole */
     bool all_revisions; /* walks every commit of a cache folder: main as org/name, others as org/name@commit; false:
                            main alone */
     struct td_tree_watch *watch; /* watches each directory; borrowed; NULL: none */

@@ -470,6 +470,35 @@ def test_no_orders(repo, body):
     check_error(repo.ask("POST", "/commits", body), 400)
 
 
+def test_the_bound_on_listed_files(tmp_path):
+    """A commit that would pass --max-files is refused, and one that passes it since is left out whole."""
+    (tmp_path / "root").mkdir()
+    with Server(tmp_path / "root", "--publish", "local", "--max-files", "8") as s:
+        one, other = Repo(s.port, "org/one"), Repo(s.port, "org/other")
+        for step in range(4):       # files of kept commits do not take the places of others
+            files = {f"{i}.txt": b"%d" % (10 * step + i) for i in range(5)}
+            assert one.push(files)[0].status == 201
+            assert {p: s.get(f"/org/one/resolve/main/{p}").body for p in files} == files
+        assert other.push({"a": b"a", "b": b"b", "c": b"c"})[0].status == 201
+        answer = other.push({"d": b"d"}, keep=True)[0]
+        error = check_error(answer, 413)
+        assert "at most 8 files (--max-files): it has 5 others, and the revision would have 4" in error["message"]
+        assert other.push({"d": b"d"}, keep=True, delete=["a"])[0].status == 201
+        tree = [f["path"] for f in s.json("/api/models/org/other/tree/main")]
+        assert tree == ["b", "c", "d"]
+        (tmp_path / "root/f").write_text("of the operator")
+        age(tmp_path / "root/f")
+
+        def shown():
+            answers = [s.get(f"/api/models/{id}/tree/main") for id in ("org/one", "org/other")]
+            return [len(json.loads(a.body)) if a.status == 200 else 0 for a in answers]
+
+        s.wait_for(lambda: sorted(shown()) != [3, 5], "the operator's file is listed")
+        assert sorted(shown()) in ([0, 3], [0, 5])
+        left_out = "org/one" if shown()[0] == 0 else "org/other"
+        s.wait_for(lambda: f"{left_out}: not published: with all files" in s.stderr(), "the operator is told", 5)
+
+
 def test_too_many_files(repo):
     repo.put(b"x")
     item = {"digest": digest(b"x"), "size": 1}

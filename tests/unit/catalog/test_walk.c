@@ -273,6 +273,53 @@ static void files_are_limited_and_it_is_said(void **state)
     assert_non_null(strstr(problem(run, ""), "29 files"));
 }
 
+/* Writes a cache whose main commit c1 has three files, and c0 two. */
+static void write_two_commits(struct run *run)
+{
+    tree_text(&run->tree, "root/models--org--name/refs/main", "c1");
+    tree_text(&run->tree, "root/models--org--name/snapshots/c1/a", "");
+    tree_text(&run->tree, "root/models--org--name/snapshots/c1/sub/b", "");
+    tree_text(&run->tree, "root/models--org--name/snapshots/c1/sub/c", "");
+    tree_text(&run->tree, "root/models--org--name/snapshots/c0/a", "");
+    tree_text(&run->tree, "root/models--org--name/snapshots/c0/b", "");
+}
+
+static void commits_beyond_the_limit_are_left_out_whole(void **state)
+{
+    static const struct {
+        size_t max_files, max_directories, cache_count;
+        const char *paths, *missing;
+    } cases[] = {
+        {8, 100, 2, "f g org/name/a org/name/sub/b org/name/sub/c org/name@c0/a org/name@c0/b z/f", NULL},
+        {7, 100, 1, "f g org/name/a org/name/sub/b org/name/sub/c z/f", NULL},
+        {6, 100, 1, "f g org/name/a org/name/sub/b org/name/sub/c z/f", NULL},
+        {5, 100, 0, "f g z/f", "org/name"},
+        {8, 4, 0, "f g z/f", "org/name"}, /* the root, z, c1 and c0, but not c1/sub */
+    };
+    struct run *run = *state;
+    write_two_commits(run);
+    tree_text(&run->tree, "root/f", "");
+    tree_text(&run->tree, "root/g", "");
+    tree_text(&run->tree, "root/z/f", "");
+    run->limits.all_revisions = true;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        run->limits.max_files = cases[i].max_files;
+        run->limits.max_directories = cases[i].max_directories;
+        assert_true(walk(run));
+        expect_paths(run, cases[i].paths);
+        assert_int_equal(run->walk.cache_count, cases[i].cache_count);
+        if (i > 0)
+            assert_non_null(strstr(problem(run, ""), "the rest is not listed"));
+        if (cases[i].missing != NULL)
+            assert_non_null(strstr(problem(run, cases[i].missing), "too many files or directories"));
+        if (i + 1 < COUNT_OF(cases)) {
+            td_walk_fini(&run->walk);
+            td_root_unref(run->root);
+            run->problems.count = 0;
+        }
+    }
+}
+
 static void cache_folders_have_their_own_names(void **state)
 {
     struct run *run = *state;
@@ -371,6 +418,7 @@ int main(void)
         TEST_IN(run, what_cannot_be_served_says_why),
         TEST_IN(run, depth_is_limited),
         TEST_IN(run, files_are_limited_and_it_is_said),
+        TEST_IN(run, commits_beyond_the_limit_are_left_out_whole),
         TEST_IN(run, cache_folders_have_their_own_names),
         TEST_IN(run, one_path_is_published_once),
         TEST_IN(run, it_can_be_stopped),
