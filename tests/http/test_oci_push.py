@@ -771,7 +771,7 @@ def test_a_push_continues_over_kills_of_the_server(tmp_path):
             killer.start()
         try:
             while at < len(data):
-                size = rng.choice([1 if at else 2, 4096, 100_000, 524_288, 700_001])  # 0-0 is none and one byte
+                size = rng.choice([1 if at else 2, 4096, 100_000, 524_288, 700_001])  # "0-0" also stands for one byte
                 r = repo.patch(location, data[at:at + size], at)
                 assert r.status == 202, r
                 at = counted = min(at + size, len(data))

@@ -496,7 +496,7 @@ def test_the_bound_on_listed_files(tmp_path):
         s.wait_for(lambda: sorted(shown()) != [3, 5], "the operator's file is listed")
         assert sorted(shown()) in ([0, 3], [0, 5])
         left_out = "org/one" if shown()[0] == 0 else "org/other"
-        s.wait_for(lambda: f"{left_out}: not published: with all files" in s.stderr(), "the operator is told", 5)
+        s.wait_for(lambda: f"{left_out}: not published: with all files" in s.stderr(), "the log names the model", 5)
 
 
 def test_too_many_files(repo):

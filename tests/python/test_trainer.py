@@ -54,7 +54,7 @@ def test_revisions_and_folders(serve, tmp_path):
 
 
 def test_a_server_that_fails(serve, tmp_path, caplog):
-    """Training goes on after a failed push. The last one is tried again, and raises."""
+    """Training continues after a failed push. The last one is tried again, and raises."""
     caplog.set_level(logging.WARNING, "tensord")
     with pytest.raises(tensord.ConnectError):
         train(tmp_path / "a", PushCallback(f"tensord://127.0.0.1:1/org/run", retry_for=0.1), 2)
