@@ -1,7 +1,7 @@
 """The peers in Python: one kind of them in a process that continues to run. It answers each line of standard input
 with a line, both JSON. clients.py starts it with a Python that has the packages.
 
-usage: peers.py parse|decode|client|rows [FOLDER_OF_A_PYTHON_CLIENT]"""
+usage: peers.py parse|decode|client|rows|save [FOLDER_OF_A_PYTHON_CLIENT]"""
 
 import ctypes
 import glob
@@ -427,7 +427,32 @@ def loader(dataset, workers, **how):
     return torch.utils.data.DataLoader(dataset, batch_size=BATCH, num_workers=workers, **how)
 
 
-KINDS = {"parse": Parse, "decode": Decode, "client": Client, "rows": Rows}
+class Save:
+    """A model in memory, which tensord.save_model sends."""
+
+    packages = ("torch", "tensord")
+
+    def __init__(self):
+        self.tensors = {}
+
+    def answer(self, request):
+        """Makes the tensors new, which are `size` bytes together, and sends them."""
+        import tensord
+        import torch
+
+        if not self.tensors:
+            block = torch.frombuffer(bytearray(os.urandom(1 << 20)), dtype=torch.float16)
+            blocks = max(1, request["size"] // LAYERS >> 20)
+            self.tensors = {"layers.%d.weight" % i: block.repeat(blocks) for i in range(LAYERS)}
+        for tensor in self.tensors.values():
+            tensor[:8] = torch.frombuffer(bytearray(os.urandom(16)), dtype=torch.float16)
+        begin, cpu = time.perf_counter(), cpu_s()
+        made = tensord.save_model(self.tensors, request["url"], progress=False)
+        return {"seconds": time.perf_counter() - begin, "cpu": cpu_s() - cpu, "bytes": made.bytes}
+
+
+LAYERS = 16
+KINDS = {"parse": Parse, "decode": Decode, "client": Client, "rows": Rows, "save": Save}
 
 
 def main():

@@ -1,6 +1,7 @@
 """PUT of whole files into tensord and into nginx's DAV module, which does not hash: one at a time and eight at once, by
-curl. Each body is new, so that no server has it already. The files of both servers are in the directory --dir: on one
-disk, or on a tmpfs to measure without a disk."""
+curl. Beside one PUT, save_model of the Python client sends a model of as many bytes from memory. Each body is new, so
+that no server has it already. The files of both servers are in the directory --dir: on one disk, or on a tmpfs to
+measure without a disk."""
 
 import concurrent.futures
 import hashlib
@@ -14,6 +15,7 @@ import servers
 from measure import BenchError, at_least, at_most, by_turns, bytes_text, result, rows_table, summarize
 
 AT_ONCE = 8
+SAVED = "tensord, save_model"
 
 
 class Source:
@@ -94,6 +96,16 @@ def send(server, source, count):
     return {"seconds": seconds, "rate": total / seconds, "cpu": cpu / total}
 
 
+def save(server, peer, size):
+    """Sends a model of `size` bytes from the memory of a peer. Returns as `send`."""
+    before = server.cpu_s()
+    sample = peer.request(url=server.url("/models/bench/saved"), size=size)
+    wait_idle(server)
+    cpu = server.cpu_s() - before
+    servers.get(server.port, "/models/bench/saved", method="DELETE")
+    return {"seconds": sample["seconds"], "rate": sample["bytes"] / sample["seconds"], "cpu": cpu / sample["bytes"]}
+
+
 def run(bench):
     if not shutil.which("curl"):
         raise BenchError("curl is not installed, which sends the files")
@@ -105,9 +117,10 @@ def run(bench):
     source = Source(bench.work, size)
     compared = [bench.nginx(root=roots[0], dav=True),
                 bench.tensord(root=roots[1], options=["--publish", "local", "--keep-commits", "0"])]
-    with bench.started(compared) as started:
+    with bench.started(compared) as started, bench.peer("save") as peer:
         cells = {(count,): {server.name: lambda _, server=server, count=count: send(server, source, count)
                             for server in started} for count in (1, AT_ONCE)}
+        cells[1,][SAVED] = lambda _, server=started[-1]: save(server, peer, size)
         samples = by_turns(cells, bench.options.rounds, not bench.quick, "uploads")
     for root in roots:
         shutil.rmtree(root, ignore_errors=True)
@@ -121,6 +134,8 @@ def run(bench):
             what = "PUT, %d at once: " % row["at once"]
             targets += [at_least(what + "rate / nginx's", row["rate / nginx"], 1.0),
                         at_most(what + "CPU / (1.3 x nginx's + one SHA-256)", row["cpu / allowed"], 1.0)]
+        if row["server"] == SAVED:
+            targets.append(at_least("save_model: rate / PUT's", row["rate / tensord"], 0.9))
     about = ["one file of %s, then %d of %s at once, each into a new model; %d rounds by turns; one SHA-256 takes %.2f "
              "CPU s/GB here" % (bytes_text(size), AT_ONCE, bytes_text(size // 4), bench.options.rounds, sha * 1e9),
              "tensord hashes each body, syncs it and makes it a commit; nginx does none of this"]
