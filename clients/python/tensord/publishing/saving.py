@@ -21,7 +21,7 @@ from .sources import split_views
 from .tensor_bytes import wait_for_devices
 from .tensor_file import TensorFile, drop_shared, index_of, shared_groups, split, tensors_of
 
-STEP_BYTES = 8 * MIB  # between two steps of the progress
+STEP_BYTES = 64 * MIB  # of one write
 INDEX = "model.safetensors.index.json"
 WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")  # files of an earlier model
 

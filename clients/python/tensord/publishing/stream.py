@@ -18,7 +18,7 @@ from .sources import MemorySource, bytes_view
 
 BUFFER_BYTES = MIB  # of small writes; a blob of at most this length is sent when it is whole, with retries
 APART_BYTES = 256 * 1024  # of a write that another thread hashes while it is sent
-STEP_BYTES = 8 * MIB  # that are hashed and sent at the same time
+STEP_BYTES = 64 * MIB  # that are hashed and sent at the same time
 
 
 class BlobStream(io.RawIOBase):
