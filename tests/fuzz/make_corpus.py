@@ -10,6 +10,7 @@ import base64
 import io
 import collections
 import hashlib
+import itertools
 import json
 import pathlib
 import pickle
@@ -1291,9 +1292,25 @@ def commit_text_seeds():
             "nul": b'{"files":[],"from":"\\u0000"}'}
 
 
+def event_reader_seeds():
+    """Streams of server-sent events after a byte with the length of their pieces: examples of the HTML standard,
+    section 9.2.6, and a stream of a server's."""
+    streams = {
+        "stocks": b"data: YHOO\ndata: +2\ndata: 10\n\n",
+        "ids": b": test stream\n\ndata: first event\nid: 1\n\ndata:second event\nid\n\ndata:  third event\n\n",
+        "empty": b"data\n\ndata\ndata\n\ndata:",
+        "ends": b"data: a\r\ndata: b\rdata: c\n\r\nevent: x\r\rdata: d\r\r\n",
+        "mark": b"\xef\xbb\xbfdata: a\n\n\xef\xbb\xbfdata: b\n\n",
+        "server": b'retry: 2000\nid: 5f1c-1\n\n:\n\nid: 5f1c-2\nevent: replaced\ndata: {"kind":"model"}\n\n',
+        "long": b"data: " + b"x" * 20000 + b"\n\n",
+        "nul": b"id: a\0b\nevent: \0\ndata: \0\n\n",
+    }
+    return {name: bytes([step]) + stream for (name, stream), step in zip(streams.items(), itertools.cycle((0, 2, 255)))}
+
+
 def main(wanted):
     targets = {
-        "commit_text": commit_text_seeds(),
+        "commit_text": commit_text_seeds(), "event_reader": event_reader_seeds(),
         "fetch_answer": fetch_answer_seeds(), "fetch_journal": fetch_journal_seeds(),
         "remote_listing": remote_listing_seeds(), "hub_commit_lines": hub_commit_lines_seeds(),
         "pushed_manifest": pushed_manifest_seeds(), "xet_xorb": xet_xorb_seeds(),
