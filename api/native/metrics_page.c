@@ -158,6 +158,11 @@ void td_native_write_upstream_metrics(const struct td_upstream_status *status, s
                      "Requests that were answered from a model that was still being fetched.", status->early_requests);
     td_metrics_count(out, "tensord_upstream_evicted_total", "Models that were removed to make room for others.",
                      status->evicted);
+    td_metrics_count(out, "tensord_upstream_renewed_total",
+                     "Fetched models that were removed because the upstream has other files in their place.",
+                     status->renewed);
+    td_metrics_gauge(out, "tensord_upstream_following", "1 while the events of the upstream are followed.",
+                     status->is_following ? 1 : 0);
     td_metrics_head(out, "tensord_upstream_failures_total", "counter", "Fetches of models that failed, by reason.");
     for (int i = 0; i < TD_UPSTREAM_FAILURES; i++)
         td_buffer_printf(out, "tensord_upstream_failures_total{reason=\"%s\"} %llu\n", reasons[i],

@@ -6,6 +6,7 @@
 #include "catalog/upstream/fetching.h"
 
 #include "catalog/model/content_hash.h"
+#include "catalog/names/repo.h"
 #include "catalog/scan/walk.h"
 #include "catalog/upstream/arriving_file.h"
 #include "core/clock.h"
@@ -24,6 +25,8 @@
 static const uint64_t published_ns = 60 * TD_NS_PER_S; /* bound on the time until a scan finds a published model */
 static const uint64_t failure_ns = 2 * TD_NS_PER_S;    /* how long the first failure is remembered; doubles with each */
 static const uint64_t failure_most_ns = 60 * TD_NS_PER_S;
+static const uint64_t undecided_ns = 5 * TD_NS_PER_S; /* until digests may be known that were not; doubles */
+static const uint64_t undecided_most_ns = 300 * TD_NS_PER_S;
 static const uint64_t patience_ns = 120 * TD_NS_PER_S; /* bound on a model's wait for busy upstreams */
 
 /* ---- failing ---------------------------------------------------------------------------------------------- */
@@ -282,6 +285,91 @@ static void begin_files(struct td_fetching *f, struct td_intake *intake)
     pthread_cond_broadcast(&f->changed);
 }
 
+/* ---- kept models that may have changed ---------------------------------------------------------------------- */
+
+enum comparison {
+    IS_SAME,
+    IS_OTHER,
+    IS_UNKNOWN, /* equal as far as the list shows: it lacks digests */
+};
+
+static enum comparison compare_file(const struct td_remote_file *listed, const struct td_entry *entry)
+{
+    char sha256[TD_SHA256_TEXT_BYTES];
+    if (entry == NULL || entry->file->source.id.size_bytes != listed->expected.size_bytes)
+        return IS_OTHER;
+    const char *known = td_file_sha256(entry->file);
+    if (known == NULL || !listed->expected.has_sha256)
+        return IS_UNKNOWN;
+    td_hex_write(listed->expected.sha256, TD_SHA256_BYTES, sha256);
+    return strcmp(known, sha256) == 0 ? IS_SAME : IS_OTHER;
+}
+
+/* Compares a list of the upstream's with the model that the catalog shows. A model that it does not show is the same:
+ * there is nothing to renew. */
+static enum comparison compare_list(const struct td_fetching *f, const struct td_intake *intake)
+{
+    const struct td_remote_listing *listing = &intake->model.listing;
+    struct td_snapshot *snapshot = f->config.catalog == NULL ? NULL : td_catalog_acquire(f->config.catalog);
+    const struct td_repo *repo = snapshot == NULL ? NULL : td_repo_find(snapshot, false, td_text_of(intake->id));
+    enum comparison result = repo == NULL || repo->entry_count == listing->count ? IS_SAME : IS_OTHER;
+    for (size_t i = 0; repo != NULL && i < listing->count && result != IS_OTHER; i++) {
+        enum comparison one = compare_file(
+            &listing->files[i], td_snapshot_find_in_run(snapshot, repo->first_entry, repo->entry_count,
+                                                        repo->prefix_len, td_text_of(listing->files[i].path)));
+        result = one == IS_SAME ? result : one;
+    }
+    td_snapshot_unref(snapshot);
+    return result;
+}
+
+/* Ends an intake that renews: the kept model stays as it is, and no answer is remembered. */
+static void end_comparison(struct td_fetching *f, struct td_intake *intake)
+{
+    intake->renews = false;
+    intake->failures = 0;
+    intake->phase = TD_INTAKE_ABSENT;
+    intake->until_ns = td_clock_ns();
+    pthread_cond_broadcast(&f->changed);
+}
+
+/* Decides whether the kept model is to be compared again later, since digests are not known, here or there: a server
+ * that has just started hashes its files first. */
+static bool looks_again(struct td_fetching *f, const struct td_intake *intake)
+{
+    struct td_renewal *renewal = td_renewals_find(&f->renewals, intake->id);
+    if (renewal == NULL || ++renewal->tries >= TD_UPSTREAM_UNDECIDED)
+        return false;
+    uint64_t wait_ns = undecided_ns << (renewal->tries < 7 ? renewal->tries - 1 : 6);
+    renewal->due_ns = td_clock_ns() + (wait_ns < undecided_most_ns ? wait_ns : undecided_most_ns);
+    return true;
+}
+
+/* Removes the kept model if the list shows other files, so that the intake can fetch these. Returns false when there is
+ * nothing to fetch, and the intake has ended. Under the lock, which it releases while it removes the model. */
+static bool make_way(struct td_fetching *f, struct td_intake *intake, bool is_listed)
+{
+    enum comparison comparison = is_listed ? compare_list(f, intake) : IS_SAME;
+    if (comparison != IS_UNKNOWN || !looks_again(f, intake))
+        td_renewals_end(&f->renewals, intake->id);
+    bool is_removed = false;
+    if (comparison == IS_OTHER) {
+        pthread_mutex_unlock(&f->lock);
+        is_removed = td_upstream_store_drop(f->config.store, intake->id);
+        td_catalog_request_scan(f->config.catalog);
+        pthread_mutex_lock(&f->lock);
+        td_log(TD_LOG_INFO, "upstream: \"%s\" is another one there now%s", intake->id,
+               is_removed ? "" : "; this server's copy was changed here, and stays");
+    }
+    if (!is_removed) {
+        end_comparison(f, intake);
+        return false;
+    }
+    intake->renews = false;
+    f->status.renewed++;
+    return true;
+}
+
 void td_fetching_list(struct td_fetching *f, struct td_intake *intake)
 {
     struct td_error err = TD_ERROR_INIT;
@@ -293,6 +381,8 @@ void td_fetching_list(struct td_fetching *f, struct td_intake *intake)
     bool is_absent =
         is_listed ? intake->model.listing.count == 0 : err.code == TD_NOT_FOUND || err.code == TD_PERMISSION_DENIED;
     bool is_cancelled = atomic_load(&intake->is_cancelled);
+    if (!is_cancelled && intake->renews && (is_absent || is_listed) && !make_way(f, intake, !is_absent))
+        return;
     if (!is_cancelled && is_absent)
         set_absent(f, intake, &err);
     else if (!is_cancelled && is_listed)

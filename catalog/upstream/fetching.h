@@ -5,6 +5,7 @@
 #define TD_CATALOG_UPSTREAM_FETCHING_H
 
 #include "catalog/upstream/intake_queue.h"
+#include "catalog/upstream/renewals.h"
 #include "catalog/upstream/upstream_config.h"
 #include "core/digest.h"
 #include "core/text.h"
@@ -30,11 +31,13 @@ struct td_fetching {
     _Atomic bool stop;
     _Atomic uint64_t fetched_bytes;
     struct td_intake_queue queue;
+    struct td_renewals renewals;
     struct td_upstream_status status; /* the counters */
     struct td_wrong_tags wrong_tags;
 };
 
-/* Lists the files of a queued model, and makes room for them. */
+/* Lists the files of a queued model, and makes room for them. For an intake that renews, compares the list with the
+ * kept model first, and removes that if it differs. */
 void td_fetching_list(struct td_fetching *fetching, struct td_intake *intake);
 
 /* Fetches file i, and takes the next step if it was the last one of its phase. */

@@ -45,6 +45,7 @@ struct td_intake {
     uint64_t turn;          /* the latest turn that any client had taken when it was queued */
     size_t alone;           /* number of the upstream's server that is asked alone, from 1; 0: all are asked */
     size_t rounds;          /* times that it was queued again for another server */
+    bool renews;            /* compares a kept model with the upstream, and fetches it only if it differs */
     bool is_again;          /* it has failed, and will be queued again for another server */
     enum td_intake_phase phase;
     size_t file_count;             /* files that may each have an open descriptor */

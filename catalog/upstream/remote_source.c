@@ -203,6 +203,17 @@ static bool fetch_listed_file(void *context, const struct td_upstream_wish *wish
     return ok;
 }
 
+/* As td_upstream_source.follow. */
+static bool follow_server(void *context, size_t server, const struct td_fetch_stream *stream, unsigned *status,
+                          bool *is_stream, struct td_error *err)
+{
+    struct td_fetch_client *client = NULL;
+    bool ok = make_client(context, server + 1, NULL, 0, &client, err) &&
+              td_fetch_stream_read(client, 0, stream, status, is_stream, err);
+    td_fetch_client_destroy(client);
+    return ok;
+}
+
 /* Splits the list of URLs in source->text in place. */
 static bool split_urls(struct source *source, struct td_error *err)
 {
@@ -250,7 +261,7 @@ bool td_remote_source_create(const struct td_remote_source_config *config, struc
 {
     struct source *source = calloc(1, sizeof *source);
     struct td_upstream_source made = {
-        .list = list_model, .fetch = fetch_listed_file, .due_ns = due_ns, .context = source};
+        .list = list_model, .fetch = fetch_listed_file, .follow = follow_server, .due_ns = due_ns, .context = source};
     if (source == NULL)
         return td_error_no_memory(err);
     if (pthread_mutex_init(&source->lock, NULL) != 0) {

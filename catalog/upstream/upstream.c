@@ -14,6 +14,7 @@
 
 #include "catalog/names/repo.h"
 #include "catalog/upstream/fetching.h"
+#include "catalog/upstream/follower.h"
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/log.h"
@@ -32,7 +33,16 @@ enum { ID_BYTES = 17 }; /* of this process in TD_UPSTREAM_VIA: 16 hexadecimal di
 
 static const uint64_t poll_ns = TD_NS_PER_S / 10;
 static const uint64_t retry_most_ns = 30 * TD_NS_PER_S; /* so that a client that retries for a minute tries again */
+static const uint64_t renewal_ns = TD_NS_PER_S; /* until a kept model is looked at again that cannot be compared now */
+static const uint64_t own_client = 0;           /* of the comparisons */
 static const uint64_t relay_wait_ns = 2 * TD_NS_PER_S; /* bound on the wait of another server, below its own clients' */
+
+/* Result of checking the path of a request through other servers. */
+enum way {
+    WAY_IS_OPEN,
+    WAY_HAS_BEEN_HERE,
+    WAY_IS_TOO_LONG, /* or is malformed */
+};
 
 struct td_upstream {
     struct td_fetching f; /* with the lock and all that it guards */
@@ -43,7 +53,10 @@ struct td_upstream {
     bool has_poller; /* a waiting worker polls for wanted files and found models, which have no event */
     pthread_t workers[TD_UPSTREAM_WORKERS];
     size_t worker_count;
+    struct td_follower *follower; /* NULL: the source has no streams */
 };
+
+static enum way make_via(const struct td_upstream *u, struct td_text via, char out[TD_UPSTREAM_VIA_BYTES]);
 
 /* ---- the threads ------------------------------------------------------------------------------------------ */
 
@@ -81,6 +94,72 @@ static void do_upkeep(struct td_upstream *u)
     pthread_mutex_lock(&u->f.lock);
 }
 
+/* Begins to compare a kept model with the upstream, or decides when to look at it again. Under the lock. */
+static void begin_renewal(struct td_upstream *u, struct td_renewal *renewal, uint64_t now_ns)
+{
+    const struct td_text id = td_text_of(renewal->id);
+    struct td_intake *intake = td_intake_queue_find(&u->f.queue, id);
+    struct td_kept_model kept;
+    char via[TD_UPSTREAM_VIA_BYTES];
+    enum td_queue_refusal why;
+    uint64_t wait_ns = 0;
+    bool is_busy = intake != NULL && !td_intake_is_answer(intake); /* it is being fetched, or compared */
+    bool has_failed = intake != NULL && intake->phase == TD_INTAKE_FAILED && intake->until_ns > now_ns;
+    if (is_busy || has_failed) {
+        renewal->due_ns = is_busy ? now_ns + renewal_ns : intake->until_ns;
+        return;
+    }
+    if (!td_upstream_store_find(u->f.config.store, id, &kept)) {
+        td_renewals_end(&u->f.renewals, renewal->id);
+        return;
+    }
+    (void)make_via(u, TD_TEXT(""), via);
+    bool has_begun = td_intake_queue_begin(&u->f.queue, id, via, own_client, intake, &intake, &why, &wait_ns);
+    if (has_begun)
+        intake->renews = true;
+    renewal->due_ns = now_ns + (wait_ns > renewal_ns ? wait_ns : renewal_ns);
+}
+
+/* Begins to compare the kept models that are due. Under the lock. */
+static void begin_renewals(struct td_upstream *u)
+{
+    struct td_renewals *renewals = &u->f.renewals;
+    while (td_renewals_has_room(renewals)) {
+        char id[TD_UPSTREAM_ID_BYTES];
+        renewals->wants_all = td_upstream_store_next(u->f.config.store, renewals->after, id);
+        if (!renewals->wants_all)
+            break;
+        memcpy(renewals->after, id, sizeof id);
+        td_renewals_add(renewals, td_text_of(id));
+    }
+    uint64_t now_ns = td_clock_ns();
+    struct td_renewal *renewal;
+    while ((renewal = td_renewals_due(renewals, now_ns)) != NULL)
+        begin_renewal(u, renewal, now_ns);
+}
+
+/* Notes that the upstream has another model of this id, if this server has one. Called by the follower. */
+static void on_change(void *context, struct td_text id)
+{
+    struct td_upstream *u = context;
+    struct td_kept_model kept;
+    pthread_mutex_lock(&u->f.lock);
+    if (td_upstream_store_find(u->f.config.store, id, &kept) || td_intake_queue_find(&u->f.queue, id) != NULL)
+        td_renewals_add(&u->f.renewals, id);
+    pthread_cond_signal(&u->f.work);
+    pthread_mutex_unlock(&u->f.lock);
+}
+
+/* Notes that any kept model may be another one at the upstream. Called by the follower. */
+static void on_reset(void *context)
+{
+    struct td_upstream *u = context;
+    pthread_mutex_lock(&u->f.lock);
+    td_renewals_add_all(&u->f.renewals);
+    pthread_cond_signal(&u->f.work);
+    pthread_mutex_unlock(&u->f.lock);
+}
+
 /* Runs one job, and cleans up its intake if that has failed or its model is absent. Called and returns under the
  * lock. */
 static void run_job(struct td_upstream *u, const struct td_intake_job *job)
@@ -93,6 +172,8 @@ static void run_job(struct td_upstream *u, const struct td_intake_job *job)
     else
         td_fetching_file(&u->f, intake, job->file);
     intake->running--;
+    if (intake->phase == TD_INTAKE_PUBLISHED)
+        td_follower_begin(u->follower);
     if (intake->phase >= TD_INTAKE_FAILED && intake->running == 0)
         td_fetching_put_away(&u->f, intake);
     pthread_cond_broadcast(&u->f.work);
@@ -107,6 +188,8 @@ static void wait_for_work(struct td_upstream *u)
     uint64_t paused_until_ns = u->f.queue.paused_until_ns;
     if (paused_until_ns > now_ns && paused_until_ns < until_ns)
         until_ns = paused_until_ns;
+    if (td_renewals_next_ns(&u->f.renewals) < until_ns)
+        until_ns = td_renewals_next_ns(&u->f.renewals);
     const struct timespec until = td_clock_timespec(until_ns);
     if (atomic_load(&u->f.stop))
         return;
@@ -123,6 +206,7 @@ static void *worker_main(void *argument)
     struct td_intake_job job;
     pthread_mutex_lock(&u->f.lock);
     while (!atomic_load(&u->f.stop)) {
+        begin_renewals(u);
         if (td_intake_queue_choose(&u->f.queue, &job)) {
             run_job(u, &job);
             continue;
@@ -156,6 +240,22 @@ static bool init_locks(struct td_upstream *u, struct td_error *err)
     return td_error_no_memory(err);
 }
 
+/* Creates the follower if the source has streams, and lets it begin if there are models that may have changed. */
+static bool create_follower(struct td_upstream *u, struct td_error *err)
+{
+    const struct td_follower_config config = {
+        .source = &u->f.config.source, .on_change = on_change, .on_reset = on_reset, .context = u};
+    size_t kept = 0;
+    if (u->f.config.source.follow == NULL)
+        return true;
+    if (!td_follower_create(&config, &u->follower, err))
+        return false;
+    (void)td_upstream_store_bytes(u->f.config.store, &kept);
+    if (kept > 0)
+        td_follower_begin(u->follower);
+    return true;
+}
+
 bool td_upstream_create(const struct td_upstream_config *config, struct td_upstream **out, struct td_error *err)
 {
     struct td_upstream *u = calloc(1, sizeof *u);
@@ -166,6 +266,10 @@ bool td_upstream_create(const struct td_upstream_config *config, struct td_upstr
     u->noted_ns = td_clock_ns();
     if (!make_id(u, err) || !init_locks(u, err)) {
         free(u);
+        return false;
+    }
+    if (!create_follower(u, err)) {
+        td_upstream_destroy(u);
         return false;
     }
     for (; u->worker_count < TD_UPSTREAM_WORKERS; u->worker_count++) {
@@ -183,6 +287,7 @@ void td_upstream_stop(struct td_upstream *u)
 {
     struct td_error why = TD_ERROR_INIT;
     (void)td_error_set(&why, TD_UNAVAILABLE, "the server is stopping");
+    td_follower_stop(u->follower);
     pthread_mutex_lock(&u->f.lock);
     atomic_store(&u->f.stop, true);
     for (size_t i = 0; i < u->f.queue.count; i++)
@@ -208,6 +313,7 @@ void td_upstream_destroy(struct td_upstream *u)
     td_upstream_stop(u);
     for (size_t i = 0; i < u->worker_count; i++)
         (void)pthread_join(u->workers[i], NULL);
+    td_follower_destroy(u->follower); /* which the workers call, and which takes the lock below */
     td_intake_queue_fini(&u->f.queue);
     (void)pthread_cond_destroy(&u->f.work);
     (void)pthread_cond_destroy(&u->f.changed);
@@ -216,13 +322,6 @@ void td_upstream_destroy(struct td_upstream *u)
 }
 
 /* ---- asking ----------------------------------------------------------------------------------------------- */
-
-/* Result of checking the path of a request through other servers. */
-enum way {
-    WAY_IS_OPEN,
-    WAY_HAS_BEEN_HERE,
-    WAY_IS_TOO_LONG, /* or is malformed */
-};
 
 /* Writes the value of TD_UPSTREAM_VIA to send: the request's value, and this server's id. */
 static enum way make_via(const struct td_upstream *u, struct td_text via, char out[TD_UPSTREAM_VIA_BYTES])
@@ -338,6 +437,7 @@ static bool begin_fetch(struct td_upstream *u, struct td_text id, const char *vi
     enum td_queue_refusal why;
     uint64_t wait_ns;
     if (td_intake_queue_begin(&u->f.queue, id, via, client, *intake, intake, &why, &wait_ns)) {
+        (*intake)->renews = false;
         pthread_cond_broadcast(&u->f.work);
         return true;
     }
@@ -456,7 +556,7 @@ bool td_upstream_get_progress(struct td_upstream *u, struct td_text id, struct t
 {
     pthread_mutex_lock(&u->f.lock);
     const struct td_intake *intake = td_intake_queue_find(&u->f.queue, id);
-    bool found = intake != NULL && intake->phase < TD_INTAKE_PUBLISHED;
+    bool found = intake != NULL && intake->phase < TD_INTAKE_PUBLISHED && !intake->renews;
     if (found)
         *out =
             (struct td_upstream_progress){.arrived_bytes = td_intake_arrived(intake),
@@ -491,6 +591,7 @@ void td_upstream_get_status(struct td_upstream *u, struct td_upstream_status *st
     *status = u->f.status;
     status->fetching = td_intake_queue_active(&u->f.queue);
     status->waiting = td_intake_queue_waiting(&u->f.queue);
+    status->is_following = td_follower_is_open(u->follower);
     pthread_mutex_unlock(&u->f.lock);
     status->fetched_bytes = atomic_load_explicit(&u->f.fetched_bytes, memory_order_relaxed);
     status->kept_bytes = td_upstream_store_bytes(u->f.config.store, &status->kept_count);

@@ -26,6 +26,7 @@ enum {
     TD_UPSTREAM_LIST_RETRY_S = 15,    /* how long a server without progress is retried for a list */
     TD_UPSTREAM_LATE_LIST_S = 30,     /* bound on the last request for a list, when all bytes are here */
     TD_UPSTREAM_FILE_RETRY_S = 60,    /* how long it is retried for a file */
+    TD_UPSTREAM_UNDECIDED = 12,       /* times that a kept model is compared while digests are not known */
     TD_UPSTREAM_STALL_S = 120,        /* a reader of an arriving file gives up when no byte has arrived for so long */
 };
 
@@ -59,6 +60,8 @@ struct td_upstream_status {
     uint64_t fetched_bytes;    /* that have arrived from the upstream, since the start */
     uint64_t early_requests;   /* requests that were answered from a model on its way */
     uint64_t evicted;          /* models */
+    uint64_t renewed;          /* kept models that were removed because the upstream has others in their place */
+    bool is_following;         /* the upstream's events */
     uint64_t failures[TD_UPSTREAM_FAILURES];
     uint64_t kept_bytes; /* of all kept models */
     size_t kept_count;

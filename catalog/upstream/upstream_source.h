@@ -6,6 +6,7 @@
 #include "catalog/remote/remote_model.h"
 #include "core/cancel.h"
 #include "storage/fetch/fetch_file.h"
+#include "storage/fetch/fetch_stream.h"
 
 /* The field by which servers that pull from each other find loops: the ids of the servers that a request has passed,
  * separated by commas. */
@@ -31,6 +32,9 @@ struct td_upstream_source {
     bool (*fetch)(void *context, const struct td_upstream_wish *wish, const struct td_remote_model *model,
                   const struct td_remote_file *file, const struct td_root *folder, const struct td_fetch_events *events,
                   struct td_fetch_outcome *outcome, struct td_error *err);
+    /* Reads a stream of one of the servers, counted from 0, as td_fetch_stream_read. NULL: no server has streams. */
+    bool (*follow)(void *context, size_t server, const struct td_fetch_stream *stream, unsigned *status,
+                   bool *is_stream, struct td_error *err);
     /* Returns the time (td_clock_ns) before which no server is to be asked, since all have asked clients to wait. A
      * time in the past, or 0, means that a server may be asked now. NULL: servers may always be asked. */
     uint64_t (*due_ns)(void *context);

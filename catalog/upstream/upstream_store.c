@@ -412,6 +412,34 @@ static bool begin_removal(struct td_upstream_store *store, const struct td_kept_
     return ok;
 }
 
+bool td_upstream_store_drop(struct td_upstream_store *store, const char *id)
+{
+    struct td_kept_row leaving;
+    pthread_mutex_lock(&store->lock);
+    struct td_kept_row *row = td_kept_table_find(&store->table, td_text_of(id));
+    bool ok = row != NULL && row->stage == TD_KEPT_PUBLISHED;
+    if (ok) {
+        row->stage = TD_KEPT_REMOVING;
+        leaving = *row;
+    }
+    pthread_mutex_unlock(&store->lock);
+    return ok && remove_model(store, &leaving);
+}
+
+bool td_upstream_store_next(struct td_upstream_store *store, const char *after, char id[TD_UPSTREAM_ID_BYTES])
+{
+    bool found = false;
+    pthread_mutex_lock(&store->lock);
+    for (size_t i = 0; i < store->table.count && !found; i++) {
+        const struct td_kept_row *row = &store->table.rows[i];
+        found = row->stage == TD_KEPT_PUBLISHED && strcmp(row->note.id, after) > 0;
+        if (found)
+            memcpy(id, row->note.id, TD_UPSTREAM_ID_BYTES);
+    }
+    pthread_mutex_unlock(&store->lock);
+    return found;
+}
+
 bool td_upstream_store_is_there(struct td_upstream_store *store, struct td_text id)
 {
     struct td_kept_row copy = {.stage = TD_KEPT_PAUSED};

@@ -67,6 +67,13 @@ void td_upstream_store_discard(struct td_upstream_store *store, const char *id);
 bool td_upstream_store_publish(struct td_upstream_store *store, const char *id, bool is_verified,
                                bool (*belongs)(void *context, const char *path), void *context, struct td_error *err);
 
+/* Removes a published model, so that it can be fetched again; one that was changed belongs to the operator and stays.
+ * Returns whether it was removed. Waits for the disk. */
+bool td_upstream_store_drop(struct td_upstream_store *store, const char *id);
+
+/* Writes the id of the first published model after this one, in the order of ids. Returns false when there is none. */
+bool td_upstream_store_next(struct td_upstream_store *store, const char *after, char id[TD_UPSTREAM_ID_BYTES]);
+
 /* Sets *out to the facts of a published model. Returns false for any other model. */
 bool td_upstream_store_find(struct td_upstream_store *store, struct td_text id, struct td_kept_model *out);
 

@@ -19,7 +19,7 @@ class Event:
         return self.data[key]
 
     def named(self):
-        """Return the type, the kind and the id of the thing, and the revision, which most tests compare."""
+        """Return the type, the kind, the id and the revision."""
         return (self.type, self.data["kind"], self.data["id"], self.data.get("revision"))
 
 
@@ -124,5 +124,5 @@ class EventReader:
         """Wait for the end of the connection; returns whether the stream ended with its last chunk."""
         deadline = time.monotonic() + timeout
         while not self.conn.eof:
-            assert self.pump(deadline - time.monotonic()) or self.conn.eof, "the stream continues"
+            assert self.pump(deadline - time.monotonic()) or self.conn.eof, "the stream has not ended"
         return self.is_complete
