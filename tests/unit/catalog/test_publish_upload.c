@@ -658,7 +658,7 @@ static void wrong_streams_leave_nothing(void **state)
                  {3 * TD_FETCH_PIECE_BYTES, 3 * TD_FETCH_PIECE_BYTES, true, TD_FAILED_PRECONDITION, "another digest"},
                  {TD_FETCH_SIZE_UNKNOWN, 10, true, TD_FAILED_PRECONDITION, "another digest"},
                  {UINT64_C(1) << 63, 0, false, TD_INVALID_ARGUMENT, "no file has 9223372036854775808 bytes"},
-                 {UINT64_C(1) << 62, 0, false, TD_RESOURCE_EXHAUSTED, "reserve the space on disk"}};
+                 {UINT64_C(1) << 62, 0, false, TD_RESOURCE_EXHAUSTED, "it needs 4611686018427387904 more bytes"}};
     static const uint8_t other[TD_SHA256_BYTES];
     struct place *place = *state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
