@@ -50,10 +50,11 @@ static bool add_commits(struct td_hub_call *hub, const struct td_publish_repo *r
     struct td_error why = TD_ERROR_INIT;
     struct td_commit_note *notes = td_arena_array(&hub->arena, TD_HUB_MOST_COMMITS, sizeof *notes);
     const char *commit = hub->view.commit;
-    if (notes == NULL)
+    const char *revision = td_arena_strndup(&hub->arena, hub->revision);
+    if (notes == NULL || revision == NULL)
         return td_error_no_memory(err);
     while (*count < TD_HUB_MOST_COMMITS && commit[0] != '\0' && !was_added(notes, *count, commit)) {
-        if (!td_publish_note_read(repo, commit, &hub->arena, &notes[*count], &why))
+        if (!td_publish_note_read_in(repo, revision, commit, &hub->arena, &notes[*count], &why))
             return why.code == TD_NOT_FOUND || why.code == TD_FAILED_PRECONDITION || td_error_copy(err, &why);
         if (!add_commit(hub, json, &notes[*count], err))
             return false;

@@ -317,6 +317,8 @@ static bool move_revision(struct committing *c)
 {
     if (c->result->parent[0] != '\0')
         td_publish_note_left(c->repo, c->result->parent);
+    else
+        td_publish_squash_copy(c->repo, c->order->from == NULL ? "" : c->order->from, c->order->revision);
     if (!td_publish_ref_write(&c->stage, c->order->revision, c->result->commit, c->err))
         return false;
     if (!c->repo->is_new)
@@ -388,6 +390,38 @@ void td_commit_result_fini(struct td_commit_result *result)
     result->missing = NULL;
 }
 
+/* Returns whether the history of a revision has the commit. */
+static bool is_in_history(const struct td_publish_repo *repo, const struct td_publish_ref *ref, const char *commit)
+{
+    enum { MOST_STEPS = 1024 }; /* a revision may come back to a commit */
+    struct td_commit_note note;
+    char at[TD_COMMIT_BYTES];
+    bool found = false;
+    memcpy(at, ref->commit, sizeof at);
+    for (size_t i = 0; !found && at[0] != '\0' && i < MOST_STEPS; i++) {
+        struct td_arena arena;
+        td_arena_init(&arena, 0);
+        found = strcmp(at, commit) == 0;
+        bool ok = td_publish_note_read_in(repo, ref->name, at, &arena, &note, NULL);
+        memcpy(at, ok ? note.parent : "", ok ? sizeof at : 1);
+        td_arena_fini(&arena);
+    }
+    return found;
+}
+
+/* Sets *is to whether the history of another revision has the commit. */
+static bool is_shared(const struct td_publish_repo *repo, const char *revision, const char *commit, bool *is,
+                      struct td_error *err)
+{
+    struct td_publish_ref_list refs = {.count = 0};
+    bool ok = td_publish_refs_read(repo, &refs, err);
+    *is = false;
+    for (size_t i = 0; ok && !*is && i < refs.count; i++)
+        *is = strcmp(refs.items[i].name, revision) != 0 && is_in_history(repo, &refs.items[i], commit);
+    free(refs.items);
+    return ok;
+}
+
 bool td_publish_squash(struct td_publish_repo *repo, const char *revision, const char *message, const char *token,
                        struct td_error *err)
 {
@@ -395,9 +429,18 @@ bool td_publish_squash(struct td_publish_repo *repo, const char *revision, const
     const struct td_wall now = td_wall_now();
     struct td_commit_note note = {
         .message = message, .token = token, .time_s = now.seconds, .time_ns = now.nanoseconds};
-    if (repo->fd < 0 || repo->is_new || !td_publish_resolve(repo, revision, note.commit))
+    bool has_others;
+    if (strcmp(revision, "HEAD") == 0)
+        revision = "main";
+    if (!td_commit_check_revision(revision, NULL) || !td_publish_resolve(repo, revision, note.commit))
         return td_error_set(err, TD_NOT_FOUND, "no revision \"%.200s\"", revision);
-    bool ok = td_publish_stage_open(&stage, repo, err) && td_publish_note_write(&stage, &note, err);
+    if (!is_shared(repo, revision, note.commit, &has_others, err))
+        return false;
+    bool ok =
+        td_publish_stage_open(&stage, repo, err) && (has_others ? td_publish_squash_write(&stage, revision, &note, err)
+                                                                : td_publish_note_write(&stage, &note, err));
     td_publish_stage_close(&stage);
+    if (ok && !has_others)
+        td_publish_squash_remove(repo, revision);
     return ok;
 }

@@ -48,7 +48,8 @@ bool td_publish_commit(struct td_publish_repo *repo, const struct td_commit_orde
 void td_commit_result_fini(struct td_commit_result *result);
 
 /* Forgets the history of a revision: its commit gets this message, the time of now, the name of the token, and no
- * parent. Files do not change. Errors: TD_NOT_FOUND for the revision; TD_RESOURCE_EXHAUSTED; TD_IO. */
+ * parent, in the history of this revision alone. Files do not change. Errors: TD_NOT_FOUND for the revision;
+ * TD_RESOURCE_EXHAUSTED; TD_IO. */
 bool td_publish_squash(struct td_publish_repo *repo, const char *revision, const char *message, const char *token,
                        struct td_error *err);
 

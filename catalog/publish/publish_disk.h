@@ -13,6 +13,7 @@
  *                        /refs/REVISION         the commit of a revision: the rename of this file is the commit
  *                        /commits/COMMIT        message, token, time and parent; only repositories that were published
  *                                               have this folder
+ *                        /squashed/             where the history of a revision ends that was squashed
  *                        /manifests/ tags/ referrers/  what clients of registries push (publish_manifests.h)
  *
  * Thread-safe, except open and close; everything may wait for the disk. */

@@ -22,6 +22,8 @@ enum {
     NOTE_BYTES = 64 * 1024, /* of a note: a message takes up to six bytes for each of its own */
 };
 
+static const char notes_folder[] = "commits", squashed_folder[] = "squashed";
+
 /* ---- one note -------------------------------------------------------------------------------------------- */
 
 /* Adds a text, cut to `most` bytes. */
@@ -44,6 +46,7 @@ static void format(const struct td_commit_note *note, struct td_buffer *text)
     struct td_json_builder json;
     td_json_builder_init(&json, text);
     td_json_begin_object(&json, NULL);
+    td_json_add_string(&json, "commit", note->commit);
     td_json_add_string(&json, "parent", note->parent);
     add_text(&json, "message", note->message, TD_COMMIT_MESSAGE_BYTES);
     add_text(&json, "token", note->token, TOKEN_BYTES);
@@ -54,11 +57,14 @@ static void format(const struct td_commit_note *note, struct td_buffer *text)
     td_buffer_putc(text, '\n');
 }
 
-bool td_publish_note_write(const struct td_publish_stage *stage, const struct td_commit_note *note,
-                           struct td_error *err)
+/* Writes the note to a file in one of the repository's folders, which is made if it is missing. */
+static bool write_note(const struct td_publish_stage *stage, const char *folder, const char *name,
+                       const struct td_commit_note *note, struct td_error *err)
 {
     const struct td_publish_repo *repo = stage->repo;
     struct td_buffer text;
+    char path[NAME_MAX + 32];
+    const char *last;
     td_buffer_init(&text);
     format(note, &text);
     bool ok =
@@ -66,10 +72,17 @@ bool td_publish_note_write(const struct td_publish_stage *stage, const struct td
     td_buffer_fini(&text);
     if (!ok)
         return false;
-    int at = td_folder_open(repo->fd, "commits");
-    ok = at >= 0 && td_publish_stage_place(stage, "note", at, note->commit, err);
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    int at = td_folder_open_parent(repo->fd, path, true, &last);
+    ok = at >= 0 && td_publish_stage_place(stage, "note", at, last, err);
     td_folder_close(at);
     return ok || td_publish_fail(&repo->name, "write the note of a commit of", err);
+}
+
+bool td_publish_note_write(const struct td_publish_stage *stage, const struct td_commit_note *note,
+                           struct td_error *err)
+{
+    return write_note(stage, notes_folder, note->commit, note, err);
 }
 
 /* Returns a copy of a member that is a text; NULL, or for another type and a damaged text. */
@@ -105,19 +118,40 @@ static bool parse(struct td_text text, struct td_arena *arena, struct td_commit_
         !number_of(&document, root, "time_ns", 999999999, &time_ns) || !td_json_document_end(&document))
         return why.code == TD_RESOURCE_EXHAUSTED ? td_error_copy(err, &why)
                                                  : td_error_set(err, TD_FAILED_PRECONDITION, "the note is damaged");
+    const char *commit = text_of(&document, root, "commit");
+    (void)snprintf(note->commit, sizeof note->commit, "%s", commit == NULL ? "" : commit);
     (void)snprintf(note->parent, sizeof note->parent, "%s", parent);
     note->time_s = (int64_t)time_s;
     note->time_ns = (uint32_t)time_ns;
     return true;
 }
 
-/* Opens a note for reading. Returns -1 with errno. */
-static int open_note(const struct td_publish_repo *repo, const char *commit)
+/* Opens a file in a folder of the repository for reading. Returns -1 with errno. */
+static int open_in(const struct td_publish_repo *repo, const char *folder, const char *name)
 {
-    int at = td_folder_open(repo->fd, "commits");
-    int fd = at < 0 ? -1 : openat(at, commit, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    int at = td_folder_open(repo->fd, folder);
+    int fd = at < 0 ? -1 : openat(at, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     td_folder_close(at);
     return fd;
+}
+
+static int open_note(const struct td_publish_repo *repo, const char *commit)
+{
+    return open_in(repo, notes_folder, commit);
+}
+
+/* Reads the note in a file, which it closes. */
+static bool read_note(const struct td_publish_repo *repo, int fd, struct td_arena *arena, struct td_commit_note *note,
+                      struct td_error *err)
+{
+    char *bytes = malloc(NOTE_BYTES);
+    ssize_t n = bytes == NULL ? 0 : td_read_at(fd, bytes, NOTE_BYTES, 0);
+    bool ok = bytes == NULL ? td_error_no_memory(err)
+              : n < 0       ? td_publish_fail(&repo->name, "read the note of a commit of", err)
+                            : parse(td_text_n(bytes, (size_t)n), arena, note, err);
+    (void)close(fd);
+    free(bytes);
+    return ok;
 }
 
 bool td_publish_note_read(const struct td_publish_repo *repo, const char *commit, struct td_arena *arena,
@@ -129,13 +163,7 @@ bool td_publish_note_read(const struct td_publish_repo *repo, const char *commit
         return td_error_set(err, TD_NOT_FOUND, "commit %s has no note", commit);
     if (fd < 0)
         return td_publish_fail(&repo->name, "read the note of a commit of", err);
-    char *bytes = malloc(NOTE_BYTES);
-    ssize_t n = bytes == NULL ? 0 : td_read_at(fd, bytes, NOTE_BYTES, 0);
-    bool ok = bytes == NULL ? td_error_no_memory(err)
-              : n < 0       ? td_publish_fail(&repo->name, "read the note of a commit of", err)
-                            : parse(td_text_n(bytes, (size_t)n), arena, note, err);
-    (void)close(fd);
-    free(bytes);
+    bool ok = read_note(repo, fd, arena, note, err);
     (void)snprintf(note->commit, sizeof note->commit, "%s", commit);
     return ok;
 }
@@ -146,6 +174,62 @@ void td_publish_note_remove(const struct td_publish_repo *repo, const char *comm
     if (at < 0)
         return;
     (void)unlinkat(at, commit, 0);
+    (void)close(at);
+}
+
+/* ---- squashes -------------------------------------------------------------------------------------------- */
+
+/* Writes the name of a revision's file in squashed/: with '%' for '/'. Returns false for a text that names none. */
+static bool name_squash(const char *revision, char name[NAME_MAX + 1])
+{
+    size_t len = strlen(revision);
+    if (len == 0 || len > NAME_MAX || revision[0] == '.' || strchr(revision, '%') != NULL)
+        return false;
+    for (size_t i = 0; i <= len; i++)
+        name[i] = (char)(revision[i] == '/' ? '%' : revision[i]);
+    return true;
+}
+
+bool td_publish_note_read_in(const struct td_publish_repo *repo, const char *revision, const char *commit,
+                             struct td_arena *arena, struct td_commit_note *note, struct td_error *err)
+{
+    char name[NAME_MAX + 1];
+    int fd = name_squash(revision, name) ? open_in(repo, squashed_folder, name) : -1;
+    *note = (struct td_commit_note){.message = "", .token = ""};
+    if (fd >= 0 && read_note(repo, fd, arena, note, NULL) && strcmp(note->commit, commit) == 0)
+        return true;
+    return td_publish_note_read(repo, commit, arena, note, err);
+}
+
+bool td_publish_squash_write(const struct td_publish_stage *stage, const char *revision,
+                             const struct td_commit_note *note, struct td_error *err)
+{
+    char name[NAME_MAX + 1];
+    return (name_squash(revision, name) ||
+            td_error_set(err, TD_INVALID_ARGUMENT, "\"%.200s\" names no revision", revision)) &&
+           write_note(stage, squashed_folder, name, note, err);
+}
+
+void td_publish_squash_remove(const struct td_publish_repo *repo, const char *revision)
+{
+    char name[NAME_MAX + 1];
+    int at = name_squash(revision, name) ? td_folder_open(repo->fd, squashed_folder) : -1;
+    if (at < 0)
+        return;
+    (void)unlinkat(at, name, 0);
+    (void)close(at);
+}
+
+void td_publish_squash_copy(const struct td_publish_repo *repo, const char *from, const char *revision)
+{
+    char old_name[NAME_MAX + 1];
+    char name[NAME_MAX + 1];
+    td_publish_squash_remove(repo, revision);
+    bool can = name_squash(from, old_name) && name_squash(revision, name);
+    int at = can ? td_folder_open(repo->fd, squashed_folder) : -1;
+    if (at < 0)
+        return;
+    (void)linkat(at, old_name, at, name, 0); /* without hard links, the new revision shows the whole history */
     (void)close(at);
 }
 

@@ -34,6 +34,23 @@ enum { TD_NOTES_MOST = 100000 /* items of commits/ and of snapshots/ that are re
 bool td_publish_note_read(const struct td_publish_repo *repo, const char *commit, struct td_arena *arena,
                           struct td_commit_note *note, struct td_error *err);
 
+/* Reads the note of a commit in the history of a revision: that with which a squash ended this history, else the
+ * commit's own. revision: "main" and so on; a text that names no revision has no squash. Errors as
+ * td_publish_note_read. */
+bool td_publish_note_read_in(const struct td_publish_repo *repo, const char *revision, const char *commit,
+                             struct td_arena *arena, struct td_commit_note *note, struct td_error *err);
+
+/* Ends the history of a revision at the note's commit, durably, with this note; histories of other revisions still have
+ * the commit's own. Errors as td_publish_note_write. */
+bool td_publish_squash_write(const struct td_publish_stage *stage, const char *revision,
+                             const struct td_commit_note *note, struct td_error *err);
+
+/* Removes the squash of a revision, if it has one. */
+void td_publish_squash_remove(const struct td_publish_repo *repo, const char *revision);
+
+/* Gives a new revision the squash of the one that it begins from, if that has one. */
+void td_publish_squash_copy(const struct td_publish_repo *repo, const char *from, const char *revision);
+
 /* Writes a note, durably; replaces one that is damaged. Cuts the message to TD_COMMIT_MESSAGE_BYTES between characters,
  * and bytes that are not UTF-8 are shown as \xNN. Errors as td_publish_fail; TD_RESOURCE_EXHAUSTED. */
 bool td_publish_note_write(const struct td_publish_stage *stage, const struct td_commit_note *note,

@@ -262,6 +262,8 @@ bool td_publish_set_ref(struct td_publish_repo *repo, const char *revision, cons
         return false;
     if (exists)
         td_publish_note_left(repo, before);
+    if (!exists)
+        td_publish_squash_copy(repo, strcmp(target, "HEAD") == 0 ? "main" : target, revision);
     bool ok = td_publish_stage_open(&stage, repo, err) && td_publish_ref_write(&stage, revision, commit, err);
     td_publish_stage_close(&stage);
     return ok;
@@ -303,8 +305,10 @@ bool td_publish_delete_ref(struct td_publish_repo *repo, const char *revision, s
     ok = ok && fsync(at) == 0;
     int sys = errno;
     (void)close(at);
-    if (ok)
+    if (ok) {
         remove_empty_folders(repo, path);
+        td_publish_squash_remove(repo, revision);
+    }
     errno = sys;
     return ok || (is_missing ? td_error_set(err, TD_NOT_FOUND, "no revision \"%s\"", revision)
                              : td_publish_fail(&repo->name, "delete a revision of", err));

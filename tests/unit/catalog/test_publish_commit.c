@@ -650,6 +650,55 @@ static void a_first_commit_that_was_killed_leaves_nothing(void **state)
     assert_false(is_there(place, ".tensord-publish/incoming/" REPO));
 }
 
+/* Returns the messages of a revision's history, the newest first. */
+static const char *history_of(const struct publish_place *place, const char *revision)
+{
+    static char out[TEXT_BYTES];
+    struct td_arena arena;
+    struct td_commit_note note;
+    char commit[TD_COMMIT_BYTES];
+    out[0] = '\0';
+    td_arena_init(&arena, 0);
+    (void)td_publish_resolve(&place->repo, revision, commit);
+    while (commit[0] != '\0' && td_publish_note_read_in(&place->repo, revision, commit, &arena, &note, NULL)) {
+        (void)snprintf(out + strlen(out), sizeof out - strlen(out), "%s%s", out[0] == '\0' ? "" : " ", note.message);
+        memcpy(commit, note.parent, sizeof commit);
+    }
+    td_arena_fini(&arena);
+    return out;
+}
+
+static void a_squash_cuts_the_history_of_one_revision(void **state)
+{
+    struct publish_place *place = *state;
+    commit_is(place, &(struct ask){.files = "a=1", .message = "one"}, TD_COMMIT_MOVED);
+    commit_is(place, &(struct ask){.files = "a=2", .message = "two"}, TD_COMMIT_MOVED);
+    assert_true(td_publish_set_ref(&place->repo, "rel/v1", "main", false, NULL));
+    commit_is(place, &(struct ask){.files = "a=3", .revision = "dev", .from = "main", .message = "three"},
+              TD_COMMIT_MOVED);
+    assert_true(td_publish_squash(&place->repo, "main", "all", "ci", NULL));
+    assert_string_equal(history_of(place, "main"), "all");
+    assert_string_equal(history_of(place, "rel/v1"), "two one");
+    assert_string_equal(history_of(place, "dev"), "three two one");
+    commit_is(place, &(struct ask){.files = "a=4", .message = "four"}, TD_COMMIT_MOVED);
+    assert_string_equal(history_of(place, "main"), "four all");
+    assert_true(td_publish_set_ref(&place->repo, "copy", "main", false, NULL));
+    commit_is(place, &(struct ask){.files = "a=5", .revision = "next", .from = "main", .message = "five"},
+              TD_COMMIT_MOVED);
+    assert_string_equal(history_of(place, "copy"), "four all");
+    assert_string_equal(history_of(place, "next"), "five four all");
+    assert_true(td_publish_squash(&place->repo, "rel/v1", "released", "ci", NULL));
+    assert_string_equal(history_of(place, "rel/v1"), "released");
+    assert_string_equal(history_of(place, "dev"), "three two one");
+    assert_true(td_publish_delete_ref(&place->repo, "rel/v1", NULL));
+    assert_true(td_publish_set_ref(&place->repo, "rel/v1", "dev", false, NULL)); /* another one of this name */
+    assert_string_equal(history_of(place, "rel/v1"), "three two one");
+    assert_true(td_publish_squash(&place->repo, "next", "alone", "ci", NULL)); /* no other revision has its commit */
+    assert_string_equal(history_of(place, "next"), "alone");
+    reopen(place);
+    assert_string_equal(history_of(place, "main"), "four all");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -676,6 +725,7 @@ int main(void)
         TEST_IN(publish, a_damaged_snapshot_is_reported_and_replaced),
         TEST_IN(publish, a_blob_that_is_to_stay_and_is_missing_is_reported),
         TEST_IN(publish, a_first_commit_that_was_killed_leaves_nothing),
+        TEST_IN(publish, a_squash_cuts_the_history_of_one_revision),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
