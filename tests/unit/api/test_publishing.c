@@ -80,10 +80,31 @@ static void readers_do_not_wait_for_a_commit(void **state)
     assert_int_equal(ask_during_commit(place, "org/empty", &empty), 200);
 }
 
+/* When memory is short, the server passes a request on whose body has no sink: nothing was read, and nothing is done.
+ */
+static void a_body_that_found_no_sink_is_sent_again(void **state)
+{
+    struct publish_api_place *place = *state;
+    static const char *const targets[] = {"/org/m/a.txt", "/org/m/a.txt?partNumber=1&uploadId=0", "/org/m/b.txt"};
+    for (size_t i = 0; i < COUNT_OF(targets); i++) {
+        struct loopback_request request;
+        struct td_response response;
+        loopback_request_init(&request, "PUT", targets[i], NULL);
+        request.request.facade = td_api_facade(td_s3_port, request.request.target);
+        request.request.body_bytes = 3;
+        td_api_handle(&place->served.loop.api, &request.request, &response);
+        CHECK(response.status == 503, "%s: %d", targets[i], response.status);
+        td_response_fini(&response);
+    }
+    expect_status(&place->served, "/org/m/resolve/main/a.txt", 200);
+    expect_status(&place->served, "/org/m/resolve/main/b.txt", 404);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST_IN(publish_api, readers_do_not_wait_for_a_commit),
+        TEST_IN(publish_api, a_body_that_found_no_sink_is_sent_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
