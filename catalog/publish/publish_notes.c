@@ -225,11 +225,14 @@ void td_publish_squash_copy(const struct td_publish_repo *repo, const char *from
     char old_name[NAME_MAX + 1];
     char name[NAME_MAX + 1];
     td_publish_squash_remove(repo, revision);
-    bool can = name_squash(from, old_name) && name_squash(revision, name);
-    int at = can ? td_folder_open(repo->fd, squashed_folder) : -1;
+    if (!name_squash(from, old_name) || !name_squash(revision, name))
+        return;
+    int at = td_folder_open(repo->fd, squashed_folder);
     if (at < 0)
         return;
-    (void)linkat(at, old_name, at, name, 0); /* without hard links, the new revision shows the whole history */
+    if (linkat(at, old_name, at, name, 0) != 0 && errno != ENOENT) /* hard links may not be possible here */
+        td_log(TD_LOG_WARN, "publish: the revision \"%s\" of \"%s\" has the history from before the squash of \"%s\"",
+               revision, repo->name.path, from);
     (void)close(at);
 }
 
