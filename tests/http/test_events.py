@@ -406,6 +406,7 @@ def test_a_stream_ends_with_its_token(serve, root, tmp_path):
 
 # ---------------------------------------------------------------------------------------------- bounds
 
+# shows: security.md host-waiters
 def test_many_streams_take_no_threads(serve, root):
     s = serve("--max-waiters", "1000", "--max-connections", "600", "--max-connections-per-address", "600")
     with EventReader(s).opened():
@@ -443,6 +444,7 @@ def test_the_share_of_a_client_and_max_waiters(serve, tmp_path, root):
         reader.close()
 
 
+# shows: security.md host-waiters
 def test_a_client_that_does_not_read_is_cut(serve, root):
     s = serve("--send-timeout", "2", "--max-files", "20000")
     conn = s.conn(rcvbuf=4096)
@@ -485,6 +487,7 @@ def test_a_comment_has_the_newest_id(serve, root):
         assert reader.last_id == here
 
 
+# shows: security.md host-sigterm-waiters
 def test_the_end_of_the_server_ends_streams(root, start):
     s = start(root, "--drain-timeout", "60", settle="0")
     with EventReader(s).opened() as reader:

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What was read, as a text: "type(data)" for each event. */
+/* The events that were read, each as "type(data)". */
 static char seen[4096];
 
 static void note(void *context, const struct td_read_event *event)
