@@ -157,7 +157,9 @@ static void a_commit_that_is_not_shown_in_time(void **state)
     struct request requests[REQUESTS];
     begin_all(place, requests);
     is_shown = false;
+    unsigned before = shows;
     run_together(place, requests, REQUESTS);
+    CHECK(shows - before <= 2, "%u waits: none waits again alone", shows - before);
     for (size_t i = 0; i < REQUESTS; i++)
         CHECK(!requests[i].ok && requests[i].status == 503, "%zu: %d", i, requests[i].status);
     is_shown = true;
