@@ -377,6 +377,14 @@ bool td_publish_blobs_sync(const struct td_publish_repo *repo, struct td_error *
     return td_folder_sync(repo->fd, "blobs") || td_publish_fail(&repo->name, "write the names of the blobs of", err);
 }
 
+/* Returns whether the id has two parts. Only then its neighbours are found without a list of the whole directory: for
+ * one part they are listed when the folder is made, and at the first commit. */
+static bool has_org(const struct td_publish_name *name)
+{
+    const char *kind_end = strstr(name->folder, "--");
+    return kind_end != NULL && strstr(kind_end + 2, "--") != NULL;
+}
+
 bool td_publish_check_name(struct td_publish_disk *disk, const struct td_publish_name *name, struct td_error *err)
 {
     struct td_publish_repo repo;
@@ -388,7 +396,8 @@ bool td_publish_check_name(struct td_publish_disk *disk, const struct td_publish
         return true;
     if (!td_publish_repo_open(disk, name, false, &repo, err))
         return false;
-    bool ok = (repo.fd >= 0 && !repo.is_new) || check_neighbours(disk, name, "", err);
+    bool was_checked = repo.fd >= 0 && (!repo.is_new || !has_org(name));
+    bool ok = was_checked || check_neighbours(disk, name, "", err);
     td_publish_repo_close(&repo);
     return ok;
 }
