@@ -449,6 +449,40 @@ def test_a_server_that_takes_nothing_has_failed(tmp_path, how):
             write()
 
 
+class Narrow(socket.socket):
+    """A socket that takes 100 bytes in 0.3 s, as one does whose other end reads so few."""
+
+    def send(self, data, *flags):
+        time.sleep(0.3)
+        return super().send(data[:100], *flags)
+
+
+@pytest.mark.parametrize("size", [None, 0])
+def test_a_server_that_takes_a_few_bytes_now_and_then_has_failed(monkeypatch, size):
+    """Less than 1 KiB/s for stall_timeout, although each send passes some bytes."""
+    connect = socket.create_connection
+    monkeypatch.setattr(socket, "create_connection", lambda *a, **b: Narrow(fileno=connect(*a, **b).detach()))
+    with Script(lambda connection, head: read_body(connection, head)) as script:
+        with pytest.raises(tensord.ConnectError, match="takes no more bytes: it took"):
+            streamed_whole(opened(script.port, stall_timeout=2), DATA, size)
+
+
+def test_an_end_of_the_connection_before_the_body_is_tried_again():
+    """A server that closes in place of 100 Continue, such as one that is restarted."""
+    left = [2]
+
+    def play(connection, head):
+        if left[0]:
+            left[0] -= 1
+            return
+        read_body(connection, head)
+        connection.sendall(answer(201, state()))
+
+    with Script(play) as script:
+        assert streamed_whole(opened(script.port), DATA) == blob_of(DATA)
+        assert left == [0] and len(script.heads) == 3
+
+
 def test_an_answer_may_come_late():
     """The server hashes and syncs after the last byte, for longer than stall_timeout."""
     def play(connection, head):

@@ -407,6 +407,26 @@ def test_https_goes_through_a_tunnel(server, certificates, monkeypatch, variable
         assert {head.split(b"\r\n")[0] for head in proxy.heads} == {f"CONNECT 127.0.0.1:{front.port} HTTP/1.1".encode()}
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_writes_go_through_the_proxy_too(tmp_path, certificates, monkeypatch, scheme):
+    """Small bodies through a proxy that passes requests on, and large ones of both kinds through a tunnel."""
+    (tmp_path / "root").mkdir()
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here/a.bin").write_bytes(os.urandom(3_000_000 if scheme == "https" else 300_000))
+    with harness.Server(tmp_path / "root", "--publish", "any") as writable, Proxy() as proxy, \
+            Terminator(writable.port, certificates / "good.pem") as front:
+        monkeypatch.setenv(f"{scheme}_proxy", f"http://127.0.0.1:{proxy.port}")
+        url = f"{scheme}://127.0.0.1:{front.port if scheme == 'https' else writable.port}/models/org/m"
+        options = {"ca_file": str(certificates / "ca.pem")} if scheme == "https" else {}
+        assert tensord.push(tmp_path / "here", url, **options).changed and proxy.heads
+        if scheme == "https":
+            tensord.save_model({"x": torch.arange(1_000_000)}, url, **options)
+            assert torch.equal(tensord.load_file(url, **options)["x"], torch.arange(1_000_000))
+            assert all(head.startswith(b"CONNECT ") for head in proxy.heads)
+        else:
+            assert any(head.startswith(b"PUT " + url.encode()) for head in proxy.heads)
+
+
 @pytest.mark.parametrize("no_proxy", [
     "", "*", "weights.example.test", "example.test", ".example.test", "ample.test", "other.test", "a, example.test ,b",
     "weights.example.test:PORT", "weights.example.test:1", "EXAMPLE.TEST", "127.0.0.1", "127.0.0.0/8", "::1",

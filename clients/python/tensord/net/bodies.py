@@ -2,12 +2,14 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import Callable, Iterable, Iterator, Optional, Protocol
 
 from .. import errors
 from ..options import MIB
 
 SEND_BYTES = MIB  # between two looks whether the server has answered already
+_reading = threading.Lock()
 READ_BYTES = 256 * 1024  # of a file, where the kernel cannot send it
 
 
@@ -111,6 +113,8 @@ def read_at(fd: int, view: memoryview, offset: int) -> int:
     """Reads bytes of a file at an offset into a view, and returns their number; 0 at the end of the file."""
     if hasattr(os, "preadv"):
         return os.preadv(fd, [view], offset)
-    data = os.pread(fd, len(view), offset)
+    with _reading:  # Windows has no read at an offset
+        os.lseek(fd, offset, os.SEEK_SET)
+        data = os.read(fd, len(view))
     view[: len(data)] = data
     return len(data)

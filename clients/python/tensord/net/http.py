@@ -145,6 +145,7 @@ class Connection:
         self.sent_whole = True  # the last request was sent to its end
         self._early: Optional[Answer] = None  # the answer to a request that is not sent whole
         self._interim = 0  # answers of 1xx to this request
+        self._send_seconds, self._send_bytes = 0.0, 0  # of its body, since the rate was checked
         self._chunked = False
         self.proxy: Optional[Proxy] = None
         self._receive_limit = options.stall_timeout  # seconds until the next byte
@@ -318,6 +319,7 @@ class Connection:
         lines += [f"{name}: {value}" for name, value in fields.items()]
         self.used = True
         self.sent_whole, self._early, self._interim = True, None, 0
+        self._send_seconds, self._send_bytes = 0.0, 0
         return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
 
     @property
@@ -346,7 +348,7 @@ class Connection:
         """Sends bytes of a file, and returns their number: 0 at its end, or when the server has answered; None if
         the kernel cannot send this file. Raises Dropped."""
         try:
-            sent = self._paced(count, lambda: os.sendfile(self._socket.fileno(), fd, offset, count))
+            sent = self._paced(lambda: os.sendfile(self._socket.fileno(), fd, offset, count))
         except OSError as error:
             if error.errno in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSOCK):
                 return None
@@ -360,20 +362,22 @@ class Connection:
         done = 0
         try:
             while done < len(view) and not self.has_answered:
-                rest = view[done:]
-                done += self._paced(len(rest), functools.partial(self._socket.send, rest))
+                done += self._paced(functools.partial(self._socket.send, view[done:]))
         except OSError as error:
             self._take_early_answer(error)
         return done
 
-    def _paced(self, count: int, send: Callable[[], int]) -> int:
-        """Calls `send`, which sends up to `count` bytes, and returns its result. Raises OSError also where the server
-        takes less than MIN_SEND_RATE."""
+    def _paced(self, send: Callable[[], int]) -> int:
+        """Calls `send`, which sends bytes and returns their number, and returns its result. Raises OSError also where
+        the server has taken less than MIN_SEND_RATE for stall_timeout; time between the calls does not count."""
         begun = time.monotonic()
         sent = send()
-        if sent < count and self.options.stall_timeout <= time.monotonic() - begun and (
-                sent < MIN_SEND_RATE * self.options.stall_timeout):
-            raise socket.timeout(f"it took {sent} bytes in {self.options.stall_timeout:g} s")
+        self._send_seconds += time.monotonic() - begun
+        self._send_bytes += sent
+        if self._send_seconds >= self.options.stall_timeout:
+            if self._send_bytes < MIN_SEND_RATE * self._send_seconds:
+                raise socket.timeout(f"it took {self._send_bytes} bytes in {self._send_seconds:.3g} s")
+            self._send_seconds, self._send_bytes = 0.0, 0
         return sent
 
     def end(self) -> None:
@@ -385,11 +389,11 @@ class Connection:
 
     def _look(self, seconds: float) -> None:
         """Takes what has arrived while a request is being sent, or arrives within some seconds: an answer ends the
-        sending, answers of 1xx are dropped. Raises ProtocolError."""
+        sending, answers of 1xx are dropped. Raises Dropped if the server has closed the connection without an answer,
+        ProtocolError."""
         if not self.has_answered and self._wait_readable(seconds):
-            with contextlib.suppress(Dropped):  # then the next byte cannot be sent
-                self._receive_now()
-                self._take_heads()
+            self._receive_now()
+            self._take_heads()
 
     def _take_heads(self) -> None:
         """Decodes the heads that have arrived whole. Raises ProtocolError."""
@@ -401,6 +405,7 @@ class Connection:
                 self._count_interim()
 
     def _count_interim(self) -> None:
+        """Counts an answer of 1xx. Raises ProtocolError for too many."""
         self._interim += 1
         if self._interim >= MAX_INTERIM:
             raise errors.ProtocolError(f"{self.endpoint} sent {MAX_INTERIM} interim answers and no final one")
@@ -416,8 +421,10 @@ class Connection:
                 self._receive_now()
                 self._take_heads()
         if not self.has_answered:
-            raise Dropped(self._why(error, "took") if isinstance(error, (BlockingIOError, socket.timeout)) else
-                          f"{self.endpoint} closed the connection: {error}", started=False) from error
+            if isinstance(error, (BlockingIOError, socket.timeout)):
+                why = f"none for {self.options.stall_timeout:g} s" if isinstance(error, BlockingIOError) else error
+                raise Dropped(f"{self.endpoint} takes no more bytes: {why}", started=False) from error
+            raise Dropped(f"{self.endpoint} closed the connection: {error}", started=False) from error
 
     def _find_refusal(self) -> None:
         """Raises SetupError if an alert has arrived from a server that did not take the request."""
@@ -516,10 +523,9 @@ class Connection:
         else:
             self._socket.settimeout(seconds)
 
-    def _why(self, error: OSError, did: str = "sent") -> str:
+    def _why(self, error: OSError) -> str:
         if isinstance(error, (BlockingIOError, socket.timeout)):
-            seconds = self._receive_limit if did == "sent" else self.options.stall_timeout
-            return f"{self.endpoint} {did} nothing for {seconds:.3g} s"
+            return f"{self.endpoint} sent nothing for {self._receive_limit:.3g} s"
         return f"the connection to {self.endpoint} broke: {error}"
 
     def read_line(self) -> bytes:
