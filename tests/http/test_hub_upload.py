@@ -571,7 +571,7 @@ def test_tokens(tmp_path, start):
     assert nobody.ask("POST", href.partition("?")[0], {}).status == 401
     assert reader.ask("POST", href.partition("?")[0], {}).status == 403
     oid = committed(writer.commit("org/m", lfs_line("x.bin", data)))
-    assert s.log().count("token=writer") >= 5
+    s.wait_for(lambda: s.log().count("token=writer") >= 5, "the log has the writer's requests")
     assert reader.read("org/m", "x.bin").body == data
     assert [c["authors"] for c in reader.ask("GET", "/api/models/org/m/commits/main").json()] == [[{"user": "writer"}]]
     tokens.remove("writer")
