@@ -374,7 +374,7 @@ def test_parents(repo):
 
 
 def test_a_commit_whose_answer_was_lost_is_sent_again(repo):
-    """It names the parent from before, and has been made: nothing changes. Another order with this parent is refused."""
+    """It was made, and names the parent from before: nothing changes. Another order with this parent is refused."""
     files = {"config.json": CONFIG, "x": b"1", "old": b"0"}
     first = check_commit(repo.push(files, parent="")[0], 201, files)
     check_commit(repo.commit(files, parent=""), 200, files, parent=first, changed=False)
