@@ -198,33 +198,6 @@ static bool find_snapshot(struct committing *c)
     return ok || why.code == TD_FAILED_PRECONDITION || td_error_copy(c->err, &why);
 }
 
-/* Returns whether the revision is at the commit that this order makes of its parent: the order was carried out, and is
- * sent again because its answer was lost. */
-static bool is_carried_out(const struct committing *c)
-{
-    struct td_error why = TD_ERROR_INIT;
-    struct td_commit_result result = {.verdict = TD_COMMIT_MOVED};
-    struct committing trial = {.repo = c->repo, .order = c->order, .result = &result, .err = &why, .before_fd = -1};
-    struct td_commit_note note;
-    struct td_arena arena;
-    const char *now = c->result->parent;
-    td_arena_init(&arena, 0);
-    bool ok = now[0] != '\0' && td_publish_note_read(c->repo, now, &arena, &note, &why) &&
-              strcmp(note.parent, c->order->parent) == 0;
-    if (ok) {
-        memcpy(trial.before_id, note.parent, TD_COMMIT_BYTES);
-        ok = read_before(&trial) &&
-             td_commit_list_make(&trial.before, trial.order, &trial.list, &result.is_too_large, &why) &&
-             td_commit_list_id(&trial.list, result.commit, &why) && strcmp(result.commit, now) == 0;
-    }
-    if (trial.before_fd >= 0)
-        (void)close(trial.before_fd);
-    td_commit_list_fini(&trial.list);
-    td_commit_list_fini(&trial.before);
-    td_arena_fini(&arena);
-    return ok;
-}
-
 /* Decides the verdict, and all that make() needs, without a change. */
 static bool look(struct committing *c)
 {
@@ -235,11 +208,8 @@ static bool look(struct committing *c)
     if (!td_commit_check_revision(c->order->revision, c->err) || !find_before(c))
         return false;
     if (parent != NULL && strcmp(parent, result->parent) != 0) {
-        if (!is_carried_out(c)) {
-            result->verdict = TD_COMMIT_WRONG_PARENT;
-            return true;
-        }
-        (void)snprintf(c->before_id, sizeof c->before_id, "%s", parent);
+        result->verdict = TD_COMMIT_WRONG_PARENT;
+        return true;
     }
     if (!read_before(c) || !td_commit_list_make(&c->before, c->order, &c->list, &result->is_too_large, c->err) ||
         !check_blobs(c))

@@ -373,23 +373,6 @@ def test_parents(repo):
     assert error["details"] == {"commit": second} and repo.file("x").body == b"2"
 
 
-def test_a_commit_whose_answer_was_lost_is_sent_again(repo):
-    """It was made, and names the parent from before: nothing changes. Another order with this parent is refused."""
-    files = {"config.json": CONFIG, "x": b"1", "old": b"0"}
-    first = check_commit(repo.push(files, parent="")[0], 201, files)
-    check_commit(repo.commit(files, parent=""), 200, files, parent=first, changed=False)
-    order = {"files": {"new": b"2"}, "keep": True, "delete": ["old"], "parent": first}
-    after = {"config.json": CONFIG, "x": b"1", "new": b"2"}
-    second = check_commit(repo.push(**order)[0], 201, after, parent=first)
-    check_commit(repo.commit(**order), 200, after, parent=second, changed=False)
-    check_error(repo.commit({**after, "new": b"1"}, parent=first), 412)
-    check_error(repo.commit(after, parent=""), 412)
-    check_error(repo.commit(after, parent="0" * 40), 412)
-    third = push(repo, {"config.json": CONFIG, "x": b"3"})
-    check_error(repo.commit(**order), 412)
-    assert repo.main() == third
-
-
 def test_revisions(server, repo):
     files = {"config.json": CONFIG, "x": b"1"}
     first = push(repo, files)

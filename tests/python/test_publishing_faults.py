@@ -199,7 +199,7 @@ def test_a_commit_whose_answer_is_lost_is_asked_again(serve):
         repo = opened(relay.port)
         blob = repo.send(b"{}")
         repo.close()
-        made = repo.commit({"config.json": blob}, parent="")
+        made = repo.commit({"config.json": blob})
         assert made.commit == opened(server.port).commit({"config.json": blob}).commit and relay.answers == []
 
 
