@@ -92,6 +92,14 @@ def faces(server, who):
     return [(f"{who} {f.__name__}", f) for f in (native, tree, siblings, keys)]
 
 
+def shows(ask, files):
+    """Whether a face shows these files now."""
+    try:
+        return ask() == files
+    except Deleted:
+        return False
+
+
 def version(number, count=30):
     """Files of a version: some names are in every version, some in a few; every size says the version."""
     names = [f"d{i % 3}/f{i:02}.dat" for i in range(count) if (number + i) % 5 != 0]
@@ -126,13 +134,7 @@ def test_never_half(tmp_path, watch, rounds):
         last = key(files)
         until = time.monotonic() + 3
         theirs = dict(faces(reader, "reader"))
-
-        def shows_last(ask):
-            try:
-                return ask() == last
-            except Deleted:
-                return False
-        while not all(shows_last(ask) for ask in theirs.values()):
+        while not all(shows(ask, last) for ask in theirs.values()):
             assert time.monotonic() < until + (30 if os.environ.get("TENSORD_SLOW") else 7), "the reader is too late"
             time.sleep(0.05)
         [p.stop() for p in pollers]
@@ -219,7 +221,7 @@ def test_a_standby_takes_over(tmp_path):
             model.verify_resume(server, left)
         last = key(model.allowed[-1]) if model.allowed[-1] else frozenset()
         theirs = dict(faces(reader, "reader"))
-        reader.wait_for(lambda: all(ask() == last for ask in theirs.values()), "the reader shows the last version", 30)
+        reader.wait_for(lambda: all(shows(ask, last) for ask in theirs.values()), "the last version is shown", 30)
         server.stop()
         [p.stop() for p in pollers]
         assert all(len(p.seen) > 3 for p in pollers), [p.seen for p in pollers]
