@@ -450,6 +450,20 @@ def set_congestion_control(before, name):
                          % (name, error.strerror, name)) from error
 
 
+ALLOWED = "/proc/sys/net/ipv4/tcp_allowed_congestion_control"
+
+
+def allow_congestion_control(name):
+    """Lets network namespaces choose a control that the kernel has. It takes root outside of them; without, they may be
+    refused it."""
+    with contextlib.suppress(OSError):
+        with open(ALLOWED) as f:
+            allowed = f.read().split()
+        if name not in allowed:
+            with open(ALLOWED, "w") as f:
+                f.write(" ".join([*allowed, name]))
+
+
 FAR_ADDRESS = "10.77.0.1"  # of the server's end
 BURST_BYTES = 128 << 10
 QUEUE_MS = 50
@@ -475,6 +489,7 @@ def shaped_link(mbit, congestion=None, mtu=1500, loopback_mbit=0):
             run("ip -n %s link set v0 mtu %d up" % (name, mtu))
             run("ip -n %s link set lo up" % name)
             if congestion:
+                allow_congestion_control(congestion)
                 run("ip netns exec %s sysctl -w net.ipv4.tcp_congestion_control=%s" % (name, congestion))
         if mbit:
             run(SHAPE % (ends[0], "v0", mbit))

@@ -149,6 +149,7 @@ def run(bench):
     options = argparse.Namespace(**{name: getattr(bench.options, name) for name in NEEDED})
     options.tensord = os.path.abspath(options.tensord)
     options.congestion = bench.congestion if options.congestion else "cubic"
+    servers.allow_congestion_control(options.congestion)
     rows = in_private_namespaces(options)
     ways = ("fetched", "node") if options.node else ("ranks", "whole")
     columns = ["Mbit/s", "ranks", "MB, ranks", "MB, whole", "MB repeated", *("s, " + way for way in ways),
