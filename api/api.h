@@ -45,10 +45,10 @@ enum td_body_place {
 /* Returns where the body of a request with this method and target goes, whatever its length. */
 enum td_body_place td_api_body_place(const struct td_api *api, const struct td_request *request);
 
-/* Has the facade begin an upload before its body is read, for a request whose body's place is TD_BODY_SINK. Returns the
- * sink; the caller releases it after td_api_handle, or when the body is cut. Returns NULL when the request is answered
- * without its body: the answer is in *response. The caller calls td_response_fini for *response in either case. May
- * wait for a disk. */
+/* Makes the sink that takes a request's body, before the body is read. Call it for requests whose body has the place
+ * TD_BODY_SINK. The caller releases the sink after td_api_handle, or when the body is cut. Returns NULL if the request
+ * was answered without its body; *response then has the answer. The caller calls td_response_fini for *response in
+ * either case. May wait for a disk. */
 struct td_body_sink *td_api_begin_upload(struct td_api *api, const struct td_request *request,
                                          struct td_response *response);
 

@@ -76,8 +76,8 @@ bool td_access_is_of_this_machine(const struct td_call *call);
  * a body, and again before it changes anything. Does not wait. */
 bool td_access_may_publish(const struct td_call *call, struct td_text id);
 
-/* Returns whether the sender may publish to some repository whose id begins with the prefix, such as "org/". Else
- * answers as td_access_may_publish. */
+/* Returns whether the sender's token has a pattern that matches any id below the prefix, such as "org/", so that the
+ * sender may publish there. If not, answers as td_access_may_publish does. */
 bool td_access_may_publish_below(const struct td_call *call, struct td_text prefix);
 
 /* Returns whether the sender may know numbers of all models. */

@@ -28,9 +28,9 @@ struct td_body_sink *td_publish_sink_stream(const struct td_call *call, struct t
  * td_publishing_fail for errors of td_publish_stream_begin; 503. */
 struct td_body_sink *td_publish_sink_whole(const struct td_call *call, const struct td_publish_name *name);
 
-/* Ends the blob of td_publish_sink_whole, whose body has ended, and sets *sum. expected: the digest that it must have,
- * or NULL. Returns false after it answered: 422 for a body that was cut or has another digest; as td_publishing_fail.
- */
+/* Stores the blob that td_publish_sink_whole began. Call it when the whole body has arrived. Sets *sum to the digest
+ * and the size. expected: the digest that the blob must have; NULL: any. Returns false after an answer: 422 for a body
+ * that was cut or has another digest; for other errors as td_publishing_fail. */
 bool td_publish_sink_end_whole(const struct td_call *call, const uint8_t *expected, struct td_publish_sum *sum);
 
 /* Makes a sink of a text in memory, of at most most_bytes. The text, and what handlers read from it, take

@@ -79,8 +79,8 @@ static bool check_version(const struct td_call *call)
     return false;
 }
 
-/* Checks that the request has no condition that is not implemented: none may be passed over, or an object would be
- * deleted that the client wants to keep. Returns false after it answered 501. */
+/* Refuses a request with a condition that this server cannot check: without the check, it could delete an object that
+ * the client wants to keep. Returns false after an answer of 501. */
 static bool check_conditions(const struct td_call *call)
 {
     static const char *const refused[] = {"If-None-Match", "x-amz-if-match-last-modified-time", "x-amz-if-match-size"};
