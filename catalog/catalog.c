@@ -13,15 +13,14 @@
 
 #include "catalog/dataset/dataset.h"
 #include "catalog/events/snapshot_changes.h"
+#include "catalog/scan/noted_commits.h"
 #include "catalog/scan/scan_report.h"
 #include "catalog/scan/walk.h"
-#include "core/arena.h"
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/log.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,17 +54,6 @@ static const uint64_t whole_scan_ns = 60 * TD_NS_PER_S;
 /* td_catalog_show waits at most for so long. */
 static const uint64_t show_max_ns = 60000000000;
 
-/* A commit that td_catalog_note_commit noted. */
-struct noted_commit {
-    char folder[NAME_MAX + 1];
-    char commit[TD_COMMIT_BYTES];
-    uint64_t noted_ns; /* 0: none was noted here */
-};
-
-/* The most commits that are noted; with more, the oldest are forgotten, and settle in their time. */
-enum { NOTED_COMMITS = 512 };
-static const uint64_t noted_max_ns = 60000000000;
-
 /* The state that was logged last, which is logged again only when it changes. */
 struct logged {
     bool ready, no_model, too_few, send_guard;
@@ -81,6 +69,7 @@ struct td_catalog {
     struct td_hasher *hasher;
     struct td_row_indexer *indexer;
     struct td_event_ring *events;
+    struct td_noted_commits noted;
     struct td_tree_watch *watch; /* NULL: none */
     struct td_scan_progress progress;
     pthread_t scanner;
@@ -110,11 +99,9 @@ struct td_catalog {
     size_t pending_count; /* of the last scan, as in td_snapshot */
     uint64_t started_count, ended_count;
     size_t waiter_count;
-    size_t show_count;          /* callers of td_catalog_show that wait */
-    bool keeps_published;       /* the scan that is running; as in td_scan_config */
-    uint64_t whole_scan_ns;     /* when the last scan that walked everything began; 0: none */
-    struct noted_commit *noted; /* NOTED_COMMITS; NULL: none was noted yet */
-    size_t noted_count;         /* that were noted since the start */
+    size_t show_count;      /* callers of td_catalog_show that wait */
+    bool keeps_published;   /* the scan that is running; as in td_scan_config */
+    uint64_t whole_scan_ns; /* when the last scan that walked everything began; 0: none */
     struct td_catalog_status status;
     uint64_t last_scan_end_ns;
     uint64_t empty_since_ns;
@@ -400,37 +387,6 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
     td_snapshot_unref(changed ? old : snapshot);
 }
 
-static int published_compare(const void *a, const void *b)
-{
-    return strcmp(((const struct td_published *)a)->commit, ((const struct td_published *)b)->commit);
-}
-
-/* Copies the commits that were noted of late, sorted. Sets *out to an array that the caller frees with free(); its
- * texts are in the arena. */
-static size_t list_published(struct td_catalog *catalog, struct td_arena *texts, struct td_published **out)
-{
-    size_t count = 0;
-    *out = NULL;
-    pthread_mutex_lock(&catalog->lock);
-    uint64_t now_ns = td_clock_ns();
-    if (catalog->noted != NULL)
-        *out = calloc(NOTED_COMMITS, sizeof **out);
-    for (size_t i = 0; *out != NULL && i < NOTED_COMMITS; i++) {
-        const struct noted_commit *noted = &catalog->noted[i];
-        if (noted->noted_ns == 0 || now_ns - noted->noted_ns > noted_max_ns)
-            continue;
-        const char *folder = td_arena_strndup(texts, td_text_of(noted->folder));
-        const char *commit = td_arena_strndup(texts, td_text_of(noted->commit));
-        if (folder == NULL || commit == NULL)
-            break; /* the others settle in their time */
-        (*out)[count++] = (struct td_published){.folder = folder, .commit = commit};
-    }
-    pthread_mutex_unlock(&catalog->lock);
-    if (count > 0)
-        qsort(*out, count, sizeof **out, published_compare);
-    return count;
-}
-
 static void scan_once(struct td_catalog *catalog)
 {
     struct td_error err = TD_ERROR_INIT;
@@ -446,17 +402,14 @@ static void scan_once(struct td_catalog *catalog)
     pthread_mutex_lock(&catalog->lock);
     struct td_scan_config config = catalog->config.scan;
     pthread_mutex_unlock(&catalog->lock);
-    struct td_arena texts;
     struct td_published *published;
-    td_arena_init(&texts, 0);
-    config.published_count = list_published(catalog, &texts, &published);
+    config.published_count = td_noted_commits_list(&catalog->noted, &published);
     config.published = published;
     config.publish_complete = catalog->publishes;
     config.keeps_published = catalog->keeps_published;
     bool ok = td_scan(root, &catalog->maps, previous, &config, &catalog->unsettled, &catalog->progress, &catalog->stop,
                       &snapshot, &err);
     free(published);
-    td_arena_fini(&texts);
     uint64_t took_ns = td_clock_ns() - started_ns;
     if (!ok) {
         if (!atomic_load(&catalog->stop))
@@ -669,8 +622,10 @@ static bool check_readable(const struct td_root *root, struct td_error *err)
 bool td_catalog_create(const struct td_catalog_config *config, struct td_catalog **out, struct td_error *err)
 {
     struct td_catalog *catalog = calloc(1, sizeof *catalog);
-    if (catalog == NULL)
+    if (catalog == NULL || !td_noted_commits_init(&catalog->noted)) {
+        free(catalog);
         return td_error_no_memory(err);
+    }
     catalog->config = *config;
     catalog->config.scan.all_revisions = true;
     catalog->config.scan.memory = config->max_memory_bytes > 0 ? &catalog->memory : NULL;
@@ -712,7 +667,7 @@ fail:
     td_hasher_destroy(catalog->hasher);
     td_event_ring_destroy(catalog->events);
     td_root_unref(catalog->root);
-    free(catalog->noted);
+    td_noted_commits_fini(&catalog->noted);
     free(catalog->root_path);
     free(catalog);
     return false;
@@ -740,7 +695,7 @@ void td_catalog_destroy(struct td_catalog *catalog)
     (void)pthread_cond_destroy(&catalog->wake);
     (void)pthread_cond_destroy(&catalog->scanned);
     (void)pthread_mutex_destroy(&catalog->lock);
-    free(catalog->noted);
+    td_noted_commits_fini(&catalog->noted);
     free(catalog->root_path);
     free(catalog);
 }
@@ -840,16 +795,7 @@ bool td_catalog_rescan(struct td_catalog *catalog, const _Atomic bool *stop, str
 
 void td_catalog_note_commit(struct td_catalog *catalog, const char *folder, const char *commit)
 {
-    pthread_mutex_lock(&catalog->lock);
-    if (catalog->noted == NULL)
-        catalog->noted = calloc(NOTED_COMMITS, sizeof *catalog->noted);
-    if (catalog->noted != NULL) {
-        struct noted_commit *noted = &catalog->noted[catalog->noted_count++ % NOTED_COMMITS];
-        (void)snprintf(noted->folder, sizeof noted->folder, "%s", folder);
-        (void)snprintf(noted->commit, sizeof noted->commit, "%s", commit);
-        noted->noted_ns = td_clock_ns();
-    }
-    pthread_mutex_unlock(&catalog->lock);
+    td_noted_commits_add(&catalog->noted, folder, commit);
 }
 
 size_t td_catalog_max_files(struct td_catalog *catalog, const char *folder, size_t *others)
