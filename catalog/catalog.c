@@ -345,10 +345,10 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
     struct td_snapshot *old = catalog->current; /* only this thread replaces it */
     bool changed = !is_same(old, snapshot);
     bool has_events = changed && old != NULL && strcmp(old->tag, snapshot->tag) != 0;
+    bool news = changed && (old == NULL || has_events ||
+                            old->unsettled.count != snapshot->unsettled.count); /* more than digests changed */
     struct td_snapshot_changes *changes = has_events ? td_snapshot_changes_find(old, snapshot) : NULL;
     pthread_mutex_lock(&catalog->lock);
-    bool news = changed && (old == NULL || strcmp(old->tag, snapshot->tag) != 0 ||
-                            old->unsettled.count != snapshot->unsettled.count); /* more than digests changed */
     struct td_catalog_status *status = &catalog->status;
     if (changed) {
         snapshot->retirement = (struct td_retirement){.retire = on_retire, .context = catalog};
