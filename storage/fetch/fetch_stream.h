@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { TD_FETCH_STREAM_VALUE_BYTES = 256 }; /* of the field `after`, with a NUL */
+enum { TD_FETCH_STREAM_VALUE_BYTES = 256 }; /* of the longest `last_id` that is sent, with a NUL */
 
 /* A request, and the functions that take its answer. All is borrowed. */
 struct td_fetch_stream {
