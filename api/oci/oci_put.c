@@ -11,7 +11,6 @@
 #include "catalog/publish/publish.h"
 #include "catalog/publish/publish_manifests.h"
 #include "catalog/publish/publish_stream.h"
-#include "core/array.h"
 #include "core/digits.h"
 #include "core/log.h"
 
@@ -500,41 +499,21 @@ static bool delete_tag(const struct td_oci_write *write, const char *tag, struct
     return ok;
 }
 
-/* The tags that name a manifest. */
-struct tagged {
-    const uint8_t *sha256;
-    char (*tags)[TD_PUBLISH_TAG_BYTES];
-    size_t count, capacity;
-};
-
-static bool note_tag(void *context, const char *tag, const uint8_t sha256[TD_SHA256_BYTES], struct td_error *err)
-{
-    struct tagged *tagged = context;
-    if (memcmp(sha256, tagged->sha256, TD_SHA256_BYTES) != 0)
-        return true;
-    if (!TD_ARRAY_GROW(tagged->tags, tagged->count, tagged->capacity, err))
-        return false;
-    (void)snprintf(tagged->tags[tagged->count++], TD_PUBLISH_TAG_BYTES, "%s", tag);
-    return true;
-}
-
-/* Removes a manifest with the tags that name it, but not their revisions. Sets *tagged to the tags, and commit to the
- * one that the manifest made. Returns false after it answered. */
-static bool remove_manifest(const struct td_oci_write *write, struct tagged *tagged, char commit[TD_COMMIT_BYTES])
+/* Removes a manifest with the tags that name it, but not their revisions. Sets *tags to these tags, whose items the
+ * caller frees, and commit to the one that the manifest made. Returns false after it answered. */
+static bool remove_manifest(const struct td_oci_write *write, const uint8_t sha256[TD_SHA256_BYTES],
+                            struct td_publish_tags *tags, char commit[TD_COMMIT_BYTES])
 {
     struct td_error err = TD_ERROR_INIT;
     struct td_publish_repo repo;
     if (!open_repo(write, false, &repo))
         return false;
-    bool ok = td_publish_manifest_is_here(&repo, tagged->sha256) ||
-              td_error_set(&err, TD_NOT_FOUND,
-                           "no such manifest was pushed; one that the server makes goes with its tag, or its model");
-    td_publish_manifest_commit(&repo, tagged->sha256, commit);
-    ok = ok && td_publish_each_tag(&repo, note_tag, tagged, &err) &&
-         td_publish_manifest_remove(&repo, tagged->sha256, &err);
+    td_publish_manifest_commit(&repo, sha256, commit);
+    bool ok = td_publish_manifest_remove(&repo, sha256, tags, &err);
     td_publish_repo_close(&repo);
     if (!ok && err.code == TD_NOT_FOUND)
-        (void)td_oci_fail(&write->oci, 404, "MANIFEST_UNKNOWN", "%s", err.message);
+        (void)td_oci_fail(&write->oci, 404, "MANIFEST_UNKNOWN",
+                          "no such manifest was pushed; one that the server makes goes with its tag, or its model");
     else if (!ok)
         td_oci_write_fail(write, &err, "UNSUPPORTED");
     return ok;
@@ -544,16 +523,16 @@ enum { REVISIONS_AT_A_TIME = 64 }; /* that are deleted while the repository is l
 
 /* Deletes the revisions of the next tags, but for `main`, as far as they are at the commit that the manifest made and
  * the tags were not pushed again. Returns false after it answered. */
-static bool delete_some_revisions(const struct td_oci_write *write, const struct tagged *tagged, const char *made,
-                                  size_t *next)
+static bool delete_some_revisions(const struct td_oci_write *write, const struct td_publish_tags *tags,
+                                  const char *made, size_t *next)
 {
     struct td_publish_repo repo;
     if (!open_repo(write, false, &repo))
         return false;
-    for (size_t n = 0; n < REVISIONS_AT_A_TIME && *next < tagged->count; n++, ++*next) {
+    for (size_t n = 0; n < REVISIONS_AT_A_TIME && *next < tags->count; n++, ++*next) {
         char commit[TD_COMMIT_BYTES];
         uint8_t other[TD_SHA256_BYTES];
-        const char *tag = tagged->tags[*next];
+        const char *tag = tags->items[*next];
         const char *revision = td_publish_tag_revision(tag);
         if (revision != NULL && strcmp(revision, "main") != 0 && td_publish_resolve(&repo, revision, commit) &&
             strcmp(commit, made) == 0 && !td_publish_tag_find(&repo, tag, other) &&
@@ -569,16 +548,16 @@ static bool delete_some_revisions(const struct td_oci_write *write, const struct
 static bool delete_manifest(const struct td_oci_write *write, const uint8_t sha256[TD_SHA256_BYTES])
 {
     struct td_publish_repo repo;
-    struct tagged tagged = {.sha256 = sha256};
+    struct td_publish_tags tags = {.items = NULL};
     char made[TD_COMMIT_BYTES];
     bool asks_main = false;
-    bool ok = remove_manifest(write, &tagged, made);
-    bool has_revisions = ok && made[0] != '\0' && tagged.count > 0;
-    for (size_t i = 0; i < tagged.count; i++)
-        asks_main = asks_main || strcmp(tagged.tags[i], "main") == 0 || strcmp(tagged.tags[i], "latest") == 0;
-    for (size_t next = 0; ok && has_revisions && next < tagged.count;)
-        ok = delete_some_revisions(write, &tagged, made, &next);
-    free(tagged.tags);
+    bool ok = remove_manifest(write, sha256, &tags, made);
+    bool has_revisions = ok && made[0] != '\0' && tags.count > 0;
+    for (size_t i = 0; i < tags.count; i++)
+        asks_main = asks_main || strcmp(tags.items[i], "main") == 0 || strcmp(tags.items[i], "latest") == 0;
+    for (size_t next = 0; ok && has_revisions && next < tags.count;)
+        ok = delete_some_revisions(write, &tags, made, &next);
+    free(tags.items);
     if (!ok || !has_revisions)
         return ok;
     return open_repo(write, false, &repo) && end_deletion(write, asks_main && main_has_no_tag(&repo), made, &repo);

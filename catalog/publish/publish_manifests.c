@@ -686,34 +686,34 @@ bool td_publish_referrer_describe(const struct td_publish_referrer *referrer, st
     return ok && !out->failed;
 }
 
-/* Tags that name a manifest, and are to be removed with it. */
+/* Finds the tags that name a manifest. */
 struct untagging {
     const uint8_t *sha256;
-    char (*tags)[TD_PUBLISH_TAG_BYTES];
-    size_t count, capacity;
+    struct td_publish_tags *tags;
 };
 
 static bool add_untagged(void *context, const char *tag, const uint8_t sha256[TD_SHA256_BYTES], struct td_error *err)
 {
-    struct untagging *untagging = context;
+    const struct untagging *untagging = context;
+    struct td_publish_tags *tags = untagging->tags;
     if (memcmp(sha256, untagging->sha256, TD_SHA256_BYTES) != 0)
         return true;
-    if (!TD_ARRAY_GROW(untagging->tags, untagging->count, untagging->capacity, err))
+    if (!TD_ARRAY_GROW(tags->items, tags->count, tags->capacity, err))
         return false;
-    (void)snprintf(untagging->tags[untagging->count++], TD_PUBLISH_TAG_BYTES, "%s", tag);
+    (void)snprintf(tags->items[tags->count++], TD_PUBLISH_TAG_BYTES, "%s", tag);
     return true;
 }
 
 /* Removes the tags, durably together: a manifest may have thousands. */
-static bool remove_tags(const struct td_publish_repo *repo, const struct untagging *untagging, struct td_error *err)
+static bool remove_tags(const struct td_publish_repo *repo, const struct td_publish_tags *tags, struct td_error *err)
 {
     int at = td_folder_open(repo->fd, "tags");
     bool ok = at >= 0;
-    for (size_t i = 0; ok && i < untagging->count; i++) {
+    for (size_t i = 0; ok && i < tags->count; i++) {
         struct tag_file file;
-        read_tag(repo, untagging->tags[i], &file);
+        read_tag(repo, tags->items[i], &file);
         note_all_left(repo, &file);
-        ok = unlinkat(at, untagging->tags[i], 0) == 0 || errno == ENOENT;
+        ok = unlinkat(at, tags->items[i], 0) == 0 || errno == ENOENT;
     }
     ok = ok && fsync(at) == 0;
     ok = ok || td_publish_fail(&repo->name, "delete a tag of", err);
@@ -722,15 +722,14 @@ static bool remove_tags(const struct td_publish_repo *repo, const struct untaggi
 }
 
 bool td_publish_manifest_remove(struct td_publish_repo *repo, const uint8_t sha256[TD_SHA256_BYTES],
-                                struct td_error *err)
+                                struct td_publish_tags *tags, struct td_error *err)
 {
-    struct untagging untagging = {.sha256 = sha256};
+    struct untagging untagging = {.sha256 = sha256, .tags = tags};
+    *tags = (struct td_publish_tags){.items = NULL};
     if (!td_publish_manifest_is_here(repo, sha256))
         return td_error_set(err, TD_NOT_FOUND, "no such manifest was pushed");
-    bool ok = td_publish_each_tag(repo, add_untagged, &untagging, err);
-    ok = ok && (untagging.count == 0 || remove_tags(repo, &untagging, err));
-    free(untagging.tags);
-    return ok && remove_mark(repo, sha256, err);
+    return td_publish_each_tag(repo, add_untagged, &untagging, err) &&
+           (tags->count == 0 || remove_tags(repo, tags, err)) && remove_mark(repo, sha256, err);
 }
 
 /* ---- collecting ------------------------------------------------------------------------------------------- */

@@ -59,10 +59,15 @@ bool td_publish_manifest_read(const struct td_publish_repo *repo, const uint8_t 
 void td_publish_manifest_commit(const struct td_publish_repo *repo, const uint8_t sha256[TD_SHA256_BYTES],
                                 char commit[TD_COMMIT_BYTES]);
 
-/* Removes a manifest and the tags that name it, but not their revisions. Its blobs stay until they are collected.
- * Errors: TD_NOT_FOUND; as td_publish_fail. */
+struct td_publish_tags {
+    char (*items)[TD_PUBLISH_TAG_BYTES]; /* owned; in any order */
+    size_t count, capacity;
+};
+
+/* Removes a manifest and the tags that name it, but not their revisions. Its blobs stay until they are collected. Sets
+ * *tags to these tags; the caller frees the items in every case. Errors: TD_NOT_FOUND; as td_publish_fail. */
 bool td_publish_manifest_remove(struct td_publish_repo *repo, const uint8_t sha256[TD_SHA256_BYTES],
-                                struct td_error *err);
+                                struct td_publish_tags *tags, struct td_error *err);
 
 /* A manifest with a subject, during a visit. */
 struct td_publish_referrer {

@@ -287,6 +287,7 @@ static void manifests_by_digest_stay_until_they_are_deleted(void **state)
 {
     struct publish_place *place = *state;
     struct pushed one;
+    struct td_publish_tags tags;
     make(place, &one, "1", "subject", false);
     put(place, &one, true);
     put(place, &one, false); /* again by a tag, which goes */
@@ -297,11 +298,16 @@ static void manifests_by_digest_stay_until_they_are_deleted(void **state)
     tag(place, "t", &one, NULL);
     tag(place, "u", &one, NULL);
     assert_int_equal(count_referrers(place, "subject"), 1);
-    assert_true(td_publish_manifest_remove(&place->repo, one.sha256, NULL));
+    assert_true(td_publish_manifest_remove(&place->repo, one.sha256, &tags, NULL));
+    assert_int_equal(tags.count, 2);
+    assert_true(strcmp(tags.items[0], tags.items[1]) != 0 && strspn(tags.items[0], "tu") == 1 &&
+                strspn(tags.items[1], "tu") == 1);
+    free(tags.items);
     assert_false(is_here(place, &one) || names(place, "t", &one) || names(place, "u", &one));
     assert_int_equal(count_referrers(place, "subject"), 0);
     struct td_error err = TD_ERROR_INIT;
-    assert_false(td_publish_manifest_remove(&place->repo, one.sha256, &err));
+    assert_false(td_publish_manifest_remove(&place->repo, one.sha256, &tags, &err));
+    free(tags.items);
     assert_int_equal(err.code, TD_NOT_FOUND);
     assert_int_equal(collect_later(place, 10 * DAY), 2);
     unmake(&one);
@@ -423,6 +429,7 @@ static void the_bytes_of_all_manifests_are_bounded(void **state)
     enum { EACH = 4 * 1024 * 1024, MOST = TD_PUBLISH_MANIFESTS_BYTES / EACH };
     struct publish_place *place = *state;
     const struct td_pushed_manifest manifest = {.subject = NULL};
+    struct td_publish_tags tags;
     uint8_t sha256[TD_SHA256_BYTES] = {0};
     struct td_error err = TD_ERROR_INIT;
     for (unsigned i = 0; i <= MOST; i++) {
@@ -438,7 +445,8 @@ static void the_bytes_of_all_manifests_are_bounded(void **state)
     assert_int_equal(err.code, TD_FAILED_PRECONDITION);
     sha256[0] = 1;
     assert_true(td_publish_manifest_put(&place->repo, sha256, &manifest, true, NULL)); /* it is there already */
-    assert_true(td_publish_manifest_remove(&place->repo, sha256, NULL));
+    assert_true(td_publish_manifest_remove(&place->repo, sha256, &tags, NULL));
+    free(tags.items);
     sha256[0] = MOST;
     assert_true(td_publish_manifest_put(&place->repo, sha256, &manifest, true, NULL));
 }
