@@ -261,7 +261,6 @@ static void answer_batch(struct batch *batch)
 void td_hub_lfs_batch(struct td_hub_write *write)
 {
     struct td_hub_body body;
-    struct td_publish_repo repo;
     struct batch batch = {.write = write, .body = &body};
     if (!td_hub_write_begin(write) || !td_hub_write_read(write, &body))
         return;
@@ -272,9 +271,8 @@ void td_hub_lfs_batch(struct td_hub_write *write)
         (void)td_hub_fail(&write->hub, 422, NULL, "only uploads go through this; files are read at /{id}/resolve");
         return;
     }
-    if (!td_hub_write_look(write, &repo))
+    if (!td_hub_write_has_repo(write))
         return;
-    td_publish_repo_look_end(&repo);
     batch.objects = cJSON_GetObjectItemCaseSensitive(body.root, "objects");
     if (!cJSON_IsArray(batch.objects))
         (void)td_hub_fail(&write->hub, 400, NULL, "\"objects\" is an array");

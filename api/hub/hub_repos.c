@@ -157,7 +157,6 @@ void td_hub_move_repo(struct td_hub_write *write)
 void td_hub_set_settings(struct td_hub_write *write)
 {
     struct td_hub_body body;
-    struct td_publish_repo repo;
     if (!td_hub_write_begin(write) || !td_hub_write_read(write, &body))
         return;
     const cJSON *gated = cJSON_GetObjectItemCaseSensitive(body.root, "gated");
@@ -166,10 +165,8 @@ void td_hub_set_settings(struct td_hub_write *write)
                           "no repository of this server is gated; its operator gives tokens for what each may read");
         return;
     }
-    if (!td_hub_write_open(write, &repo))
-        return;
-    td_publish_repo_close(&repo);
-    td_hub_write_answer_text(write, "{}");
+    if (td_hub_write_has_repo(write))
+        td_hub_write_answer_text(write, "{}");
 }
 
 void td_hub_refuse_discussion(struct td_hub_write *write)

@@ -41,19 +41,24 @@ bool td_hub_write_open(struct td_hub_write *write, struct td_publish_repo *repo)
 bool td_hub_write_look(struct td_hub_write *write, struct td_publish_repo *repo)
 {
     struct td_error err = TD_ERROR_INIT;
-    bool is_here = false;
-    while (!is_here) {
-        if (!td_publish_repo_look(&write->hub.call->api->publish->disk, &write->name, repo, &err)) {
-            td_publishing_fail(write->hub.call, &err, 500);
-            return false;
-        }
-        is_here = repo->fd >= 0;
-        if (!is_here && !td_hub_write_open(write, repo))
-            return false; /* which said why there is none */
-        if (!is_here)
-            td_publish_repo_close(repo); /* was created just now */
+    while (td_publish_repo_look(&write->hub.call->api->publish->disk, &write->name, repo, &err)) {
+        if (repo->fd >= 0)
+            return true;
+        if (!td_hub_write_open(write, repo))
+            return false;            /* it has answered */
+        td_publish_repo_close(repo); /* it was created just now */
     }
-    return true;
+    td_publishing_fail(write->hub.call, &err, 500);
+    return false;
+}
+
+bool td_hub_write_has_repo(struct td_hub_write *write)
+{
+    struct td_publish_repo repo;
+    bool ok = td_hub_write_look(write, &repo);
+    if (ok)
+        td_publish_repo_look_end(&repo);
+    return ok;
 }
 
 bool td_hub_write_has_main(const struct td_publish_repo *repo)

@@ -27,6 +27,9 @@ bool td_hub_write_open(struct td_hub_write *write, struct td_publish_repo *repo)
  * to be waited for; the caller calls td_publish_repo_look_end. */
 bool td_hub_write_look(struct td_hub_write *write, struct td_publish_repo *repo);
 
+/* Checks that the repository was created; leaves it closed. Returns false after it answered, as td_hub_write_look. */
+bool td_hub_write_has_repo(struct td_hub_write *write);
+
 /* Returns whether the open repository has a revision main. Until then main counts as there and empty, as a new
  * repository on the Hub is, and a commit may make any revision: clients make a branch of main before they commit. */
 bool td_hub_write_has_main(const struct td_publish_repo *repo);

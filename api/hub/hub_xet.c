@@ -48,10 +48,8 @@ void td_hub_give_xet_token(struct td_hub_write *write)
     struct td_json_builder builder;
     const struct td_hub_call *hub = &write->hub;
     struct td_text host = td_request_host(hub->call->request);
-    struct td_publish_repo repo;
-    if (!td_hub_write_begin(write) || !td_hub_write_look(write, &repo))
+    if (!td_hub_write_begin(write) || !td_hub_write_has_repo(write))
         return;
-    td_publish_repo_look_end(&repo);
     if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
         (void)td_hub_fail(hub, 503, NULL, "no random numbers");
         return;
@@ -399,14 +397,12 @@ static void end_shard(struct td_hub_write *write, const struct xet_path *path)
 struct td_body_sink *td_hub_begin_xet(struct td_hub_write *write)
 {
     struct xet_path path;
-    struct td_publish_repo repo;
     if (!split(write->hub.revision, &path)) { /* clients ask for more, and do without */
         (void)td_hub_fail(&write->hub, 404, NULL, "nothing at this path of Xet");
         return NULL;
     }
-    if (!td_hub_write_begin(write) || !td_hub_write_look(write, &repo))
+    if (!td_hub_write_begin(write) || !td_hub_write_has_repo(write))
         return NULL;
-    td_publish_repo_look_end(&repo);
     return path.is_shard ? td_publish_sink_text(write->hub.call, SHARD_BYTES) : begin_xorb(write);
 }
 
