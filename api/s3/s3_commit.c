@@ -176,23 +176,26 @@ bool td_s3_copy_to_stream(const struct td_call *call, const struct td_s3_target 
     return ok;
 }
 
+/* Sets *field to the request's field of this name, or to NULL. Returns false after it answered 400 for two of them. */
+static bool read_condition(const struct td_call *call, const char *name, const struct td_header **field)
+{
+    *field = td_request_single_header(call->request, name);
+    if (*field != NULL || !td_request_has_header(call->request, name))
+        return true;
+    td_response_fail_as(call->response, 400, "InvalidRequest", "The request has %s twice", name);
+    return false;
+}
+
 /* Checks the conditions on the source of a copy. */
 static bool check_source(const struct td_call *call, const struct td_s3_source *source)
 {
-    const struct td_request *request = call->request;
-    const struct td_header *match = td_request_single_header(request, "x-amz-copy-source-if-match");
-    const struct td_header *none = td_request_single_header(request, "x-amz-copy-source-if-none-match");
-    const struct td_header *since = td_request_single_header(request, "x-amz-copy-source-if-modified-since");
-    const struct td_header *unmodified = td_request_single_header(request, "x-amz-copy-source-if-unmodified-since");
-    static const char *const names[] = {"x-amz-copy-source-if-match", "x-amz-copy-source-if-none-match",
-                                        "x-amz-copy-source-if-modified-since", "x-amz-copy-source-if-unmodified-since"};
+    const struct td_header *match, *none, *since, *unmodified;
     int64_t seconds;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (!td_request_has_header(request, names[i]) || td_request_single_header(request, names[i]) != NULL)
-            continue;
-        td_response_fail_as(call->response, 400, "InvalidRequest", "The request has %s twice", names[i]);
+    if (!read_condition(call, "x-amz-copy-source-if-match", &match) ||
+        !read_condition(call, "x-amz-copy-source-if-none-match", &none) ||
+        !read_condition(call, "x-amz-copy-source-if-modified-since", &since) ||
+        !read_condition(call, "x-amz-copy-source-if-unmodified-since", &unmodified))
         return false;
-    }
     int64_t written_s = source->written_ns / TD_NS_PER_S;
     bool ok = match == NULL || lists_tag(match->value, source->tag);
     if (match == NULL && unmodified != NULL && td_http_date_parse(unmodified->value, &seconds))
