@@ -268,13 +268,7 @@ static bool add_terms(struct building *b, const struct td_xet_file *file)
 /* Returns whether the blob is here already. */
 static bool is_here(struct building *b, const uint8_t sha256[TD_SHA256_BYTES])
 {
-    struct td_publish_blob blob;
-    struct td_error none = TD_ERROR_INIT;
-    if (!td_publish_find_blob(b->write->hub.call->api->publish, &b->write->name, sha256, &blob, &none))
-        return false;
-    bool is_complete = blob.is_complete;
-    td_publish_blob_fini(&blob);
-    return is_complete;
+    return td_publish_has_blob(b->write->hub.call->api->publish, &b->write->name, sha256);
 }
 
 /* Writes the name of the object that holds the SHA-256 of a file that comes without one: that of its terms, behind a

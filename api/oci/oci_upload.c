@@ -142,12 +142,7 @@ static bool check_range(const struct td_oci_write *write, struct td_publish_sess
 /* Returns whether the repository has this blob. */
 static bool has_blob(const struct td_oci_write *write, const uint8_t sha256[TD_SHA256_BYTES])
 {
-    struct td_publish_blob blob;
-    if (!td_publish_find_blob(write->oci.call->api->publish, &write->name, sha256, &blob, NULL))
-        return false;
-    bool is_complete = blob.is_complete;
-    td_publish_blob_fini(&blob);
-    return is_complete;
+    return td_publish_has_blob(write->oci.call->api->publish, &write->name, sha256);
 }
 
 /* ---- mounts -------------------------------------------------------------------------------------------- */

@@ -77,13 +77,7 @@ struct td_body_sink *td_s3_begin_copy(struct td_call *call, struct td_text bucke
 static bool bring_blob(const struct td_call *call, const struct td_s3_target *target, const struct td_s3_source *source,
                        struct td_publish_sum *sum)
 {
-    struct td_publish_blob blob;
-    bool is_here =
-        source->has_sha256 && td_publish_find_blob(call->api->publish, &target->name, source->sha256, &blob, NULL);
-    bool is_complete = is_here && blob.is_complete;
-    if (is_here)
-        td_publish_blob_fini(&blob);
-    if (!is_complete)
+    if (!source->has_sha256 || !td_publish_has_blob(call->api->publish, &target->name, source->sha256))
         return td_s3_copy_to_stream(call, target, source, sum);
     memcpy(sum->sha256, source->sha256, sizeof sum->sha256);
     sum->size_bytes = source->size_bytes;

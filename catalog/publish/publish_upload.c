@@ -554,6 +554,17 @@ bool td_publish_find_blob(struct td_publish *publish, const struct td_publish_na
     return ok;
 }
 
+bool td_publish_has_blob(struct td_publish *publish, const struct td_publish_name *name,
+                         const uint8_t sha256[TD_SHA256_BYTES])
+{
+    struct td_publish_blob blob;
+    if (!td_publish_find_blob(publish, name, sha256, &blob, NULL))
+        return false;
+    bool is_complete = blob.is_complete;
+    td_publish_blob_fini(&blob);
+    return is_complete;
+}
+
 /* ---- writing --------------------------------------------------------------------------------------------- */
 
 /* Starts the hasher if it does not run. Under the lock. */

@@ -41,6 +41,10 @@ void td_publish_blob_fini(struct td_publish_blob *blob);
 bool td_publish_find_blob(struct td_publish *publish, const struct td_publish_name *name,
                           const uint8_t sha256[TD_SHA256_BYTES], struct td_publish_blob *blob, struct td_error *err);
 
+/* Returns whether the repository has all bytes of this blob, and keeps what is here of it as td_publish_find_blob. */
+bool td_publish_has_blob(struct td_publish *publish, const struct td_publish_name *name,
+                         const uint8_t sha256[TD_SHA256_BYTES]);
+
 /* ---- blobs whose digest and size are known -------------------------------------------------------------- */
 
 /* The bytes of a blob that one request sends: [first, end). Both are multiples of TD_FETCH_PIECE_BYTES, but for the end
