@@ -1,6 +1,6 @@
-/* Plan: an open upload is the unfinished file with its journal, a bit for each piece, and the hasher. Parts collect
- * bytes in a block of memory; write_block() writes the whole pieces of it that nobody has written yet. The part whose
- * piece was the last one ends the upload: it waits for the digest and gives the blob its place.
+/* Plan: an open upload is the unfinished file with its journal, its pieces (upload_pieces.h), and the hasher. Parts
+ * collect bytes in a block of memory; write_block() writes the whole pieces of it that nobody has written yet. The part
+ * whose piece was the last one ends the upload: it waits for the digest and gives the blob its place.
  *
  * Locks, in this order: the repository's (publish_disk.h), the table's (publish->lock), the upload's. No bytes are
  * written and nothing is hashed under a lock. An upload stays open for a while after its last part, so that a client
@@ -8,6 +8,7 @@
  * until then. */
 #include "catalog/publish/publish_upload.h"
 
+#include "catalog/publish/upload_pieces.h"
 #include "core/clock.h"
 #include "core/digits.h"
 #include "storage/fetch/fetch_hasher.h"
@@ -48,15 +49,14 @@ struct td_publish_upload {
     struct td_publish_name name;
     uint8_t sha256[TD_SHA256_BYTES];
     char hex[TD_SHA256_TEXT_BYTES];
-    uint64_t size_bytes, piece_count;
+    uint64_t size_bytes;
     struct td_fetch_target target;
 
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t changed;
     enum stage stage;
-    bool is_small;                  /* one piece at most: without a journal, since it arrives whole or not at all */
-    uint8_t *bits, *writing;        /* for each piece: it is in the file, it is being written */
-    uint64_t done_count, front;     /* number of pieces in the file, and of those before the first missing one */
+    bool is_small; /* one piece at most: without a journal, since it arrives whole or not at all */
+    struct td_upload_pieces pieces;
     struct td_fetch_hasher *hasher; /* NULL: not needed yet */
     bool is_hashing;                /* the hasher has a thread */
     struct td_error failure;        /* DROPPED for another reason than a wrong digest */
@@ -70,30 +70,6 @@ struct td_publish_part {
     struct td_fetch_block *block;   /* NULL: none yet */
     struct td_fetch_hasher *hasher; /* of the upload; NULL: not needed yet, as far as this part knows */
 };
-
-/* ---- pieces ---------------------------------------------------------------------------------------------- */
-
-static bool bit_is_set(const uint8_t *bits, uint64_t i)
-{
-    return (bits[i / 8] >> (i % 8) & 1) != 0;
-}
-
-static void set_bit(uint8_t *bits, uint64_t i, bool value)
-{
-    bits[i / 8] = (uint8_t)((bits[i / 8] & ~(1u << (i % 8))) | ((value ? 1u : 0u) << (i % 8)));
-}
-
-/* Returns the first byte of a piece, or the size of the blob for the number after the last one. */
-static uint64_t piece_start(const struct td_publish_upload *upload, uint64_t piece)
-{
-    return piece < upload->piece_count ? piece * TD_FETCH_PIECE_BYTES : upload->size_bytes;
-}
-
-static void move_front(struct td_publish_upload *upload)
-{
-    while (upload->front < upload->piece_count && bit_is_set(upload->bits, upload->front))
-        upload->front++;
-}
 
 /* ---- the state of a blob --------------------------------------------------------------------------------- */
 
@@ -110,20 +86,18 @@ static bool list_missing(const struct td_publish_upload *upload, struct td_publi
     blob->missing = calloc(TD_PUBLISH_RANGES, sizeof *blob->missing);
     if (blob->missing == NULL)
         return td_error_no_memory(err);
-    for (uint64_t i = upload->front; i < upload->piece_count && blob->missing_count < TD_PUBLISH_RANGES;) {
-        uint64_t first = i;
-        while (i < upload->piece_count && !bit_is_set(upload->bits, i))
-            i++;
-        if (i > first)
-            blob->missing[blob->missing_count++] =
-                (struct td_publish_range){.first = piece_start(upload, first), .last = piece_start(upload, i) - 1};
-        else
-            i++;
+    const struct td_upload_pieces *pieces = &upload->pieces;
+    uint64_t stop;
+    for (uint64_t piece = pieces->front; blob->missing_count < TD_PUBLISH_RANGES; piece = stop) {
+        if (!td_upload_pieces_find_missing(pieces, &piece, &stop))
+            break;
+        blob->missing[blob->missing_count++] = (struct td_publish_range){
+            .first = td_upload_pieces_start(pieces, piece), .last = td_upload_pieces_start(pieces, stop) - 1};
     }
     /* All pieces are here, but the part that had the last one was cut: the blob ends with the next part. */
-    if (upload->stage == RECEIVING && upload->front == upload->piece_count && upload->piece_count > 0)
+    if (upload->stage == RECEIVING && pieces->front == pieces->count && pieces->count > 0)
         blob->missing[blob->missing_count++] = (struct td_publish_range){
-            .first = piece_start(upload, upload->piece_count - 1), .last = upload->size_bytes - 1};
+            .first = td_upload_pieces_start(pieces, pieces->count - 1), .last = upload->size_bytes - 1};
     return true;
 }
 
@@ -191,8 +165,7 @@ static void free_upload(struct td_publish_upload *upload)
     td_fetch_target_close(&upload->target);
     (void)pthread_cond_destroy(&upload->changed);
     (void)pthread_mutex_destroy(&upload->lock);
-    free(upload->bits);
-    free(upload->writing);
+    td_upload_pieces_fini(&upload->pieces);
     free(upload);
 }
 
@@ -248,14 +221,6 @@ void td_publish_close_idle(struct td_publish *publish, const char *folder, uint6
         free_upload(closed);
         closed = next;
     }
-}
-
-/* Counts the pieces that an earlier process, or an earlier part, wrote. */
-static void count_pieces(struct td_publish_upload *upload)
-{
-    for (uint64_t i = 0; i < upload->piece_count; i++)
-        upload->done_count += bit_is_set(upload->bits, i) ? 1 : 0;
-    move_front(upload);
 }
 
 bool td_publish_has_uploads(struct td_publish *publish, const char *folder)
@@ -335,6 +300,7 @@ static bool begin_file(struct td_publish_upload *upload, struct td_error *err)
 {
     struct td_fetch_journal journal = {.size_bytes = upload->size_bytes, .has_sha256 = true};
     struct td_fetch_journal found;
+    uint8_t *bits;
     struct td_error why = TD_ERROR_INIT;
     uint64_t until_ns = td_clock_ns() + LOCK_NS; /* not for ever: the repository's lock is held */
     const struct td_cancel patience = {.is_asked = is_late, .context = &until_ns};
@@ -343,17 +309,14 @@ static bool begin_file(struct td_publish_upload *upload, struct td_error *err)
         return why.code == TD_CONFLICT
                    ? td_error_set(err, TD_UNAVAILABLE, "the blob sha256:%s is being written; try again", upload->hex)
                    : td_error_copy(err, &why);
-    if (td_fetch_target_resume(&upload->target, &journal, &found, &upload->bits)) {
-        count_pieces(upload);
-        return true;
-    }
+    if (td_fetch_target_resume(&upload->target, &journal, &found, &bits))
+        return td_upload_pieces_init(&upload->pieces, upload->size_bytes, bits, err);
     give_back_remains(upload);
     if (!td_fetch_target_check_room(&upload->target, err) || !td_publish_take(upload->publish, upload->size_bytes, err))
         return false;
-    upload->bits = calloc(1, (size_t)(upload->piece_count / 8 + 1));
-    upload->is_small = upload->piece_count <= 1;
-    if (upload->bits == NULL ? td_error_no_memory(err)
-                             : td_fetch_target_begin(&upload->target, upload->is_small ? NULL : &journal, err))
+    upload->is_small = upload->size_bytes <= TD_FETCH_PIECE_BYTES;
+    if (td_upload_pieces_init(&upload->pieces, upload->size_bytes, NULL, err) &&
+        td_fetch_target_begin(&upload->target, upload->is_small ? NULL : &journal, err))
         return true;
     upload->is_small = false;
     td_fetch_target_discard(&upload->target);
@@ -379,7 +342,6 @@ static struct td_publish_upload *open_upload(struct td_publish *publish, const s
     memcpy(upload->sha256, sha256, sizeof upload->sha256);
     td_hex_write(sha256, TD_SHA256_BYTES, upload->hex);
     upload->size_bytes = size_bytes;
-    upload->piece_count = td_fetch_piece_count(size_bytes);
     td_error_init(&upload->failure);
     upload->target.directory = upload->target.part = upload->target.journal = -1;
     (void)pthread_mutex_init(&upload->lock, NULL); /* cannot fail without attributes (glibc) */
@@ -391,11 +353,7 @@ static struct td_publish_upload *open_upload(struct td_publish *publish, const s
         td_root_unref(root);
     }
     if (ok)
-        upload->writing = calloc(1, (size_t)(upload->piece_count / 8 + 1));
-    if (ok && upload->writing != NULL)
         return upload;
-    if (ok)
-        (void)td_error_no_memory(err);
     free_upload(upload);
     return NULL;
 }
@@ -574,7 +532,7 @@ static bool start_hasher(struct td_publish_upload *upload, struct td_error *err)
                   ? td_fetch_hasher_wake(upload->hasher, err)
                   : td_fetch_hasher_start(upload->target.part, upload->size_bytes, false, &upload->hasher, err);
     if (ok)
-        td_fetch_hasher_advance(upload->hasher, piece_start(upload, upload->front));
+        td_fetch_hasher_advance(upload->hasher, td_upload_pieces_start(&upload->pieces, upload->pieces.front));
     upload->is_hashing = upload->is_hashing || ok;
     return ok;
 }
@@ -584,7 +542,7 @@ static bool start_hasher(struct td_publish_upload *upload, struct td_error *err)
 static bool prepare_hash(struct td_publish_part *part, uint64_t piece, uint64_t stop, struct td_error *err)
 {
     struct td_publish_upload *upload = part->upload;
-    upload->has_sum = piece == 0 && stop == upload->piece_count && upload->hasher == NULL;
+    upload->has_sum = piece == 0 && stop == upload->pieces.count && upload->hasher == NULL;
     if (upload->has_sum)
         td_sha256(part->block->bytes, part->block->len, upload->sum);
     bool ok = upload->has_sum || start_hasher(upload, err);
@@ -592,23 +550,10 @@ static bool prepare_hash(struct td_publish_part *part, uint64_t piece, uint64_t 
     return ok;
 }
 
-/* Claims the run of pieces from *piece on, up to `end`, that nobody has written: sets *piece to its first one and *stop
- * to the one after its last. Returns false when there is none. Under the lock. */
-static bool claim_run(struct td_publish_upload *upload, uint64_t *piece, uint64_t end, uint64_t *stop)
+/* Ends a claimed run of pieces, and wakes those who wait for it. Under the lock. */
+static void end_claim(struct td_publish_upload *upload, uint64_t piece, uint64_t stop, bool is_written)
 {
-    while (*piece < end && (bit_is_set(upload->bits, *piece) || bit_is_set(upload->writing, *piece)))
-        ++*piece;
-    for (*stop = *piece; *stop < end && !bit_is_set(upload->bits, *stop) && !bit_is_set(upload->writing, *stop);
-         ++*stop)
-        set_bit(upload->writing, *stop, true);
-    return *stop > *piece;
-}
-
-/* Marks a run as one that is not being written any more. Under the lock. */
-static void release_run(struct td_publish_upload *upload, uint64_t piece, uint64_t stop)
-{
-    for (uint64_t i = piece; i < stop; i++)
-        set_bit(upload->writing, i, false);
+    td_upload_pieces_end_run(&upload->pieces, piece, stop, is_written);
     (void)pthread_cond_broadcast(&upload->changed);
 }
 
@@ -617,17 +562,14 @@ static bool end_run(struct td_publish_upload *upload, uint64_t piece, uint64_t s
                     struct td_error *err)
 {
     pthread_mutex_lock(&upload->lock);
-    for (uint64_t i = piece; is_written && i < stop; i++)
-        set_bit(upload->bits, i, true);
-    release_run(upload, piece, stop);
-    upload->done_count += is_written ? stop - piece : 0;
-    move_front(upload);
-    *front = piece_start(upload, upload->front);
+    end_claim(upload, piece, stop, is_written);
+    *front = td_upload_pieces_start(&upload->pieces, upload->pieces.front);
     /* Under the lock, since a byte of the journal has the bits of eight pieces. */
-    bool ok = is_written && td_fetch_target_note(&upload->target, upload->bits, piece, stop, err);
+    bool ok = is_written && td_fetch_target_note(&upload->target, upload->pieces.bits, piece, stop, err);
     pthread_mutex_unlock(&upload->lock);
     if (is_written)
-        td_publish_note_bytes(upload->publish, piece_start(upload, stop) - piece_start(upload, piece));
+        td_publish_note_bytes(upload->publish, td_upload_pieces_start(&upload->pieces, stop) -
+                                                   td_upload_pieces_start(&upload->pieces, piece));
     return ok;
 }
 
@@ -648,7 +590,7 @@ static bool write_block(struct td_publish_part *part, struct td_error *err)
     struct td_publish_upload *upload = part->upload;
     struct td_fetch_block *block = part->block;
     uint64_t piece = block->off / TD_FETCH_PIECE_BYTES;
-    uint64_t end = block->off + block->len == upload->size_bytes ? upload->piece_count
+    uint64_t end = block->off + block->len == upload->size_bytes ? upload->pieces.count
                                                                  : (block->off + block->len) / TD_FETCH_PIECE_BYTES;
     uint64_t front = 0;
     bool ok = true;
@@ -656,15 +598,15 @@ static bool write_block(struct td_publish_part *part, struct td_error *err)
         pthread_mutex_lock(&upload->lock);
         if (upload->stage == DROPPED)
             ok = refuse_dropped(upload, err);
-        bool any = ok && upload->stage == RECEIVING && claim_run(upload, &piece, end, &stop);
+        bool any = ok && upload->stage == RECEIVING && td_upload_pieces_claim_run(&upload->pieces, &piece, end, &stop);
         ok = ok && (!any || prepare_hash(part, piece, stop, err));
         if (any && !ok)
-            release_run(upload, piece, stop);
+            end_claim(upload, piece, stop, false);
         pthread_mutex_unlock(&upload->lock);
         if (!any || !ok)
             break;
-        uint64_t from = piece_start(upload, piece);
-        size_t len = (size_t)(piece_start(upload, stop) - from);
+        uint64_t from = td_upload_pieces_start(&upload->pieces, piece);
+        size_t len = (size_t)(td_upload_pieces_start(&upload->pieces, stop) - from);
         ok = td_fetch_target_write(&upload->target, from, block->bytes + (from - block->off), len, err);
         ok = end_run(upload, piece, stop, ok, &front, err) && ok;
         if (ok && part->hasher != NULL && len == block->len && td_fetch_hasher_give(part->hasher, block))
@@ -876,26 +818,17 @@ static bool end_upload(struct td_publish_upload *upload, struct td_error *err)
     return why.code == TD_OK || td_error_copy(err, &why);
 }
 
-/* Returns whether another part writes a piece of this part's span. Under the lock. */
-static bool is_being_written(const struct td_publish_part *part)
-{
-    uint64_t end = part->end / TD_FETCH_PIECE_BYTES + (part->end % TD_FETCH_PIECE_BYTES > 0 ? 1 : 0);
-    bool is = false;
-    for (uint64_t i = part->first / TD_FETCH_PIECE_BYTES; !is && i < end; i++)
-        is = bit_is_set(part->upload->writing, i);
-    return is;
-}
-
 /* Waits while another part writes a piece of this part, which has the same bytes, or verifies the blob. Returns the
  * stage: RECEIVING when pieces are missing, VERIFYING when the caller is the one to end the upload. */
 static enum stage await_others(const struct td_publish_part *part)
 {
     struct td_publish_upload *upload = part->upload;
     pthread_mutex_lock(&upload->lock);
-    while (upload->stage == VERIFYING || (upload->stage == RECEIVING && is_being_written(part)))
+    while (upload->stage == VERIFYING ||
+           (upload->stage == RECEIVING && td_upload_pieces_are_written(&upload->pieces, part->first, part->end)))
         (void)pthread_cond_wait(&upload->changed, &upload->lock);
     enum stage stage = upload->stage;
-    if (stage == RECEIVING && upload->done_count == upload->piece_count)
+    if (stage == RECEIVING && upload->pieces.front == upload->pieces.count)
         stage = upload->stage = VERIFYING;
     pthread_mutex_unlock(&upload->lock);
     return stage;
