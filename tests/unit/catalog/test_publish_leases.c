@@ -1,81 +1,23 @@
 /* Blobs that an answer says are here: they stay for the commit that comes later, however long ago they arrived. */
 #include "catalog/publish/publish_leases.h"
 
-#include "catalog/publish/publish.h"
 #include "catalog/publish/publish_commit.h"
-#include "catalog/publish/publish_stream.h"
-#include "catalog/publish/publish_upload.h"
-#include "core/clock.h"
-#include "core/digits.h"
-#include "storage/fetch/fetch_target.h"
-#include "tests/unit/tree_fixture.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/catalog/expiry_place.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
+/* The blob that arrives first. */
+static const char old[] = "old";
 
-static _Atomic int64_t clock_ahead_s;
-
-struct td_wall __wrap_td_wall_now(void);
-struct td_wall __real_td_wall_now(void);
-
-struct td_wall __wrap_td_wall_now(void)
+static void old_sum(uint8_t sum[TD_SHA256_BYTES])
 {
-    struct td_wall now = __real_td_wall_now();
-    now.seconds += clock_ahead_s;
-    return now;
+    td_sha256(old, strlen(old), sum);
 }
-
-#define HOUR INT64_C(3600)
-#define DAY INT64_C(86400)
-
-struct place {
-    struct tree tree;
-    struct td_publish *publish;
-    struct td_publish_name name;
-    uint8_t sum[TD_SHA256_BYTES]; /* of the blob "old", which arrives first */
-};
-
-static void send_stream(struct place *place, const char *content)
-{
-    struct td_publish_stream *stream;
-    struct td_publish_sum sum;
-    struct td_error err = TD_ERROR_INIT;
-    CHECK(td_publish_stream_begin(place->publish, &place->name, strlen(content), &stream, &err), "%s", err.message);
-    CHECK(td_publish_stream_write(stream, content, strlen(content), &err), "%s", err.message);
-    CHECK(td_publish_stream_end(stream, NULL, &sum, &err), "%s", err.message);
-}
-
-static void place_open(struct place *place)
-{
-    struct td_error err = TD_ERROR_INIT;
-    clock_ahead_s = 0;
-    tree_open(&place->tree);
-    const struct td_publish_config config = {.root = place->tree.path, .upload_expires_s = DAY, .keep_commits_s = HOUR};
-    CHECK(td_publish_open(&config, &place->publish, &err), "%s", err.message);
-    assert_true(td_publish_name("org/m", false, &place->name, NULL));
-    td_sha256("old", 3, place->sum);
-    send_stream(place, "old");
-}
-
-static void place_close(struct place *place)
-{
-    td_publish_close(place->publish);
-    tree_close(&place->tree);
-}
-
-FIXTURE(place, struct place, place_open, place_close)
 
 /* Returns whether the blob is here, and asks nobody who would keep it. */
 static bool has_old(const struct place *place)
 {
-    char path[TREE_PATH_BYTES], name[200], hex[TD_SHA256_TEXT_BYTES];
-    struct stat st;
-    td_hex_write(place->sum, sizeof place->sum, hex);
-    (void)snprintf(name, sizeof name, ".tensord-publish/new/models--org--m/blobs/%s", hex);
-    tree_at(&place->tree, name, path);
-    return stat(path, &st) == 0;
+    char path[BLOB_PATH_BYTES];
+    name_blob(old, path);
+    return has(place, true, path);
 }
 
 static void tidy_at(struct place *place, int64_t ahead_s)
@@ -90,7 +32,9 @@ static void ask(struct place *place)
 {
     struct td_publish_blob blob;
     struct td_error err = TD_ERROR_INIT;
-    CHECK(td_publish_find_blob(place->publish, &place->name, place->sum, &blob, &err), "%s", err.message);
+    uint8_t sum[TD_SHA256_BYTES];
+    old_sum(sum);
+    CHECK(td_publish_find_blob(place->publish, &place->name, sum, &blob, &err), "%s", err.message);
     assert_true(blob.is_complete);
     td_publish_blob_fini(&blob);
 }
@@ -100,13 +44,15 @@ static void put_again(struct place *place)
     const struct td_publish_span span = {.size_bytes = 3, .end = 3};
     struct td_publish_part *part;
     struct td_error err = TD_ERROR_INIT;
-    CHECK(td_publish_part_begin(place->publish, &place->name, place->sum, &span, &part, &err), "%s", err.message);
+    uint8_t sum[TD_SHA256_BYTES];
+    old_sum(sum);
+    CHECK(td_publish_part_begin(place->publish, &place->name, sum, &span, &part, &err), "%s", err.message);
     assert_null(part);
 }
 
 static void post_again(struct place *place)
 {
-    send_stream(place, "old");
+    send_blob(place, old);
 }
 
 /* Orders a commit that lacks another blob, so that the answer names that one alone. */
@@ -117,7 +63,7 @@ static void order_commit(struct place *place)
     struct td_publish_repo repo;
     struct td_commit_result result;
     struct td_error err = TD_ERROR_INIT;
-    memcpy(files[0].sha256, place->sum, sizeof files[0].sha256);
+    old_sum(files[0].sha256);
     td_sha256("missing", 7, files[1].sha256);
     CHECK(td_publish_repo_open(&place->publish->disk, &place->name, true, &repo, &err), "%s", err.message);
     CHECK(td_publish_commit(&repo, &order, &result, &err), "%s", err.message);
@@ -131,6 +77,7 @@ static void a_blob_stays_after_an_answer_says_that_it_is_here(void **state)
 {
     static void (*const sayings[])(struct place * place) = {ask, put_again, post_again, order_commit};
     struct place *place = *state;
+    send_blob(place, old);
     for (size_t i = 0; i < COUNT_OF(sayings); i++) {
         tidy_at(place, DAY - 60);
         CHECK(has_old(place), "%zu", i);
@@ -140,7 +87,7 @@ static void a_blob_stays_after_an_answer_says_that_it_is_here(void **state)
         tidy_at(place, 2 * DAY);
         CHECK(!has_old(place), "%zu: stays for ever", i);
         clock_ahead_s = 0;
-        send_stream(place, "old");
+        send_blob(place, old);
     }
 }
 
@@ -150,10 +97,13 @@ static void nothing_else_keeps_a_blob(void **state)
     struct place *place = *state;
     struct td_publish_name other;
     struct td_publish_blob blob;
-    uint8_t sum[TD_SHA256_BYTES] = {1};
+    uint8_t sum[TD_SHA256_BYTES];
+    send_blob(place, old);
+    old_sum(sum);
     assert_true(td_publish_name("org/other", false, &other, NULL));
     tidy_at(place, DAY - 60);
-    assert_false(td_publish_find_blob(place->publish, &other, place->sum, &blob, NULL));
+    assert_false(td_publish_find_blob(place->publish, &other, sum, &blob, NULL));
+    sum[0] ^= 1;
     assert_false(td_publish_find_blob(place->publish, &place->name, sum, &blob, NULL));
     assert_int_equal(place->publish->disk.leases.count, 0); /* no request for what is not here takes memory */
     tidy_at(place, DAY + 60);
@@ -164,23 +114,12 @@ static void nothing_else_keeps_a_blob(void **state)
 static void an_unfinished_blob_stays_likewise(void **state)
 {
     struct place *place = *state;
-    enum { SIZE = 2 * TD_FETCH_PIECE_BYTES };
-    const struct td_publish_span span = {.size_bytes = SIZE, .end = TD_FETCH_PIECE_BYTES};
     const struct timespec times[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
-    struct td_publish_part *part;
     struct td_publish_blob blob;
-    uint8_t *bytes = calloc(1, SIZE), sum[TD_SHA256_BYTES];
-    char path[TREE_PATH_BYTES], name[200], hex[TD_SHA256_TEXT_BYTES];
-    assert_non_null(bytes);
-    td_sha256(bytes, SIZE, sum);
-    assert_true(td_publish_part_begin(place->publish, &place->name, sum, &span, &part, NULL));
-    assert_true(td_publish_part_write(part, bytes, TD_FETCH_PIECE_BYTES, NULL));
-    td_publish_part_abandon(part);
-    free(bytes);
-    td_publish_close_idle(place->publish, NULL, UINT64_MAX);
-    td_hex_write(sum, sizeof sum, hex);
-    (void)snprintf(name, sizeof name, ".tensord-publish/new/models--org--m/blobs/.%s" TD_FETCH_PART_END, hex);
-    tree_at(&place->tree, name, path);
+    uint8_t sum[TD_SHA256_BYTES];
+    char name[BLOB_PATH_BYTES], path[TREE_PATH_BYTES];
+    send_first_piece(place, sum, name);
+    path_in(place, true, name, path);
     assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0); /* long ago */
     assert_true(td_publish_find_blob(place->publish, &place->name, sum, &blob, NULL));
     assert_int_equal(blob.missing_count, 1);

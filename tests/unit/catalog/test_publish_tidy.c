@@ -1,79 +1,20 @@
 /* Tidying: what has expired goes within a minute, and a repository in which nothing expires is not looked at. */
-#include "catalog/publish/publish.h"
 #include "catalog/publish/publish_collect.h"
 #include "catalog/publish/publish_commit.h"
-#include "catalog/publish/publish_stream.h"
-#include "catalog/publish/publish_upload.h"
-#include "core/clock.h"
-#include "core/digits.h"
-#include "storage/fetch/fetch_target.h"
-#include "tests/unit/tree_fixture.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/catalog/expiry_place.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#define MINUTE INT64_C(60)
-#define HOUR INT64_C(3600)
-#define DAY INT64_C(86400)
-
-static _Atomic int64_t clock_ahead_s;
 static unsigned collections;
 
-struct td_wall __wrap_td_wall_now(void);
-struct td_wall __real_td_wall_now(void);
 bool __wrap_td_publish_collect(struct td_publish_repo *repo, const struct td_collect_rules *rules,
                                struct td_collected *collected, struct td_error *err);
 bool __real_td_publish_collect(struct td_publish_repo *repo, const struct td_collect_rules *rules,
                                struct td_collected *collected, struct td_error *err);
-
-struct td_wall __wrap_td_wall_now(void)
-{
-    struct td_wall now = __real_td_wall_now();
-    now.seconds += clock_ahead_s;
-    return now;
-}
 
 bool __wrap_td_publish_collect(struct td_publish_repo *repo, const struct td_collect_rules *rules,
                                struct td_collected *collected, struct td_error *err)
 {
     collections++;
     return __real_td_publish_collect(repo, rules, collected, err);
-}
-
-struct place {
-    struct tree tree;
-    struct td_publish *publish;
-    struct td_publish_name name;
-};
-
-static void place_open(struct place *place)
-{
-    struct td_error err = TD_ERROR_INIT;
-    clock_ahead_s = 0;
-    tree_open(&place->tree);
-    const struct td_publish_config config = {.root = place->tree.path, .upload_expires_s = DAY, .keep_commits_s = HOUR};
-    CHECK(td_publish_open(&config, &place->publish, &err), "%s", err.message);
-    assert_true(td_publish_name("org/m", false, &place->name, NULL));
-}
-
-static void place_close(struct place *place)
-{
-    td_publish_close(place->publish);
-    tree_close(&place->tree);
-}
-
-FIXTURE(place, struct place, place_open, place_close)
-
-static void send_blob(struct place *place, const char *content)
-{
-    struct td_publish_stream *stream;
-    struct td_publish_sum sum;
-    struct td_error err = TD_ERROR_INIT;
-    CHECK(td_publish_stream_begin(place->publish, &place->name, strlen(content), &stream, &err), "%s", err.message);
-    CHECK(td_publish_stream_write(stream, content, strlen(content), &err), "%s", err.message);
-    CHECK(td_publish_stream_end(stream, NULL, &sum, &err), "%s", err.message);
 }
 
 static void commit(struct place *place, const char *content, char id[TD_COMMIT_BYTES])
@@ -91,24 +32,6 @@ static void commit(struct place *place, const char *content, char id[TD_COMMIT_B
     memcpy(id, result.commit, TD_COMMIT_BYTES);
     td_commit_result_fini(&result);
     td_publish_repo_close(&repo);
-}
-
-/* Returns whether the repository has a file at this path. */
-static bool has(const struct place *place, bool is_new, const char *path)
-{
-    char whole[TREE_PATH_BYTES], name[400];
-    struct stat st;
-    (void)snprintf(name, sizeof name, "%smodels--org--m/%s", is_new ? ".tensord-publish/new/" : "", path);
-    tree_at(&place->tree, name, whole);
-    return lstat(whole, &st) == 0;
-}
-
-static void name_blob(const char *content, char path[128])
-{
-    uint8_t sum[TD_SHA256_BYTES];
-    td_sha256(content, strlen(content), sum);
-    (void)snprintf(path, 128, "blobs/");
-    td_hex_write(sum, sizeof sum, path + strlen(path));
 }
 
 /* Tidies as the server does, once a minute, from one time to another. Returns how often the repository was collected.
@@ -140,7 +63,7 @@ static void a_repository_that_does_not_change_is_left_alone(void **state)
 static void what_expires_goes_within_a_minute(void **state)
 {
     struct place *place = *state;
-    char first[TD_COMMIT_BYTES], second[TD_COMMIT_BYTES], path[128], blob[128];
+    char first[TD_COMMIT_BYTES], second[TD_COMMIT_BYTES], path[BLOB_PATH_BYTES], blob[BLOB_PATH_BYTES];
     commit(place, "one", first);
     commit(place, "two", second);
     send_blob(place, "three");
@@ -161,21 +84,9 @@ static void what_expires_goes_within_a_minute(void **state)
 static void what_was_begun_goes_within_a_minute(void **state)
 {
     struct place *place = *state;
-    enum { SIZE = 2 * TD_FETCH_PIECE_BYTES };
-    const struct td_publish_span span = {.size_bytes = SIZE, .end = TD_FETCH_PIECE_BYTES};
-    struct td_publish_part *part;
-    char name[128];
-    uint8_t *bytes = calloc(1, SIZE), sum[TD_SHA256_BYTES];
-    assert_non_null(bytes);
-    td_sha256(bytes, SIZE, sum);
-    assert_true(td_publish_part_begin(place->publish, &place->name, sum, &span, &part, NULL));
-    assert_true(td_publish_part_write(part, bytes, TD_FETCH_PIECE_BYTES, NULL));
-    td_publish_part_abandon(part);
-    free(bytes);
-    td_publish_close_idle(place->publish, NULL, UINT64_MAX);
-    (void)snprintf(name, sizeof name, "blobs/.");
-    td_hex_write(sum, sizeof sum, name + strlen(name));
-    (void)snprintf(name + strlen(name), sizeof name - strlen(name), TD_FETCH_PART_END);
+    uint8_t sum[TD_SHA256_BYTES];
+    char name[BLOB_PATH_BYTES];
+    send_first_piece(place, sum, name);
     CHECK(tidy_from(place, 0, DAY - MINUTE) < 30, "%u", collections);
     assert_true(has(place, true, name));
     (void)tidy_from(place, DAY - MINUTE, DAY + 3 * MINUTE);
@@ -190,7 +101,7 @@ static void a_blob_with_a_lease_goes_when_that_has_ended(void **state)
     struct place *place = *state;
     struct td_publish_blob blob;
     uint8_t sum[TD_SHA256_BYTES];
-    char name[128];
+    char name[BLOB_PATH_BYTES];
     send_blob(place, "asked");
     td_sha256("asked", 5, sum);
     name_blob("asked", name);
