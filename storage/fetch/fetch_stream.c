@@ -13,17 +13,26 @@ struct reading {
     struct td_fetch_guard guard;
     struct curl_slist fields[2]; /* in front of the client's */
     char accept[TD_FETCH_STREAM_VALUE_BYTES + 16], last_id[TD_FETCH_STREAM_VALUE_BYTES + 16];
+    struct td_fetch_answer answer;
+    bool has_endless_header;
     bool is_open, is_other, has_ended; /* the answer is the stream; it is something else; the caller wants no more */
 };
 
 /* Returns whether the answer is the stream that was asked for. */
 static bool is_wanted(const struct reading *reading)
 {
-    long status = 0;
     const char *type = NULL;
-    (void)curl_easy_getinfo(reading->easy, CURLINFO_RESPONSE_CODE, &status);
     (void)curl_easy_getinfo(reading->easy, CURLINFO_CONTENT_TYPE, &type);
-    return status == 200 && type != NULL && td_text_begins_ignore_case(td_text_of(type), reading->stream->type);
+    return reading->answer.status == 200 && type != NULL &&
+           td_text_begins_ignore_case(td_text_of(type), reading->stream->type);
+}
+
+static size_t take_header(char *bytes, size_t size, size_t count, void *context)
+{
+    struct reading *reading = context;
+    (void)size;
+    reading->has_endless_header = !td_fetch_answer_take_line(&reading->answer, td_text_n(bytes, count));
+    return reading->has_endless_header ? 0 : count;
 }
 
 static size_t take_body(char *bytes, size_t size, size_t count, void *context)
@@ -80,10 +89,13 @@ static bool prepare(struct reading *reading, const struct td_fetch_client *clien
     if (easy == NULL)
         return false;
     td_fetch_guard_begin(&reading->guard, false);
+    td_fetch_answer_init(&reading->answer);
     return curl_easy_setopt(easy, CURLOPT_HTTPHEADER, join_fields(reading, td_fetch_client_fields(client))) ==
                CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, (long)stream->silence_s) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_header) == CURLE_OK &&
+           curl_easy_setopt(easy, CURLOPT_HEADERDATA, reading) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_body) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_WRITEDATA, reading) == CURLE_OK &&
            curl_easy_setopt(easy, CURLOPT_NOPROGRESS, 0L) == CURLE_OK &&
@@ -98,7 +110,6 @@ bool td_fetch_stream_read(const struct td_fetch_client *client, size_t server, c
     const char *url = td_fetch_client_url(client, server);
     char text[CURL_ERROR_SIZE] = "";
     struct reading reading = {.stream = stream};
-    long code = 0;
     *status = 0;
     *is_stream = false;
     if (!prepare(&reading, client, server, text)) {
@@ -106,12 +117,14 @@ bool td_fetch_stream_read(const struct td_fetch_client *client, size_t server, c
         return td_error_no_memory(err);
     }
     CURLcode result = curl_easy_perform(reading.easy);
-    (void)curl_easy_getinfo(reading.easy, CURLINFO_RESPONSE_CODE, &code);
-    *status = (unsigned)code;
+    *status = reading.answer.status;
     *is_stream = reading.is_open;
     bool ok = true;
     if (result == CURLE_ABORTED_BY_CALLBACK)
         ok = td_error_set(err, TD_CONFLICT, "stopped while %s was asked", url);
+    else if (reading.has_endless_header)
+        ok = td_error_set(err, TD_FAILED_PRECONDITION, "%s: the header of the answer has more than %d bytes", url,
+                          TD_FETCH_MAX_HEADER_BYTES);
     else if (result != CURLE_OK && !reading.is_other && !reading.has_ended)
         ok = !td_fetch_guard_blame(&reading.guard, url, err) &&
              td_fetch_fault_of_code(reading.easy, (int)result, text, url, err);
