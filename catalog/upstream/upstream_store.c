@@ -398,12 +398,13 @@ bool td_upstream_store_find(struct td_upstream_store *store, struct td_text id, 
     return found;
 }
 
-/* Sets a published model to REMOVING, if it is still the model of this note. Sets *out to its row. Takes the lock. */
-static bool begin_removal(struct td_upstream_store *store, const struct td_kept_note *note, struct td_kept_row *out)
+/* Sets a published model to REMOVING if its directory has this inode; 0: whichever it has. Sets *out to its row. Takes
+ * the lock. */
+static bool begin_removal(struct td_upstream_store *store, const char *id, uint64_t inode, struct td_kept_row *out)
 {
     pthread_mutex_lock(&store->lock);
-    struct td_kept_row *row = td_kept_table_find(&store->table, td_text_of(note->id));
-    bool ok = row != NULL && row->stage == TD_KEPT_PUBLISHED && row->note.inode == note->inode;
+    struct td_kept_row *row = td_kept_table_find(&store->table, td_text_of(id));
+    bool ok = row != NULL && row->stage == TD_KEPT_PUBLISHED && (inode == 0 || row->note.inode == inode);
     if (ok) {
         row->stage = TD_KEPT_REMOVING;
         *out = *row;
@@ -415,15 +416,7 @@ static bool begin_removal(struct td_upstream_store *store, const struct td_kept_
 bool td_upstream_store_drop(struct td_upstream_store *store, const char *id)
 {
     struct td_kept_row leaving;
-    pthread_mutex_lock(&store->lock);
-    struct td_kept_row *row = td_kept_table_find(&store->table, td_text_of(id));
-    bool ok = row != NULL && row->stage == TD_KEPT_PUBLISHED;
-    if (ok) {
-        row->stage = TD_KEPT_REMOVING;
-        leaving = *row;
-    }
-    pthread_mutex_unlock(&store->lock);
-    return ok && remove_model(store, &leaving);
+    return begin_removal(store, id, 0, &leaving) && remove_model(store, &leaving);
 }
 
 bool td_upstream_store_next(struct td_upstream_store *store, const char *after, char id[TD_UPSTREAM_ID_BYTES])
@@ -452,7 +445,7 @@ bool td_upstream_store_is_there(struct td_upstream_store *store, struct td_text 
         return false;
     if (td_kept_disk_is_in_place(&store->disk, &copy.note))
         return true;
-    if (begin_removal(store, &copy.note, &copy)) { /* the operator has removed or changed it */
+    if (begin_removal(store, copy.note.id, copy.note.inode, &copy)) { /* the operator has removed or changed it */
         char path[TD_OWN_NAME_BYTES];
         td_kept_record_name(copy.key, path);
         (void)unlinkat(store->disk.fd, path, 0);
