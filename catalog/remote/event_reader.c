@@ -10,23 +10,23 @@ struct sink {
     void *context;
 };
 
+/* Calls the function for each buffer of the reader. */
+static void for_each_buffer(struct td_event_reader *reader, void (*call)(struct td_buffer *buffer))
+{
+    struct td_buffer *const buffers[] = {&reader->line, &reader->type, &reader->data, &reader->id, &reader->last_id};
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
+        call(buffers[i]);
+}
+
 void td_event_reader_init(struct td_event_reader *reader)
 {
     *reader = (struct td_event_reader){.has_begun = false};
-    td_buffer_init(&reader->line);
-    td_buffer_init(&reader->type);
-    td_buffer_init(&reader->data);
-    td_buffer_init(&reader->id);
-    td_buffer_init(&reader->last_id);
+    for_each_buffer(reader, td_buffer_init);
 }
 
 void td_event_reader_fini(struct td_event_reader *reader)
 {
-    td_buffer_fini(&reader->line);
-    td_buffer_fini(&reader->type);
-    td_buffer_fini(&reader->data);
-    td_buffer_fini(&reader->id);
-    td_buffer_fini(&reader->last_id);
+    for_each_buffer(reader, td_buffer_fini);
 }
 
 void td_event_reader_begin_again(struct td_event_reader *reader)
