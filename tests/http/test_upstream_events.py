@@ -50,6 +50,17 @@ def fetch(s, name=ID):
     published(s, name)
 
 
+def followed(origin, cache, *names):    # noqa: F811
+    """Start a cache that has these models of the origin and follows its events."""
+    for name in names:
+        push(origin, 0, name)
+    s = cache(url_of(origin))
+    for name in names:
+        fetch(s, name)
+    following(s)
+    return s
+
+
 def await_bytes(s, data, timeout=20, target=FILE):
     def has():
         answer = s.get(target)
@@ -59,10 +70,7 @@ def await_bytes(s, data, timeout=20, target=FILE):
 
 def test_a_new_commit_is_seen_at_once(origin, cache):   # noqa: F811
     """Without events a model that is complete is not compared with the upstream again."""
-    push(origin, 0)
-    s = cache(url_of(origin))
-    fetch(s)
-    following(s)
+    s = followed(origin, cache, ID)
     for salt in range(1, 4):
         commit = push(origin, salt)
         answered = time.monotonic()
@@ -74,11 +82,7 @@ def test_a_new_commit_is_seen_at_once(origin, cache):   # noqa: F811
 
 
 def test_other_models_stay(origin, cache):      # noqa: F811
-    push(origin, 0)
-    push(origin, 0, "org/other")
-    s = cache(url_of(origin))
-    fetch(s), fetch(s, "org/other")
-    following(s)
+    s = followed(origin, cache, ID, "org/other")
     begun = count(s, "begun_total")
     push(origin, 0, "org/third")                                        # not fetched here
     push(origin, 5, revision="v1")                                      # another branch
@@ -89,10 +93,7 @@ def test_other_models_stay(origin, cache):      # noqa: F811
 
 
 def test_a_model_that_is_removed_there_stays(origin, cache):    # noqa: F811
-    push(origin, 0)
-    s = cache(url_of(origin))
-    fetch(s)
-    following(s)
+    s = followed(origin, cache, ID)
     assert Repo(origin.port, ID).ask("DELETE").status == 204
     push(origin, 0, "org/after")
     time.sleep(1)
@@ -121,11 +122,7 @@ def test_an_upstream_that_starts_again(tmp_path, start, cache):     # noqa: F811
     with_port = [tmp_path / "origin", "--publish", "local"]
     origin = start(*with_port, settle="0", hash_threads=1)
     port = origin.port
-    push(origin, 0)
-    push(origin, 0, "org/other")
-    s = cache(url_of(origin))
-    fetch(s), fetch(s, "org/other")
-    following(s)
+    s = followed(origin, cache, ID, "org/other")
     begun = count(s, "begun_total")
     origin.stop()
     again = start(*with_port, "--listen", f"127.0.0.1:{port}", settle="0", hash_threads=1)
@@ -138,10 +135,7 @@ def test_an_upstream_that_starts_again(tmp_path, start, cache):     # noqa: F811
 
 
 def test_a_copy_that_the_operator_has_changed_stays(origin, cache):     # noqa: F811
-    push(origin, 0)
-    s = cache(url_of(origin))
-    fetch(s)
-    following(s)
+    s = followed(origin, cache, ID)
     (s.root / ID / "notes.txt").write_text("of the operator")
     push(origin, 1)
     s.wait_for(lambda: "was changed here, and stays" in s.stderr(), "the log says so", 20)
@@ -205,11 +199,8 @@ class Hostile(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.server.asked.append((self.path, dict(self.headers)))
         if self.path.startswith("/events"):
-            self.send_response(200)
-            self.send_header("Content-Type", "text/event-stream")
-            self.send_header("Connection", "close")
-            self.end_headers()
             with contextlib.suppress(OSError):
+                self.wfile.write(self.server.head)
                 self.server.speak(self.wfile.write)
             self.close_connection = True
         else:
@@ -220,10 +211,13 @@ class Hostile(http.server.BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
+BEGINNING = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n"
+
+
 @contextlib.contextmanager
-def hostile(speak):
+def hostile(speak, head=BEGINNING + b"\r\n"):
     server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Hostile)
-    server.daemon_threads, server.asked, server.speak = True, [], speak
+    server.daemon_threads, server.asked, server.speak, server.head = True, [], speak, head
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield server, f"http://127.0.0.1:{server.server_address[1]}"
@@ -263,6 +257,18 @@ def test_events_that_have_no_end(kept_cache, speak, word):
         asked = [path for path, _ in server.asked if path.startswith("/events")]
         assert len(asked) == 1, asked       # not again at once
         assert s.get("/models").status == 200 and s.anon_bytes() < before + (64 << 20)
+
+
+def test_a_header_that_has_no_end(kept_cache):
+    """docs/security.md: it is an error after a bounded number of bytes."""
+    def fields(write):
+        while True:
+            write(b"X-Field: " + b"x" * 1000 + b"\r\n")
+
+    with hostile(fields, BEGINNING) as (_, url):
+        s = kept_cache(url)
+        s.wait_for(lambda: "the header of the answer has more than" in s.stderr(), "the log says why", 60)
+        assert count(s, "following") == 0 and s.get("/models").status == 200
 
 
 def test_events_that_mean_nothing(kept_cache):
