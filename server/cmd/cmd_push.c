@@ -93,11 +93,10 @@ static bool read_arguments(int argc, char **argv, struct arguments *out)
         return false;
     out->directory = others[0];
     out->model = others[2];
-    if (count == 3 && td_copy_urls_refuse_space(&line, others[1], others[2]))
+    if (count >= 3 && td_copy_urls_refuse_space(&line, others[1], others[2]))
         return false;
     if (count > 3)
-        return !td_copy_urls_refuse_space(&line, others[1], others[2]) &&
-               td_command_line_refuse(&line, "only one directory is pushed at a time, but there is also ", others[3]);
+        return td_command_line_refuse(&line, "only one directory is pushed at a time, but there is also ", others[3]);
     return check_arguments(&line, others[1], out) && td_copy_options_check(&line, &out->copy);
 }
 

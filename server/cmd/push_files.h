@@ -39,9 +39,9 @@ struct td_push_files {
 bool td_push_files_find(struct td_push_files *out, const char *directory, struct td_copying *copying,
                         struct td_error *err);
 
-/* Computes the digests of all files, on several threads, with progress. Leaves
- * copying's done_bytes at 0. Errors: as td_root_open_file; TD_FAILED_PRECONDITION when a file changes; TD_IO;
- * TD_CONFLICT when cancelled; TD_RESOURCE_EXHAUSTED. */
+/* Computes the digests of all files, on several threads, with progress, and sets by_digest. Leaves copying's done_bytes
+ * at 0. Errors: as td_root_open_file; TD_FAILED_PRECONDITION when a file changes; TD_IO; TD_CONFLICT when cancelled;
+ * TD_RESOURCE_EXHAUSTED. */
 bool td_push_files_hash(struct td_push_files *files, const char *directory, struct td_copying *copying,
                         struct td_error *err);
 

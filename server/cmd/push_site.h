@@ -27,7 +27,6 @@ struct td_push_sending {
     _Atomic uint64_t sent_bytes; /* of its content, also those that were sent again */
 };
 
-/* All but `member`, `is_done`, `reply` and `sendings` is private. */
 struct td_push_site {
     struct td_crew_member member; /* first; with the site's error */
     bool is_done;                 /* the commit is made */
@@ -36,6 +35,8 @@ struct td_push_site {
     struct td_push_sending *sendings; /* one for each file; owned */
     const struct td_push_order *order;
     size_t server; /* of the client of `copying` */
+
+    /* private */
     struct td_fetch_session *session;
     struct td_cancel cancel;
     _Atomic bool has_failed; /* a thread of this site has, so that the others stop */
