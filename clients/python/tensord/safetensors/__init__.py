@@ -65,6 +65,13 @@ def safe_open(filename: Any, framework: str, device: Any = "cpu", **options: Any
     return _File(_model_of(filename, options), framework, device)
 
 
+def load_url(url: str, framework: str, device: Any = "cpu", **options: Any) -> Dict[str, Any]:
+    """Returns all tensors of a URL by name. `options` and errors as of `safe_open`."""
+    with safe_open(url, framework, device, **options) as file:
+        tensors: Dict[str, Any] = file.get_tensors()
+        return tensors
+
+
 class _File(_open_url):
     """A handle with connections of its own, which it closes."""
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from ..address import is_url
 from ..publishing import saving
-from . import safe_open
+from . import load_url, safe_open
 
 if TYPE_CHECKING:
     from safetensors.numpy import load, save
@@ -24,9 +24,7 @@ def __getattr__(name: str) -> Any:
 def load_file(filename: Any, **options: Any) -> Dict[str, Any]:
     """Returns all tensors of a file or of a model by name. `options` and errors as of `safe_open`."""
     if is_url(filename):
-        with safe_open(filename, "np", **options) as file:
-            tensors: Dict[str, Any] = file.get_tensors()
-            return tensors
+        return load_url(filename, "np", **options)
     import safetensors.numpy
 
     loaded: Dict[str, Any] = safetensors.numpy.load_file(filename, **options)

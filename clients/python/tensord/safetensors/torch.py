@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from ..address import is_url
 from ..publishing import saving
-from . import safe_open
+from . import load_url, safe_open
 
 if TYPE_CHECKING:
     from safetensors.torch import load, save
@@ -26,9 +26,7 @@ def load_file(filename: Any, device: Any = "cpu", **options: Any) -> Dict[str, A
     """Returns all tensors of a file or of a model by name, on a device of torch. `options` and errors as of
     `safe_open`."""
     if is_url(filename):
-        with safe_open(filename, "pt", device, **options) as file:
-            tensors: Dict[str, Any] = file.get_tensors()
-            return tensors
+        return load_url(filename, "pt", device, **options)
     import safetensors.torch
 
     loaded: Dict[str, Any] = safetensors.torch.load_file(filename, device, **options)
