@@ -4,6 +4,17 @@ import socket
 import threading
 
 
+def read_head(connection):
+    """Reads the head of a request; b"": the connection has ended before its end."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        byte = connection.recv(1)
+        if not byte:
+            return b""
+        head += byte
+    return head
+
+
 class Listener:
     """Accepts connections and serves each by `handle(socket)` in a thread. A context manager."""
 

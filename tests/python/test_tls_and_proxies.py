@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 import harness
 import pki
 import tensord
-from listener import Listener
+from listener import Listener, read_head
 from tensord.net import http
 from tensord.options import NAMES, of
 from tensord.__main__ import main
@@ -122,12 +122,9 @@ class Proxy(Listener):
     def handle(self, client, _):
         backend = None
         while True:
-            head = b""
-            while not head.endswith(b"\r\n\r\n"):
-                byte = client.recv(1)
-                if not byte:
-                    return
-                head += byte
+            head = read_head(client)
+            if not head:
+                return
             self.heads.append(head)
             if self.answer:
                 return self.answer(client, head)
