@@ -134,7 +134,7 @@ def main():
     root.mkdir()
     model = Model(args.seed)
     moved = 0
-    for _ in range(args.runs):
+    for run in range(args.runs):
         server = Server(root, "--publish", "local", hash_threads=0, settle="30", timeout=60)
         before = model.number
         writer = threading.Thread(target=model.write, args=(server.port,))
@@ -152,6 +152,8 @@ def main():
         if model.random.random() < 0.5:
             model.verify_resume(server, left)
         server.stop()
+        if (run + 1) % 10 == 0:
+            print(f"{run + 1} of {args.runs} runs, {moved} versions", file=sys.stderr, flush=True)
     verify_disk(root)
     print(json.dumps({"runs": args.runs, "versions": moved}))
 
