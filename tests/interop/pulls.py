@@ -26,15 +26,20 @@ def start(url, *args, model="org/m", env=None, **kw):
                             env=environment(**(env or {})), stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kw)
 
 
-def pull(url, *args, code=0, timeout=60, **kw):
-    """Run the command with --json. Return the object and standard error."""
-    p = start(url, *args, "--json", **kw)
+def outputs_of(p, code, timeout):
+    """Return what a command prints until it ends, which must be with this exit code."""
     try:
         out, err = p.communicate(timeout=timeout)
     finally:
         p.kill()
     assert p.returncode == code, f"exit code {p.returncode}\n{out}\n{err}"
     assert "Sanitizer" not in err and "runtime error" not in err, err
+    return out, err
+
+
+def pull(url, *args, code=0, timeout=60, **kw):
+    """Run the command with --json. Return the object and standard error."""
+    out, err = outputs_of(start(url, *args, "--json", **kw), code, timeout)
     return json.loads(out) if code != 2 else None, err
 
 

@@ -2,9 +2,7 @@
 import hashlib
 import json
 import os
-import pty
 import random
-import select
 import shutil
 import signal
 import subprocess
@@ -16,32 +14,7 @@ import pytest
 from fake_publish import PIECE, Blob, FakePublish, Refusal
 from harness import pattern, tensord_binary
 from pulls import MIB, environment, tree_of
-
-PART = 32 * MIB
-QUICK = ("--retry-for", "3s")
-
-
-def start(directory, url, *args, model="org/m", env=None, **kw):
-    return subprocess.Popen([tensord_binary(), "push", str(directory), url, model, *map(str, args)], text=True,
-                            env=environment(**(env or {})), stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kw)
-
-
-def push(directory, url, *args, code=0, timeout=60, **kw):
-    """Run the command with --json. Return the object and standard error."""
-    p = start(directory, url, *args, "--json", **kw)
-    try:
-        out, err = p.communicate(timeout=timeout)
-    finally:
-        p.kill()
-    assert p.returncode == code, f"exit code {p.returncode}\n{out}\n{err}"
-    assert "Sanitizer" not in err and "runtime error" not in err, err
-    if code == 2:
-        assert out == "" and err.count("\n") == 1, err
-        return None, err
-    report = json.loads(out)
-    assert report["sent_bytes"] == sum(f["sent_bytes"] for f in report["files"])
-    assert ("error" in report) == (code == 1) and report.get("error", "") in err
-    return report, err
+from pushes import PART, QUICK, large, push, shown_on_terminal, small_files, start
 
 
 @pytest.fixture
@@ -52,23 +25,7 @@ def fake():
 
 @pytest.fixture
 def here(tmp_path):
-    """A directory of a few small files."""
-    root = tmp_path / "here"
-    (root / "deep/er").mkdir(parents=True)
-    (root / "config.json").write_text('{"a": 1}')
-    (root / "deep/er/a b%c+#?.txt").write_text("text")
-    (root / "ünï.txt").write_text("text")
-    (root / "empty.txt").touch()
-    (root / "model.safetensors").write_bytes(pattern(3 * MIB + 17, 1))
-    return root
-
-
-def large(path, size, seed=1):
-    """Write a file of this size and return its digest."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = pattern(size, seed)
-    path.write_bytes(data)
-    return hashlib.sha256(data).hexdigest()
+    return small_files(tmp_path / "here")
 
 
 # ------------------------------------------------------------------------------------------- what is pushed
@@ -694,22 +651,7 @@ def test_the_line_of_the_result(fake, here):
 def test_progress_on_a_terminal(fake, tmp_path):
     large(tmp_path / "here/large.bin", 2 * PART)
     fake.reads = lambda handler: time.sleep(0.004)
-    shown, side = pty.openpty()
-    p = subprocess.Popen([tensord_binary(), "push", str(tmp_path / "here"), fake.url, "org/m", "--connections", "2"],
-                         env=environment(), stdout=subprocess.DEVNULL, stderr=side)
-    os.close(side)
-    text, end = "", time.monotonic() + 60
-    while time.monotonic() < end:
-        if select.select([shown], [], [], 0.2)[0]:
-            try:
-                some = os.read(shown, 65536)
-            except OSError:
-                break
-            if not some:
-                break
-            text += some.decode()
-    assert p.wait(timeout=20) == 0
-    os.close(shown)
+    text = shown_on_terminal(tmp_path / "here", fake.url, "--connections", 2)
     assert "\r" in text and "%, " in text and " of 64.00 MiB, " in text and "MiB/s" in text, text
 
 

@@ -15,8 +15,8 @@ import pki
 from fake_publish import PIECE
 from harness import Server, pattern, tensor, write_by_hand
 from pulls import MIB, PacedRelay, pull, tree_of
+from pushes import large, push, start
 from signing import TokensFile
-from test_push import large, push, start
 
 
 class UploadRelay(PacedRelay):

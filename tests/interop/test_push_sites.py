@@ -2,19 +2,15 @@
 other."""
 import contextlib
 import json
-import os
-import pty
-import select
 import signal
-import subprocess
 import threading
 
 import pytest
 
 from fake_publish import FakePublish, Refusal
-from harness import Server, tensord_binary
-from pulls import MIB, environment, tree_of
-from test_push import PART, large, push, start
+from harness import Server
+from pulls import MIB, tree_of
+from pushes import PART, large, push, shown_on_terminal, start
 from test_push_served import publisher, served, url_of
 
 
@@ -146,19 +142,7 @@ def test_progress_on_a_terminal(fakes, tmp_path):
     large(tmp_path / "here/large.bin", 2 * PART)
     for fake in fakes[:2]:
         fake.reads = lambda handler: threading.Event().wait(0.002)
-    shown, side = pty.openpty()
-    p = subprocess.Popen([tensord_binary(), "push", str(tmp_path / "here"), urls_of(fakes[:2]), "org/m"],
-                         env=environment(), stdout=subprocess.DEVNULL, stderr=side)
-    os.close(side)
-    text = ""
-    while p.poll() is None or select.select([shown], [], [], 0)[0]:
-        if select.select([shown], [], [], 0.2)[0]:
-            try:
-                text += os.read(shown, 65536).decode()
-            except OSError:
-                break
-    assert p.wait(timeout=20) == 0
-    os.close(shown)
+    text = shown_on_terminal(tmp_path / "here", urls_of(fakes[:2]))
     assert "to 2 servers [" in text and " of 128.00 MiB, " in text, text
 
 

@@ -17,6 +17,7 @@ from fake_publish import PIECE, FakePublish, Refusal  # noqa: E402
 from harness import pattern  # noqa: E402
 from publishing import Repo  # noqa: E402
 from pulls import MIB, tree_of  # noqa: E402
+from pushes import small_files  # noqa: E402
 
 import tensord  # noqa: E402
 from tensord.__main__ import main  # noqa: E402
@@ -31,15 +32,7 @@ def fake():
 
 @pytest.fixture
 def here(tmp_path):
-    """A directory of a few small files."""
-    root = tmp_path / "here"
-    (root / "deep/er").mkdir(parents=True)
-    (root / "config.json").write_text('{"a": 1}')
-    (root / "deep/er/a b%c+#?.txt").write_text("text")
-    (root / "ünï.txt").write_text("text")
-    (root / "empty.txt").touch()
-    (root / "model.safetensors").write_bytes(pattern(3 * MIB + 17, 1))
-    return root
+    return small_files(tmp_path / "here")
 
 
 def push(directory, url, **how):
