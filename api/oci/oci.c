@@ -484,16 +484,8 @@ static void answer_constant(struct td_oci_call *oci, const char *constant, const
 static void answer_referrers(struct td_oci_call *oci)
 {
     struct td_text hex;
-    if (!td_oci_read_digest(oci, &hex))
-        return;
-    if (oci->call->api->publish != NULL) {
+    if (td_oci_read_digest(oci, &hex))
         td_oci_pushed_answer_referrers(oci, hex);
-        return;
-    }
-    answer_constant(oci, "{\"schemaVersion\":2,\"mediaType\":\"" TD_OCI_INDEX_TYPE "\",\"manifests\":[]}",
-                    TD_OCI_INDEX_TYPE);
-    if (td_uri_parameter(oci->call->uri, "artifactType") != NULL && oci->call->response->status == 200)
-        td_response_add_header_text(oci->call->response, "OCI-Filters-Applied", TD_TEXT("artifactType"));
 }
 
 /* ---- the facade ---------------------------------------------------------------------------------------- */
