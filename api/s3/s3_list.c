@@ -95,7 +95,7 @@ static bool read_listing(const struct td_call *call, const struct td_bucket *buc
         return false;
     }
     if (!td_s3_read_encoding(call, &listing->encode) ||
-        !td_s3_count(call, "max-keys", 0, TD_S3_PAGE_KEYS, &listing->max_keys))
+        !td_s3_count(call, "max-keys", 0, TD_S3_PAGE_ITEMS, &listing->max_keys))
         return false;
     if (listing->is_v2 && token != NULL) {
         listing->token = *token;

@@ -15,7 +15,8 @@
 /* The owner of all buckets and objects. */
 #define TD_S3_OWNER "<Owner><ID>tensord</ID><DisplayName>tensord</DisplayName></Owner>"
 
-enum { TD_S3_PAGE_KEYS = 1000 };
+/* The most items of a page: of objects, of uploads, or of parts. */
+enum { TD_S3_PAGE_ITEMS = 1000 };
 
 /* Answers with the page that the query asks for. The page bounds work and memory, whatever the bucket holds: keys below
  * a common prefix are skipped. A page ends early after 2 s if its files have to be planned first, and after 1 MiB of

@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_LISTED = 1000 };
-
 /* Writes what is known of an upload's checksum. */
 static void write_algorithm(struct td_buffer *xml, enum td_s3_algorithm algorithm, bool is_composite)
 {
@@ -62,7 +60,7 @@ void td_s3_list_parts(struct td_call *call, struct td_text bucket, struct td_tex
     bool has_more;
     struct td_text after = td_s3_parameter(call, "part-number-marker");
     uint64_t marker = 0;
-    if (!td_s3_count(call, "max-parts", 0, MOST_LISTED, &most))
+    if (!td_s3_count(call, "max-parts", 0, TD_S3_PAGE_ITEMS, &most))
         return;
     if (after.len > 0 && !td_number_read(after, INT32_MAX, &marker)) {
         td_response_fail(call->response, 400, NULL, "part-number-marker must be a number");
@@ -242,7 +240,7 @@ void td_s3_list_uploads(struct td_call *call, struct td_text bucket, struct td_t
                               .id_marker = td_s3_parameter(call, "upload-id-marker")};
     (void)key;
     if (!td_s3_may_write_bucket(call, bucket) || !td_s3_read_encoding(call, &uploads.is_encoded) ||
-        !td_s3_count(call, "max-uploads", 0, MOST_LISTED, &uploads.most))
+        !td_s3_count(call, "max-uploads", 0, TD_S3_PAGE_ITEMS, &uploads.most))
         return;
     uploads.capacity = 2 * (uploads.most + 1);
     uploads.items = calloc(uploads.capacity, sizeof *uploads.items);
