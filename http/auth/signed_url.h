@@ -31,8 +31,7 @@ enum { TD_SIGNED_URL_PATH_BYTES = 32768 };
 enum td_signed_method {
     TD_SIGNED_GET, /* and HEAD */
     TD_SIGNED_PUT, /* of one file or blob of a model or a dataset */
-    TD_SIGNED_POST /* to one blob, which asks whether its parts have arrived: for answers of the server, not for orders
-                    */
+    TD_SIGNED_POST /* to one blob, to ask whether all of it is here; in answers of the server alone */
 };
 
 /* Sets *method to that of the word, "GET" or "PUT", for which people may have URLs signed. Returns false for any other
