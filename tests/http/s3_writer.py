@@ -37,6 +37,9 @@ class Answer:
     def texts(self, name):
         return [e.text for e in ET.fromstring(self.body).iter() if e.tag in (name, XMLNS + name)]
 
+    def common_prefixes(self):
+        return [e.text for e in ET.fromstring(self.body).findall(f"{XMLNS}CommonPrefixes/{XMLNS}Prefix")]
+
 
 class Writer:
     """Sends requests to a port; signs them if it has keys, (access key, secret key)."""

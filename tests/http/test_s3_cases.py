@@ -9,11 +9,10 @@ import http.client
 import re
 import threading
 import urllib.parse
-import xml.etree.ElementTree as ET
 
 import pytest
 from harness import Server, pattern, s3_port
-from s3_writer import XMLNS, Writer, crc32
+from s3_writer import Writer, crc32
 from signing import TokensFile
 
 BODY = pattern(70_000, "case")
@@ -78,8 +77,7 @@ class Case:
             page = self.s3.ask("GET", "/cases", query=urllib.parse.urlencode(query))
             assert page.status == 200, page
             keys += [key[len(self.prefix):] for key in page.texts("Key")]
-            prefixes += [p.find(XMLNS + "Prefix").text[len(self.prefix):] for p in ET.fromstring(page.body)
-                         if p.tag == XMLNS + "CommonPrefixes"]
+            prefixes += [prefix[len(self.prefix):] for prefix in page.common_prefixes()]
             if page.text("IsTruncated") == "false":
                 return keys, prefixes
             if query["list-type"] == "2":
@@ -454,8 +452,7 @@ def check_first_version(case, most, parameters, expected):
         assert page.status == 200, page
         found = page.texts("Key")
         keys += [key[len(case.prefix):] for key in found]
-        prefixes += [p.find(XMLNS + "Prefix").text[len(case.prefix):] for p in ET.fromstring(page.body)
-                     if p.tag == XMLNS + "CommonPrefixes"]
+        prefixes += [prefix[len(case.prefix):] for prefix in page.common_prefixes()]
         if page.text("IsTruncated") == "false":
             assert (keys, prefixes) == expected
             return
