@@ -10,6 +10,19 @@
 #define MAGIC "\x04\x22\x4D\x18"
 #define HEAD MAGIC "\x60\x40\x82" /* version 1, blocks of their own, of up to 64 KiB */
 
+/* A frame of "ab", 14 bytes from `offset` bytes back, and the 5 literals in which each compressed block ends. */
+#define MATCH_FRAME(offset)   \
+    HEAD "\x0B\0\0\0\x2A"     \
+         "ab" offset "\0\x50" \
+         "cdefg"              \
+         "\0\0\0\0"
+
+/* A frame of "abc", which is not compressed. */
+#define STORED_FRAME  \
+    HEAD "\3\0\0\x80" \
+         "abc"        \
+         "\0\0\0\0"
+
 static struct td_xet_unpacker unpacker;
 
 /* Unpacks a frame to len bytes, as a chunk with the scheme 1. Returns whether it has them. */
@@ -29,25 +42,14 @@ static void test_frames(void **state)
     char out[400];
     (void)state;
     assert_true(UNPACK(HEAD "\0\0\0\0", 0));
-    assert_true(UNPACK(HEAD "\3\0\0\x80"
-                            "abc"
-                            "\0\0\0\0",
-                       3) &&
-                memcmp(out, "abc", 3) == 0);
+    assert_true(UNPACK(STORED_FRAME, 3) && memcmp(out, "abc", 3) == 0);
     assert_true(UNPACK(HEAD "\4\0\0\0"
                             "\x30"
                             "abc"
                             "\0\0\0\0",
                        3) &&
                 memcmp(out, "abc", 3) == 0);
-    /* "ab", then 14 bytes from 2 back, then the 5 literals in which each compressed block ends */
-    assert_true(UNPACK(HEAD "\x0B\0\0\0"
-                            "\x2A"
-                            "ab\2\0"
-                            "\x50"
-                            "cdefg"
-                            "\0\0\0\0",
-                       21));
+    assert_true(UNPACK(MATCH_FRAME("\2"), 21));
     assert_memory_equal(out, "ababababababababcdefg", 21);
     /* 1 literal, then 15 + 255 + 10 + 4 bytes from 1 back; a match may reach into the block before */
     assert_true(UNPACK(MAGIC "\x40\x40\xC0"
@@ -115,9 +117,7 @@ static void test_memory(void **state)
 /* Memory that is short is no fault of the frame. */
 static void test_no_memory(void **state)
 {
-    static const char frame[] = HEAD "\3\0\0\x80"
-                                     "abc"
-                                     "\0\0\0\0";
+    static const char frame[] = STORED_FRAME;
     const struct td_xet_head head = {.scheme = 1, .stored_bytes = sizeof frame - 1, .chunk_bytes = 3};
     uint8_t out[3];
     struct alloc_trials trials = {0};
@@ -134,12 +134,7 @@ static void test_no_memory(void **state)
 /* A match from 0 bytes back is invalid. liblz4 1.9 takes it for zeros; it must not show what was in the buffer. */
 static void test_a_match_of_itself(void **state)
 {
-    static const char frame[] = HEAD "\x0B\0\0\0"
-                                     "\x2A"
-                                     "ab\0\0"
-                                     "\x50"
-                                     "cdefg"
-                                     "\0\0\0\0";
+    static const char frame[] = MATCH_FRAME("\0");
     char out[2][21];
     (void)state;
     memset(out[0], 'S', sizeof out[0]);
@@ -151,44 +146,15 @@ static void test_a_match_of_itself(void **state)
 
 static void test_damaged_frames(void **state)
 {
-    static const char good[] = HEAD "\x0B\0\0\0"
-                                    "\x2A"
-                                    "ab\2\0"
-                                    "\x50"
-                                    "cdefg"
-                                    "\0\0\0\0";
+    static const char good[] = MATCH_FRAME("\2");
     char out[400];
     (void)state;
     for (size_t len = 0; len < sizeof good - 1; len++)
         CHECK(!unpack(good, len, 21, out), "a frame of %zu bytes was taken", len);
-    assert_false(UNPACK(HEAD "\x0B\0\0\0"
-                             "\x2A"
-                             "ab\2\0"
-                             "\x50"
-                             "cdefg"
-                             "\0\0\0\0",
-                        20));
-    assert_false(UNPACK(HEAD "\x0B\0\0\0"
-                             "\x2A"
-                             "ab\2\0"
-                             "\x50"
-                             "cdefg"
-                             "\0\0\0\0",
-                        22));
-    assert_false(UNPACK(HEAD "\x0B\0\0\0"
-                             "\x2A"
-                             "ab\2\0"
-                             "\x50"
-                             "cdefg"
-                             "\0\0\0\0x",
-                        21));
-    assert_false(UNPACK(HEAD "\x0B\0\0\0"
-                             "\x2A"
-                             "ab\3\0"
-                             "\x50"
-                             "cdefg"
-                             "\0\0\0\0",
-                        21)); /* before the beginning */
+    assert_false(UNPACK(MATCH_FRAME("\2"), 20));
+    assert_false(UNPACK(MATCH_FRAME("\2"), 22));
+    assert_false(UNPACK(MATCH_FRAME("\2") "x", 21));
+    assert_false(UNPACK(MATCH_FRAME("\3"), 21)); /* before the beginning */
     assert_false(UNPACK(HEAD "\5\0\0\0"
                              "\x22"
                              "ab\2\0"
