@@ -1,17 +1,17 @@
 """huggingface_hub, the newest and 0.36.2, and what builds on it, upload to tensord in the place of the Hub."""
 import base64
+import contextlib
 import hashlib
 import math
 import os
 import socket
 import struct
 import subprocess
-import threading
 
 import pytest
 
 import harness
-from client import HUB0, NEWEST, ClientError, Worker, quiet_environment
+from client import HUB0, NEWEST, ClientError, CuttingProxy, Worker, quiet_environment
 from signing import TokensFile
 
 LARGE = (8 << 20) + 12_345    # more than what comes in a commit
@@ -130,41 +130,22 @@ def test_one_large_file(hub, srv, tokens, tmp_path):
     assert len(puts) == 1 and "status=201" in puts[0] and "token=writer" in puts[0]
 
 
-class Relay:
-    """Passes connections on to a server, and cuts the first one that has sent so many bytes."""
+class UploadCutter(CuttingProxy):
+    """Cuts a connection once clients have sent more than `after` bytes, on all connections together."""
 
-    def __init__(self, port, cut_after):
-        self.port_behind, self.cut_after, self.sent, self.cuts = port, cut_after, 0, 0
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
+    sent = 0
 
-    def accept(self):
-        while True:
-            try:
-                client = self.listener.accept()[0]
-            except OSError:
-                return
-            server = socket.create_connection(("127.0.0.1", self.port_behind))
-            for pair in ((client, server, True), (server, client, False)):
-                threading.Thread(target=self.pump, args=pair, daemon=True).start()
-
-    def pump(self, source, to, counts):
-        try:
-            while data := source.recv(1 << 18):
-                self.sent += len(data) if counts else 0
-                if self.cuts == 0 and self.sent > self.cut_after:
-                    self.cuts += 1
+    def forward(self, near, far):
+        with contextlib.suppress(OSError):
+            while data := near.recv(1 << 18):
+                with self.guard:
+                    self.sent += len(data)
+                if self.sent > self.after and self.take_cut():
                     break
-                to.sendall(data)
-        except OSError:
-            pass
-        for s in (source, to):
-            try:
-                s.shutdown(socket.SHUT_RDWR)    # ends the other thread's recv
-            except OSError:
-                pass
-            s.close()
+                far.sendall(data)
+        for s in (near, far):
+            with contextlib.suppress(OSError):
+                s.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.mark.parametrize("python", [NEWEST, HUB0], ids=["newest", "0.36.2"])
@@ -172,14 +153,13 @@ def test_a_cut_costs_a_part(srv, tokens, tmp_path, python):
     """Git LFS sends a file of more than 128 MiB in parts of 64 MiB, so a cut does not cost what came before."""
     part = 64 << 20
     data = harness.pattern(1 << 20, str(python)) * 150
-    relay = Relay(srv.port, 100 << 20)
-    env = {**environment(srv, tokens), "HF_ENDPOINT": f"http://127.0.0.1:{relay.port}"}
-    with Worker("calls_hub_upload", python, **env) as w:
-        id = w.create(repo_id=f"org/cut-{'new' if python == NEWEST else 'old'}")["id"]
-        (tmp_path / "x.bin").write_bytes(data)
-        w.upload_file(path=str(tmp_path / "x.bin"), path_in_repo="x.bin", repo_id=id)
-    relay.listener.close()
-    assert relay.cuts == 1 and len(data) < relay.sent < len(data) + part
+    (tmp_path / "x.bin").write_bytes(data)
+    with UploadCutter(srv.port, after=100 << 20, cuts=1) as cutter:
+        env = {**environment(srv, tokens), "HF_ENDPOINT": f"http://127.0.0.1:{cutter.port}"}
+        with Worker("calls_hub_upload", python, **env) as w:
+            id = w.create(repo_id=f"org/cut-{'new' if python == NEWEST else 'old'}")["id"]
+            w.upload_file(path=str(tmp_path / "x.bin"), path_in_repo="x.bin", repo_id=id)
+    assert cutter.done_cuts == 1 and len(data) < cutter.sent < len(data) + part
     check_files(srv, tokens, id, {"x.bin": data})
 
 
