@@ -472,7 +472,7 @@ static bool read_expectations(struct completing *completing)
     return ok || td_call_no_memory(call);
 }
 
-/* Passes the bytes of a part to the checksums, and to the stream; NULL: there is none. Returns false after it answered.
+/* Passes the bytes of a part to the checksums and, unless it is NULL, to the stream. Returns false after it answered.
  */
 static bool stream_part(struct completing *completing, const struct td_s3_listed_part *listed,
                         struct td_publish_stream *stream, char *bytes)
@@ -531,9 +531,8 @@ static bool check_whole(struct completing *completing)
     return false;
 }
 
-/* Reads all parts: for the stream, if there is one, and for the checksums of the object. Returns false after it
- * answered.
- */
+/* Passes the bytes of all parts to the checksums of the object and, unless it is NULL, to the stream. Returns false
+ * after it answered. */
 static bool read_parts(struct completing *completing, struct td_publish_stream *stream)
 {
     char *bytes = malloc(COPY_BYTES);
