@@ -1,6 +1,6 @@
-/* The Git LFS batch interface: where clients send large files. Each goes to its native URL, in one piece (the transfer
- * "basic") or, if it is large and the client knows the Hub's transfer "multipart", in parts: a cut then costs a part.
- */
+/* The Git LFS batch interface, by which clients ask where to send large files. Each file goes to its native URL: in one
+ * piece (the transfer "basic"), or in parts if it is large and the client knows the Hub's transfer "multipart". A cut
+ * then costs a part. */
 #include "api/hub/hub_writers.h"
 #include "catalog/publish/publish_upload.h"
 #include "core/clock.h"

@@ -23,8 +23,8 @@ bool td_hub_write_begin(struct td_hub_write *write);
  * RepoNotFound; 409 for a directory of the operator; as td_publishing_fail. */
 bool td_hub_write_open(struct td_hub_write *write, struct td_publish_repo *repo);
 
-/* Does the same for a request that changes nothing: opens the repository by td_publish_repo_look, so that no commit has
- * to be waited for; the caller calls td_publish_repo_look_end. */
+/* Opens the repository for a request that changes nothing, and so waits for no commit; the caller calls
+ * td_publish_repo_look_end. Returns false after it answered, as td_hub_write_open. */
 bool td_hub_write_look(struct td_hub_write *write, struct td_publish_repo *repo);
 
 /* Checks that the repository was created; leaves it closed. Returns false after it answered, as td_hub_write_look. */
