@@ -40,6 +40,12 @@ struct directory {
     int64_t arrived_until_ns;    /* files with a later change time have not arrived with this directory; 0: none has */
 };
 
+/* Commits of caches. They are compared by their pointers: each commit of a walk has a string of its own. */
+struct commits {
+    const char **items; /* owned */
+    size_t count, capacity;
+};
+
 struct walker {
     struct td_walk *walk;
     const struct td_root *root;
@@ -48,8 +54,7 @@ struct walker {
     const struct td_walk_limits *limits;
     struct td_seen_blobs seen;
     bool files_cut, directories_cut;
-    const char **cut_commits; /* commits that lack a file or a directory beyond the limits; the last one is new */
-    size_t cut_count, cut_capacity;
+    struct commits cut; /* those that lack a file or a directory beyond the limits */
     _Atomic uint64_t *files_found;
     struct td_error *err;
 };
@@ -74,15 +79,39 @@ static const char *join_path(struct td_arena *arena, const char *directory, cons
     return joined;
 }
 
+static bool add_commit(struct commits *commits, const char *commit, struct td_error *err)
+{
+    if (!TD_ARRAY_GROW(commits->items, commits->count, commits->capacity, err))
+        return false;
+    commits->items[commits->count++] = commit;
+    return true;
+}
+
+static int commit_compare(const void *a, const void *b)
+{
+    const char *one = *(const char *const *)a;
+    const char *other = *(const char *const *)b;
+    return (uintptr_t)one < (uintptr_t)other ? -1 : one == other ? 0 : 1;
+}
+
+/* Sorts the commits, so that has_commit finds them. */
+static void sort_commits(struct commits *commits)
+{
+    if (commits->count > 0)
+        qsort(commits->items, commits->count, sizeof *commits->items, commit_compare);
+}
+
+static bool has_commit(const struct commits *commits, const char *commit)
+{
+    return commits->count > 0 &&
+           bsearch(&commit, commits->items, commits->count, sizeof *commits->items, commit_compare) != NULL;
+}
+
 /* Notes that something beyond the limits was left out of a commit. NULL: it is in no commit. */
 static bool note_cut(struct walker *w, const char *commit)
 {
-    if (commit == NULL || (w->cut_count > 0 && w->cut_commits[w->cut_count - 1] == commit))
-        return true;
-    if (!TD_ARRAY_GROW(w->cut_commits, w->cut_count, w->cut_capacity, w->err))
-        return false;
-    w->cut_commits[w->cut_count++] = commit;
-    return true;
+    bool is_noted = commit == NULL || (w->cut.count > 0 && w->cut.items[w->cut.count - 1] == commit);
+    return is_noted || add_commit(&w->cut, commit, w->err);
 }
 
 /* Adds an item. id: of a regular file; of the item itself with an error. until_ns: a change time up to which a file has
@@ -617,99 +646,97 @@ static bool is_in_another(const struct td_walk *walk, const struct td_cache_fold
     return found;
 }
 
-/* Removes the files and folders of a commit. Compares pointers: each commit has its own string. */
-static void drop_commit(struct td_walk *walk, const char *commit)
+/* Removes the commits, which are sorted, with their files, folders and caches. */
+static void drop_commits(struct td_walk *walk, const struct commits *dropped)
 {
     size_t left = 0;
+    if (dropped->count == 0)
+        return;
     for (size_t i = 0; i < walk->count; i++)
-        if (walk->found[i].revision != commit)
+        if (!has_commit(dropped, walk->found[i].revision))
             walk->found[left++] = walk->found[i];
     walk->count = left;
     left = 0;
     for (size_t i = 0; i < walk->folder_count; i++)
-        if (walk->folders[i].revision != commit)
+        if (!has_commit(dropped, walk->folders[i].revision))
             walk->folders[left++] = walk->folders[i];
     walk->folder_count = left;
+    left = 0;
+    for (size_t i = 0; i < walk->cache_count; i++)
+        if (!has_commit(dropped, walk->caches[i].commit))
+            walk->caches[left++] = walk->caches[i];
+    walk->cache_count = left;
 }
 
-/* Removes a cache if its files would be among those of another cache's commit. */
+/* Sorts the caches, and removes a cache if its files would be among those of another cache's commit. */
 static bool drop_inner_caches(struct td_walk *walk, struct td_error *err)
 {
-    bool *inner = calloc(walk->cache_count + 1, sizeof *inner);
-    if (inner == NULL)
-        return td_error_no_memory(err);
+    struct commits dropped = {.count = 0};
+    bool ok = true;
     if (walk->cache_count > 0)
         qsort(walk->caches, walk->cache_count, sizeof *walk->caches, cache_compare);
-    for (size_t i = 0; i < walk->cache_count; i++)
-        inner[i] = is_in_another(walk, &walk->caches[i]);
-    size_t kept = 0;
-    for (size_t i = 0; i < walk->cache_count; i++) {
+    for (size_t i = 0; ok && i < walk->cache_count; i++) {
         const struct td_cache_folder *cache = &walk->caches[i];
-        if (!inner[i]) {
-            walk->caches[kept++] = *cache;
+        if (!is_in_another(walk, cache))
             continue;
-        }
         td_problems_add(walk->problems, walk->names, cache->path,
                         "not published: the id of another Hugging Face cache entry is the beginning of this one's");
-        drop_commit(walk, cache->commit);
+        ok = add_commit(&dropped, cache->commit, err);
     }
-    walk->cache_count = kept;
-    free(inner);
-    return true;
-}
-
-/* Returns whether a commit, or the main commit beside it, was cut. Compares pointers: each commit has its own string.
- */
-static bool is_cut(const struct walker *w, const struct td_cache_folder *cache, const char **main)
-{
-    for (size_t i = 0; i < w->cut_count; i++)
-        if (w->cut_commits[i] == cache->commit)
-            return true;
-    return *main != NULL && cache->is_other_revision && strcmp(*main, cache->folder) == 0;
+    sort_commits(&dropped);
+    if (ok)
+        drop_commits(walk, &dropped);
+    free(dropped.items);
+    return ok;
 }
 
 /* Removes the commits that were cut, so that each commit is shown whole or not at all; with a main commit also the
  * others of its cache. The caches must be sorted: a main commit stands before the others of its cache. */
-static void drop_cut_commits(struct walker *w)
+static bool drop_cut_commits(struct walker *w)
 {
     struct td_walk *walk = w->walk;
+    struct commits dropped = {.count = 0};
     const char *main = NULL;
-    size_t kept = 0;
-    for (size_t i = 0; i < walk->cache_count; i++) {
+    bool ok = true;
+    sort_commits(&w->cut);
+    for (size_t i = 0; ok && w->cut.count > 0 && i < walk->cache_count; i++) {
         const struct td_cache_folder *cache = &walk->caches[i];
-        if (!is_cut(w, cache, &main)) {
-            walk->caches[kept++] = *cache;
+        bool follows_main = main != NULL && cache->is_other_revision && strcmp(main, cache->folder) == 0;
+        if (!follows_main && !has_commit(&w->cut, cache->commit))
             continue;
-        }
         if (!cache->is_other_revision) {
             main = cache->folder;
             td_problems_add(walk->problems, walk->names, cache->path,
                             "not published: with all files of this commit there would be too many files or "
                             "directories (--max-files)");
         }
-        drop_commit(walk, cache->commit);
+        ok = add_commit(&dropped, cache->commit, w->err);
     }
-    walk->cache_count = kept;
+    sort_commits(&dropped);
+    if (ok)
+        drop_commits(walk, &dropped);
+    free(dropped.items);
+    return ok;
 }
 
 /* Removes all but the first of several commits with one path, so that no files of two commits are mixed. The files and
  * the caches must be sorted. */
-static void drop_twin_commits(struct td_walk *walk)
+static bool drop_twin_commits(struct td_walk *walk, struct td_error *err)
 {
-    size_t kept = 0;
-    for (size_t i = 0; i < walk->cache_count; i++) {
-        const struct td_cache_folder *cache = &walk->caches[i];
-        if (kept == 0 || strcmp(walk->caches[kept - 1].path, cache->path) != 0) {
-            walk->caches[kept++] = *cache;
-            continue;
-        }
-        for (size_t f = 0; f < walk->count; f++)
-            if (walk->found[f].revision == cache->commit)
-                td_problems_add(walk->problems, walk->names, walk->found[f].path,
-                                "two files have this path, or two Hugging Face caches this id; one is published");
-        drop_commit(walk, cache->commit);
-    }
-    walk->cache_count = kept;
+    struct commits dropped = {.count = 0};
+    bool ok = true;
+    for (size_t i = 1; ok && i < walk->cache_count; i++)
+        if (strcmp(walk->caches[i - 1].path, walk->caches[i].path) == 0)
+            ok = add_commit(&dropped, walk->caches[i].commit, err);
+    sort_commits(&dropped);
+    for (size_t i = 0; ok && dropped.count > 0 && i < walk->count; i++)
+        if (has_commit(&dropped, walk->found[i].revision))
+            td_problems_add(walk->problems, walk->names, walk->found[i].path,
+                            "two files have this path, or two Hugging Face caches this id; one is published");
+    if (ok)
+        drop_commits(walk, &dropped);
+    free(dropped.items);
+    return ok;
 }
 
 static bool push_first(struct walker *w, const struct td_hub_place *place)
@@ -749,10 +776,8 @@ bool td_walk_run(struct td_walk *walk, const struct td_root *root, const struct 
     walk->problems = problems;
     struct walker w = {.walk = walk, .root = root, .limits = limits, .files_found = files_found, .err = err};
     bool ok = push_first(&w, place) && visit_directories(&w, false, stop) && visit_directories(&w, true, stop) &&
-              drop_inner_caches(walk, err);
-    if (ok)
-        drop_cut_commits(&w);
-    free(w.cut_commits);
+              drop_inner_caches(walk, err) && drop_cut_commits(&w);
+    free(w.cut.items);
     free(w.directories);
     td_seen_blobs_fini(&w.seen);
     if (!ok)
@@ -772,7 +797,8 @@ bool td_walk_run(struct td_walk *walk, const struct td_root *root, const struct 
         qsort(walk->found, walk->count, sizeof *walk->found, found_compare);
     if (walk->folder_count > 0)
         qsort(walk->folders, walk->folder_count, sizeof *walk->folders, folder_compare);
-    drop_twin_commits(walk);
+    if (!drop_twin_commits(walk, err))
+        return false;
     drop_duplicates(walk);
     return true;
 }

@@ -3,6 +3,7 @@
 #include "core/clock.h"
 #include "tests/kit/tree.h"
 #include "tests/unit/unit.h"
+#include "tests/unit/work.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -320,6 +321,37 @@ static void commits_beyond_the_limit_are_left_out_whole(void **state)
     }
 }
 
+/* Writes models until there are so many, each with a commit of two files. Returns the work of a walk that may list as
+ * many files as there are models, so that half of the commits are left out. */
+static uint64_t work_of_cut_commits(struct run *run, int from, int count)
+{
+    char name[64];
+    for (int i = from; i < count; i++) {
+        for (int file = 0; file < 2; file++) {
+            (void)snprintf(name, sizeof name, "root/models--m%04d/snapshots/c1/%d", i, file);
+            tree_text(&run->tree, name, "");
+        }
+        (void)snprintf(name, sizeof name, "root/models--m%04d/refs/main", i);
+        tree_text(&run->tree, name, "c1");
+    }
+    run->limits.max_files = (size_t)count;
+    uint64_t work = work_now();
+    assert_true(walk(run));
+    work = work_now() - work;
+    CHECK(run->walk.cache_count > 0 && run->walk.cache_count <= (size_t)count / 2, "%zu", run->walk.cache_count);
+    return work;
+}
+
+static void many_commits_beyond_the_limit_cost_little(void **state)
+{
+    enum { COUNT = 1600 };
+    struct run *run = *state;
+    uint64_t half = work_of_cut_commits(run, 0, COUNT / 2);
+    td_walk_fini(&run->walk);
+    td_root_unref(run->root);
+    check_linear(half, work_of_cut_commits(run, COUNT / 2, COUNT), "commits beyond the limit");
+}
+
 static void cache_folders_have_their_own_names(void **state)
 {
     struct run *run = *state;
@@ -419,6 +451,7 @@ int main(void)
         TEST_IN(run, depth_is_limited),
         TEST_IN(run, files_are_limited_and_it_is_said),
         TEST_IN(run, commits_beyond_the_limit_are_left_out_whole),
+        TEST_IN(run, many_commits_beyond_the_limit_cost_little),
         TEST_IN(run, cache_folders_have_their_own_names),
         TEST_IN(run, one_path_is_published_once),
         TEST_IN(run, it_can_be_stopped),
