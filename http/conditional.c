@@ -88,6 +88,8 @@ void td_conditional_not_modified(struct td_response *response)
     response->announced_bytes = response->body.total_bytes;
     td_body_fini(&response->body);
     td_body_init(&response->body);
+    td_stream_destroy(response->stream);
+    response->stream = NULL;
     response->status = 304;
     response->content_type = NULL;
 }

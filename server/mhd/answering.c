@@ -35,7 +35,7 @@ static void make_response(struct td_session *session, const struct td_request *r
         session->received_bytes + request_header_bytes(session->link.mhd) + exchange->content_bytes;
     td_read_proof_expect(&session->link.connection->proof, exchange->received_bytes);
     memcpy(exchange->token, response->token, sizeof exchange->token);
-    exchange->mhd_response = response->stream != NULL && response->status == 200
+    exchange->mhd_response = response->stream != NULL
                                  ? td_stream_body_create(session, response, head)
                                  : td_transfer_create(response, &session->link, head, &exchange->transfer);
     exchange->status = response->status;
@@ -119,7 +119,7 @@ static bool make_answer(struct td_session *session, bool close)
         td_api_handle(session->serving->api, &request, &response);
     }
     bool head = td_text_equals(request.method, "HEAD");
-    bool is_stream = response.stream != NULL && response.status == 200 && !head && !td_waiting_was_refused();
+    bool is_stream = response.stream != NULL && !head && !td_waiting_was_refused();
     if (response.wait_until_ns != 0 || is_stream) {
         bool may_wait = td_session_enter_wait(session, response.wait_until_ns);
         if (!may_wait)
