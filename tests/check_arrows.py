@@ -290,27 +290,46 @@ def check(root):
     return faults
 
 
-def faults_of_tree(files):
-    """The faults of a tree that holds these files (name -> text) and a header a.h in every room. A header without
-    #ifndef gets its guard."""
-    with tempfile.TemporaryDirectory() as folder:
-        root = pathlib.Path(folder)
-        headers = {f"{room}/a.h": "" for room in MAY_USE} | {"api/api.h": ""}
-        for name, text in (headers | files).items():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            if name.endswith(".h") and "#ifndef" not in text:
-                text = "#ifndef {0}\n#define {0}\n{1}#endif\n".format(guard_of(name), text)
-            (root / name).write_text(text)
-        return check(root)
+def write_file(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
 
 
-def python_faults(files):
-    """The faults of a Python client that holds these files (name -> text) besides a module a in every folder."""
-    modules = {name: "" for name in ("__init__.py", "errors.py", "lock.py", "client.py", "lazy.py", "dcp.py")}
-    for folder in python_arrows.FOLDERS:
-        modules |= {f"{folder}/__init__.py": "", f"{folder}/a.py": ""}
-    modules["tensors/dtypes.py"] = ""
-    return faults_of_tree({f"{python_arrows.PACKAGE}/{name}": text for name, text in (modules | files).items()})
+class Tree:
+    """A folder with a header a.h in every room, and with the modules of a small Python client. A case adds its files
+    for one check. A header without #ifndef gets its guard."""
+
+    def __init__(self, folder):
+        self.root = pathlib.Path(folder)
+        modules = {name: "" for name in ("__init__.py", "errors.py", "lock.py", "client.py", "lazy.py", "dcp.py")}
+        for room in python_arrows.FOLDERS:
+            modules |= {f"{room}/__init__.py": "", f"{room}/a.py": ""}
+        modules["tensors/dtypes.py"] = ""
+        self.base = {f"{python_arrows.PACKAGE}/{name}": text for name, text in modules.items()}
+        self.base |= {name: self.guarded(name, "") for name in [*(f"{room}/a.h" for room in MAY_USE), "api/api.h"]}
+        for name, text in self.base.items():
+            write_file(self.root / name, text)
+
+    @staticmethod
+    def guarded(name, text):
+        if not name.endswith(".h") or "#ifndef" in text:
+            return text
+        return "#ifndef {0}\n#define {0}\n{1}#endif\n".format(guard_of(name), text)
+
+    def faults(self, files):
+        """The faults of the tree when it holds these files (name -> text), too."""
+        for name, text in files.items():
+            write_file(self.root / name, self.guarded(name, text))
+        faults = check(self.root)
+        for name in files:
+            if name in self.base:
+                write_file(self.root / name, self.base[name])
+            else:
+                (self.root / name).unlink()
+        return faults
+
+    def python_faults(self, files):
+        return self.faults({f"{python_arrows.PACKAGE}/{name}": text for name, text in files.items()})
 
 
 def self_test():
@@ -501,44 +520,46 @@ def self_test():
         ({"net/__init__.py": "from .a import b\n", "net/a.py": "from . import b\n"}, "tensord.net, tensord.net.a"),
     ]
     wrong = 0
-    for name, text, is_fault in python_cases:
-        faults = python_faults({name: text})
-        if bool(faults) != is_fault:
-            wrong += 1
-            print(f"{name}: {text!r}: {faults or 'no fault'}", file=sys.stderr)
-    for files, circle in python_trees:
-        faults = python_faults(files)
-        expected = [] if circle is None else [f"modules include each other in a circle: {circle}"]
-        if faults != expected:
-            wrong += 1
-            print(f"{files}: {faults or 'no fault'}", file=sys.stderr)
-    for name, text, is_fault in cases:
-        faults = faults_of_tree({name: text})
-        if bool(faults) != is_fault:
-            wrong += 1
-            print(f"{name}: {text!r}: {faults or 'no fault'}", file=sys.stderr)
-    for files, circle in trees:
-        faults = faults_of_tree(files)
-        expected = [] if circle is None else [f"modules include each other in a circle: {circle}"]
-        if faults != expected:
-            wrong += 1
-            print(f"{files}: {faults or 'no fault'}", file=sys.stderr)
-    for files, circle in folder_trees:
-        faults = faults_of_tree(files)
-        expected = [] if circle is None else [f"folders include each other in a circle: {circle}"]
-        if faults != expected:
-            wrong += 1
-            print(f"{files}: {faults or 'no fault'}", file=sys.stderr)
-    for files, size in sizes:
-        faults = faults_of_tree(files)
-        if len(faults) != (size is not None) or (faults and not faults[0].startswith(f"{size}: ")):
-            wrong += 1
-            print(f"{files}: {faults or 'no fault'}", file=sys.stderr)
-    for files, is_fault in places:
-        faults = faults_of_tree(files)
-        if bool(faults) != is_fault:
-            wrong += 1
-            print(f"{files}: {faults or 'no fault'}", file=sys.stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Tree(folder)
+        for name, text, is_fault in python_cases:
+            faults = tree.python_faults({name: text})
+            if bool(faults) != is_fault:
+                wrong += 1
+                print(f"{name}: {text!r}: {faults or 'no fault'}", file=sys.stderr)
+        for files, circle in python_trees:
+            faults = tree.python_faults(files)
+            expected = [] if circle is None else [f"modules include each other in a circle: {circle}"]
+            if faults != expected:
+                wrong += 1
+                print(f"{files}: {faults or 'no fault'}", file=sys.stderr)
+        for name, text, is_fault in cases:
+            faults = tree.faults({name: text})
+            if bool(faults) != is_fault:
+                wrong += 1
+                print(f"{name}: {text!r}: {faults or 'no fault'}", file=sys.stderr)
+        for files, circle in trees:
+            faults = tree.faults(files)
+            expected = [] if circle is None else [f"modules include each other in a circle: {circle}"]
+            if faults != expected:
+                wrong += 1
+                print(f"{files}: {faults or 'no fault'}", file=sys.stderr)
+        for files, circle in folder_trees:
+            faults = tree.faults(files)
+            expected = [] if circle is None else [f"folders include each other in a circle: {circle}"]
+            if faults != expected:
+                wrong += 1
+                print(f"{files}: {faults or 'no fault'}", file=sys.stderr)
+        for files, size in sizes:
+            faults = tree.faults(files)
+            if len(faults) != (size is not None) or (faults and not faults[0].startswith(f"{size}: ")):
+                wrong += 1
+                print(f"{files}: {faults or 'no fault'}", file=sys.stderr)
+        for files, is_fault in places:
+            faults = tree.faults(files)
+            if bool(faults) != is_fault:
+                wrong += 1
+                print(f"{files}: {faults or 'no fault'}", file=sys.stderr)
     return wrong
 
 
