@@ -56,7 +56,21 @@ struct td_upstream {
     struct td_follower *follower; /* NULL: the source has no streams */
 };
 
-static enum way make_via(const struct td_upstream *u, struct td_text via, char out[TD_UPSTREAM_VIA_BYTES]);
+/* Writes the value of TD_UPSTREAM_VIA to send: the request's value, and this server's id. */
+static enum way make_via(const struct td_upstream *u, struct td_text via, char out[TD_UPSTREAM_VIA_BYTES])
+{
+    size_t servers = 0;
+    bool is_good = true;
+    struct td_text rest = via;
+    while (rest.len > 0) {
+        struct td_text one = td_text_take_until(&rest, ',');
+        if (td_text_equals(one, u->id))
+            return WAY_HAS_BEEN_HERE;
+        is_good = is_good && one.len == ID_BYTES - 1 && ++servers < TD_UPSTREAM_VIA_MOST;
+    }
+    int n = snprintf(out, TD_UPSTREAM_VIA_BYTES, "%.*s%s%s", (int)via.len, via.p, via.len > 0 ? "," : "", u->id);
+    return is_good && n > 0 && n < TD_UPSTREAM_VIA_BYTES ? WAY_IS_OPEN : WAY_IS_TOO_LONG;
+}
 
 /* ---- the threads ------------------------------------------------------------------------------------------ */
 
@@ -322,22 +336,6 @@ void td_upstream_destroy(struct td_upstream *u)
 }
 
 /* ---- asking ----------------------------------------------------------------------------------------------- */
-
-/* Writes the value of TD_UPSTREAM_VIA to send: the request's value, and this server's id. */
-static enum way make_via(const struct td_upstream *u, struct td_text via, char out[TD_UPSTREAM_VIA_BYTES])
-{
-    size_t servers = 0;
-    bool is_good = true;
-    struct td_text rest = via;
-    while (rest.len > 0) {
-        struct td_text one = td_text_take_until(&rest, ',');
-        if (td_text_equals(one, u->id))
-            return WAY_HAS_BEEN_HERE;
-        is_good = is_good && one.len == ID_BYTES - 1 && ++servers < TD_UPSTREAM_VIA_MOST;
-    }
-    int n = snprintf(out, TD_UPSTREAM_VIA_BYTES, "%.*s%s%s", (int)via.len, via.p, via.len > 0 ? "," : "", u->id);
-    return is_good && n > 0 && n < TD_UPSTREAM_VIA_BYTES ? WAY_IS_OPEN : WAY_IS_TOO_LONG;
-}
 
 /* Warns, once, of a request that came back to this server; a client cannot forge that, since it does not know this
  * server's id. Warns separately, once, of a path that is too long, which any client can forge. Under the lock. */
