@@ -34,8 +34,6 @@ from .errors import (
 )
 from .loading import load_file, load_into, load_rank, read_boxes, state_dict
 from .options import Options
-from .publishing.push import PushedFile, PushResult, push
-from .publishing.saving import save_file, save_model
 from .rows.dataset import Dataset
 from .rows.sampler import ShuffleSampler
 from .rows.splits import DatasetInfo, FileInfo, SplitInfo
@@ -46,6 +44,8 @@ from .tensors.remote_slice import RemoteSlice
 
 if TYPE_CHECKING:
     from .lazy import LazyTensor
+    from .publishing.push import PushedFile, PushResult, push
+    from .publishing.saving import save_file, save_model
     from .rows.iterable import IterableDataset
 
 __all__ = [
@@ -67,4 +67,8 @@ def __getattr__(name: str) -> Any:
         from .rows.iterable import IterableDataset
 
         return IterableDataset
+    if name in ("PushResult", "PushedFile", "push", "save_file", "save_model"):  # readers need none of them
+        from .publishing import push, saving
+
+        return getattr(saving if name.startswith("save_") else push, name)
     raise AttributeError(f"module 'tensord' has no attribute {name!r}")
