@@ -56,18 +56,24 @@ static void answer_blob(const struct td_call *call, struct td_publish_blob *blob
         td_response_add_header(call->response, "ETag", "\"%s\"", digest + sizeof algorithm - 1);
 }
 
-void td_handle_blob(struct td_call *call, const struct td_publish_path *path)
+/* Answers with what is here of the blob. */
+static void answer_found(const struct td_call *call, const struct td_publish_name *name,
+                         const uint8_t sha256[TD_SHA256_BYTES])
 {
     struct td_error err = TD_ERROR_INIT;
-    struct td_publish_name name;
     struct td_publish_blob blob;
-    uint8_t sha256[TD_SHA256_BYTES];
-    if (!td_publishing_look(call, path->id, path->is_dataset, &name) || !read_digest(call, path->rest, sha256))
-        return;
-    if (td_publish_find_blob(call->api->publish, &name, sha256, &blob, &err))
+    if (td_publish_find_blob(call->api->publish, name, sha256, &blob, &err))
         answer_blob(call, &blob, 200);
     else
         td_publishing_fail(call, &err, 500);
+}
+
+void td_handle_blob(struct td_call *call, const struct td_publish_path *path)
+{
+    struct td_publish_name name;
+    uint8_t sha256[TD_SHA256_BYTES];
+    if (td_publishing_look(call, path->id, path->is_dataset, &name) && read_digest(call, path->rest, sha256))
+        answer_found(call, &name, sha256);
 }
 
 /* ---- PUT ----------------------------------------------------------------------------------------------- */
@@ -122,7 +128,6 @@ struct td_body_sink *td_begin_blob_put(struct td_call *call, const struct td_pub
     struct td_publish_name name;
     struct td_publish_span span;
     struct td_publish_part *part;
-    struct td_publish_blob blob;
     uint8_t sha256[TD_SHA256_BYTES];
     if (!td_publishing_begin(call, path->id, path->is_dataset, &name) || !read_digest(call, path->rest, sha256) ||
         !read_span(call, &span))
@@ -133,10 +138,7 @@ struct td_body_sink *td_begin_blob_put(struct td_call *call, const struct td_pub
     }
     if (part != NULL)
         return td_publish_sink_part(call, part);
-    if (td_publish_find_blob(call->api->publish, &name, sha256, &blob, &err))
-        answer_blob(call, &blob, 200);
-    else
-        td_publishing_fail(call, &err, 500);
+    answer_found(call, &name, sha256);
     return NULL;
 }
 

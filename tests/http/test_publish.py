@@ -620,8 +620,10 @@ def test_ids_beside_files_of_the_operator(server):
         assert repo.ask("GET", "/commits").status == 404
     for id in ("hidden/x", "empty/x"):
         assert Repo(server.port, id).put_file("a.txt", b"a").status == 201
-    for id, kind in (("above", "models"), ("over/under", "models")):     # below and above what was published
-        status, _ = refuse_early(Repo(server.port, id, kind), "PUT", "/files/a.txt", chunked)
+    for id in ("upper/lower", "top"):
+        assert Repo(server.port, id).put_file("a.txt", b"a").status == 201
+    for id in ("upper", "top/x"):       # above and below what was published
+        status, _ = refuse_early(Repo(server.port, id), "PUT", "/files/a.txt", chunked)
         assert status == 409
 
 
