@@ -409,7 +409,7 @@ static int64_t changed_ns_of(const struct td_publish_repo *repo)
 {
     struct stat own = {.st_size = 0};
     struct stat blobs = {.st_size = 0};
-    if (fstat(repo->fd, &own) != 0 || fstatat(repo->fd, "blobs", &blobs, AT_SYMLINK_NOFOLLOW) != 0)
+    if (fstat(repo->fd, &own) != 0 || (fstatat(repo->fd, "blobs", &blobs, AT_SYMLINK_NOFOLLOW) != 0 && errno != ENOENT))
         return INT64_MAX;
     int64_t own_ns = td_file_id_of(&own).mtime_ns;
     int64_t blobs_ns = td_file_id_of(&blobs).mtime_ns;

@@ -130,11 +130,12 @@ bool td_publish_name_of_folder(const char *folder, struct td_publish_name *name)
 
 /* The search for published repositories in a directory. */
 struct listing {
+    bool is_new; /* it is new/, in which everything is ours, even what a killed process has begun to make */
     bool (*visit)(void *context, const struct td_publish_name *name, struct td_error *err);
     void *context;
 };
 
-/* Visits the repository of a folder's name, if it is one that was published. */
+/* Visits the repository of a folder's name, if it is one that was published or is in new/. */
 static bool visit_folder(void *context, int at, const char *folder, struct td_error *err)
 {
     const struct listing *listing = context;
@@ -142,8 +143,8 @@ static bool visit_folder(void *context, int at, const char *folder, struct td_er
     struct stat st;
     struct td_publish_name name;
     (void)snprintf(path, sizeof path, "%s/commits", folder);
-    if (!td_publish_name_of_folder(folder, &name) || fstatat(at, path, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
-        !S_ISDIR(st.st_mode))
+    if (!td_publish_name_of_folder(folder, &name) ||
+        (!listing->is_new && (fstatat(at, path, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(st.st_mode))))
         return true;
     return listing->visit(listing->context, &name, err);
 }
@@ -152,9 +153,10 @@ bool td_publish_disk_each(struct td_publish_disk *disk,
                           bool (*visit)(void *context, const struct td_publish_name *name, struct td_error *err),
                           void *context, struct td_error *err)
 {
-    struct listing listing = {.visit = visit, .context = context};
-    return td_disk_list(td_folder_open(disk->own.root_fd, "."), disk->own.root, visit_folder, &listing, err) &&
-           td_disk_list(td_folder_open(disk->own.fd, "new"), TD_PUBLISH_FOLDER "/new", visit_folder, &listing, err);
+    struct listing all = {.visit = visit, .context = context};
+    struct listing new = {.is_new = true, .visit = visit, .context = context};
+    return td_disk_list(td_folder_open(disk->own.root_fd, "."), disk->own.root, visit_folder, &all, err) &&
+           td_disk_list(td_folder_open(disk->own.fd, "new"), TD_PUBLISH_FOLDER "/new", visit_folder, &new, err);
 }
 
 /* ---- repositories ---------------------------------------------------------------------------------------- */
@@ -271,15 +273,18 @@ static bool check_neighbours(const struct td_publish_disk *disk, const struct td
     return check_org(disk, name, err);
 }
 
-/* Makes the folders of an empty repository in new/, or those of them that are missing. */
+/* Makes the repository's folder in new/, if there is none, and the folders in it that are missing: a process may have
+ * been killed while it made them. */
 static bool make_new(struct td_publish_repo *repo, const char *path, struct td_error *err)
 {
     static const char *const parts[] = {"blobs", "snapshots", "refs", "commits"};
-    if (!check_neighbours(repo->disk, &repo->name, "", err))
-        return false;
-    if (!td_own_folder_make(&repo->disk->own, path))
-        return td_publish_fail(&repo->name, "make a folder for", err);
-    repo->fd = td_folder_open(repo->disk->own.fd, path);
+    if (repo->fd < 0) {
+        if (!check_neighbours(repo->disk, &repo->name, "", err))
+            return false;
+        if (!td_own_folder_make(&repo->disk->own, path))
+            return td_publish_fail(&repo->name, "make a folder for", err);
+        repo->fd = td_folder_open(repo->disk->own.fd, path);
+    }
     bool ok = repo->fd >= 0;
     for (size_t i = 0; ok && i < sizeof parts / sizeof *parts; i++)
         ok = mkdirat(repo->fd, parts[i], 0755) == 0 || errno == EEXIST;
@@ -306,7 +311,7 @@ static bool open_locked(struct td_publish_repo *repo, bool create, struct td_err
         if (repo->fd < 0 && errno != ENOENT)
             return td_publish_fail(&repo->name, "open", err);
     }
-    return check_owner(repo, err) && (repo->fd >= 0 || !create || make_new(repo, path, err));
+    return check_owner(repo, err) && (!create || !repo->is_new || make_new(repo, path, err));
 }
 
 bool td_publish_repo_open(struct td_publish_disk *disk, const struct td_publish_name *name, bool create,

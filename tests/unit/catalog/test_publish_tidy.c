@@ -95,6 +95,33 @@ static void what_was_begun_goes_within_a_minute(void **state)
     assert_false(has(place, true, "blobs"));
 }
 
+/* Makes the repository as a process leaves it that is killed while it makes its folders. */
+static void begin_repository(struct place *place)
+{
+    char path[TREE_PATH_BYTES];
+    path_in(place, true, "", path);
+    assert_int_equal(mkdir(path, 0755), 0);
+}
+
+static void a_repository_that_was_half_made_is_completed(void **state)
+{
+    struct place *place = *state;
+    char id[TD_COMMIT_BYTES];
+    begin_repository(place);
+    commit(place, "one", id);
+    assert_true(has(place, false, "commits"));
+}
+
+static void a_repository_that_was_half_made_goes(void **state)
+{
+    struct place *place = *state;
+    begin_repository(place);
+    (void)tidy_from(place, 0, DAY - MINUTE);
+    assert_true(has(place, true, ""));
+    (void)tidy_from(place, DAY - MINUTE, DAY + 3 * MINUTE);
+    assert_false(has(place, true, ""));
+}
+
 /* A client that asks for the blob each hour keeps it. */
 static void a_blob_with_a_lease_goes_when_that_has_ended(void **state)
 {
@@ -120,6 +147,8 @@ int main(void)
         TEST_IN(place, a_repository_that_does_not_change_is_left_alone),
         TEST_IN(place, what_expires_goes_within_a_minute),
         TEST_IN(place, what_was_begun_goes_within_a_minute),
+        TEST_IN(place, a_repository_that_was_half_made_is_completed),
+        TEST_IN(place, a_repository_that_was_half_made_goes),
         TEST_IN(place, a_blob_with_a_lease_goes_when_that_has_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
