@@ -446,8 +446,9 @@ class Save:
             self.tensors = {"layers.%d.weight" % i: block.repeat(blocks) for i in range(LAYERS)}
         for tensor in self.tensors.values():
             tensor[:8] = torch.frombuffer(bytearray(os.urandom(16)), dtype=torch.float16)
+        options = tensord.Options(ca_file=request["ca"])
         begin, cpu = time.perf_counter(), cpu_s()
-        made = tensord.save_model(self.tensors, request["url"], progress=False)
+        made = tensord.save_model(self.tensors, request["url"], progress=False, options=options)
         return {"seconds": time.perf_counter() - begin, "cpu": cpu_s() - cpu, "bytes": made.bytes}
 
 

@@ -137,6 +137,20 @@ class Bench:
             check_room(self.directory, self.options.size)
         return files.write_big(os.path.join(root, name), self.options.size)
 
+    @functools.cached_property
+    def pair(self):
+        """The servers.Pair of this run."""
+        return servers.make_pair(self.work)
+
+    @property
+    def chosen_pair(self):
+        """The pair with --over-tls, otherwise None."""
+        return self.pair if self.options.over_tls else None
+
+    @property
+    def transport(self):
+        return "over TLS 1.3, %s, a certificate on P-256" % servers.CIPHER if self.options.over_tls else "over HTTP"
+
     def linked_root(self, name):
         """Returns a directory that has only a link to the fixture's file."""
         root = os.path.join(self.directory, name + "-root")
@@ -277,6 +291,7 @@ def parse_arguments():
     p.add_argument("--step-seconds", type=float, default=10, metavar="S", help="from step to step of --trainer (10)")
     p.add_argument("--upload-rate", type=size_argument, default=16 << 20, metavar="SIZE",
                    help="bytes per second of each of the uploads of --beside (16M)")
+    p.add_argument("--over-tls", action="store_true", help="--uploads and --pushes over TLS 1.3, for all clients")
     p.add_argument("--mtu", type=int, default=1500, help="of the link of --fanout (1500)")
     p.add_argument("--limit", type=list_of(size_argument), default=[1000 << 20, 100 << 20], metavar="SIZES",
                    help="bytes per second of each connection in later parts of --pull (1000M,100M)")

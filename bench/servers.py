@@ -14,6 +14,7 @@ import ssl
 import subprocess
 import threading
 import time
+import typing
 import urllib.parse
 
 import files
@@ -139,8 +140,10 @@ class Server:
     name, address = "", "127.0.0.1"
     about = ""  # what distinguishes it, for the report
 
-    def __init__(self, work, fixture, name=None, root=None):
+    def __init__(self, work, fixture, name=None, root=None, pair=None):
+        """pair: a Pair, for TLS 1.3."""
         self.name = name or self.name
+        self.pair, self.https = pair, pair is not None
         self.root = root or fixture.root
         self.work, self.fixture = os.path.join(work, self.name), fixture
         self.log = os.path.join(self.work, "stderr.log")
@@ -209,7 +212,10 @@ class Server:
         return found is not None
 
     def url(self, path=""):
-        return "http://%s:%d%s" % (self.address, self.port, path)
+        return "%s://%s:%d%s" % ("https" if self.https else "http", self.address, self.port, path)
+
+    def get(self, path, headers=None, method="GET"):
+        return get(self.port, path, headers, self.https, method)
 
     def stop(self):
         """Ends the server and returns its exit status."""
@@ -255,15 +261,14 @@ class Server:
 
 class Nginx(Server):
     """nginx with two workers. nopush: head and body leave in one segment, which is better for small answers and worse
-    for large ones. pair: paths of a certificate and its key, for TLS 1.3 (without sendfile, which nginx cannot use
-    there). cache: {"upstream": a Tensord, "slice": "4m", "valid": "1h"}, whose answers it then stores. dav: takes PUT,
+    for large ones. pair: TLS goes without sendfile, which nginx cannot use there. cache: {"upstream": a Tensord, "slice": "4m", "valid": "1h"}, whose answers it then stores. dav: takes PUT,
     with its temporary files beside the root, so that the last step is a rename."""
 
     name = "nginx"
 
     def __init__(self, work, fixture, binary, name=None, root=None, connections=4096, nopush=False, pair=None,
                  cache=None, dav=False):
-        super().__init__(work, fixture, name, root)
+        super().__init__(work, fixture, name, root, pair)
         if not binary:
             raise BenchError("nginx is not installed (Debian: apt install nginx-light); or leave it out: --servers")
         self.binary, self.connections, self.nopush, self.cache, self.dav = binary, connections, nopush, cache, dav
@@ -271,7 +276,7 @@ class Nginx(Server):
         if pair:
             self.listen = " ssl"
             self.settings = ('ssl_certificate "%s"; ssl_certificate_key "%s"; ssl_protocols TLSv1.3; '
-                             "ssl_conf_command Ciphersuites %s;" % (*pair, CIPHER))
+                             "ssl_conf_command Ciphersuites %s;" % (pair.cert, pair.key, CIPHER))
 
     def command(self):
         self.port = free_port()
@@ -334,22 +339,23 @@ class Moto(Server):
 
 class Tensord(Server):
     """tensord with its defaults, no access log, no hashing; options come after these. namespace: the network that it
-    is in, with this process outside. https: ask it over TLS whether it is ready."""
+    is in, with this process outside."""
 
     name = "tensord"
 
     def __init__(self, work, fixture, binary, name=None, root=None, options=(), about="", namespace=None,
-                 address="127.0.0.1", https=False):
-        super().__init__(work, fixture, name, root)
+                 address="127.0.0.1", pair=None):
+        super().__init__(work, fixture, name, root, pair)
         if not os.access(binary, os.X_OK):
             raise BenchError("no tensord at %s; build it or name it with --tensord" % binary)
         self.binary, self.options, self.about = binary, list(options), about
-        self.namespace, self.address, self.https = namespace, address, https
+        self.namespace, self.address = namespace, address
 
     def command(self):
         inside = ["ip", "netns", "exec", self.namespace] if self.namespace else []
+        over_tls = ["--tls-cert", self.pair.cert, "--tls-key", self.pair.key] if self.pair else []
         return [*inside, self.binary, "serve", self.root, "--listen", "%s:%d" % (self.address, self.port),
-                "--access-log", "off", "--hash-threads", "0", *self.options]  # the last of two equal options counts
+                "--access-log", "off", "--hash-threads", "0", *over_tls, *self.options]  # the last of two equal options counts
 
     def start(self):
         self.port = 0
@@ -508,6 +514,31 @@ def shaped_link(mbit, congestion=None, mtu=1500, loopback_mbit=0):
                 subprocess.run(["ip", "netns", "del", name], capture_output=True)
 
 
+# ---- TLS ----
+
+class Pair(typing.NamedTuple):
+    """Paths of a certificate, its key, and the certificate of the authority that signed it."""
+
+    cert: str
+    key: str
+    authority: str
+
+
+def make_pair(work):
+    """Makes a certificate for 127.0.0.1 and an authority, both on P-256."""
+    pair = Pair(*(os.path.join(work, name + ".pem") for name in ("cert", "key", "authority")))
+    authority_key = os.path.join(work, "authority-key.pem")
+    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    for more in (["-subj", "/CN=bench authority", "-keyout", authority_key, "-out", pair.authority],
+                 ["-subj", "/CN=bench", "-addext", "subjectAltName=IP:127.0.0.1", "-addext",
+                  "basicConstraints=critical,CA:FALSE", "-CA", pair.authority, "-CAkey", authority_key, "-keyout",
+                  pair.key, "-out", pair.cert]):
+        run = subprocess.run([*new, *more], capture_output=True, text=True, check=False)
+        if run.returncode != 0:
+            raise BenchError("openssl made no certificate: %s" % run.stderr.strip())
+    return pair
+
+
 # ---- small requests ----
 
 def opened(port, https=False, timeout=60):
@@ -539,15 +570,14 @@ def get_status(port, path, https=False):
         return 0
 
 
-def check_identical(server, kind, https=False):
+def check_identical(server, kind):
     """Checks that a few ranges from the server equal the file's bytes."""
     path, size, base = server.target(kind)
     ranges = [(0, 1), (0, 4096), (size - 1, 1), (size // 2 - 5, 100_003), (size - 70_000, 70_000),
               (size // 3 // 4096 * 4096, 1 << 20)]
     for off, length in ranges:
         length = min(length, size - off)
-        status, headers, body = get(server.port, path, {"Range": "bytes=%d-%d" % (off, off + length - 1)},
-                                    https)
+        status, headers, body = server.get(path, {"Range": "bytes=%d-%d" % (off, off + length - 1)})
         where = "%s: GET %s, bytes %d-%d" % (server.name, path, off, off + length - 1)
         if status != 206:
             raise BenchError("%s: status %d instead of 206: %s" % (where, status, body[:200]))

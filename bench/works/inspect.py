@@ -253,7 +253,7 @@ def tree_start(server, directories, tensors):
     start = time.monotonic()
     with server:
         ready_s = time.monotonic() - start
-        _, _, body = servers.get(server.port, "/models")
+        _, _, body = server.get("/models")
         count = [c["tensor_count"] for m in json.loads(body)["models"] for c in m["checkpoints"]]
         if len(count) != directories or sum(count) != directories * tensors:
             raise BenchError("GET /models: %d checkpoints with %d tensors instead of %d with %d"
@@ -311,7 +311,7 @@ def manifest(server, path, tensors):
         before = server.anon_bytes()
         first = stream(server.port, path)
         row["first_growth"] = server.anon_bytes() - before
-        listed = json.loads(servers.get(server.port, path)[2])
+        listed = json.loads(server.get(path)[2])
         if listed["tensor_count"] != tensors or len(listed["tensors"]) != tensors:
             raise BenchError("the manifest lists %d tensors instead of %d" % (len(listed["tensors"]), tensors))
         again, base = stream(server.port, path), server.anon_bytes()

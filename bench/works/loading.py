@@ -45,7 +45,7 @@ def serve_hashed(bench, root):
 
 
 def is_hashed(server):
-    return all("sha256" in row for row in json.loads(servers.get(server.port, "/models/" + MODEL)[2])["files"])
+    return all("sha256" in row for row in json.loads(server.get("/models/" + MODEL)[2])["files"])
 
 
 def group_round(ask, server, ways, turns, what):

@@ -62,7 +62,7 @@ def publish_once(server, source, name, renamed, asked):
         subprocess.run(["cp", "-r", source, model], check=True)
     if asked == "SIGHUP":
         server.process.send_signal(signal.SIGHUP)
-    elif asked == "rescan" and servers.get(server.port, "/rescan", method="POST")[0] != 200:
+    elif asked == "rescan" and server.get("/rescan", method="POST")[0] != 200:
         raise BenchError("POST /rescan is refused")
     server.wait_for(lambda: servers.get_status(server.port, "/models/" + name) == 200, "serving " + name, step_s=0.005)
     seconds = time.monotonic() - begin

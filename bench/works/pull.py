@@ -122,7 +122,7 @@ def run(bench):
         found = {}
 
         def hashed():
-            found.update(json.loads(servers.get(server.port, "/api/models/%s/tree/main" % MODEL)[2])[0])
+            found.update(json.loads(server.get("/api/models/%s/tree/main" % MODEL)[2])[0])
             return "lfs" in found
 
         server.wait_for(hashed, "done with hashing", 300, 0.2)

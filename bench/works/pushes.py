@@ -38,33 +38,37 @@ def write_large(directory, size):
     return size
 
 
-def s3_port(server):
-    found = re.search(r"listening for S3 clients on http://[\d.]+:(\d+)", server.log_text())
+def s3_url(server):
+    found = re.search(r"listening for S3 clients on (https?://[\d.]+:\d+)", server.log_text())
     if not found:
         raise BenchError("%s has no port for clients of S3" % server.name)
-    return int(found.group(1))
+    return found.group(1)
 
 
 def commands(bench):
     """Returns {way: function(server, directory, model) -> (command, environment)} of the clients that are installed."""
     def push(server, directory, model):
-        return [bench.options.tensord, "push", directory, server.url(), "bench/" + model, "--quiet"], {}
+        return [bench.options.tensord, "push", directory, server.url(), "bench/" + model, "--quiet",
+                *(["--cacert", ca] if ca else [])], {}
 
     def aws(server, directory, model):
         return ["aws", "s3", "cp", "--recursive", "--only-show-errors", directory, "s3://bench/" + model,
-                "--endpoint-url", "http://127.0.0.1:%d" % s3_port(server)], {
+                "--endpoint-url", s3_url(server)], {
                     "AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION": "us-east-1",
-                    "AWS_EC2_METADATA_DISABLED": "true"}
+                    "AWS_EC2_METADATA_DISABLED": "true", **({"AWS_CA_BUNDLE": ca} if ca else {})}
 
     def rclone(server, directory, model):
         return ["rclone", "copy", directory, ":s3:bench/" + model, "--config", "", "--transfers", str(AT_ONCE),
-                "--s3-provider", "Other", "--s3-endpoint", "http://127.0.0.1:%d" % s3_port(server),
-                "--s3-access-key-id", "any", "--s3-secret-access-key", "any", "--s3-no-check-bucket"], {}
+                "--s3-provider", "Other", "--s3-endpoint", s3_url(server),
+                "--s3-access-key-id", "any", "--s3-secret-access-key", "any", "--s3-no-check-bucket",
+                *(["--ca-cert", ca] if ca else [])], {}
 
     def hub(server, directory, model):
         return [hf, "upload", "bench/" + model, directory, ".", "--quiet"], {
-            "HF_ENDPOINT": server.url(), "HF_TOKEN": "any", "HF_HOME": os.path.join(bench.work, "hf")}
+            "HF_ENDPOINT": server.url(), "HF_TOKEN": "any", "HF_HOME": os.path.join(bench.work, "hf"),
+            **({"SSL_CERT_FILE": ca} if ca else {})}
 
+    ca = bench.chosen_pair and bench.chosen_pair.authority
     hf = os.path.join(os.path.dirname(bench.options.python), "hf")
     ways = {"tensord push": push}
     if shutil.which("aws"):
@@ -89,11 +93,11 @@ def send(server, way, command, directory, total):
         raise BenchError("%s: exit status %d: %s" % (way, run.returncode, run.stderr.strip()[-300:]))
     wait_idle(server)
     cpu = server.cpu_s() - before
-    status, _, listed = servers.get(server.port, "/api/models/bench/%s/tree/main?recursive=true&limit=10000" % model)
+    status, _, listed = server.get("/api/models/bench/%s/tree/main?recursive=true&limit=10000" % model)
     found = sum(int(size) for size in re.findall(rb'"size":\s*(\d+)', re.sub(rb'"lfs":\s*\{[^}]*\}', b"", listed)))
     if status != 200 or found != total:
         raise BenchError("%s: the server shows %d bytes, not %d" % (way, found, total))
-    servers.get(server.port, "/models/bench/" + model, method="DELETE")
+    server.get("/models/bench/" + model, method="DELETE")
     own = after.ru_utime + after.ru_stime - client.ru_utime - client.ru_stime
     return {"seconds": seconds, "rate": total / seconds, "client": own, "server cpu": cpu, "cpu": own + cpu}
 
@@ -108,7 +112,7 @@ def run(bench):
     totals = {"%d small files" % count: (small, write_small(small, count)),
               "one file of " + bytes_text(size): (large, write_large(large, size))}
     ways = commands(bench)
-    server = bench.tensord(root=root, options=["--publish", "local", "--keep-commits", "0", "--s3-listen",
+    server = bench.tensord(root=root, pair=bench.chosen_pair, options=["--publish", "local", "--keep-commits", "0", "--s3-listen",
                                                "127.0.0.1:0"])
     with bench.started([server]):
         cells = {(name,): {way: lambda _, way=way, command=command, directory=directory, total=total:
@@ -124,7 +128,8 @@ def run(bench):
             if other != "tensord push":
                 targets += [at_least("%s: rate / that of %s" % (row["what"], other), row["rate / " + other], 1.5),
                             at_most("%s: CPU / that of %s" % (row["what"], other), row["cpu / " + other], 1.0)]
-    about = ["each run makes a new model; %d rounds by turns; CPU is of client and server together"
+    about = [bench.transport,
+             "each run makes a new model; %d rounds by turns; CPU is of client and server together"
              % bench.options.rounds]
     return result("Pushes beside other clients", about, [rows_table(rows, [
         ("what", "what"), ("client", "client program"), ("seconds", "seconds", 2), ("MB/s", "rate", 1, 1e-6),

@@ -19,7 +19,7 @@ COLUMNS = [("range", "range_bytes", bytes_text), ("conns", "connections"), ("ser
            ("CPU s/GB", "server_cpu_s_per_gb", 3), ("client CPU s/GB", "client_cpu_s_per_gb", 3)]
 
 
-def prepare(load, compared, fixture, https=False):
+def prepare(load, compared, fixture):
     """Reads the file into the page cache, checks every server, and touches every mapping once."""
     files.fill_cache(fixture.path)
     resident = files.resident_fraction(fixture.path)
@@ -27,7 +27,7 @@ def prepare(load, compared, fixture, https=False):
         raise BenchError("only %.1f%% of %s stays in the page cache: use a smaller --size"
                          % (100 * resident, fixture.name))
     for server in compared:
-        servers.check_identical(server, load.kind, https)
+        servers.check_identical(server, load.kind)
         load.run(server, 0, 1, ["--requests", 1])
 
 
@@ -111,24 +111,12 @@ def throughput(bench):
 TLS_CELLS = [(size, n) for size in (1 << 20, 16 << 20, 256 << 20) for n in (1, 8)]
 
 
-def make_pair(work):
-    """Makes a certificate on P-256. Returns the paths of the certificate and the key."""
-    cert, key = os.path.join(work, "cert.pem"), os.path.join(work, "key.pem")
-    run = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-                          "-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=bench"],
-                         capture_output=True, text=True, check=False)
-    if run.returncode != 0:
-        raise BenchError("openssl made no certificate: %s" % run.stderr.strip())
-    return cert, key
-
-
 def tls(bench):
     fixture, options = bench.fixture, bench.options
-    load, pair = bench.load("copy", more=["--tls", servers.CIPHER]), make_pair(bench.work)
+    load, pair = bench.load("copy", more=["--tls", servers.CIPHER]), bench.pair
     cells = [cell for cell in TLS_CELLS[:2 if bench.quick else None] if cell[0] <= fixture.tensor_bytes]
-    with bench.started([bench.nginx(pair=pair), bench.tensord(
-            options=["--tls-cert", pair[0], "--tls-key", pair[1]], https=True)]) as compared:
-        prepare(load, compared, fixture, https=True)
+    with bench.started([bench.nginx(pair=pair), bench.tensord(pair=pair)]) as compared:
+        prepare(load, compared, fixture)
         samples = measure(bench, load, compared, cells, "tls")
     rows = summarize(samples, CELL, RATIOS)
     about = ["TLS 1.3, %s, a certificate on P-256, for both" % servers.CIPHER,

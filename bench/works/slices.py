@@ -44,7 +44,7 @@ def runs_of(place, run, columns):
 
 
 def check_answer(server, path, want, headers=None):
-    status, _, body = servers.get(server.port, path, headers)
+    status, _, body = server.get(path, headers)
     if status not in (200, 206) or body != want:
         raise BenchError("%s: GET %s: status %d, not the file's bytes" % (server.name, path, status))
 
@@ -105,7 +105,7 @@ def measure_ranks(bench, load, compared, root):
     ranks = []
     for rank in range(TP):
         path = "/models/llama/shards/vllm/tp%d/rank-%d" % (TP, rank)
-        ranks.append((path + ".safetensors", json.loads(servers.get(tensord.port, path + ".json")[2])["nbytes"]))
+        ranks.append((path + ".safetensors", json.loads(tensord.get(path + ".json")[2])["nbytes"]))
     sides = {"%d ranks" % TP: (tensord, ranks),
              "%d times the whole, from tensord" % TP: (tensord, [(
                  "/models/llama/files/model.safetensors", whole)] * TP),

@@ -4,6 +4,7 @@ that no server has it already. The files of both servers are in the directory --
 measure without a disk."""
 
 import concurrent.futures
+import functools
 import hashlib
 import itertools
 import os
@@ -49,8 +50,10 @@ def sha256_seconds(size):
     return time.thread_time() - begin
 
 
-def put(url, path):
-    run = subprocess.run(["curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "-T", path, url],
+def put(server, path, name):
+    trust = ["--cacert", server.pair.authority] if server.https else []
+    url = server.url(name)
+    run = subprocess.run(["curl", "-sS", *trust, "-o", "/dev/null", "-w", "%{http_code}", "-T", path, url],
                          capture_output=True, text=True, check=False)
     if run.stdout not in ("200", "201", "204"):
         raise BenchError("PUT %s: %s %s" % (url, run.stdout, run.stderr.strip()))
@@ -69,9 +72,9 @@ def wait_idle(server):
 
 def check_and_remove(server, number, size):
     if isinstance(server, servers.Tensord):
-        headers = servers.get(server.port, "/bench/m%d/resolve/main/data.raw" % number, method="HEAD")[1]
+        headers = server.get("/bench/m%d/resolve/main/data.raw" % number, method="HEAD")[1]
         found = int(headers["Content-Length"])
-        servers.get(server.port, "/models/bench/m%d" % number, method="DELETE")
+        server.get("/models/bench/m%d" % number, method="DELETE")
     else:
         path = os.path.join(server.root, "m%d.raw" % number)
         found = os.path.getsize(path)
@@ -84,10 +87,10 @@ def send(server, source, count):
     """Sends `count` files at once. Returns seconds and the server's processor time, each for the bytes sent."""
     paths, total = source.renewed(count)
     is_tensord = isinstance(server, servers.Tensord)
-    urls = [server.url(("/models/bench/m%d/files/data.raw" if is_tensord else "/m%d.raw") % i) for i in range(count)]
+    names = [("/models/bench/m%d/files/data.raw" if is_tensord else "/m%d.raw") % i for i in range(count)]
     before, begin = server.cpu_s(), time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(count) as pool:
-        list(pool.map(put, urls, paths))
+        list(pool.map(functools.partial(put, server), paths, names))
     seconds = time.monotonic() - begin
     wait_idle(server)
     cpu = server.cpu_s() - before
@@ -99,10 +102,10 @@ def send(server, source, count):
 def save(server, peer, size):
     """Sends a model of `size` bytes from the memory of a peer. Returns as `send`."""
     before = server.cpu_s()
-    sample = peer.request(url=server.url("/models/bench/saved"), size=size)
+    sample = peer.request(url=server.url("/models/bench/saved"), size=size, ca=server.pair and server.pair.authority)
     wait_idle(server)
     cpu = server.cpu_s() - before
-    servers.get(server.port, "/models/bench/saved", method="DELETE")
+    server.get("/models/bench/saved", method="DELETE")
     return {"seconds": sample["seconds"], "rate": sample["bytes"] / sample["seconds"], "cpu": cpu / sample["bytes"]}
 
 
@@ -115,8 +118,9 @@ def run(bench):
         shutil.rmtree(root, ignore_errors=True)
         os.makedirs(root)
     source = Source(bench.work, size)
-    compared = [bench.nginx(root=roots[0], dav=True),
-                bench.tensord(root=roots[1], options=["--publish", "local", "--keep-commits", "0"])]
+    compared = [bench.nginx(root=roots[0], dav=True, pair=bench.chosen_pair),
+                bench.tensord(root=roots[1], pair=bench.chosen_pair,
+                              options=["--publish", "local", "--keep-commits", "0"])]
     with bench.started(compared) as started, bench.peer("save") as peer:
         cells = {(count,): {server.name: lambda _, server=server, count=count: send(server, source, count)
                             for server in started} for count in (1, AT_ONCE)}
@@ -136,7 +140,8 @@ def run(bench):
                         at_most(what + "CPU / (1.3 x nginx's + one SHA-256)", row["cpu / allowed"], 1.0)]
         if row["server"] == SAVED:
             targets.append(at_least("save_model: rate / PUT's", row["rate / tensord"], 0.9))
-    about = ["one file of %s, then %d of %s at once, each into a new model; %d rounds by turns; one SHA-256 takes %.2f "
+    about = [bench.transport,
+             "one file of %s, then %d of %s at once, each into a new model; %d rounds by turns; one SHA-256 takes %.2f "
              "CPU s/GB here" % (bytes_text(size), AT_ONCE, bytes_text(size // 4), bench.options.rounds, sha * 1e9),
              "tensord hashes each body, syncs it and makes it a commit; nginx does none of this"]
     return result("PUT beside nginx's DAV module", about, [rows_table(rows, [
