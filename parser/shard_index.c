@@ -11,7 +11,8 @@
 
 struct index_reader {
     struct td_json json;
-    struct td_json map; /* the reader as it was at weight_map's first key, to find positions for errors */
+    struct td_json map;  /* the reader as it was at weight_map's first key, to find positions for errors */
+    struct td_json base; /* the reader as it was at the value of base_version */
     struct td_shard_index *index;
     struct td_arena scratch;
     struct td_text *files; /* file names in the order of the entries; a name equal to the one before is not repeated */
@@ -126,13 +127,69 @@ static bool read_map(struct index_reader *r)
     return token != TD_JSON_ERROR;
 }
 
+/* Reads the base_version of a delta, the next value of `r->base`. */
+static bool read_base_version(struct index_reader *r)
+{
+    struct td_json *json = &r->base;
+    struct td_shard_index *index = r->index;
+    enum td_json_token token = td_json_next(json);
+    if (token == TD_JSON_NULL)
+        return true;
+    if (token != TD_JSON_STRING && token != TD_JSON_NUMBER)
+        return td_json_fail(json, "base_version of a delta must be a text or a number");
+    char text[6 * TD_SHARD_VERSION_BYTES]; /* an escaped character has six bytes */
+    size_t len = json->value_len;
+    if (len < sizeof text && token == TD_JSON_NUMBER)
+        memcpy(text, td_json_raw(json).p, len);
+    else if (len < sizeof text && !td_json_string(json, text, sizeof text, &len))
+        return false;
+    if (len >= TD_SHARD_VERSION_BYTES)
+        return td_json_fail(json, "base_version is longer than %d bytes", TD_SHARD_VERSION_BYTES - 1);
+    index->base_version = td_arena_strndup(&index->arena, td_text_n(text, len));
+    return index->base_version != NULL || td_error_no_memory(r->err);
+}
+
+/* Reads what the metadata say of a delta. The latest token is the key "metadata". */
+static bool read_metadata(struct index_reader *r)
+{
+    struct td_json *json = &r->json;
+    struct td_json value = *json;
+    bool has_base = false;
+    r->index->is_delta = false;
+    r->index->base_version = NULL;
+    if (td_json_next(&value) != TD_JSON_OBJECT_BEGIN)
+        return td_json_skip(json);
+    (void)td_json_next(json);
+    enum td_json_token token;
+    while ((token = td_json_next(json)) == TD_JSON_KEY) {
+        value = *json;
+        if (td_json_equals(json, "delta_encoding")) {
+            r->index->is_delta = td_json_next(&value) != TD_JSON_NULL;
+        } else if (td_json_equals(json, "base_version")) {
+            r->base = value;
+            has_base = true;
+        }
+        if (!td_json_skip(json))
+            return false;
+    }
+    return token != TD_JSON_ERROR && (!has_base || !r->index->is_delta || read_base_version(r));
+}
+
+static bool read_member(struct index_reader *r)
+{
+    if (td_json_equals(&r->json, "weight_map"))
+        return read_map(r);
+    bool is_metadata = !r->index->by_group && td_json_equals(&r->json, "metadata");
+    return is_metadata ? read_metadata(r) : td_json_skip(&r->json);
+}
+
 static bool read_root(struct index_reader *r)
 {
     if (!td_json_expect(&r->json, TD_JSON_OBJECT_BEGIN, "an object with weight_map"))
         return false;
     enum td_json_token token;
     while ((token = td_json_next(&r->json)) == TD_JSON_KEY)
-        if (!(td_json_equals(&r->json, "weight_map") ? read_map(r) : td_json_skip(&r->json)))
+        if (!read_member(r))
             return false;
     if (token == TD_JSON_ERROR)
         return false;

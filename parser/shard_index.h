@@ -12,6 +12,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The index of the safetensors files that libraries load; the one that says whether a folder is a delta. */
+#define TD_SAFETENSORS_INDEX_NAME "model.safetensors.index.json"
+
 struct td_shard_entry {
     const char *tensor; /* UTF-8 name */
     uint32_t tensor_len;
@@ -25,7 +28,14 @@ struct td_shard_index {
     const char **files; /* distinct paths below the index's directory (td_is_path_below), sorted */
     size_t file_count;
     bool by_group; /* the index maps groups and has no entries; the checkpoint has all tensors of its files */
+    /* The files hold changes to another version of the model, as slime and ModelExpress write them: the index's
+     * metadata have delta_encoding. */
+    bool is_delta;
+    const char *base_version; /* of a delta: that version, as the metadata write it; NULL: they name none */
 };
+
+/* Most bytes of base_version, with its NUL: it may be the name of a folder. */
+enum { TD_SHARD_VERSION_BYTES = 256 };
 
 /* Which names an index maps to file names. */
 enum td_shard_index_kind {
@@ -34,9 +44,11 @@ enum td_shard_index_kind {
 };
 
 /* Parses the text: an object with a member "weight_map", an object that maps names to file names, each a path below the
- * index's own directory, with or without "." components. Skips other members ("metadata"). Copies what it needs of the
- * text; sets no limit of its own on memory. Call td_shard_index_fini in every case. Errors: TD_INVALID_ARGUMENT with
- * the position, TD_RESOURCE_EXHAUSTED. */
+ * index's own directory, with or without "." components. Of "metadata", reads delta_encoding and base_version, a text
+ * or a number, unless the index maps groups; of members that are given twice, the last one. Skips other members. Copies
+ * what it needs of the text; sets no limit of its own on memory. Call td_shard_index_fini in every case. Errors:
+ * TD_INVALID_ARGUMENT with the position, also for a delta whose base_version is no such value; TD_RESOURCE_EXHAUSTED.
+ */
 bool td_shard_index_parse(struct td_shard_index *index, enum td_shard_index_kind kind, struct td_text text,
                           struct td_error *err);
 /* Frees all that the index owns. The index is then empty. */

@@ -12,6 +12,7 @@
 #include "catalog/names/repo.h"
 #include "core/waiting.h"
 
+#include <stdio.h>
 #include <string.h>
 
 bool td_html_is_accepted(const struct td_call *call)
@@ -145,7 +146,7 @@ static size_t write_model(const struct td_html_page *page, size_t at, struct td_
     const struct td_model *model = &page->snapshot->models[at];
     struct td_text id = td_text_of(model->id);
     struct row row = {.prefix = td_text_of("/models/"), .path = id, .suffix = "/", .shown = id};
-    row.text = "";
+    row.text = model->is_delta ? "delta" : "";
     if (model->checkpoint_count > 0) {
         row.bytes = &model->total_bytes;
         row.text = model->checkpoints[0].format;
@@ -258,7 +259,12 @@ static size_t write_of_model(const struct td_html_page *page, size_t at, struct 
     size_t partials_at = 1 + model->checkpoint_count * RESOURCES;
     size_t description_at = partials_at + model->partial_count;
     if (at == 0) {
-        write_own_link(out, model, "/files/", "files/", "the files");
+        char text[TD_SHARD_VERSION_BYTES + 64] = "the files";
+        if (model->is_delta)
+            (void)snprintf(text, sizeof text, "the files, which hold the changes to %s%s",
+                           model->base == NULL ? "another version" : "version ",
+                           model->base == NULL ? "" : model->base);
+        write_own_link(out, model, "/files/", "files/", text);
     } else if (at < partials_at) {
         const struct td_checkpoint *checkpoint = &model->checkpoints[(at - 1) / RESOURCES];
         size_t which = (at - 1) % RESOURCES;

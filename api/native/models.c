@@ -38,6 +38,20 @@ static bool add_checkpoints(struct td_description *description, const char *memb
     return true;
 }
 
+/* Adds that the model is a delta, and the version that it changes. */
+static bool add_delta(struct td_description *description, const struct td_model *model)
+{
+    struct td_json_builder *json = &description->json;
+    if (!td_description_room(description, model->base == NULL ? 0 : strlen(model->base)))
+        return false;
+    td_json_add_string(json, "kind", "delta");
+    if (model->base != NULL)
+        td_json_add_string(json, "base", model->base);
+    else
+        td_json_add_null(json, "base");
+    return true;
+}
+
 /* Adds the members that the list and the single description share. */
 static bool add_model(struct td_description *description, const void *row)
 {
@@ -49,6 +63,8 @@ static bool add_model(struct td_description *description, const void *row)
     td_json_add_string(json, "id", model->id);
     if (model->revision != NULL)
         td_json_add_string(json, "revision", model->revision);
+    if (model->is_delta && !add_delta(description, model))
+        return false;
     size_t parts = td_model_rank_part_count(model);
     if (!add_checkpoints(description, "checkpoints", model->checkpoints, model->checkpoint_count) ||
         (parts > 0 && !add_checkpoints(description, "parts", model->partials + model->partial_count - parts, parts)))
@@ -76,6 +92,15 @@ static void digest_checkpoints(struct td_digest *digest, const struct td_checkpo
     }
 }
 
+/* Adds what add_delta shows to the digest; nothing for a model that is no delta. */
+static void digest_delta(struct td_digest *digest, const struct td_model *model)
+{
+    if (!model->is_delta)
+        return;
+    td_digest_add_cstring(digest, "delta");
+    td_digest_add_cstring(digest, model->base == NULL ? "" : model->base);
+}
+
 /* Adds what add_model shows of the model to the digest. */
 static void digest_model(struct td_digest *digest, const void *row)
 {
@@ -85,6 +110,7 @@ static void digest_model(struct td_digest *digest, const void *row)
     td_digest_add_cstring(digest, model->id);
     td_digest_add_cstring(digest, model->revision == NULL ? "" : model->revision);
     td_digest_add(digest, numbers, sizeof numbers);
+    digest_delta(digest, model);
     digest_checkpoints(digest, model->checkpoints, model->checkpoint_count);
     digest_checkpoints(digest, parts == 0 ? NULL : model->partials + model->partial_count - parts, parts);
 }
@@ -228,6 +254,7 @@ void td_handle_model(const struct td_call *call)
     td_description_begin(&description, call);
     bool ok = add_model(&description, call->model) && add_config(&description) && add_files(&description) &&
               td_description_add_problems(&description, &call->model->problems);
+    digest_delta(digest, model); /* its base may come and go while its own files stay */
     if (ok)
         add_upstream(&description, digest);
     td_description_finish(&description, ok);

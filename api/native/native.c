@@ -44,28 +44,29 @@ struct word_route {
     bool is_post;
     enum td_route route;
     void (*handle)(const struct td_call *call);
+    bool reads_tensors; /* of a model: a delta has nothing to answer */
 };
 
 /* The words that may follow a model's id, in the order in which a 404 lists them. */
 static const struct word_route model_routes[] = {
-    {"tensors", NULL, false, TD_ROUTE_MANIFEST, td_handle_manifest},
-    {"tensors", "{name}", false, TD_ROUTE_TENSOR, td_handle_tensor},
-    {"tensors:read", NULL, true, TD_ROUTE_READ, td_handle_read},
-    {"files", NULL, false, TD_ROUTE_FILE, td_handle_files},
-    {"files", "{path}", false, TD_ROUTE_FILE, td_handle_file},
-    {"plans", NULL, true, TD_ROUTE_PLANS, td_handle_plans},
-    {"plans", "{plan}", false, TD_ROUTE_PLAN, td_handle_plan},
-    {"shards", "{engine}/tp{size}/rank-{rank}.safetensors", false, TD_ROUTE_RANK_FILE, td_handle_rank_file},
-    {"model.safetensors", NULL, false, TD_ROUTE_MODEL_FILE, td_handle_model_file},
+    {"tensors", NULL, false, TD_ROUTE_MANIFEST, td_handle_manifest, true},
+    {"tensors", "{name}", false, TD_ROUTE_TENSOR, td_handle_tensor, true},
+    {"tensors:read", NULL, true, TD_ROUTE_READ, td_handle_read, true},
+    {"files", NULL, false, TD_ROUTE_FILE, td_handle_files, false},
+    {"files", "{path}", false, TD_ROUTE_FILE, td_handle_file, false},
+    {"plans", NULL, true, TD_ROUTE_PLANS, td_handle_plans, true},
+    {"plans", "{plan}", false, TD_ROUTE_PLAN, td_handle_plan, true},
+    {"shards", "{engine}/tp{size}/rank-{rank}.safetensors", false, TD_ROUTE_RANK_FILE, td_handle_rank_file, true},
+    {"model.safetensors", NULL, false, TD_ROUTE_MODEL_FILE, td_handle_model_file, true},
 };
 
 enum { MODEL_ROUTES = sizeof model_routes / sizeof *model_routes };
 
 static const struct word_route dataset_routes[] = {
-    {"rows", NULL, false, TD_ROUTE_ROWS, td_handle_rows},
-    {"rows", "{number}", false, TD_ROUTE_ROW, td_handle_row},
-    {"index", NULL, false, TD_ROUTE_ROW_INDEX, td_handle_row_table},
-    {"rows:batchGet", NULL, true, TD_ROUTE_ROWS_BATCH, td_handle_rows_batch},
+    {"rows", NULL, false, TD_ROUTE_ROWS, td_handle_rows, false},
+    {"rows", "{number}", false, TD_ROUTE_ROW, td_handle_row, false},
+    {"index", NULL, false, TD_ROUTE_ROW_INDEX, td_handle_row_table, false},
+    {"rows:batchGet", NULL, true, TD_ROUTE_ROWS_BATCH, td_handle_rows_batch, false},
 };
 
 enum { DATASET_ROUTES = sizeof dataset_routes / sizeof *dataset_routes };
@@ -160,6 +161,17 @@ static bool waits_for_model(const struct td_call *call, struct td_text path)
     return supposed_id(path).len == path.len && td_wait_for_name(call, td_model_parameters);
 }
 
+/* Answers 422, since the files of a delta hold no tensors of a model. */
+static void refuse_delta(const struct td_call *call)
+{
+    const char *base = call->model->base;
+    td_response_fail(call->response, 422, NULL,
+                     "model \"%.400s\" is a delta: its files hold the changes to %s%.255s%s; make the full version of "
+                     "both with \"tensord apply\", or read its files",
+                     call->model->id, base == NULL ? "another version" : "version \"", base == NULL ? "" : base,
+                     base == NULL ? "" : "\"");
+}
+
 /* Chooses the handler of a path below /models/; NULL after it answered. */
 static void (*route_model(struct td_call *call, struct td_text path))(const struct td_call *)
 {
@@ -197,7 +209,7 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
         response->route = row->route;
         call->is_post = row->is_post;
         if (row->route == TD_ROUTE_FILE || !td_incoming_call_awaits(call))
-            return row->handle;
+            return row->reads_tensors && call->model->is_delta ? refuse_delta : row->handle;
         struct td_text id = td_incoming_call_known_id(call, td_text_of(call->model->id));
         if (!td_incoming_call_waits(call, id))
             td_incoming_call_fail(call, id, TD_INCOMING_HAS_FILES);

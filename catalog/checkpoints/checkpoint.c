@@ -36,7 +36,7 @@ static const struct {
 } families[] = {
     [TD_FAMILY_SAFETENSORS] = {"safetensors",
                                "model.safetensors",
-                               "model.safetensors.index.json",
+                               TD_SAFETENSORS_INDEX_NAME,
                                {"diffusion_pytorch_model.safetensors.index.json",
                                 "diffusion_pytorch_model.safetensors"},
                                &td_format_safetensors},
@@ -75,30 +75,38 @@ static const struct td_entry *index_file(struct td_unit_builder *b, const struct
     return td_snapshot_find_in_run(b->snapshot, first, count, prefix_len, td_text_of(file));
 }
 
+/* Finds a file that the index lists. Returns NULL and adds a problem, which says with `result` what follows, when it is
+ * missing or refused. */
+static const struct td_entry *find_shard(struct td_unit_builder *b, const struct td_candidate *index, const char *file,
+                                         const char *result)
+{
+    char message[512];
+    bool is_candidate;
+    const struct td_entry *entry = index_file(b, index, file, &is_candidate);
+    const char *fault = NULL;
+    if (entry == NULL && !is_candidate)
+        fault = "is not there";
+    else if (!td_entry_is_readable(entry) && (is_candidate || entry->file->error != NULL))
+        fault = "cannot be read";
+    else if (!has_tensors(entry))
+        fault = "holds no tensors";
+    if (fault == NULL)
+        return entry;
+    (void)snprintf(message, sizeof message, "shard \"%.300s\" %s, so this %s", file, fault, result);
+    td_units_problem(b, index->path, message);
+    return NULL;
+}
+
 /* Adds the files of an index to the unit's parts. Returns false and adds a problem when one is missing or refused. */
 static bool index_parts(struct td_unit_builder *b, const struct td_candidate *candidate, const char *const *files,
                         size_t file_count, struct td_unit *unit)
 {
-    char message[512];
     bool complete = true;
     for (size_t i = 0; i < file_count; i++) {
-        bool is_candidate;
-        const struct td_entry *entry = index_file(b, candidate, files[i], &is_candidate);
-        const char *fault = NULL;
-        if (entry == NULL && !is_candidate)
-            fault = "is not there";
-        else if (!td_entry_is_readable(entry) && (is_candidate || entry->file->error != NULL))
-            fault = "cannot be read";
-        else if (!has_tensors(entry))
-            fault = "holds no tensors";
-        if (fault != NULL) {
-            (void)snprintf(message, sizeof message, "shard \"%.300s\" %s, so this sharded checkpoint is not published",
-                           files[i], fault);
-            td_units_problem(b, candidate->path, message);
-            complete = false;
-            continue;
-        }
-        unit->parts[unit->part_count++] = entry;
+        const struct td_entry *entry = find_shard(b, candidate, files[i], "sharded checkpoint is not published");
+        if (entry != NULL)
+            unit->parts[unit->part_count++] = entry;
+        complete = complete && entry != NULL;
     }
     return complete;
 }
@@ -195,6 +203,24 @@ static void claim_shards_of_others(struct td_unit_builder *b)
             td_units_problem(b, b->candidates[i].path, message);
         is_reported = true;
     }
+}
+
+/* ---- deltas -------------------------------------------------------------------------------------------- */
+
+/* Marks the model as a delta if its index says so. Returns whether it does: the shards then hold compressed changes,
+ * and no file of the folder becomes a checkpoint. */
+static bool note_delta(struct td_unit_builder *b)
+{
+    size_t at = td_units_find(b, families[TD_FAMILY_SAFETENSORS].index);
+    const struct td_candidate *candidate = at == SIZE_MAX ? NULL : &b->candidates[at];
+    if (candidate == NULL || !td_candidate_is_usable(candidate) || !candidate->entry->file->index.is_delta)
+        return false;
+    const struct td_shard_index *index = &candidate->entry->file->index;
+    b->model->is_delta = true;
+    b->model->base = index->base_version;
+    for (size_t i = 0; i < index->file_count; i++)
+        (void)find_shard(b, candidate, index->files[i], "delta cannot be applied");
+    return true;
 }
 
 /* ---- distributed checkpoints --------------------------------------------------------------------------- */
@@ -850,6 +876,10 @@ bool td_checkpoints_build(struct td_snapshot *snapshot, const struct td_snapshot
             td_units_problem(&b, candidates[i].path, error);
     }
     claim_shards_of_others(&b);
+    if (note_delta(&b)) {
+        ok = true;
+        goto out;
+    }
     ok = collect_indexes(&b) && collect_distributed(&b) && td_collect_boxes(&b) && td_collect_rank_parts(&b) &&
          td_collect_beside_parts(&b) && collect_groups(&b) && collect_singles(&b) && publish_units(&b) &&
          add_partials(&b);

@@ -16,6 +16,8 @@
  *    4. the only set of the family: another index, a complete -NNNNN-of-NNNNN group, or one file
  *    5. several single files that share no tensor name, all together
  * Variants (catalog/checkpoints/weights_name.h) do not count in 4 and 5.
+ * If model.safetensors.index.json is that of a delta, the model has no checkpoints: sets is_delta, and base to what the
+ * index says (see td_deltas_find_bases).
  * Every other set has its own name as its id: that of the file or the index; of a group the stem with the extension; of
  * a split GGUF the stem alone. A group goes by its first file's name when its id is taken or reserved. The default is
  * `safetensors`, else `pytorch`, else the first by name that holds tensors, secondary ones last. Beside an index that

@@ -135,6 +135,11 @@ struct td_model {
     size_t checkpoint_count;
     struct td_checkpoint *partials; /* incomplete checkpoints */
     size_t partial_count, partial_capacity;
+    /* The model is a delta: its files hold the changes to another version (td_shard_index). It has no checkpoints of
+     * either kind. */
+    bool is_delta;
+    const char
+        *base; /* of a delta: the version that it changes, which may be unknown here; NULL: its index names none */
     struct td_problems problems;
     size_t damaged_count;   /* derived: how many of the problems are of damaged plain files, such as config.json; the
                                grouping counts them while it adds them */

@@ -102,6 +102,8 @@ static bool read_facts(struct td_wire_reader *in, struct td_facts **out, struct 
 static void write_shard_index(const struct td_shard_index *index, struct td_wire_writer *out)
 {
     td_wire_put_u8(out, index->by_group);
+    td_wire_put_u8(out, index->is_delta);
+    td_wire_put_string(out, index->base_version);
     td_wire_put_paths(out, index->files, index->file_count);
     td_wire_put_u64(out, index->entry_count);
     for (size_t i = 0; i < index->entry_count; i++) {
@@ -117,6 +119,10 @@ static bool read_shard_index(struct td_wire_reader *in, struct td_shard_index *i
     td_arena_init(&index->arena, 0); /* in proportion to the bytes */
     uint8_t by_group = td_wire_get_u8(in);
     index->by_group = by_group != 0;
+    index->is_delta = td_wire_get_bool(in);
+    index->base_version = td_wire_get_string(in, &index->arena);
+    (void)td_wire_check(in, index->is_delta ? by_group == 0 : index->base_version == NULL);
+    (void)td_wire_check(in, index->base_version == NULL || strlen(index->base_version) < TD_SHARD_VERSION_BYTES);
     index->files = td_wire_get_paths(in, &index->arena, &index->file_count);
     size_t count = td_wire_get_count(in, ENTRY_BYTES);
     (void)td_wire_check(in, by_group <= 1 && (by_group == 0 || count == 0));

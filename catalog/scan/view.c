@@ -13,6 +13,7 @@
 #include "catalog/checkpoints/shard_group.h"
 #include "catalog/dataset/dataset.h"
 #include "catalog/names/bucket.h"
+#include "catalog/names/delta.h"
 #include "catalog/names/oci_name.h"
 #include "catalog/names/repo.h"
 #include "catalog/scan/grouping.h"
@@ -354,9 +355,9 @@ static bool build_view(struct builder *b)
     copy_problems(b);
     if (b->is_cancelled)
         return refuse_cancelled(b->err);
-    return build_repos(b) && td_datasets_copy(b->view, b->base, repo_of_dataset, b, b->err) &&
-           td_buckets_build(b->view, b->err) && td_oci_names_build(b->view, b->err) &&
-           (!b->view->problems.incomplete || td_error_no_memory(b->err));
+    return td_deltas_find_bases(b->view, NULL, b->err) && build_repos(b) &&
+           td_datasets_copy(b->view, b->base, repo_of_dataset, b, b->err) && td_buckets_build(b->view, b->err) &&
+           td_oci_names_build(b->view, b->err) && (!b->view->problems.incomplete || td_error_no_memory(b->err));
 }
 
 /* Returns a view with one reference, the one that its snapshot keeps; NULL for want of memory. */

@@ -350,6 +350,21 @@ static size_t report_problems(const struct td_snapshot *snapshot)
     return count;
 }
 
+/* Prints what a delta is, in place of its checkpoints. */
+static void print_delta(const struct td_model *model, bool is_first)
+{
+    struct td_buffer id;
+    struct td_buffer base;
+    td_buffer_init(&id);
+    td_buffer_init(&base);
+    (void)printf("%s%s\n", is_first ? "" : "\n", td_terminal_name(model->id, &id));
+    (void)printf("  delta: its files hold the changes to %s%s; make the full version with tensord apply\n",
+                 model->base == NULL ? "another version" : "version ",
+                 model->base == NULL ? "" : td_terminal_name(model->base, &base));
+    td_buffer_fini(&id);
+    td_buffer_fini(&base);
+}
+
 static bool print_snapshot(struct td_snapshot *snapshot, bool directory, bool json, struct td_error *err)
 {
     if (json && directory)
@@ -357,6 +372,10 @@ static bool print_snapshot(struct td_snapshot *snapshot, bool directory, bool js
     bool first = true;
     for (size_t i = 0; i < snapshot->model_count; i++) {
         const struct td_model *model = &snapshot->models[i];
+        if (model->is_delta && !json) {
+            print_delta(model, first);
+            first = false;
+        }
         for (size_t j = 0; j < model->checkpoint_count; j++) {
             if (json) {
                 if (!print_manifest(snapshot, model, &model->checkpoints[j], err))

@@ -127,6 +127,13 @@ static bool no_checkpoint(const struct job *job, struct td_error *err)
     const char *model = job->arguments->model;
     struct td_buffer ids;
     const struct td_problems *problems = &job->model->problems;
+    if (job->model->is_delta)
+        return td_error_set(
+            err, TD_FAILED_PRECONDITION,
+            "model \"%.200s\" is a delta: its files hold the changes to %s%.200s; make the full version "
+            "with tensord apply",
+            model, job->model->base == NULL ? "another version" : "version ",
+            job->model->base == NULL ? "" : job->model->base);
     if (job->model->checkpoint_count == 0 && problems->count == 0)
         return td_error_set(err, TD_NOT_FOUND, "model \"%.200s\" has no checkpoint: all its files are in other formats",
                             model);

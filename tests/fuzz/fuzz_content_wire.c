@@ -51,6 +51,9 @@ static void check_index(const struct td_shard_index *index)
     }
     for (size_t i = 0; i < index->file_count; i++)
         FUZZ_CHECK(td_is_path_below(td_text_of(index->files[i])));
+    FUZZ_CHECK(!index->is_delta || !index->by_group);
+    FUZZ_CHECK(index->base_version == NULL ||
+               (index->is_delta && strlen(index->base_version) < TD_SHARD_VERSION_BYTES));
 }
 
 /* Checks that `written` and the last part of the writer are the input. */

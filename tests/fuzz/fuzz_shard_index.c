@@ -72,6 +72,36 @@ static void check_against_text(const struct td_shard_index *index, const char *t
     FUZZ_CHECK(pairs == index->entry_count);
 }
 
+/* Checks what the index says of a delta against a second reading of the text. */
+static void check_delta(const struct td_shard_index *index, const char *text, size_t size)
+{
+    struct td_json json;
+    bool is_delta = false;
+    td_json_init(&json, td_text_n(text, size), 0, NULL);
+    FUZZ_CHECK(td_json_next(&json) == TD_JSON_OBJECT_BEGIN);
+    while (td_json_next(&json) == TD_JSON_KEY) {
+        struct td_json value = json;
+        bool is_metadata = td_json_equals(&json, "metadata");
+        FUZZ_CHECK(td_json_skip(&json));
+        if (!is_metadata)
+            continue;
+        is_delta = false;
+        if (td_json_next(&value) != TD_JSON_OBJECT_BEGIN)
+            continue;
+        while (td_json_next(&value) == TD_JSON_KEY) {
+            struct td_json member = value;
+            if (td_json_equals(&value, "delta_encoding"))
+                is_delta = td_json_next(&member) != TD_JSON_NULL;
+            FUZZ_CHECK(td_json_skip(&value));
+        }
+    }
+    FUZZ_CHECK(index->is_delta == is_delta);
+    FUZZ_CHECK(index->base_version == NULL || is_delta);
+    size_t len = index->base_version == NULL ? 0 : strlen(index->base_version);
+    FUZZ_CHECK(len < TD_SHARD_VERSION_BYTES &&
+               td_utf8_valid(index->base_version == NULL ? "" : index->base_version, len));
+}
+
 /* Parses the text as a map of groups and checks the index. */
 static void check_groups(struct td_text text)
 {
@@ -79,7 +109,7 @@ static void check_groups(struct td_text text)
     struct td_error err = TD_ERROR_INIT;
     bool ok = td_shard_index_parse(&index, TD_SHARD_INDEX_GROUPS, text, &err);
     FUZZ_CHECK(ok == (err.code == TD_OK));
-    FUZZ_CHECK(index.by_group && index.entry_count == 0);
+    FUZZ_CHECK(index.by_group && index.entry_count == 0 && !index.is_delta && index.base_version == NULL);
     if (ok)
         check_files(&index);
     else
@@ -98,6 +128,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_files(&index);
         check_entries(&index);
         check_against_text(&index, text, size);
+        check_delta(&index, text, size);
     } else {
         fuzz_check_refusal(&err, size);
     }

@@ -136,6 +136,13 @@ def shard_index_seeds():
         "twice": b'{"weight_map":{},"weight_map":{}}',
         "nul": rb'{"weight_map":{"a":"x\u0000y"}}',
         "others": b'{"x":[{"weight_map":1}],"weight_map":{"a":"f"},"x":null}',
+        "delta": text({"metadata": {"version": "000002", "base_version": "000001", "delta_encoding": "xor",
+                                    "compression_format": "zstd", "checksum_format": "adler32"},
+                       "weight_map": {"a": "model-00000-of-00001.safetensors"}}),
+        "delta_of_a_number": b'{"weight_map":{},"metadata":{"base_version":1e3,"delta_encoding":{"a":[1]}}}',
+        "delta_of_a_list": b'{"metadata":{"base_version":["a"],"delta_encoding":"xor"},"weight_map":{}}',
+        "delta_twice": rb'{"metadata":{"base_version":"a","delta_encoding":"xor","base_version":"\u0061\ud83d\ude00"},'
+                       rb'"metadata":{"delta\u005fencoding":1,"base_version":null},"weight_map":{}}',
     }
 
 
@@ -1150,8 +1157,10 @@ def content_wire_seeds():
         "external": seed(0, onnx + manifest([tensor_of("a", file=1, reason="stored in another file")], files=["d/x"],
                                             metadata=[("k", "[1]")], total=16)),
         "part": seed(1, distcp + manifest([tensor_of("@0+16")], total=16)),
-        "index": seed(2, u64(2) + string("a.bin") + string("b.bin") + u64(2) + string("t") + u32(0) + string("u") +
-                      u32(1)),
+        "index": seed(2, b"\0\0" + maybe(None) + u64(2) + string("a.bin") + string("b.bin") + u64(2) + string("t") +
+                      u32(0) + string("u") + u32(1)),
+        "delta": seed(2, b"\0\1" + maybe("000001") + u64(1) + string("a.bin") + u64(1) + string("t") + u32(0)),
+        "no_delta": seed(2, b"\0\0" + maybe("000001") + u64(0) + u64(0)),
         "dcp": seed(3, u64(1) + string("__0_0.distcp") + u64(1) + string("t") + b"\1\x11" + u64(4) + u64(1) + piece),
         "facts": seed(4, b"\1" + string("{}") + maybe("x") + maybe(None) * 3 + b"\0" + u64(1) + string("en") + u32(1) +
                       b"\0"),

@@ -140,6 +140,7 @@ static inline void check_manifest(const struct td_manifest *a, const struct td_m
 static inline void check_index(const struct td_shard_index *a, const struct td_shard_index *b, const char *path)
 {
     CHECK(a->file_count == b->file_count && a->entry_count == b->entry_count && a->by_group == b->by_group, "%s", path);
+    CHECK(a->is_delta == b->is_delta && same_text(a->base_version, b->base_version), "%s", path);
     for (size_t i = 0; i < a->file_count; i++)
         CHECK(same_text(a->files[i], b->files[i]), "%s", path);
     for (size_t i = 0; i < a->entry_count; i++)

@@ -117,6 +117,7 @@ static void check_row(const struct row *row)
 #define S1 "model-00001-of-00002.safetensors"
 #define S2 "model-00002-of-00002.safetensors"
 #define IX "model.safetensors.index.json"
+#define DELTA(map) "{\"metadata\":{\"delta_encoding\":\"xor\"},\"weight_map\":{" map "}}"
 
 static const struct row rows[] = {
     {"one file, whatever its name", "st weights.safetensors b a", "safetensors{weights.safetensors}(a b)", NULL, NULL},
@@ -201,6 +202,15 @@ static const struct row rows[] = {
      "m-00003-of-00003.safetensors}(d e f) m.safetensors{m-00001-of-00001.safetensors}(a) "
      "ma.safetensors{ma.safetensors}(x)",
      NULL, NULL},
+    {"a delta: no file is a checkpoint",
+     "st model-00000-of-00001.safetensors a\nst extra.safetensors b\ntext " IX
+     " " DELTA("\"a\":\"model-00000-of-00001.safetensors\""),
+     "", NULL, NULL},
+    {"a delta without changes", "text " IX " " DELTA(""), "", NULL, NULL},
+    {"a delta that lacks a file", "st " S1 " a\ntext " IX " " DELTA("\"a\":\"" S1 "\",\"b\":\"" S2 "\""), "", IX,
+     "shard \"" S2 "\" is not there, so this delta cannot be applied"},
+    {"only the index that libraries load makes a delta",
+     "st " S1 " a\ntext other.safetensors.index.json " DELTA("\"a\":\"" S1 "\""), "safetensors{" S1 "}(a)", NULL, NULL},
     {"an index that maps nothing", "index " IX " ", "safetensors{}()", NULL, NULL},
     {"a tensor that is only in a shard is not shown", "st " S1 " a hidden\nindex " IX " a " S1,
      "safetensors{" S1 "}(a)", NULL, NULL},

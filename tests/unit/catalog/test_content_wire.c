@@ -441,6 +441,49 @@ static void paths_without_memory_are_refused(void **state)
     assert_int_equal(code_of_paths(paths, 100000), TD_RESOURCE_EXHAUSTED);
 }
 
+/* ---- deltas -------------------------------------------------------------------------------------------- */
+
+static void lies_about_deltas_are_refused(void **state)
+{
+    (void)state;
+    const struct td_limits limits = td_limits_default();
+    static char longest[TD_SHARD_VERSION_BYTES + 1];
+    memset(longest, '1', sizeof longest - 1);
+    const struct {
+        struct td_shard_index index;
+        bool right;
+    } indexes[] = {
+        {{.is_delta = true, .base_version = "000001"}, true},
+        {{.is_delta = true, .base_version = longest + 1}, true},
+        {{.is_delta = true}, true},
+        {{.by_group = true}, true},
+        {{.base_version = "000001"}, false},
+        {{.is_delta = true, .base_version = longest}, false},
+        {{.is_delta = true, .by_group = true}, false},
+    };
+    for (size_t i = 0; i < COUNT_OF(indexes); i++) {
+        struct td_file_id id = {.size_bytes = FILE_BYTES};
+        struct td_file *file =
+            td_file_create("model.safetensors.index.json", "x.safetensors.index.json", &id, NULL, &limits);
+        struct td_file *copy =
+            td_file_create("model.safetensors.index.json", "x.safetensors.index.json", &id, NULL, &limits);
+        struct td_error of_parse = TD_ERROR_INIT;
+        struct td_error told;
+        struct td_error err = TD_ERROR_INIT;
+        struct td_buffer bytes;
+        file->index = indexes[i].index;
+        td_content_write(file, &of_parse, begin(&bytes));
+        finish(&bytes);
+        CHECK(read_outcome(bytes.data, bytes.len, copy, &limits, &told, &err) == indexes[i].right, "%zu: %s", i,
+              err.message);
+        CHECK(!indexes[i].right || copy->index.is_delta == indexes[i].index.is_delta, "%zu", i);
+        memset(&file->index, 0, sizeof file->index);
+        td_buffer_fini(&bytes);
+        td_file_unref(copy);
+        td_file_unref(file);
+    }
+}
+
 /* ---- rows ---------------------------------------------------------------------------------------------- */
 
 static void lies_about_rows_are_refused(void **state)
@@ -488,6 +531,7 @@ int main(void)
         cmocka_unit_test(paths_are_in_order_and_below_their_directory),
         cmocka_unit_test(paths_that_end_early_are_refused),
         cmocka_unit_test(paths_without_memory_are_refused),
+        cmocka_unit_test(lies_about_deltas_are_refused),
         cmocka_unit_test(lies_about_rows_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

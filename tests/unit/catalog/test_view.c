@@ -225,6 +225,27 @@ static void a_view_is_what_a_server_of_the_visible_files_has(void **state)
     }
 }
 
+/* A delta whose base is hidden names it as its index does. */
+/* shows: security.md token-hidden */
+static void a_view_does_not_name_a_hidden_base(void **state)
+{
+    struct place *place = *state;
+    static const struct {
+        const char *globs, *base;
+    } views[] = {{"run/*", "weight_v000001"}, {"run/weight_v000002", "1"}, {"run/weight_v000002 other", "1"}};
+    tree_simple(&place->tree, "run/weight_v000001/model.safetensors", "t");
+    tree_text(&place->tree, "run/weight_v000002/model.safetensors.index.json",
+              "{\"metadata\":{\"delta_encoding\":\"xor\",\"base_version\":\"1\"},\"weight_map\":{}}");
+    (void)scanner_scan(&place->scanner);
+    for (size_t i = 0; i < COUNT_OF(views); i++) {
+        struct td_snapshot *view = view_of(place, views[i].globs);
+        const struct td_model *model = td_snapshot_find_model(view, TD_TEXT("run/weight_v000002"));
+        assert_true(model != NULL && model->is_delta);
+        CHECK(strcmp(model->base, views[i].base) == 0, "%s: %s", views[i].globs, model->base);
+        td_snapshot_unref(view);
+    }
+}
+
 static bool has_model(const struct td_snapshot *view, const char *id)
 {
     return td_snapshot_find_model(view, td_text_of(id)) != NULL;
@@ -523,6 +544,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST_IN(revisions, a_view_is_what_a_server_of_the_visible_files_has),
+        TEST_IN(place, a_view_does_not_name_a_hidden_base),
         TEST_IN(revisions, the_default_namespace_is_a_namespace),
         TEST_IN(place, hidden_files_do_not_change_tags),
         cmocka_unit_test(views_are_kept_and_end_with_their_snapshot),

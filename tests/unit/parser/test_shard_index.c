@@ -201,6 +201,82 @@ static void groups(void **state)
     }
 }
 
+/* The metadata that slime (slime/utils/disk_delta.py) and ModelExpress (canonical_delta.py) write, and values that
+ * nobody writes. Of members that are given twice the last one counts, as in Python's json.load. */
+static void deltas(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *metadata; /* NULL: the index has none */
+        bool is_delta;
+        const char *base;
+        bool is_refused;
+    } indexes[] = {
+        {"{\"version\":\"000002\",\"base_version\":\"000001\",\"delta_encoding\":\"xor\","
+         "\"compression_format\":\"zstd\",\"checksum_format\":\"xxh3-128\"}",
+         true, "000001", false},
+        {"{\"delta_encoding\":\"overwrite\",\"base_version\":7}", true, "7", false},
+        {"{\"delta_encoding\":\"xor\"}", true, NULL, false},
+        {"{\"delta_encoding\":\"xor\",\"base_version\":null}", true, NULL, false},
+        {"{\"delta\\u005fencoding\":\"xor\",\"base_version\":\"\\u0061\"}", true, "a", false},
+        {"{\"delta_encoding\":{\"a\":[1]},\"base_version\":\"a\"}", true, "a", false},
+        {"{\"delta_encoding\":null,\"base_version\":\"a\"}", false, NULL, false},
+        {"{\"base_version\":{\"delta_encoding\":\"xor\"},\"total_size\":1}", false, NULL, false},
+        {"{\"delta_encoding\":\"xor\",\"delta_encoding\":null}", false, NULL, false},
+        {"{\"delta_encoding\":\"xor\",\"base_version\":\"a\",\"base_version\":\"b\"}", true, "b", false},
+        {"{\"delta_encoding\":\"xor\"},\"metadata\":{}", false, NULL, false},
+        {"[{\"delta_encoding\":\"xor\"}]", false, NULL, false},
+        {"\"delta_encoding\"", false, NULL, false},
+        {NULL, false, NULL, false},
+        {"{\"delta_encoding\":\"xor\",\"base_version\":[\"a\"]}", true, NULL, true},
+        {"{\"delta_encoding\":\"xor\",\"base_version\":true}", true, NULL, true},
+        {"{\"delta_encoding\":\"xor\",\"base_version\":\"a\\u0000b\"}", true, NULL, true},
+    };
+    for (size_t i = 0; i < COUNT_OF(indexes); i++) {
+        for (int after = 0; after < 2; after++) { /* the metadata come before or after the map */
+            char text[512];
+            char metadata[256];
+            (void)snprintf(metadata, sizeof metadata, "\"metadata\":%s",
+                           indexes[i].metadata == NULL ? "null" : indexes[i].metadata);
+            (void)snprintf(text, sizeof text, after ? "{%2$s,%1$s}" : "{%1$s,%2$s}", metadata,
+                           "\"weight_map\":{\"a\":\"f\"}");
+            struct parsed p;
+            parse(text, strlen(text), 0, &p);
+            CHECK(p.ok != indexes[i].is_refused, "%s: %s", text, p.err.message);
+            CHECK(!p.ok || p.index.is_delta == indexes[i].is_delta, "%s", text);
+            bool same = p.index.base_version == NULL || indexes[i].base == NULL
+                            ? p.index.base_version == indexes[i].base
+                            : strcmp(p.index.base_version, indexes[i].base) == 0;
+            CHECK(same, "%s: %s", text, p.index.base_version == NULL ? "none" : p.index.base_version);
+            if (p.ok)
+                check_listing(&p.index, "a>f | f");
+            parsed_fini(&p);
+        }
+    }
+}
+
+/* A base_version of 255 bytes is read, escaped or not; one of 256 bytes is refused. */
+static void base_versions_are_bounded(void **state)
+{
+    (void)state;
+    for (size_t len = 255; len <= 256; len++) {
+        for (int escaped = 0; escaped < 2; escaped++) {
+            struct td_buffer text;
+            td_buffer_init(&text);
+            td_buffer_puts(&text, "{\"metadata\":{\"delta_encoding\":\"xor\",\"base_version\":\"");
+            for (size_t i = 0; i < len; i++)
+                td_buffer_puts(&text, escaped ? "\\u0061" : "a");
+            td_buffer_puts(&text, "\"},\"weight_map\":{}}");
+            struct parsed p;
+            parse(text.data, text.len, 0, &p);
+            CHECK(p.ok == (len == 255), "%zu bytes, %d: %s", len, escaped, p.err.message);
+            CHECK(!p.ok || strlen(p.index.base_version) == len, "%zu bytes, %d", len, escaped);
+            parsed_fini(&p);
+            td_buffer_fini(&text);
+        }
+    }
+}
+
 /* shows: security.md content-parse-memory */
 static void every_allocation_may_fail(void **state)
 {
@@ -322,6 +398,8 @@ int main(void)
     static const struct CMUnitTest others[] = {
         cmocka_unit_test(every_prefix_is_refused),
         cmocka_unit_test(groups),
+        cmocka_unit_test(deltas),
+        cmocka_unit_test(base_versions_are_bounded),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(deep_json_is_refused_without_recursion),
         cmocka_unit_test(one_file_of_many_tensors_is_kept_once),
