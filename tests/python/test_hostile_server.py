@@ -260,7 +260,7 @@ def test_lists_of_models(hostile, page):
 def test_a_list_of_models_that_does_not_end(hostile, monkeypatch):
     import tensord.client
 
-    monkeypatch.setattr(tensord.client, "MAX_MODELS", 50)
+    monkeypatch.setattr(tensord.net.pages, "MAX_ROWS", 50)
     row = {"id": "a", "total_bytes": 1, "checkpoints": []}
     hostile.answers["GET"] = answer({"models": [row] * 7, "next_page_token": "same"})
     with pytest.raises(tensord.ProtocolError, match="does not end: 56 were read"):

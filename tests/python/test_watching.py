@@ -147,8 +147,8 @@ def test_long_lists(settled):
     """A list of several pages is one list, and its first page waits for it."""
     server = settled("--settle", "0")
     client = tensord.connect(server_url(server), **FAST)
-    pages = client._pages_with_tag
-    client._pages_with_tag = lambda what, query, fits: pages(what, {**query, "page_size": "1"}, fits)
+    pages = client._list
+    client._list = lambda what, query, fits: pages(what, {**query, "page_size": "1"}, fits)
     publish(settled.root, "run/step-0", 0)
     server.wait_for(lambda: len(client.models()) == 3, "all are listed")
     follower = Follower(client.watch())

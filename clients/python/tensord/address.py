@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from typing import Any, List, Optional, Sequence, Tuple, Union
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from .errors import AddressError
 
@@ -155,9 +155,11 @@ def _endpoint(written: str, netloc: str, prefix: str, resource: str, text: str) 
     return Endpoint(scheme, host, port or default, prefix, written, resource)
 
 
-def path_of(model: str, *rest: str) -> str:
-    """Returns the path of a model on a server, percent-encoded, with `rest` (encoded already) after it."""
-    return "/".join(("/models", quote(model, safe="/"), *rest))
+def path_of(model: str, *rest: str, **query: Optional[str]) -> str:
+    """Returns the path of a model on a server, percent-encoded, with `rest` (encoded already) after it, and the
+    parameters of `query` that are not None."""
+    given = urlencode({name: text for name, text in query.items() if text is not None}, quote_via=quote)
+    return "/".join(("/models", quote(model, safe="/"), *rest)) + (f"?{given}" if given else "")
 
 
 def dataset_path(dataset: str, *rest: str) -> str:

@@ -1,19 +1,17 @@
 """Clients: `connect` gives one for servers, with their models and datasets."""
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
-from urllib.parse import urlencode
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Union
 
 from . import address, errors, watching
 from .address import Urls, check_glob
-from .net.session import Session, json_of
+from .net.pages import Listing, read_pages
+from .net.session import Session
 from .options import Options, of
 from .rows.dataset import Dataset, RemoteSplit
 from .rows.splits import DatasetInfo, check_named, read_info
 from .tensors.manifest import Manifest, read_manifest
 from .tensors.model import Model
-
-MAX_MODELS = 1_000_000  # or datasets, of one list; more are not believed
 
 
 def connect(url: Urls, options: Optional[Options] = None, **given: Any) -> "Client":
@@ -80,39 +78,11 @@ class Client:
 
         `match`: a glob over ids. Raises ConnectError, AnswerError.
         """
-        return self._pages("models", {} if match is None else {"match": check_glob(match)}, _is_model)
+        return self._list("models", {} if match is None else {"match": check_glob(match)}, _is_model).rows
 
-    def _models_and_tag(self, query: Dict[str, str]) -> Tuple[List[Dict[str, Any]], str]:
-        """Returns the models that a query asks for, and the ETag field of their list. Raises as `models`."""
-        return self._pages_with_tag("models", query, _is_model)
-
-    def _pages(self, what: str, query: Dict[str, str], fits: Callable[[Any], bool]) -> List[Dict[str, Any]]:
-        """Returns the rows of all pages of a list. Raises ProtocolError for rows that do not fit."""
-        return self._pages_with_tag(what, query, fits)[0]
-
-    def _pages_with_tag(self, what: str, query: Dict[str, str],
-                        fits: Callable[[Any], bool]) -> Tuple[List[Dict[str, Any]], str]:
-        """Returns the rows of all pages of a list, and the entity tag of the first page, which covers the whole list
-        ("" without a tag). Raises ProtocolError for rows that do not fit."""
-        rows: List[Dict[str, Any]] = []
-        query, tag = {"page_size": "1000", **query}, None
-        while True:
-            path = f"/{what}?{urlencode(query)}"
-            text, answer = self.session.ask("GET", path)
-            page = json_of(text, answer, path)
-            tag = answer.fields.get("etag", "") if tag is None else tag
-            found = page.get(what) if isinstance(page, dict) else None
-            if not isinstance(found, list) or not all(fits(row) for row in found):
-                raise errors.ProtocolError(f"the list of {what} is malformed: is this a tensord server?")
-            rows += found
-            token = page.get("next_page_token")
-            if not token:
-                return rows, tag
-            if not found or len(rows) > MAX_MODELS:
-                raise errors.ProtocolError(f"the list of {what} does not end: {len(rows)} were read")
-            query["page_token"] = token
-            query.pop("wait", None)  # only the first page waits
-            query.pop("timeout", None)
+    def _list(self, what: str, query: Dict[str, str], fits: Callable[[Any], bool]) -> Listing:
+        """Returns the list of models or datasets that a query asks for. Raises as `models`."""
+        return read_pages(self.session, f"/{what}", what, query, fits)
 
     def watch(self, match: Optional[str] = None, existing: bool = True) -> Iterator[Model]:
         """Yields models as they appear or change; see `tensord.watch`."""
@@ -122,7 +92,8 @@ class Client:
             raise ValueError("match= is for the URL of a server, and this one names a model")
         glob = address.glob_of(self._model) if self._model else match
         checkpoint = self._checkpoint if self._model else None
-        ids = watching.changed_ids(self._models_and_tag, glob, existing, self.session.options.stall_timeout)
+        ids = watching.changed_ids(lambda query: self._list("models", query, _is_model), glob, existing,
+                                   self.session.options.stall_timeout)
         return (Model(self.session, id, checkpoint) for id in ids)
 
     def datasets(self, match: Optional[str] = None) -> List[Dict[str, Any]]:
@@ -130,7 +101,7 @@ class Client:
 
         `match`: a glob over ids. Raises ConnectError, AnswerError.
         """
-        return self._pages("datasets", {} if match is None else {"match": check_glob(match)}, _is_dataset)
+        return self._list("datasets", {} if match is None else {"match": check_glob(match)}, _is_dataset).rows
 
     def dataset_info(self, id: Optional[str] = None, file_start: int = 0) -> DatasetInfo:
         """Returns a dataset's splits as they are now, with their files and columns, and how far their indices are.

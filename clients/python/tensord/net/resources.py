@@ -24,13 +24,13 @@ MIN_RANGE_BYTES = MIB
 MAX_FILES = 10_000_000  # of one dataset; a longer list is refused
 
 
-def files_of(session: Session, model: str) -> List[Dict[str, Any]]:
-    """Returns the files of a model as the server describes them: `path` below the model, `size` in bytes, `sha256` once
-    the server knows it, and `format` for files of weights.
+def files_of(session: Session, model: str, version: Optional[str] = None) -> List[Dict[str, Any]]:
+    """Returns the files of a model, or of a version of it, as the server describes them: `path` below the model, `size`
+    in bytes, `sha256` once the server knows it, and `format` for files of weights.
 
     Raises NotFoundError, ConnectError; ProtocolError for a path that leads out of the model.
     """
-    about = session.ask_json("GET", path_of(model))
+    about = session.ask_json("GET", path_of(model, version=version))
     files = about.get("files") if isinstance(about, dict) else None
     if not isinstance(files, list) or not all(
             isinstance(file, dict) and type(file.get("size")) is int for file in files):
@@ -98,18 +98,19 @@ def check_path(path: Any) -> None:
         raise errors.ProtocolError(f"the server names a file {path!r}, which leads out of its model")
 
 
-def read_small_file(session: Session, model: str, path: str) -> bytes:
-    """Returns the bytes of a small file of a model.
+def read_small_file(session: Session, model: str, path: str, version: Optional[str] = None) -> bytes:
+    """Returns the bytes of a small file of a model, or of a version of it.
 
     Raises NotFoundError, ConnectError; ProtocolError if it is not small.
     """
-    data, _ = session.ask("GET", path_of(model, "files", quote(path)))
+    data, _ = session.ask("GET", path_of(model, "files", quote(path), version=version))
     return bytes(data)
 
 
-def source_of(session: Session, model: str, path: str) -> transfer.Source:
-    """Returns a file, at the version that the first server has; another one takes part if it has the same."""
-    return source_at(session, path_of(model, "files", quote(path)))
+def source_of(session: Session, model: str, path: str, version: Optional[str] = None) -> transfer.Source:
+    """Returns the source of a file of a model, or of a version of it. The first server decides what the file's bytes
+    are; another server takes part if it has the same."""
+    return source_at(session, path_of(model, "files", quote(path), version=version))
 
 
 def dataset_source_of(session: Session, dataset: str, path: str) -> transfer.Source:
@@ -137,8 +138,8 @@ def source_at(session: Session, target: str,
     return transfer.Source(session.endpoints, locate, one_tag=True)
 
 
-def fetch(session: Session, model: str, path: str, folder: str) -> str:
-    """Writes a file of a model to its path below a folder, and returns where that is.
+def fetch(session: Session, model: str, path: str, folder: str, version: Optional[str] = None) -> str:
+    """Writes a file of a model, or of a version of it, to its path below a folder, and returns where that is.
 
     Raises ProtocolError for a path that leads out of the folder; NotFoundError, ConnectError, OSError.
     """
@@ -146,7 +147,7 @@ def fetch(session: Session, model: str, path: str, folder: str) -> str:
     target = os.path.join(folder, *path.split("/"))
     os.makedirs(os.path.dirname(target), exist_ok=True)
     with open(target, "wb+") as file:
-        write_resource(session, source_of(session, model, path), file)
+        write_resource(session, source_of(session, model, path, version), file)
     return target
 
 
