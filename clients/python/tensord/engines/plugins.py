@@ -1,10 +1,18 @@
 """Functions that engines call to load plugins. No engine is imported before."""
 from __future__ import annotations
 
+import os
+
 
 def register_vllm() -> None:
-    """Makes `--load-format tensord` known to vLLM (entry point `vllm.general_plugins`). May be called again."""
+    """Makes `--load-format tensord`, and the resolver of adapters if TENSORD_LORA_URL is set, known to vLLM (entry
+    point `vllm.general_plugins`). May be called again."""
     from . import vllm  # noqa: F401  registers itself
+
+    if os.environ.get("TENSORD_LORA_URL"):
+        from . import vllm_lora
+
+        vllm_lora.register()
 
 
 def register_sglang() -> None:
