@@ -185,12 +185,13 @@ static void list_revisions(const struct td_hub_call *hub, bool splits, char *out
     enum { MOST_REFS = 8 };
     const struct td_repo *repo = hub->repo;
     size_t count = 0;
-    size_t used = (size_t)snprintf(out, capacity, "it has main");
-    if (hub->revision.len == TD_COMMIT_BYTES - 1) /* a client that asks by a commit learns the present commit */
+    size_t used = (size_t)snprintf(out, capacity, repo->lacks_main ? "it has no main" : "it has main");
+    if (hub->revision.len == TD_COMMIT_BYTES - 1 &&
+        !repo->lacks_main) /* a client that asks by a commit learns the present commit */
         used += (size_t)snprintf(out + used, capacity - used, " (%s)", repo->commit);
     for (size_t i = 0; i < repo->ref_count && count <= MOST_REFS; i++) {
         const char *name = repo->refs[i].name;
-        if (strcmp(name, "main") == 0 || td_repo_at(repo, td_text_of(name)) == NULL)
+        if (strcmp(name, "main") == 0 || td_repo_of_ref(repo, &repo->refs[i]) == NULL)
             continue;
         count++;
         if (used < capacity)

@@ -107,7 +107,7 @@ static bool add_refs(struct td_hub_call *hub, struct td_json_builder *json, bool
     const struct td_repo *repo = hub->repo;
     for (size_t i = 0; i < repo->ref_count; i++) {
         const struct td_repo_ref *ref = &repo->refs[i];
-        const struct td_repo *at = td_repo_at(repo, td_text_of(ref->name));
+        const struct td_repo *at = td_repo_of_ref(repo, ref);
         if (at != NULL && is_pull_request(ref->name) == pull_requests && strcmp(ref->name, "main") != 0 &&
             !add_ref(hub, json, ref->name, pull_requests ? "" : "refs/heads/", at->commit, err))
             return false;
@@ -140,7 +140,7 @@ void td_hub_answer_refs(struct td_hub_call *hub)
     td_json_builder_init(&json, &out);
     td_json_begin_object(&json, NULL);
     td_json_begin_array(&json, "branches");
-    bool ok = add_ref(hub, &json, "main", "refs/heads/", hub->repo->commit, &err) &&
+    bool ok = (hub->repo->lacks_main || add_ref(hub, &json, "main", "refs/heads/", hub->repo->commit, &err)) &&
               add_refs(hub, &json, false, &err) && add_virtual_ref(hub, &json, &err);
     td_json_end(&json);
     td_json_begin_array(&json, "converts");

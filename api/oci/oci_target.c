@@ -312,7 +312,7 @@ static bool list_refs(struct td_oci_call *oci, struct td_oci_target_list *list)
     for (size_t i = 0; i < oci->repo->ref_count; i++) {
         struct td_text name = td_text_of(oci->repo->refs[i].name);
         const struct td_oci_target target = {.tag = name.p, .form = TD_OCI_ARTIFACT, .revision = name};
-        const struct td_repo *revision = td_repo_at(oci->repo, name);
+        const struct td_repo *revision = td_repo_of_ref(oci->repo, &oci->repo->refs[i]);
         if (td_oci_tag_is_valid(name) && !is_fixed(name) && revision != NULL && revision->entry_count > 0 &&
             !td_oci_target_add(oci, list, &target))
             return false;

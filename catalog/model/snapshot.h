@@ -157,6 +157,7 @@ struct td_model {
 enum td_snapshot_part_number {
     TD_PART_VIEWS,     /* catalog/scan/view.c */
     TD_PART_REPOS,     /* catalog/names/repo.h */
+    TD_PART_FAMILIES,  /* catalog/names/family.h */
     TD_PART_BUCKETS,   /* catalog/names/bucket.h */
     TD_PART_OCI_NAMES, /* catalog/names/oci_name.h */
     TD_PART_DATASETS,  /* catalog/dataset/dataset.h */

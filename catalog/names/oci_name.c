@@ -141,8 +141,7 @@ static char *base_name(struct td_arena *arena, const char *id)
 /* A name while the list is made. */
 struct made_name {
     char *name;
-    const char *id;
-    size_t repo;
+    const struct td_repo *repo;
 };
 
 static int made_compare(const void *a, const void *b)
@@ -152,9 +151,9 @@ static int made_compare(const void *a, const void *b)
     int order = strcmp(x->name, y->name);
     if (order != 0)
         return order;
-    bool x_is_spelled_so = strcmp(x->name, x->id) == 0;
-    bool y_is_spelled_so = strcmp(y->name, y->id) == 0;
-    return x_is_spelled_so != y_is_spelled_so ? (x_is_spelled_so ? -1 : 1) : strcmp(x->id, y->id);
+    bool x_is_spelled_so = strcmp(x->name, x->repo->id) == 0;
+    bool y_is_spelled_so = strcmp(y->name, y->repo->id) == 0;
+    return x_is_spelled_so != y_is_spelled_so ? (x_is_spelled_so ? -1 : 1) : strcmp(x->repo->id, y->repo->id);
 }
 
 static bool has_name(const struct td_repo *repo)
@@ -170,25 +169,30 @@ static void add_digits_to_equals(struct made_name *names, size_t count)
             ;
         for (size_t i = first; end - first > 1 && i < end; i++) {
             size_t len = strlen(names[i].name);
-            if (strcmp(names[i].name, names[i].id) != 0)
-                add_digits(names[i].id, names[i].name, &len);
+            if (strcmp(names[i].name, names[i].repo->id) != 0)
+                add_digits(names[i].repo->id, names[i].name, &len);
         }
     }
 }
 
-/* Makes the sorted list of `count` names of the repositories that have one. */
+static bool add_made(struct td_snapshot *snapshot, struct made_name *made, const struct td_repo *repo)
+{
+    *made = (struct made_name){.name = base_name(&snapshot->arena, repo->id), .repo = repo};
+    return made->name != NULL;
+}
+
+/* Makes the sorted list of the names of the repositories that have one, `count` at most. */
 static bool make_names(struct td_snapshot *snapshot, struct made_name *names, size_t count)
 {
     size_t n = 0;
     const struct td_repos *repos = td_repos_of(snapshot);
-    for (size_t i = 0; i < repos->count && n < count; i++) {
-        const struct td_repo *repo = &repos->items[i];
-        if (!has_name(repo))
-            continue;
-        names[n] = (struct made_name){.name = base_name(&snapshot->arena, repo->id), .id = repo->id, .repo = i};
-        if (names[n++].name == NULL)
+    for (size_t i = 0; i < repos->count && n < count; i++)
+        if (has_name(&repos->items[i]) &&
+            !add_made(snapshot, &names[n++], td_repo_find(snapshot, false, td_text_of(repos->items[i].id))))
             return false;
-    }
+    for (size_t i = 0; i < repos->family_count && n < count; i++)
+        if (repos->families[i]->is_added && !add_made(snapshot, &names[n++], repos->families[i]))
+            return false;
     qsort(names, n, sizeof *names, made_compare);
     add_digits_to_equals(names, n);
     qsort(names, n, sizeof *names, made_compare);
@@ -227,6 +231,8 @@ bool td_oci_names_build(struct td_snapshot *snapshot, struct td_error *err)
     size_t count = 0;
     for (size_t i = 0; i < repos->count; i++)
         count += has_name(&repos->items[i]) ? 1 : 0;
+    for (size_t i = 0; i < repos->family_count; i++)
+        count += repos->families[i]->is_added ? 1 : 0;
     if (count == 0)
         return true;
     struct td_oci_names *names = calloc(1, sizeof *names);
@@ -252,7 +258,7 @@ static const struct td_repo *find_listed(const struct td_snapshot *snapshot, str
     bool found = false;
     size_t at = td_names_search(&names, name, &found);
     /* The analyzer does not know that a found name has at < count. */
-    return found && at < list->count ? &td_repos_of(snapshot)->items[list->items[at].repo] : NULL;
+    return found && at < list->count ? list->items[at].repo : NULL;
 }
 
 const struct td_repo *td_oci_name_find(const struct td_snapshot *snapshot, struct td_text name)

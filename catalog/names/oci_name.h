@@ -16,7 +16,7 @@ enum { TD_OCI_NAME_MAX = 255 }; /* the length of a name, as most clients limit i
 
 struct td_oci_name {
     const char *name;
-    size_t repo; /* its number in the snapshot's td_repos */
+    const struct td_repo *repo;
 };
 
 /* The names of a snapshot. */
@@ -29,7 +29,8 @@ struct td_oci_names {
 /* Returns the snapshot's names; none before td_oci_names_build. Any thread. */
 const struct td_oci_names *td_oci_names_of(const struct td_snapshot *snapshot);
 
-/* Makes the names of the snapshot. Call once, after td_repos_build. Takes n log n time for n repositories. Errors:
+/* Makes the names of the snapshot. Call once, after td_repos_build and td_families_build. Takes
+ * n log n time for n repositories. Errors:
  * TD_RESOURCE_EXHAUSTED. */
 bool td_oci_names_build(struct td_snapshot *snapshot, struct td_error *err);
 

@@ -431,6 +431,11 @@ static bool keep_caches(struct builder *b, const struct td_cache_folder *caches,
     return true;
 }
 
+bool td_repo_describe(struct td_snapshot *snapshot, struct td_repo *repo, struct td_error *err)
+{
+    return describe_repo(snapshot, repo, err) && set_hub_id(snapshot, repo, err);
+}
+
 static void destroy_repos(struct td_snapshot_part *part)
 {
     struct td_repos *repos = (struct td_repos *)(void *)part;
@@ -469,7 +474,7 @@ bool td_repos_build(struct td_snapshot *snapshot, const struct td_cache_folder *
         return td_error_no_memory(err);
     bool ok = add_caches(&b, caches, cache_count) && find_directories(&b) && add_directories(&b) && add_root_models(&b);
     for (size_t i = 0; ok && i < repos->count; i++) {
-        ok = describe_repo(snapshot, &repos->items[i], err) && set_hub_id(snapshot, &repos->items[i], err);
+        ok = td_repo_describe(snapshot, &repos->items[i], err);
         take_revision(&repos->items[i]);
     }
     if (ok && repos->count > 0)
@@ -483,6 +488,13 @@ bool td_repos_build(struct td_snapshot *snapshot, const struct td_cache_folder *
     return ok;
 }
 
+void td_repos_set_families(struct td_snapshot *snapshot, const struct td_repo *const *families, size_t count)
+{
+    struct td_repos *repos = (struct td_repos *)(void *)td_snapshot_get_part(snapshot, TD_PART_REPOS);
+    repos->families = families;
+    repos->family_count = count;
+}
+
 /* ---- finding them -------------------------------------------------------------------------------------- */
 
 bool td_repo_is_dataset(const struct td_repo *repo)
@@ -490,12 +502,29 @@ bool td_repo_is_dataset(const struct td_repo *repo)
     return repo->is_dataset_folder || (repo->has_data && !repo->has_checkpoint);
 }
 
+static struct td_text family_id(const void *context, size_t i)
+{
+    return td_text_of(((const struct td_repo *const *)context)[i]->id);
+}
+
+/* Returns the main revision of the family with this id, or NULL. */
+static const struct td_repo *find_family(const struct td_repos *repos, struct td_text id)
+{
+    const struct td_names names = {.count = repos->family_count, .context = repos->families, .get = family_id};
+    bool found = false;
+    size_t at = td_names_search(&names, id, &found);
+    return found && at < repos->family_count ? repos->families[at] : NULL;
+}
+
 /* Returns the main revision of the repository with this id among the dataset folders or among the others, or NULL. */
 static const struct td_repo *find_in(const struct td_snapshot *snapshot, bool folder, struct td_text id)
 {
     const struct td_repos *repos = td_repos_of(snapshot);
+    const struct td_repo *family = folder ? NULL : find_family(repos, id);
     size_t low = 0;
     size_t high = repos->count;
+    if (family != NULL)
+        return family;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
         const struct td_repo *repo = &repos->items[mid];
@@ -623,18 +652,31 @@ static const struct td_repo *find_other_by_commit(const struct td_repo *repo, st
     return NULL;
 }
 
+const struct td_repo *td_repo_of_ref(const struct td_repo *repo, const struct td_repo_ref *ref)
+{
+    bool is_own = !repo->lacks_main && is_text(repo->revision, ref->commit, strlen(ref->commit));
+    return is_own ? repo : find_other(repo, td_text_of(ref->commit));
+}
+
+static struct td_text ref_name(const void *context, size_t i)
+{
+    return td_text_of(((const struct td_repo_ref *)context)[i].name);
+}
+
 const struct td_repo *td_repo_at(const struct td_repo *repo, struct td_text revision)
 {
-    if (is_commit_of(repo, revision) || is_text("main", revision.p, revision.len) ||
-        is_text("HEAD", revision.p, revision.len))
-        return repo;
-    for (size_t i = 0; i < repo->ref_count; i++) {
-        const char *commit = repo->refs[i].commit;
-        if (is_text(repo->refs[i].name, revision.p, revision.len))
-            return is_text(repo->revision, commit, strlen(commit)) ? repo : find_other(repo, td_text_of(commit));
-    }
+    if (is_commit_of(repo, revision) || td_text_equals(revision, "main") || td_text_equals(revision, "HEAD"))
+        return repo->lacks_main ? NULL : repo;
+    const struct td_names refs = {.count = repo->ref_count, .context = repo->refs, .get = ref_name};
+    bool is_ref = false;
+    size_t at = td_names_search(&refs, revision, &is_ref);
+    if (is_ref && at < repo->ref_count)
+        return td_repo_of_ref(repo, &repo->refs[at]);
     const struct td_repo *other = find_other(repo, revision);
-    return other != NULL ? other : find_other_by_commit(repo, revision);
+    if (other == NULL)
+        other = find_other_by_commit(repo, revision);
+    bool has_latest = repo->revision != NULL && repo->has_checkpoint && !repo->lacks_main;
+    return other == NULL && has_latest && td_text_equals(revision, "latest") ? repo : other;
 }
 
 const char *td_repo_relative(const struct td_repo *repo, const struct td_entry *entry)

@@ -56,10 +56,12 @@ struct td_repo {
     /* A hash over paths and identities: what `commit` may have been before; equal to `commit` if a cache gives the
      * commit. */
     char identity_commit[TD_COMMIT_BYTES];
-    /* The refs of a cache, which its main revision has; others have none. */
+    /* The refs of a cache, sorted by name, which its main revision has; others have none. */
     const struct td_repo_ref *refs;
     size_t ref_count;
     size_t other_count; /* other revisions of the cache; they follow this one in the list, sorted by name */
+    bool is_added;      /* of a family: no item of td_repos has its id */
+    bool lacks_main;    /* of a family: no version can be its main revision, so no other member describes one */
 };
 
 /* A snapshot of a Hugging Face cache folder, as the walk found it. */
@@ -72,7 +74,7 @@ struct td_cache_folder {
     bool is_known;          /* of a walk: the commit is as the snapshot before shows it, and was not walked */
     struct td_file_id seen; /* the commit's directory, before all of it was walked and shown without an error; else all
                                zero */
-    const struct td_repo_ref *refs;
+    const struct td_repo_ref *refs; /* sorted by name */
     size_t ref_count;
 };
 
@@ -84,6 +86,10 @@ struct td_repos {
     struct td_cache_folder *caches; /* the folders of Hugging Face caches, in the snapshot's arena */
     size_t cache_count;
     size_t problem_first, problem_count; /* the run of the snapshot's problems that td_repos_build added */
+    /* Repositories whose revisions are versions (catalog/names/family.h), sorted by id; each takes the place of the
+     * item with its id, if there is one, for all functions that find repositories. In the snapshot's arena. */
+    const struct td_repo *const *families;
+    size_t family_count;
 };
 
 /* Returns the snapshot's repositories; none before td_repos_build. Any thread. */
@@ -95,6 +101,13 @@ const struct td_repos *td_repos_of(const struct td_snapshot *snapshot);
  * snapshot. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_repos_build(struct td_snapshot *snapshot, const struct td_cache_folder *caches, size_t cache_count,
                     struct td_error *err);
+
+/* Counts the files and problems of a repository whose id, run of entries and prefix_len are set, and sets both of its
+ * commits and hub_id. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_repo_describe(struct td_snapshot *snapshot, struct td_repo *repo, struct td_error *err);
+
+/* Sets the list of repositories whose revisions are versions, which is borrowed. For td_families_build. */
+void td_repos_set_families(struct td_snapshot *snapshot, const struct td_repo *const *families, size_t count);
 
 /* Removes the default namespace from a path of *len bytes: "local/demo/rest" becomes "demo/rest" when demo is a
  * repository and the path local/demo does not exist. Returns a pointer into the path, and sets *len to the length from
@@ -114,8 +127,13 @@ const struct td_repo *td_repo_above(const struct td_snapshot *snapshot, bool as_
 
 /* Returns the revision of the repository that `revision` names: another commit of its cache, or a ref ("v1.0"). `repo`
  * is a main revision, as td_repo_find returns, and not a copy, because the other revisions follow it. Returns `repo`
- * itself for "main", "HEAD" and its own commits, and NULL when there is no such revision. */
+ * itself for "main", "HEAD" and its own commits, and NULL when there is no such revision. "latest" is the main revision
+ * of a cache with checkpoints, unless a ref or a commit has that name. */
 const struct td_repo *td_repo_at(const struct td_repo *repo, struct td_text revision);
+
+/* Returns the revision that one of the repository's own refs leads to, or NULL when its commit is not there. Takes less
+ * time than td_repo_at. */
+const struct td_repo *td_repo_of_ref(const struct td_repo *repo, const struct td_repo_ref *ref);
 
 /* Returns whether clients should see the repository as a dataset: a dataset folder, or data without checkpoints. */
 bool td_repo_is_dataset(const struct td_repo *repo);

@@ -12,6 +12,7 @@
 #include "catalog/dataset/dataset.h"
 #include "catalog/names/bucket.h"
 #include "catalog/names/delta.h"
+#include "catalog/names/family.h"
 #include "catalog/names/oci_name.h"
 #include "catalog/names/repo.h"
 #include "core/array.h"
@@ -575,10 +576,12 @@ bool td_grouping_build(struct td_grouping *g)
     }
     if (snapshot->model_count > 0)
         qsort(snapshot->models, snapshot->model_count, sizeof *snapshot->models, model_compare);
-    if (!td_deltas_find_bases(snapshot, NULL, g->err) || !td_repos_build(snapshot, g->caches, g->cache_count, g->err))
+    if (!td_deltas_find_bases(snapshot, g->version_prefixes, g->err) ||
+        !td_repos_build(snapshot, g->caches, g->cache_count, g->err))
         return false;
-    return g->names_only || (td_datasets_build(snapshot, g->err) && td_buckets_build(snapshot, g->err) &&
-                             td_oci_names_build(snapshot, g->err));
+    return g->names_only ||
+           (td_families_build(snapshot, g->version_prefixes, g->err) && td_datasets_build(snapshot, g->err) &&
+            td_buckets_build(snapshot, g->err) && td_oci_names_build(snapshot, g->err));
 }
 
 void td_grouping_fini(struct td_grouping *g)

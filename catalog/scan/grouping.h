@@ -4,6 +4,7 @@
 
 #include "catalog/checkpoints/checkpoint.h"
 #include "catalog/model/snapshot.h"
+#include "catalog/model/version_name.h"
 #include "catalog/scan/walk.h"
 
 /* The files that belong to a checkpoint by their names, and what the grouping needs from the scan. The scan sets the
@@ -14,6 +15,7 @@ struct td_grouping {
     const struct td_found **found;      /* for each entry, what the walk found or found earlier; NULL when names_only */
     const struct td_cache_folder *caches; /* the commits of Hugging Face caches that the snapshot shows */
     size_t cache_count;
+    const struct td_version_prefixes *version_prefixes; /* of --version-prefix; outlives the snapshot; may be NULL */
     bool names_only; /* no file can be read yet: models get no checkpoints, and only they and repositories are made */
     struct td_error *err;
 
@@ -27,8 +29,8 @@ struct td_grouping {
  * is the reason. Borrows both strings. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_grouping_add(struct td_grouping *g, const char *path, const struct td_entry *entry, const char *error);
 
-/* Sets the snapshot's models, repositories and buckets. A file or a model that cannot be published becomes a problem of
- * its model or of the snapshot. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Sets the snapshot's models, repositories, families and buckets. A file or a model that cannot be published becomes a
+ * problem of its model or of the snapshot. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_grouping_build(struct td_grouping *g);
 
 /* Sets the tags of a model whose files and checkpoints are known. `tag` leaves digests out, so it does not change when

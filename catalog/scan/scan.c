@@ -637,7 +637,8 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snap
         return td_error_no_memory(err);
     struct td_walk walk = {0};
     s.walk = &walk;
-    s.grouping = (struct td_grouping){.snapshot = s.snapshot, .previous = previous, .err = err};
+    s.grouping = (struct td_grouping){
+        .snapshot = s.snapshot, .previous = previous, .version_prefixes = config->version_prefixes, .err = err};
     const struct td_walk_limits limits = {.max_files = config->max_files,
                                           .max_directories = config->max_directories,
                                           .all_revisions = config->all_revisions,

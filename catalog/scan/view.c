@@ -14,6 +14,7 @@
 #include "catalog/dataset/dataset.h"
 #include "catalog/names/bucket.h"
 #include "catalog/names/delta.h"
+#include "catalog/names/family.h"
 #include "catalog/names/oci_name.h"
 #include "catalog/names/repo.h"
 #include "catalog/scan/grouping.h"
@@ -355,7 +356,9 @@ static bool build_view(struct builder *b)
     copy_problems(b);
     if (b->is_cancelled)
         return refuse_cancelled(b->err);
-    return td_deltas_find_bases(b->view, NULL, b->err) && build_repos(b) &&
+    const struct td_version_prefixes *prefixes = td_families_of(b->base)->prefixes;
+    return td_deltas_find_bases(b->view, prefixes, b->err) && build_repos(b) &&
+           td_families_build(b->view, prefixes, b->err) &&
            td_datasets_copy(b->view, b->base, repo_of_dataset, b, b->err) && td_buckets_build(b->view, b->err) &&
            td_oci_names_build(b->view, b->err) && (!b->view->problems.incomplete || td_error_no_memory(b->err));
 }
@@ -490,7 +493,7 @@ static size_t view_bytes(const struct td_snapshot *view)
     return sizeof *view + view->arena.used_bytes +
            view->entry_count * (sizeof *view->entries + sizeof(struct td_bucket_run)) +
            view->model_count * sizeof *view->models + td_repos_of(view)->count * sizeof(struct td_repo) +
-           td_datasets_of(view)->count * sizeof(struct td_dataset) +
+           td_families_of(view)->count * sizeof(char *) + td_datasets_of(view)->count * sizeof(struct td_dataset) +
            td_oci_names_of(view)->count * sizeof(struct td_oci_name) +
            (td_buckets_of(view)->count + td_buckets_of(view)->other_count) * sizeof(struct td_bucket);
 }

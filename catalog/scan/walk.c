@@ -318,12 +318,20 @@ static bool add_ref(void *context, const char *name, const char *commit)
     return true;
 }
 
+static int compare_refs(const void *a, const void *b)
+{
+    return strcmp(((const struct td_repo_ref *)a)->name, ((const struct td_repo_ref *)b)->name);
+}
+
 static bool push_snapshots(struct cache *cache)
 {
     struct walker *w = cache->walker;
     if (!w->limits->all_revisions)
         return push_revision(cache, cache->commit);
-    return td_hub_cache_refs(w->root, cache->physical, add_ref, cache) && push_revision(cache, cache->commit) &&
+    bool ok = td_hub_cache_refs(w->root, cache->physical, add_ref, cache);
+    if (cache->ref_count > 0)
+        qsort(cache->refs, cache->ref_count, sizeof *cache->refs, compare_refs);
+    return ok && push_revision(cache, cache->commit) &&
            td_hub_cache_commits(w->root, cache->physical, push_other_revision, cache);
 }
 

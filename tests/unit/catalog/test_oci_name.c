@@ -63,7 +63,7 @@ static const char *name_of(const struct place *place, const char *id)
 {
     const struct td_snapshot *snapshot = place->scanner.snapshot;
     for (size_t i = 0; i < td_oci_names_of(snapshot)->count; i++)
-        if (strcmp(td_repos_of(snapshot)->items[td_oci_names_of(snapshot)->items[i].repo].id, id) == 0)
+        if (strcmp(td_oci_names_of(snapshot)->items[i].repo->id, id) == 0)
             return td_oci_names_of(snapshot)->items[i].name;
     return "";
 }
@@ -76,7 +76,7 @@ static void check_list(const struct place *place)
         const struct td_oci_name *item = &td_oci_names_of(snapshot)->items[i];
         CHECK(td_oci_name_is_valid(td_text_of(item->name)), "%s", item->name);
         assert_true(i == 0 || strcmp(td_oci_names_of(snapshot)->items[i - 1].name, item->name) < 0);
-        assert_string_equal(meant(place, item->name), td_repos_of(snapshot)->items[item->repo].id);
+        assert_string_equal(meant(place, item->name), item->repo->id);
         assert_int_equal(td_oci_names_after(snapshot, td_text_of(item->name)), i + 1);
     }
     assert_int_equal(td_oci_names_after(snapshot, TD_TEXT("")), 0);

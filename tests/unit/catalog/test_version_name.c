@@ -93,7 +93,7 @@ static void other_names(void **state)
         "checkpoint",
         "run1",
         "1000000000000000000",  /* 19 digits */
-        "v0000000000000000001", /* 19 digits, of which 18 are zeros */
+        "v0000000000000000001", /* 18 zeros and a digit */
         "99999999999999999999999999999999",
         "v\xD9\xA1", /* the Arabic digit 1 */
     };
