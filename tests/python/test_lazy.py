@@ -1,4 +1,5 @@
 """Lazy tensors: whatever is done to one gives what torch gives; only the box that is copied is sent."""
+import contextlib
 import logging
 import random
 
@@ -6,9 +7,10 @@ import pytest
 import torch
 from conftest import bytes_of, url_of
 from safetensors.torch import save_file
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import tensord
-from tensord.lazy import LazyTensor, deferred
+from tensord.lazy import LazyTensor, deferred, noted
 
 
 @pytest.fixture(scope="module")
@@ -224,3 +226,71 @@ def test_joined_dimensions_are_recorded(served):
         target = torch.zeros(step(plain).shape)
         target.copy_(step(lazy_of(model, "cube")))
         assert torch.equal(target, step(plain))
+
+
+class Counter(TorchDispatchMode):
+    """Counts the elements that are copied, as vLLM's CopyCounter does."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.copy_.default:
+            assert args[0].numel() == args[1].numel()
+            self.count += args[0].numel()
+        return func(*args, **(kwargs or {}))
+
+
+META_WRITES = {  # each to rows 0 to 15 of a tensor of 64 x 48, and how many elements it copies
+    "copy_": (lambda to, lazy: to[:16].copy_(lazy[:16]), 768),
+    "copy_ of another order": (lambda to, lazy: to[:16].t().copy_(lazy.t()[:, :16]), 768),
+    "copy_ of another type": (lambda to, lazy: to[:16].to(torch.float16).copy_(lazy[:16]), 768),
+    "aten": (lambda to, lazy: torch.ops.aten.copy_.default(to[:16], lazy[:16]), 768),
+    "assignment": (lambda to, lazy: to.__setitem__(slice(16), lazy[:16]), 768),
+    "data": (lambda to, lazy: to.data.__setitem__((slice(16), ...), lazy[:16]), 768),
+    "foreach": (lambda to, lazy: torch._foreach_copy_([to[0], to[1]], [lazy[0], lazy[1]]), 0),
+    "add_": (lambda to, lazy: to[:16].add_(lazy[:16]), 0),
+    "to": (lambda to, lazy: to[:16].copy_(lazy[:16].to("meta")), 768),
+    "to by name": (lambda to, lazy: to[:16].copy_(lazy[:16].to(device="meta", dtype=torch.float64)), 768),
+    "to as another": (lambda to, lazy: to[:16].copy_(lazy[:16].to(to)), 768),
+}
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("name", META_WRITES)
+def test_a_write_to_the_meta_device_reads_nothing(served, name, together):
+    """vLLM's reload counts elements in this way, before it copies them."""
+    server, model, _ = served
+    model.manifest()
+    before, (write, count) = bytes_of(server, "/models/m/"), META_WRITES[name]
+    with deferred(model) if together else contextlib.nullcontext(), noted(model) as boxes:
+        with Counter() as counter:
+            write(torch.empty(64, 48, device="meta"), lazy_of(model, "w"))
+    assert counter.count >= count, counter.count
+    assert bytes_of(server, "/models/m/") == before
+    rows = [(box.name, box.start, box.sizes) for box in boxes]
+    assert rows == ([("w", (0, 0), (1, 48)), ("w", (1, 0), (1, 48))] if name == "foreach" else
+                    [("w", (0, 0), (16, 48))])
+
+
+def test_a_lazy_tensor_of_the_meta_device_reads_nothing(served):
+    server, model, tensors = served
+    model.manifest()
+    before = bytes_of(server, "/models/m/")
+    lazy = LazyTensor.of(model, model.manifest()["w"], "meta")
+    assert (lazy + 1).is_meta and lazy.materialize().shape == tensors["w"].shape
+    assert bytes_of(server, "/models/m/") == before
+
+
+def test_notes_are_of_one_model_and_thread(served):
+    server, model, _ = served
+    other = tensord.open_model(url_of(server, "m"))
+    with noted(model) as boxes:
+        torch.empty(64, 48).copy_(lazy_of(model, "w"))
+        torch.empty(8, 6, 10).copy_(lazy_of(other, "cube"))
+        lazy_of(model, "v").sum()
+        with noted(model) as inner:
+            assert inner is boxes
+    torch.empty(1).copy_(lazy_of(model, "one"))
+    assert [box.name for box in boxes] == ["w", "v"]

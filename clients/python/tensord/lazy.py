@@ -6,6 +6,9 @@ reads just the remaining box. Every other operation reads the tensor, logs this 
 tensors: slower, never wrong. If it may write to the tensor or return a view of it, the whole source is read once, and
 all parts of the source, old and new, are views of these bytes from then on.
 
+A write to a tensor on the meta device takes place there, for programs that count elements, and reads nothing. Within
+`noted()` the boxes that are used are collected, so that a program can read all of them before it copies them.
+
 Within `deferred(model)` copies are collected and read together, over several connections, when there are enough of
 them, at the end, and before any other operation touches a tensor that waits for its bytes.
 """
@@ -140,7 +143,7 @@ class LazyTensor(torch.Tensor):
         """Returns the tensor as an ordinary one: read now, or as a view of its source if the source was read."""
         cut, made = self._cut, self._source.made
         if made is None:
-            return _arranged(self._fetch(Box(self._info.name, cut.start, cut.sizes)), cut)
+            return _arranged(self._fetch(self._box()), cut)
         base = self._source.box.start
         return _arranged(made[tuple(slice(a - b, a - b + n) for a, b, n in zip(cut.start, base, cut.sizes))], cut)
 
@@ -152,11 +155,24 @@ class LazyTensor(torch.Tensor):
         return self.materialize()
 
     def _fetch(self, box: Box) -> torch.Tensor:
+        """Returns a box of the source as a new tensor. Reads nothing for the meta device."""
+        _note(self._model, box)
         made = torch.empty(dtypes.torch_shape(self._info.dtype, box.sizes), dtype=dtypes.torch_dtype(self._info.dtype),
                            device=self._device)
+        if made.device.type == "meta":
+            return made
         memory.ask_huge_pages([made])
         self._model.reader().read([memory.want_into(made, box, self._info.dtype)], self._info.name)
         return made
+
+    def _on_meta(self) -> torch.Tensor:
+        """Returns a tensor of this shape, layout and type on the meta device. Reads nothing."""
+        _note(self._model, self._box())
+        with torch._C.DisableTorchFunctionSubclass():
+            return torch.empty_strided(tuple(self.shape), self.stride(), dtype=self.dtype, device="meta")
+
+    def _box(self) -> Box:
+        return Box(self._info.name, self._cut.start, self._cut.sizes)
 
     def _with(self, cut: _Cut) -> "LazyTensor":
         return LazyTensor(self._model, self._info, cut, self._device, self._source)
@@ -207,16 +223,23 @@ def _read_first(func: Any, args: Any, kwargs: Any) -> Any:
                                    pending.touches(one) for one in leaves):
         pending.flush()
     name = _name_of(func)
+    written = tree_flatten(args[:1] or kwargs.get("input"))[0] if _is_in_place(name) else ()
+    if _needs_no_bytes(func, name, args, kwargs, written):
+        return _with_replaced(func, args, kwargs, {id(one): one._on_meta() for one in lazy})
     with _told_lock:
         is_new = name not in _told
         _told.add(name)
     if is_new and lazy:
         log.warning("%s is not recorded by lazy tensors: %s is read whole (%s); said once for each operation", name,
                     lazy[0]._info.name, list(lazy[0]._info.shape))
-    written = tree_flatten(args[:1] or kwargs.get("input"))[0] if _is_in_place(name) else ()
     writes_elsewhere = len(written) > 0 and not any(isinstance(one, LazyTensor) for one in written)
     is_read_only = (func in _FRESH or writes_elsewhere) and kwargs.get("out") is None
-    plain: Dict[int, torch.Tensor] = {id(one): one.materialize() if is_read_only else one._view() for one in lazy}
+    return _with_replaced(func, args, kwargs, {id(one): one.materialize() if is_read_only else one._view()
+                                               for one in lazy})
+
+
+def _with_replaced(func: Any, args: Any, kwargs: Any, plain: Dict[int, torch.Tensor]) -> Any:
+    """Calls a function with ordinary tensors in place of lazy ones. `plain`: the ordinary one by the lazy one's id."""
 
     def swap(one: Any) -> Any:
         return plain[id(one)] if isinstance(one, LazyTensor) else one
@@ -224,8 +247,26 @@ def _read_first(func: Any, args: Any, kwargs: Any) -> Any:
     return func(*tree_map(swap, args), **tree_map(swap, kwargs))
 
 
+def _needs_no_bytes(func: Any, name: str, args: Any, kwargs: Any, written: Sequence[Any]) -> bool:
+    """Returns whether an operation writes to tensors on the meta device alone, or moves a lazy tensor to it. `written`:
+    the tensors to which an operation in place writes."""
+    if written:
+        index = args[1:2] if name == "__setitem__" else ()  # masks need their bytes
+        return (all(_is_on_meta(one) for one in written) and
+                not any(isinstance(one, LazyTensor) for one in tree_flatten(index)[0]))
+    return func is _T.to and any(_is_on_meta(one) for one in tree_flatten((args[1:], kwargs))[0])
+
+
+def _is_on_meta(one: Any) -> bool:
+    """Returns whether a tensor is on the meta device, or an argument names it."""
+    if isinstance(one, torch.Tensor):
+        return bool(one.is_meta)
+    return isinstance(one, (str, torch.device)) and torch.device(one).type == "meta"
+
+
 def _name_of(func: Any) -> str:
     """Returns the name of a function of torch; the name of the attribute for a getter or setter."""
+    func = getattr(func, "overloadpacket", func)  # copy_ for aten.copy_.default
     name = getattr(func, "__name__", str(func))
     return getattr(getattr(func, "__self__", None), "__name__", name) if name in ("__get__", "__set__") else name
 
@@ -544,7 +585,8 @@ def _copy(target: torch.Tensor, source: LazyTensor) -> bool:
             return False  # it may have been written to
         place = _placed(target, source._cut)
     pending = _pending()
-    box = Box(source._info.name, source._cut.start, source._cut.sizes)
+    box = source._box()
+    _note(source._model, box)
     if pending is not None and pending.model is source._model:
         pending.add(target, place, box, source._info)
         return True
@@ -577,6 +619,30 @@ def weights_of(model: Model) -> Iterator[Tuple[str, LazyTensor]]:
     manifest = model.manifest()
     for name in manifest.tensors:
         yield name, LazyTensor.of(model, manifest.served(name))
+
+
+@contextlib.contextmanager
+def noted(model: Model) -> Iterator[Dict[Box, None]]:
+    """Collects the boxes of a model that operations of this thread use: those that they read, and those that they would
+    read if the tensors to which they write were not on the meta device. Yields the collection, in the order of the
+    first use. Another call within belongs to the outer one.
+    """
+    notes = getattr(_deferring, "notes", None)
+    if notes is not None and notes[0] is model:
+        yield notes[1]
+        return
+    boxes: Dict[Box, None] = {}
+    _deferring.notes = model, boxes
+    try:
+        yield boxes
+    finally:
+        _deferring.notes = notes
+
+
+def _note(model: Model, box: Box) -> None:
+    notes = getattr(_deferring, "notes", None)
+    if notes is not None and notes[0] is model:
+        notes[1][box] = None
 
 
 # ---- copies that are read together
