@@ -67,9 +67,9 @@ ARCHITECTURES = {
 }
 
 
-def write_architecture(name, folder, dtype):
+def write_architecture(name, folder, dtype, seed=4):
     """Write the model with weights that differ everywhere, also where transformers begins with ones or zeros."""
-    torch.manual_seed(4)
+    torch.manual_seed(seed)
     model, config = ARCHITECTURES[name]()
     for tensor in model.state_dict().values():
         if tensor.is_floating_point():

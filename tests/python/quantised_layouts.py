@@ -80,9 +80,9 @@ LAYOUTS = {
 }
 
 
-def write_llama(folder, layout):
+def write_llama(folder, layout, seed=6):
     """Write a Llama whose linear layers have a layout of LAYOUTS."""
-    torch.manual_seed(6)
+    torch.manual_seed(seed)
     make, config = LAYOUTS[layout]
     tensors = {"model.embed_tokens.weight": of_type(torch.bfloat16, VOCAB, HIDDEN),
                "lm_head.weight": of_type(torch.bfloat16, VOCAB, HIDDEN),

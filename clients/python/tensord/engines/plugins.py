@@ -5,9 +5,9 @@ import os
 
 
 def register_vllm() -> None:
-    """Makes `--load-format tensord`, and the resolver of adapters if TENSORD_LORA_URL is set, known to vLLM (entry
-    point `vllm.general_plugins`). May be called again."""
-    from . import vllm  # noqa: F401  registers itself
+    """Makes `--load-format tensord` and the weight-transfer backend `tensord` known to vLLM (entry point
+    `vllm.general_plugins`), and the resolver of adapters if TENSORD_LORA_URL is set. May be called again."""
+    from . import vllm  # noqa: F401  registers both
 
     if os.environ.get("TENSORD_LORA_URL"):
         from . import vllm_lora

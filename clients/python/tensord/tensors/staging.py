@@ -1,0 +1,192 @@
+"""Boxes of a model that are read before they are used, into memory of a bounded size."""
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set
+
+from ..net.buffer import empty_bytes
+from ..net.transfer import Stop
+from . import dtypes
+from .boxes import Box
+from .model import Model
+from .reading import Reader, Want
+
+ALIGNMENT = 64  # of each box in the memory, in bytes
+
+
+class StagingMemory:
+    """Memory that is kept from one read to the next: in memory that a GPU reads by itself, if torch has CUDA."""
+
+    def __init__(self) -> None:
+        self._view = memoryview(bytearray())
+        self._owner: Any = None
+
+    def take(self, nbytes: int) -> memoryview:
+        """Returns uninitialised memory of that many bytes. Calls overwrite each other's memory."""
+        if len(self._view) < nbytes:
+            self.release()
+            self._view, self._owner = _make(nbytes)
+        return self._view[:nbytes]
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it has now."""
+        return len(self._view)
+
+    def release(self) -> None:
+        """Frees the memory, once no view of it exists."""
+        self._view, self._owner = memoryview(bytearray()), None
+
+    def release_unpinned(self) -> None:
+        """Frees memory that is not pinned: to make it again costs little."""
+        if self._owner is None:
+            self.release()
+
+
+class _Place(NamedTuple):
+    """Where a box is staged: the number of its group, and its bytes [begin, end) in the memory."""
+
+    group: int
+    begin: int
+    end: int
+
+
+class StagedModel(Model):
+    """A model at one version. Some of its boxes are read together, before they are used.
+
+    The boxes form groups, each as large as the memory allows, in their order. `fetch` reads the first group. Later, if
+    a box is used whose group was not read yet, the group is read, and replaces the one in the memory. So if all boxes
+    are one group (`is_whole`), nothing is read after `fetch`. Each group is read once: boxes that are used after their
+    group was replaced are read by themselves, and so are boxes that are in no group. For one thread at a time.
+    """
+
+    def __init__(self, model: Model, wanted: Iterable[Box], room: int, memory: StagingMemory):
+        """`wanted`: the boxes, in the order of their use. `room`: the most bytes of `memory` that are used.
+
+        Raises NotFoundError and TensordError for boxes that cannot be read.
+        """
+        super().__init__(model.session, model.id, model.checkpoint)
+        self._manifest = manifest = model.manifest()
+        self._memory = memory
+        self._groups: List[List[Box]] = []
+        self._places: Dict[Box, _Place] = {}
+        self._view = memoryview(bytearray())
+        self._present = -1  # the group in the memory
+        self._past: Set[int] = set()  # groups that were read
+        self.nbytes = 0  # of all boxes
+        self.is_whole = True
+        end = room
+        for box in wanted:
+            nbytes = dtypes.nbytes_of(manifest.served(box.name).dtype, box.sizes)
+            self.nbytes += nbytes
+            if nbytes > room:
+                self.is_whole = False
+            if not 0 < nbytes <= room:
+                continue
+            begin = -(-end // ALIGNMENT) * ALIGNMENT
+            if begin + nbytes > room:
+                self._groups.append([])
+                begin = 0
+            end = begin + nbytes
+            self._groups[-1].append(box)
+            self._places[box] = _Place(len(self._groups) - 1, begin, end)
+        self.is_whole = self.is_whole and len(self._groups) <= 1
+
+    def fetch(self, stop: Optional[Stop] = None) -> None:
+        """Reads the first group. `stop` lets another thread end the read. Raises the errors of `Reader.read`."""
+        if self._groups:
+            self._read(0, stop)
+
+    def reader(self) -> Reader:
+        """Returns a Reader that takes staged boxes from the memory."""
+        return _StagedReader(self, super().reader())
+
+    def staged(self, box: Box) -> Optional[memoryview]:
+        """Returns the bytes of a box, which another call may overwrite; None: it has to be read by itself. Raises the
+        errors of `Reader.read`."""
+        place = self._places.get(box)
+        if place is None:
+            return None
+        if place.group not in self._past:
+            self._read(place.group, None)
+        return self._view[place.begin : place.end] if place.group == self._present else None
+
+    def _read(self, group: int, stop: Optional[Stop]) -> None:
+        self._present = -1
+        found = self._groups[group]
+        self._view = self._memory.take(self._places[found[-1]].end)
+        super().reader().read([Want(box, view=self._view[self._places[box].begin : self._places[box].end])
+                               for box in found], self.id, stop)
+        self._present = group
+        self._past.add(group)
+
+
+class _StagedReader(Reader):
+    """Reads from a StagedModel."""
+
+    def __init__(self, model: StagedModel, reader: Reader):
+        super().__init__(reader.session, reader.manifest, reader.checkpoint)
+        self._model = model
+
+    def read(self, wants: Sequence[Want], what: str = "", stop: Optional[Stop] = None) -> None:
+        """Copies staged boxes to their places, and reads the others."""
+        rest = []
+        for want in wants:
+            found = self._model.staged(want.box)
+            if found is None:
+                rest.append(want)
+            elif want.copy is None:
+                assert want.view is not None
+                want.view[:] = found
+            else:
+                wait = want.copy(found, want.box)
+                if wait is not None:
+                    wait()
+        if rest:
+            super().read(rest, what, stop)
+
+
+def _make(nbytes: int) -> "tuple[memoryview, Any]":
+    """Makes memory. Returns a view of it, and what keeps it alive."""
+    import torch
+
+    if torch.cuda.is_available():
+        try:
+            tensor = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+            return memoryview((ctypes.c_char * nbytes).from_address(tensor.data_ptr())).cast("B"), tensor
+        except RuntimeError:  # the system lets no more be pinned: copies to a GPU are slower from other memory
+            pass
+    return memoryview(empty_bytes(nbytes)), None
+
+
+def free_bytes() -> int:
+    """Returns how many bytes of memory this process could take: what the system, and the process's cgroup, have free or
+    could free. 0 where that cannot be found out."""
+    found = [_pairs("/proc/meminfo").get("MemAvailable", 0) * 1024]
+    for limit, used, cache in (("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "inactive_file"),
+                               ("/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                                "/sys/fs/cgroup/memory/memory.usage_in_bytes", "total_inactive_file")):
+        most, now = _number(limit), _number(used)
+        if most is not None and now is not None:
+            found.append(most - now + _pairs(os.path.join(os.path.dirname(limit), "memory.stat")).get(cache, 0))
+    return max(0, min(found))
+
+
+def _pairs(path: str) -> Dict[str, int]:
+    """Returns the numbers of a file of lines "NAME NUMBER" by name; {} if it cannot be read."""
+    try:
+        with open(path, encoding="ascii") as file:
+            words = [line.split() for line in file]
+    except (OSError, ValueError):
+        return {}
+    return {found[0].rstrip(":"): int(found[1]) for found in words if len(found) > 1 and found[1].isdigit()}
+
+
+def _number(path: str) -> Optional[int]:
+    """Returns the number in a file; None if there is none, such as "max"."""
+    try:
+        with open(path, encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,199 @@
+"""Versions of a model by vLLM's own classes, into a model that stays in memory: by the backend `tensord` of its weight
+transfer, and by its reload_weights."""
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import engines
+import pytest
+import torch
+from conftest import bytes_of, url_of
+from quantised_layouts import write_llama
+from safetensors.torch import load, load_file, save_file
+
+RUN = Path(__file__).with_name("vllm_refresh_run.py")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    with engines.Engine(RUN, tmp_path_factory.mktemp("vllm")) as engine:
+        yield engine.run
+
+
+def name_of(number):
+    return f"weight_v{number:06}"
+
+
+def write_versions(root, architecture, count):
+    for number in range(1, count + 1):
+        engines.write_architecture(architecture, root / "run" / name_of(number), torch.bfloat16, seed=number)
+
+
+def sent_of(server, number):
+    """Return the bytes of tensors that the server sent of a version."""
+    target = f"/models/run/{name_of(number)}/"
+    return bytes_of(server, f"{target}plans/") + bytes_of(server, f"{target}tensors:read")
+
+
+def digests_of_rank(server, number, tp, rank):
+    """Return the SHA-256 of each tensor of a rank's file."""
+    answer = server.get(f"/models/run/{name_of(number)}/shards/vllm/tp{tp}/rank-{rank}.safetensors")
+    assert answer.status == 200
+    return {name: hashlib.sha256(tensor.contiguous().view(-1).view(torch.uint8).numpy()).hexdigest()
+            for name, tensor in load(bytes(answer.body)).items()}
+
+
+class Steps:
+    """Steps of vllm_refresh_run.py, and the version that the model should have after each (None: it is not checked)."""
+
+    def __init__(self, root):
+        self.root, self.steps, self.wanted, self.errors = root, [], [1], [""]
+
+    def then(self, wanted, step, *given, error=""):
+        self.steps.append([step, *given])
+        self.wanted.append(wanted)
+        self.errors.append(error)
+        return self
+
+    def run(self, run, tp):
+        """Run them, check each, and return what each rank said of its own steps."""
+        numbers = sorted({number for number in self.wanted if number is not None})
+        fresh = [["expect", str(self.root / "run" / name_of(number))] for number in numbers]
+        ranks = run(self.root / "run" / name_of(1), "-", tp, json.dumps(self.steps + fresh))
+        for rank, said in enumerate(ranks):
+            assert all(one["error"] == "" for one in said[-len(fresh):]), said[-1]["error"]
+            expected = {number: one["digests"] for number, one in zip(numbers, said[-len(fresh):], strict=True)}
+            assert len({one["model.norm.weight"] for one in expected.values()}) == len(numbers)
+            for step, wanted, error, one in zip([["start"], *self.steps], self.wanted, self.errors, said):
+                what = f"rank {rank}, {step}: {one['error']}"
+                assert re.search(error, one["error"]) if error else one["error"] == "", what
+                assert one["stays"], what
+                assert wanted is None or one["digests"] == expected[wanted], what
+        return [said[:-len(fresh)] for said in ranks]
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+@pytest.mark.parametrize("architecture", ["llama", "qwen3", "mixtral", "deepseek_v3", "gemma2", "gemma3"])
+def test_parameters_get_the_bytes_of_a_version(serve, run, architecture, tp):
+    """By the backend with all bytes first, with a prefetch, and parameter by parameter; by reload_weights with a path;
+    and without one after the weights were lost."""
+    write_versions(serve.root, architecture, 5)
+    server = serve()
+    url = url_of(server, "run")
+    steps = Steps(serve.root)
+    steps.then(1, "init", {"url": url}).then(2, "update", {"version": name_of(2)})
+    steps.then(2, "update", {"version": name_of(3), "prefetch": True}).then(2, "wait")
+    steps.then(3, "update", {"version": name_of(3)})
+    steps.then(3, "init", {"url": url, "staging_bytes": 0}).then(4, "update", {"version": name_of(4)})
+    steps.then(1, "load", {"url": f"{url}/{name_of(1)}"}).then(5, "reload", f"{url}/{name_of(5)}")
+    steps.then(None, "zero").then(5, "reload", None)
+    ranks = steps.run(run, tp)
+    for rank, said in enumerate(ranks):
+        for number, one in ((2, said[2]), (5, said[-1])):
+            file = digests_of_rank(server, number, tp, rank)
+            for name, digest in one["digests"].items():
+                if name in file:
+                    assert digest == file[name], name
+                elif not name.endswith((".W_UK_T", ".W_UV")):  # vLLM computes these
+                    assert digest in file.values(), name  # it is there under another name of the same tensor
+    parameters = sum(said[0]["bytes"] for said in ranks)
+    for number, times in ((1, 1), (2, 1), (3, 1), (4, 1), (5, 2)):
+        print(architecture, tp, name_of(number), sent_of(server, number) / times / parameters)
+        assert 0.9 * times * parameters < sent_of(server, number) <= 1.05 * times * parameters
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_fp8_in_blocks(serve, run, tp):
+    for number in (1, 2, 3):
+        write_llama(serve.root / "run" / name_of(number), "fp8-blocks", seed=number)
+    server = serve()
+    url = url_of(server, "run")
+    steps = Steps(serve.root)
+    steps.then(1, "init", {"url": url}).then(2, "update", {"version": name_of(2)})
+    steps.then(1, "load", {"url": f"{url}/{name_of(1)}"}).then(3, "reload", f"{url}/{name_of(3)}")
+    ranks = steps.run(run, tp)
+    parameters = sum(said[0]["bytes"] for said in ranks)
+    assert max(sent_of(server, 2), sent_of(server, 3)) <= 1.05 * parameters
+
+
+def test_little_room_reads_parts_together(serve, run):
+    """Parts of the model are staged one after the other; few tensors are needed when their part has gone."""
+    write_versions(serve.root, "llama", 3)
+    server = serve()
+    steps = Steps(serve.root)
+    steps.then(1, "init", {"url": url_of(server, "run"), "staging_bytes": 300_000})
+    steps.then(2, "update", {"version": name_of(2)})
+    steps.then(2, "update", {"version": name_of(3), "prefetch": True}).then(3, "update", {"version": name_of(3)})
+    ranks = steps.run(run, 2)
+    for number in (2, 3):
+        assert sent_of(server, number) <= 1.25 * sum(said[0]["bytes"] for said in ranks)
+
+
+def test_an_error_before_the_copy_changes_nothing(serve, run):
+    """Each error is followed by an update that works."""
+    write_versions(serve.root, "llama", 4)
+    file = serve.root / "run" / name_of(7) / "model.safetensors"
+    for number in (7, 8):
+        engines.write_architecture("llama", serve.root / "run" / name_of(number), torch.bfloat16, seed=number)
+    tensors = load_file(file)
+    del tensors["model.layers.1.mlp.down_proj.weight"]
+    save_file(tensors, file, {"format": "pt"})
+    file = serve.root / "run" / name_of(8) / "model.safetensors"
+    save_file({**load_file(file), "model.norm.weight": torch.ones(64, dtype=torch.bfloat16)}, file, {"format": "pt"})
+    (serve.root / "run" / name_of(9)).mkdir()
+    (serve.root / "run" / name_of(9) / "config.json").write_text("{}")
+    server = serve()
+    url = url_of(server, "run")
+    steps = Steps(serve.root)
+    steps.then(1, "update", {"version": name_of(2)}, error="RuntimeError: .*no URL yet: /init_weight_transfer_engine")
+    steps.then(1, "init", {"link": url}, error="ValueError: Invalid init_info")
+    steps.then(1, "init", {"url": "ftp://host/run"}, error="AddressError: .*use http://, https://, tensord://")
+    steps.then(1, "init", {"url": url_of(server, "")}, error="AddressError: no model is named")
+    steps.then(1, "init", {"url": url, "staging_bytes": -1}, error="ValueError: staging_bytes is -1")
+    steps.then(1, "init", {"url": url})
+    for wrong in ("", None, True, 1.5, ["a"]):
+        steps.then(1, "update", {"version": wrong}, error="ValueError: version is ")
+    for wrong in ("../m", "a//b", "."):
+        steps.then(1, "update", {"version": wrong}, error="ValueError: .* is not the name of a version")
+    steps.then(1, "update", {}, error="ValueError: Invalid update_info")
+    steps.then(1, "update", {"version": name_of(6)}, error="NotFoundError: ")
+    steps.then(1, "update", {"version": name_of(6), "prefetch": True}, error="NotFoundError: ")
+    steps.then(2, "update", {"version": name_of(2)})
+    steps.then(2, "update", {"version": name_of(7)}, error="ValueError: .*no weights for .*layers.1.mlp.down_proj")
+    steps.then(3, "update", {"version": name_of(3)})
+    steps.then(3, "update", {"version": name_of(8)}, error="Error: ")
+    steps.then(3, "update", {"version": name_of(9)}, error="Error: ")
+    steps.then(3, "update", {"version": name_of(2), "prefetch": True})
+    steps.then(4, "update", {"version": name_of(4)})
+    steps.then(1, "load", {"url": f"{url}/{name_of(1)}"})
+    for wrong in (6, 7, 8):
+        steps.then(1, "reload", f"{url}/{name_of(wrong)}", error="Error: ")
+    steps.then(2, "reload", f"{url}/{name_of(2)}")
+    steps.run(run, 1)
+
+
+def test_ranks_change_their_version_together(serve, run):
+    """One rank's copy fails: the others have copied by then, and load the version before again. Nothing is known of the
+    version before the first update of a model that vLLM's own loader read; a URL that tensord's read is known."""
+    write_versions(serve.root, "llama", 3)
+    server = serve()
+    url = url_of(server, "run")
+    steps = Steps(serve.root)
+    steps.then(1, "init", {"url": url})
+    steps.then(1, "fail", 5).then(None, "update", {"version": name_of(2)}, error="partly of run/weight_v000002: update")
+    steps.then(2, "update", {"version": name_of(2)})
+    steps.then(2, "fail", 5).then(2, "update", {"version": name_of(3)}, error="OSError: a copy that fails")
+    steps.then(3, "update", {"version": name_of(3)})
+    steps.then(1, "load", {"url": f"{url}/{name_of(1)}"}).then(1, "init", {"url": url, "staging_bytes": 0})
+    steps.then(1, "fail", 5).then(1, "update", {"version": name_of(2)}, error="OSError: a copy that fails")
+    steps.then(3, "update", {"version": name_of(3)})
+    steps.run(run, 2)
+
+
+def test_older_vllm_is_refused(serve, run):
+    """The base class of 0.24 takes three arguments."""
+    write_versions(serve.root, "llama", 1)
+    said = run(serve.root / "run" / name_of(1), "-", 1, '[["as_older"]]')[0]
+    wanted = "ImportError: .*needs vLLM 0.33 or newer, and this is .*: update vLLM; or restart"
+    assert re.search(wanted, said[1]["error"])

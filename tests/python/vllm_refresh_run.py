@@ -1,0 +1,109 @@
+"""Brings a vLLM model to other versions while it stays in memory, on a processor, as a rank of engine_ranks.py.
+
+WAY is a JSON list of steps, each a list: ["init", INIT_INFO], ["update", UPDATE_INFO], ["reload", PATH or null] by
+vLLM's own reload_weights, ["zero"] as sleep level 2 leaves it, ["fail", N]: the Nth copy of the next step fails on the
+last rank, ["wait"] for a prefetch, ["as_older"]: the backend with an older vLLM, ["load", EXTRA]: another model for the
+later steps, by --load-format tensord, ["expect", FOLDER]: one of that folder, by vLLM's own loader. It prints a list
+with an object for each: the SHA-256 of each parameter, as vLLM's weight checker computes it, whether each is in the
+memory that it had, and the error.
+"""
+import importlib
+import json
+import sys
+
+import torch
+import vllm_kit
+from engine_ranks import become_rank
+from vllm.config import WeightTransferConfig, set_current_vllm_config
+from vllm.distributed.weight_transfer import WeightTransferEngineFactory, base
+from vllm.model_executor.model_loader.reload.inplace import reload_weights
+from vllm.model_executor.model_loader.utils import process_weights_after_loading
+from vllm.model_executor.model_loader.weight_checksum import compute_tensor_digests, zero_weights
+
+import tensord.lazy
+
+folder, url, rank, tp, store, way = become_rank()
+me = vllm_kit.Rank(folder, rank, tp, store)
+
+
+class Refreshed:
+    """A model in memory, and what vLLM's worker does with it."""
+
+    def __init__(self, load_format, extra=None, source=None):
+        self.model, self.config = me.load_model(load_format, extra, source, dtype=None)
+        with set_current_vllm_config(self.config):
+            process_weights_after_loading(self.model, self.config.model_config, torch.device("cpu"))
+        self.engine = WeightTransferEngineFactory.create_engine(
+            WeightTransferConfig(backend="tensord"), self.config, torch.device("cpu"), self.model)
+        self.places = self.find_places()
+
+    def find_places(self):
+        return {name: parameter.data_ptr() for name, parameter in self.model.named_parameters()}
+
+    def init(self, info):
+        self.engine.init_transfer_engine(self.engine.parse_init_info(info))
+
+    def update(self, info):
+        """As Worker.start_weight_update, update_weights and finish_weight_update."""
+        with set_current_vllm_config(self.config):
+            self.engine.start_weight_update()
+            self.engine.update_weights(info)
+            self.engine.finish_weight_update()
+
+    def wait(self):
+        """Wait until what was prefetched is there."""
+        self.engine._fetch.wait()
+
+    def reload(self, path):
+        with set_current_vllm_config(self.config):
+            reload_weights(self.config, self.model, None, path, True)
+
+    def zero(self):
+        zero_weights(self.model)
+
+    def fail(self, number):
+        """Make a copy of a lazy tensor to memory fail, once."""
+        if me.rank != me.tp - 1:
+            return
+        original, left = tensord.lazy._copy, [number]
+
+        def copy(target, source):
+            if target.device.type != "meta":
+                left[0] -= 1
+                if left[0] == 0:
+                    tensord.lazy._copy = original
+                    raise OSError("a copy that fails")
+            return original(target, source)
+
+        tensord.lazy._copy = copy
+
+
+    def as_older(self):
+        """Import the backend beside the base class of vLLM 0.24."""
+        class Older:
+            def __init__(self, config, parallel_config, model):
+                pass
+
+        base.WeightTransferEngine = Older
+        del sys.modules["tensord.engines.vllm_transfer"]
+        importlib.import_module("tensord.engines.vllm_transfer")
+
+
+results = []
+refreshed = Refreshed("safetensors")
+for name, *given in [["start"], *json.loads(way)]:
+    error = ""
+    try:
+        if name == "load":
+            refreshed = Refreshed("tensord", *given)
+        elif name == "expect":
+            refreshed = Refreshed("safetensors", source=given[0])
+        elif name != "start":
+            getattr(refreshed, name)(*given)
+    except Exception as failure:
+        error = f"{type(failure).__name__}: {failure}"
+    results.append({"error": error, "digests": compute_tensor_digests(refreshed.model),
+                    "bytes": sum(p.nbytes for p in refreshed.model.parameters()),
+                    "stays": refreshed.find_places() == refreshed.places})
+print(json.dumps(results), flush=True)
+me.end()
