@@ -43,6 +43,7 @@ MAY_USE = {
     "catalog/remote": {"core", "storage", "storage/fetch"},
     "catalog/upstream": BASE | CATALOG | {"storage/fetch", "catalog/remote"},
     "catalog/publish": BASE | CATALOG | {"storage/fetch"},
+    "catalog/delta": BASE | {"catalog/model"},
     "http": {"core", "storage"},
     "rank": BASE | CATALOG | {"slicing", "work", "http"},
     "api/call": LOWER,
@@ -58,8 +59,8 @@ MAY_USE = {
     "server/net": CALL | {"api", "server/config"},
     "server/mhd": CALL | {"api", "server/host", "server/config", "server/log", "server/net"},
     # `inspect` prints the manifest of the native interface
-    "server/cmd": CALL | {"api", "api/native", "storage/fetch", "catalog/remote", "server/host", "server/config",
-                           "server/log", "server/net", "server/mhd"},
+    "server/cmd": CALL | {"api", "api/native", "storage/fetch", "catalog/remote", "catalog/delta", "server/host",
+                           "server/config", "server/log", "server/net", "server/mhd"},
     # the table of commands
     "server": {"catalog/sandbox", "http", "server/config", "server/host", "server/mhd", "server/cmd"},
 }
