@@ -22,7 +22,7 @@ static const struct command {
     {"plan", td_cmd_plan, td_cmd_plan_help},       {"verify", td_cmd_verify, td_cmd_verify_help},
     {"health", td_cmd_health, td_cmd_health_help}, {"token", td_cmd_token, td_cmd_token_help},
     {"sign", td_cmd_sign, td_cmd_sign_help},       {"pull", td_cmd_pull, td_cmd_pull_help},
-    {"push", td_cmd_push, td_cmd_push_help},
+    {"push", td_cmd_push, td_cmd_push_help},       {"apply", td_cmd_apply, td_cmd_apply_help},
 };
 
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
@@ -50,6 +50,8 @@ static void help(FILE *out)
         "                                    copy a model, or one rank's files, from a server; see pull --help\n"
         "  tensord push DIR URL MODEL        put the files of DIR into a model on a server, as one commit; see\n"
         "                                    push --help\n"
+        "  tensord apply BASE DELTA [DELTA ...] -o OUT [--base-version TEXT] [--json]\n"
+        "                                    make a full version of a model from a base and deltas; see apply --help\n"
         "  tensord sign URL --tokens FILE --expires TIME [--as NAME] [--json]\n"
         "                                    print the URL so that it answers without a token, until it expires\n"
         "  tensord help [COMMAND]            print this text, or the help of one command (also COMMAND --help, -h)\n"
@@ -75,6 +77,7 @@ static void brief(FILE *out)
                 "  tensord serve DIR          serve every model and dataset below DIR, on http://127.0.0.1:8080\n"
                 "  tensord pull URL MODEL     copy a model, or one rank's files, from a server\n"
                 "  tensord push DIR URL MODEL put the files of DIR into a model on a server\n"
+                "  tensord apply BASE DELTA -o OUT   make a full version from a base and deltas\n"
                 "  tensord inspect FILE|DIR   print the tensors of files\n"
                 "  tensord plan DIR MODEL     print the bytes of each rank's file\n"
                 "  tensord verify DIR         compare files with recorded digests\n"

@@ -23,5 +23,7 @@ int td_cmd_push(int argc, char **argv);
 void td_cmd_push_help(FILE *out);
 int td_cmd_sign(int argc, char **argv);
 void td_cmd_sign_help(FILE *out);
+int td_cmd_apply(int argc, char **argv);
+void td_cmd_apply_help(FILE *out);
 
 #endif

@@ -138,12 +138,12 @@ static mode_t staging_mode(mode_t mode)
     return (mode & S_IRWXU) | group | others;
 }
 
-/* Makes and opens the staging directory. */
-static bool open_staging(struct td_pull_directory *out, struct td_error *err)
+/* Makes and opens the staging directory, whose name ends with `end`. Sets *is_new to whether it was not there. */
+static bool open_staging(struct td_pull_directory *out, const char *end, bool *is_new, struct td_error *err)
 {
     size_t parent = (size_t)(td_base_name(out->final) - out->final);
     struct stat st;
-    if (asprintf(&out->staging, "%.*s.%s" TD_FETCH_STAGING_END, (int)parent, out->final, out->final + parent) < 0) {
+    if (asprintf(&out->staging, "%.*s.%s%s", (int)parent, out->final, out->final + parent, end) < 0) {
         out->staging = NULL;
         (void)td_error_no_memory(err);
         return false;
@@ -151,13 +151,13 @@ static bool open_staging(struct td_pull_directory *out, struct td_error *err)
     if (!make_directories(out->final, parent, err))
         return false;
     out->mode = new_mode();
-    bool is_new = mkdir(out->staging, staging_mode(out->mode)) == 0;
-    if (!is_new && errno != EEXIST)
+    *is_new = mkdir(out->staging, staging_mode(out->mode)) == 0;
+    if (!*is_new && errno != EEXIST)
         return td_error_sys(err, TD_IO, errno, "cannot make the directory \"%s\"", out->staging);
     if (lstat(out->staging, &st) == 0 && !S_ISDIR(st.st_mode))
         return td_error_set(err, TD_IO, "\"%s\", where the files are until all are there, is no directory; remove it",
                             out->staging);
-    return td_root_create(out->staging, &out->root, err) && check_owner(out, is_new, err);
+    return td_root_create(out->staging, &out->root, err) && check_owner(out, *is_new, err);
 }
 
 /* Locks the file, but waits for at most lock_most_ns and then continues without the lock, as on file systems without
@@ -338,13 +338,14 @@ static bool check_writable(const struct td_pull_directory *directory, struct td_
 bool td_pull_directory_open(const char *path, const char *content, const struct td_pull_belonging *belonging,
                             struct td_pull_directory *out, struct td_error *err)
 {
+    bool is_new;
     memset(out, 0, sizeof *out);
     out->lock = -1;
     if (!set_final(path, out, err))
         return false;
     if (!is_taken(out)) {
         /* another pull may have published the staging directory in between; then the final one exists */
-        bool ok = open_staging(out, err) && enter_staging(out, content, belonging, err);
+        bool ok = open_staging(out, TD_FETCH_STAGING_END, &is_new, err) && enter_staging(out, content, belonging, err);
         if (!is_taken(out))
             return ok && check_writable(out, err);
         if (out->staging == NULL)
@@ -356,6 +357,56 @@ bool td_pull_directory_open(const char *path, const char *content, const struct 
         return td_error_set(err, TD_IO, "\"%s\" is a symlink that leads nowhere", out->final);
     return make_directories(out->final, strlen(out->final), err) && td_root_create(out->final, &out->root, err) &&
            check_writable(out, err);
+}
+
+static bool belongs_nowhere(void *context, const char *path)
+{
+    (void)context, (void)path;
+    return false;
+}
+
+/* Locks the staging directory for this process alone, and empties it. A directory that this process has made is its own
+ * where locks do not work, too. */
+static bool enter_alone(struct td_pull_directory *out, bool is_new, struct td_error *err)
+{
+    const struct td_pull_belonging belonging = {.belongs = belongs_nowhere};
+    struct stat st;
+    out->lock = openat(out->root->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (out->lock < 0)
+        return td_error_sys(err, TD_IO, errno, "cannot open \"%s\"", out->staging);
+    if (!td_sees_every_writer(out->lock)) {
+        if (is_new)
+            return true;
+        close_lock(out);
+        return td_error_set(err, TD_FAILED_PRECONDITION,
+                            "\"%s\" is there: another tensord writes into it, or was killed; this file system does not "
+                            "show which. Remove it if none is running",
+                            out->staging);
+    }
+    if (flock(out->lock, LOCK_EX | LOCK_NB) == 0 && is_staging(out, &st))
+        return is_new || remove_leftovers(out, &belonging, err);
+    close_lock(out);
+    return td_error_set(err, TD_CONFLICT, "another tensord writes into \"%s\"", out->staging);
+}
+
+bool td_pull_directory_open_alone(const char *path, const char *end, struct td_pull_directory *out,
+                                  struct td_error *err)
+{
+    bool is_new;
+    memset(out, 0, sizeof *out);
+    out->lock = -1;
+    if (!set_final(path, out, err))
+        return false;
+    if (is_taken(out))
+        return td_error_set(err, TD_CONFLICT, "\"%s\" is there already; give a directory that is not", out->final);
+    return open_staging(out, end, &is_new, err) && enter_alone(out, is_new, err) && check_writable(out, err);
+}
+
+void td_pull_directory_discard(const struct td_pull_directory *directory)
+{
+    struct stat st;
+    if (directory->lock >= 0 && is_staging(directory, &st))
+        (void)td_disk_tree_remove(directory->staging);
 }
 
 bool td_pull_directory_publish(const struct td_pull_directory *directory, struct td_error *err)

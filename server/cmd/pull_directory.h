@@ -40,6 +40,16 @@ struct td_pull_belonging {
 bool td_pull_directory_open(const char *path, const char *content, const struct td_pull_belonging *belonging,
                             struct td_pull_directory *out, struct td_error *err);
 
+/* Opens a staging directory ".NAME" + end beside `path`, for a command that writes all files of a new directory in one
+ * run. Removes the files of a run that was killed. Zeroes *out first; the caller closes it in any case. Errors:
+ * TD_CONFLICT when `path` is there, or another process writes into the staging directory; TD_FAILED_PRECONDITION when
+ * the file system does not show whether one does; TD_PERMISSION_DENIED, TD_IO, and those of td_root_create as above. */
+bool td_pull_directory_open_alone(const char *path, const char *end, struct td_pull_directory *out,
+                                  struct td_error *err);
+
+/* Removes the staging directory with all that is in it, unless it was published. For td_pull_directory_open_alone. */
+void td_pull_directory_discard(const struct td_pull_directory *directory);
+
 /* Renames the staging directory to its final name. Does nothing without a staging directory, or when another pull has
  * renamed it already. Errors: TD_IO when the name has been taken since. */
 bool td_pull_directory_publish(const struct td_pull_directory *directory, struct td_error *err);
