@@ -24,7 +24,7 @@ struct stored {
 static_assert(sizeof(struct stored) == 96, "a record has no padding");
 static_assert(TD_VIRTUAL_RECENT_USES <= TD_VIRTUAL_RANKS_MAX / 4, "the half that stays has room for others");
 
-enum { OF_DOCUMENT = 256 }; /* is added to the kind */
+enum { OF_DOCUMENT = 256, OF_TENSOR = 512 }; /* one of them is added to the kind */
 
 static const struct td_record_log_kind kind = {.name = "virtual-digests",
                                                .lock_name = "virtual-lock",
@@ -37,7 +37,7 @@ static const struct td_record_log_kind kind = {.name = "virtual-digests",
 struct record {
     struct td_virtual_key key;
     struct td_virtual_digest digest;
-    uint64_t last_use; /* grows with each use of any record; 0: is to be dropped */
+    uint64_t last_use; /* grows with each use of any record of the share; 0: is to be dropped */
     bool is_recent;    /* while records are chosen to be dropped: it is one of the last TD_VIRTUAL_RECENT_USES */
     uint32_t link;     /* for the index by SHA-256 */
 };
@@ -45,16 +45,20 @@ struct record {
 /* The indexes of a table. */
 enum { BY_KEY, BY_SUM, INDEXES };
 
-enum { LAYERS, RANKS, DOCUMENTS, SHARES };
+enum { LAYERS, RANKS, DOCUMENTS, TENSORS, SHARES };
 
 static const size_t most_records[SHARES] = {
-    [LAYERS] = TD_VIRTUAL_LAYERS_MAX, [RANKS] = TD_VIRTUAL_RANKS_MAX, [DOCUMENTS] = TD_VIRTUAL_DOCUMENTS_MAX};
+    [LAYERS] = TD_VIRTUAL_LAYERS_MAX,
+    [RANKS] = TD_VIRTUAL_RANKS_MAX,
+    [DOCUMENTS] = TD_VIRTUAL_DOCUMENTS_MAX,
+    [TENSORS] = TD_VIRTUAL_TENSORS_MAX,
+};
 
 struct td_virtual_digests {
     struct td_record_log log;
     /* under the lock of `log` */
     struct td_record_table tables[SHARES];
-    uint64_t uses;
+    uint64_t uses[SHARES]; /* of the records of each share, so that uses of one make those of others no older */
 };
 
 /* ---- the tables ---------------------------------------------------------------------------------------- */
@@ -108,8 +112,8 @@ static bool is_kept(void *context, const void *record)
 
 static size_t share_of(const struct td_virtual_digest *digest)
 {
-    if (digest->is_document)
-        return DOCUMENTS;
+    if (digest->is_document || digest->is_tensor)
+        return digest->is_document ? DOCUMENTS : TENSORS;
     return digest->origin.kind == TD_REVISION_FILES ? LAYERS : RANKS;
 }
 
@@ -129,16 +133,19 @@ static bool put_record(struct td_virtual_digests *digests, const struct td_virtu
         td_record_table_sift(table, is_kept, NULL);
         digests->log.is_stale = true;
     }
-    const struct record record = {.key = *key, .digest = *digest, .last_use = ++digests->uses};
+    const struct record record = {.key = *key, .digest = *digest, .last_use = ++digests->uses[share]};
     return td_record_table_add(table, &record);
 }
 
-/* Returns the record with this key, or NULL. */
-static struct record *find_record(struct td_virtual_digests *digests, const struct td_virtual_key *key)
+/* Returns the record with this key, which is then its share's most recently used one, or NULL. */
+static struct record *use_record(struct td_virtual_digests *digests, const struct td_virtual_key *key)
 {
     struct record *record = NULL;
-    for (size_t i = 0; record == NULL && i < SHARES; i++)
+    for (size_t i = 0; record == NULL && i < SHARES; i++) {
         record = td_record_table_find(&digests->tables[i], BY_KEY, key);
+        if (record != NULL)
+            record->last_use = ++digests->uses[i];
+    }
     return record;
 }
 
@@ -147,7 +154,8 @@ static struct record *find_record(struct td_virtual_digests *digests, const stru
 static struct stored stored_of(const struct td_virtual_key *key, const struct td_virtual_digest *digest)
 {
     struct stored stored = {.size_bytes = digest->size_bytes,
-                            .kind = (uint32_t)digest->origin.kind + (digest->is_document ? OF_DOCUMENT : 0),
+                            .kind = (uint32_t)digest->origin.kind + (digest->is_document ? OF_DOCUMENT : 0) +
+                                    (digest->is_tensor ? OF_TENSOR : 0),
                             .engine = digest->origin.engine,
                             .tp_size = digest->origin.tp_size,
                             .rank = digest->origin.rank};
@@ -162,10 +170,12 @@ static bool take_stored(void *context, const void *payload)
     struct td_virtual_key key;
     bool news;
     memcpy(&stored, payload, sizeof stored);
-    bool is_document = stored.kind >= OF_DOCUMENT;
-    uint32_t revision_kind = is_document ? stored.kind - OF_DOCUMENT : stored.kind;
+    const bool is_tensor = stored.kind >= OF_TENSOR;
+    const bool is_document = !is_tensor && stored.kind >= OF_DOCUMENT;
+    const uint32_t revision_kind = stored.kind - (is_tensor ? OF_TENSOR : is_document ? OF_DOCUMENT : 0);
     struct td_virtual_digest digest = {.size_bytes = stored.size_bytes,
                                        .is_document = is_document,
+                                       .is_tensor = is_tensor,
                                        .origin = {.kind = (enum td_revision_kind)revision_kind,
                                                   .engine = stored.engine,
                                                   .tp_size = stored.tp_size,
@@ -264,11 +274,9 @@ bool td_virtual_digests_find(struct td_virtual_digests *digests, const struct td
                              struct td_virtual_digest *out)
 {
     pthread_mutex_lock(&digests->log.lock);
-    struct record *record = find_record(digests, key);
-    if (record != NULL) {
-        record->last_use = ++digests->uses;
+    const struct record *record = use_record(digests, key);
+    if (record != NULL)
         *out = record->digest;
-    }
     pthread_mutex_unlock(&digests->log.lock);
     return record != NULL;
 }
@@ -291,7 +299,8 @@ static bool is_same(const struct td_virtual_revision *a, const struct td_virtual
 size_t td_virtual_digests_origins(struct td_virtual_digests *digests, bool of_documents,
                                   const uint8_t sum[TD_SHA256_BYTES], struct td_virtual_revision *out, size_t capacity)
 {
-    const struct td_record_table *table = &digests->tables[of_documents ? DOCUMENTS : RANKS];
+    const size_t share = of_documents ? DOCUMENTS : RANKS;
+    const struct td_record_table *table = &digests->tables[share];
     size_t count = 0;
     size_t looks = 0;
     pthread_mutex_lock(&digests->log.lock);
@@ -300,7 +309,7 @@ size_t td_virtual_digests_origins(struct td_virtual_digests *digests, bool of_do
          record = td_record_table_before(table, BY_SUM, record), looks++) {
         const struct td_virtual_revision *origin = &record->digest.origin;
         bool is_known = origin->kind == TD_REVISION_FILES;
-        record->last_use = ++digests->uses;
+        record->last_use = ++digests->uses[share];
         for (size_t i = 0; i < count && !is_known; i++)
             is_known = is_same(&out[i], origin);
         if (!is_known)

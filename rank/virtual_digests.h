@@ -1,10 +1,11 @@
-/* The digests of virtual files, which do not exist on disk: rank files and the layers of images. A table from a
- * content key to the SHA-256 and the size of the content, so that no virtual file is hashed twice. With a state
+/* The digests of contents that are no files on disk: of virtual files (rank files and the layers of images), and of
+ * tensors and parts of them. A table from a content key to the SHA-256 and the size of the content, so that no content
+ * is hashed twice. With a state
  * directory, a log on disk remembers them (catalog/digests/record_log.h): only a cache. Thread-safe.
  *
  * The file "virtual-digests" is a log of records with the magic "tvirtual", version and type 1. A payload is the key,
- * the SHA-256, the size (8 bytes), and the origin: kind (of a document, 256 more) and engine (4 bytes each), number of
- * ranks and rank (8 bytes each). */
+ * the SHA-256, the size (8 bytes), and the origin: kind (of a document 256 more, of a tensor 512 more) and engine (4
+ * bytes each), number of ranks and rank (8 bytes each). */
 #ifndef TD_RANK_VIRTUAL_DIGESTS_H
 #define TD_RANK_VIRTUAL_DIGESTS_H
 
@@ -17,11 +18,12 @@
 #include <stdint.h>
 
 enum {
-    /* Most digests of layers, of rank files, and of documents. A full share drops half of them; see
-     * td_virtual_digests_add. All together take 14 MiB of memory. */
+    /* Most digests of layers, of rank files, of documents, and of tensors. A full share drops half of them; see
+     * td_virtual_digests_add. The first three together take 14 MiB of memory, those of tensors at most 80 MiB. */
     TD_VIRTUAL_LAYERS_MAX = 32768,
     TD_VIRTUAL_RANKS_MAX = 16384,
     TD_VIRTUAL_DOCUMENTS_MAX = 16384,
+    TD_VIRTUAL_TENSORS_MAX = 524288,
     TD_VIRTUAL_LARGE_BYTES = 64 * 1024 * 1024, /* digests of larger contents are kept before others */
     TD_VIRTUAL_RECENT_USES =
         4096, /* of one share: the digests that these found are dropped last, for clients in mid-pull */
@@ -41,6 +43,7 @@ struct td_virtual_digest {
      * it */
     struct td_virtual_revision origin;
     bool is_document; /* of a document of that revision, recorded for its origin alone */
+    bool is_tensor;   /* of a tensor or a part of one; it has no origin */
 };
 
 struct td_virtual_digests;
@@ -61,8 +64,8 @@ bool td_virtual_digests_find(struct td_virtual_digests *digests, const struct td
                              struct td_virtual_digest *out);
 
 /* Records a digest. It reaches the disk with its batch or at the next flush; may wait for the disk. When memory is
- * short, the digest is not recorded. Layers, rank files and documents have a share each, so that none pushes out
- * others. A full share drops half of its digests, the least recently used ones. Digests of contents below
+ * short, the digest is not recorded. Layers, rank files, documents and tensors have a share each, so that none pushes
+ * out others. A full share drops half of its digests, the least recently used ones. Digests of contents below
  * TD_VIRTUAL_LARGE_BYTES are dropped before others, since hashing them again is quick, unless they were among the last
  * TD_VIRTUAL_RECENT_USES. */
 void td_virtual_digests_add(struct td_virtual_digests *digests, const struct td_virtual_key *key,

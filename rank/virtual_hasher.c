@@ -122,9 +122,10 @@ static struct job *create_job(struct td_virtual_file *file)
     return job;
 }
 
+/* Returns whether the file is a rank file or a set of tensors, which take memory of the rank store. */
 static bool is_rank_file(const struct td_virtual_file *file)
 {
-    return file->origin.kind != TD_REVISION_FILES;
+    return file->origin.kind != TD_REVISION_FILES || file->recipe.next != NULL;
 }
 
 /* ---- limits; all under the lock ------------------------------------------------------------------------ */
@@ -356,7 +357,7 @@ static bool hash_bytes(struct job *job, struct td_body_cursor *cursor, bool by_d
 }
 
 /* Checks the file once for each SPAN_BYTES that were read, so that reading a long file ends soon after a change. A body
- * may have thousands of short extents, so not each of them is checked; hash_body checks all files after the last
+ * may have thousands of short extents, so not each of them is checked; hash_content checks all files after the last
  * byte. */
 static bool check_now_and_then(struct job *job, struct td_blob *blob, uint64_t read_bytes, struct td_error *err)
 {
@@ -387,14 +388,16 @@ static bool hash_extent(struct job *job, const struct td_extent *extent, struct 
     return true;
 }
 
-static bool hash_body(struct job *job, uint8_t sum[TD_SHA256_BYTES], struct td_error *err)
+/* Opens a content, and computes its SHA-256. */
+static bool hash_content(struct job *job, uint8_t sum[TD_SHA256_BYTES], struct td_error *err)
 {
     struct td_body *body = &job->body;
     struct td_body_cursor cursor = {0};
     struct td_digest *digest = td_digest_create();
     bool ok = digest != NULL || td_error_no_memory(err);
     ok = ok && job->file.recipe.open(job->file.recipe.context, body, err);
-    atomic_store(&job->work.size_bytes, body->total_bytes);
+    if (job->file.recipe.next == NULL)
+        atomic_store(&job->work.size_bytes, body->total_bytes);
     ok = ok && td_body_resolve(body, err);
     for (size_t i = 0; ok && i < body->extent_count; i++)
         ok = hash_extent(job, &body->extents[i], &cursor, digest, err);
@@ -404,6 +407,39 @@ static bool hash_body(struct job *job, uint8_t sum[TD_SHA256_BYTES], struct td_e
         return td_error_no_memory(err);
     if (ok)
         memcpy(sum, computed, sizeof computed);
+    return ok;
+}
+
+/* Hashes the content with this key, and records its digest in *digest and in the table. */
+static bool hash_one(struct td_virtual_hasher *hasher, struct job *job, const struct td_virtual_key *key,
+                     struct td_virtual_digest *digest, struct td_error *err)
+{
+    bool ok = hash_content(job, digest->sum, err);
+    digest->size_bytes = job->body.total_bytes;
+    if (ok)
+        td_virtual_digests_add(hasher->digests, key, digest);
+    else
+        td_log(err->code == TD_IO ? TD_LOG_WARN : TD_LOG_DEBUG, "cannot hash a virtual file of %" PRIu64 " bytes: %s",
+               digest->size_bytes, err->message);
+    td_body_fini(&job->body);
+    return ok;
+}
+
+/* Hashes those tensors of the job's set whose digests are not known, one after the other. Begins with none once the
+ * job is to stop. */
+static bool hash_set(struct td_virtual_hasher *hasher, struct job *job, struct td_error *err)
+{
+    struct td_virtual_key key;
+    bool ok = true;
+    while (ok && job->file.recipe.next(job->file.recipe.context, &key)) {
+        struct td_virtual_digest digest = {.is_tensor = true, .origin = {.kind = TD_REVISION_FILES}};
+        struct td_virtual_digest known;
+        if (atomic_load(&job->work.stop))
+            ok = td_error_set(err, TD_UNAVAILABLE, "the server is stopping");
+        else if (!td_virtual_digests_find(hasher->digests, &key, &known))
+            ok = hash_one(hasher, job, &key, &digest, err);
+        td_virtual_digests_flush_if_due(hasher->digests);
+    }
     return ok;
 }
 
@@ -417,13 +453,8 @@ static bool run_job(void *context, struct td_work_job *work, const struct td_wor
     struct td_virtual_digest digest = {.origin = job->file.origin};
     td_virtual_digests_flush_if_due(hasher->digests);
     job->window = hasher->windows + thread->number * WINDOW_BYTES;
-    bool ok = hash_body(job, digest.sum, &err);
-    digest.size_bytes = job->body.total_bytes;
-    if (ok)
-        td_virtual_digests_add(hasher->digests, &job->file.key, &digest);
-    else
-        td_log(err.code == TD_IO ? TD_LOG_WARN : TD_LOG_DEBUG, "cannot hash a virtual file of %" PRIu64 " bytes: %s",
-               digest.size_bytes, err.message);
+    bool ok = job->file.recipe.next != NULL ? hash_set(hasher, job, &err)
+                                            : hash_one(hasher, job, &job->file.key, &digest, &err);
     drop_file(job);
     td_work_queue_lock(hasher->queue);
     job->is_known = ok;

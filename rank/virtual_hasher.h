@@ -1,8 +1,8 @@
-/* Hashes virtual files, such as rank files and the layers of images, for requests that wait for their digests: two
- * threads of normal priority take files from a queue, which has each content key once, however many requests wait for
- * it. One thread takes all files, large ones first. The other takes small ones alone, so that they do not wait for
- * large ones. Owners, which are repositories, take turns. When a request stops waiting, its file stays in the queue,
- * and the next request for it waits for the same job. Thread-safe. */
+/* Hashes virtual files, such as rank files and the layers of images, and sets of tensors, for requests that wait for
+ * their digests: two threads of normal priority take files from a queue, which has each content key once, however many
+ * requests wait for it. One thread takes all files, large ones first. The other takes small ones alone, so that they do
+ * not wait for large ones. Owners, which are repositories, take turns. When a request stops waiting, its file stays in
+ * the queue, and the next request for it waits for the same job. Thread-safe. */
 #ifndef TD_RANK_VIRTUAL_HASHER_H
 #define TD_RANK_VIRTUAL_HASHER_H
 
@@ -15,27 +15,33 @@ enum {
     TD_VIRTUAL_HASHER_QUEUE = 512,       /* most files that wait to be hashed or are being hashed */
     TD_VIRTUAL_HASHER_OWN = 128,         /* most among them of one owner */
     TD_VIRTUAL_HASHER_CLIENT = 384,      /* most among them that one client asked for */
-    TD_VIRTUAL_HASHER_RANKS = 64,        /* most rank files among them, since each takes memory of the rank store */
-    TD_VIRTUAL_HASHER_OWN_RANKS = 32,    /* most rank files among them of one owner */
-    TD_VIRTUAL_HASHER_CLIENT_RANKS = 48, /* most rank files among them that one client asked for: more than OWN_RANKS,
+    TD_VIRTUAL_HASHER_RANKS = 64,        /* most rank files and sets of tensors among them, since each takes memory of
+                                            the rank store */
+    TD_VIRTUAL_HASHER_OWN_RANKS = 32,    /* most of these among them of one owner */
+    TD_VIRTUAL_HASHER_CLIENT_RANKS = 48, /* most of these among them that one client asked for: more than OWN_RANKS,
                                             so that a client can have files of a second owner hashed */
     TD_VIRTUAL_QUICK_BYTES = 64 * 1024 * 1024, /* files up to this size have a thread of their own */
 };
 
 struct td_virtual_hasher;
 
-/* How the body of a virtual file is made. A file in the queue is only its recipe: no file is open for it. */
+/* How the body of a virtual file is made. A file in the queue is only its recipe: no file is open for it. The thread
+ * that hashes the file calls `open` and `next`. */
 struct td_virtual_recipe {
     void *context; /* owned */
-    /* Appends the whole content to the body, which is empty. The hasher's thread calls it when it begins. */
+    /* Appends the whole content to the body, which is empty. */
     bool (*open)(void *context, struct td_body *body, struct td_error *err);
+    /* NULL: the file is one content. Otherwise the file is a set of tensors, and each of them is a content with a key
+     * and a digest of its own. Moves to the next one, before the first call to the first one, and sets *key to its key;
+     * `open` then opens it. Returns false after the last one. */
+    bool (*next)(void *context, struct td_virtual_key *key);
     /* Frees the context. */
     void (*free)(void *context);
 };
 
 /* A virtual file that is to be hashed. */
 struct td_virtual_file {
-    struct td_virtual_key key;
+    struct td_virtual_key key;         /* that requests wait for; the digest of a set of tensors is not known by it */
     struct td_virtual_revision origin; /* see td_virtual_digest */
     uint64_t size_bytes;
     uint64_t owner;  /* td_virtual_owner of a repository or a model */
@@ -91,8 +97,9 @@ bool td_virtual_hasher_has(struct td_virtual_hasher *hasher, const struct td_vir
 
 /* Waits for the digest of the file with this key until until_ns (monotonic; 0: does not wait), while it is in the
  * queue, and no longer once `cancel` (NULL: none) is asked. Sets *out when the digest is known, *progress while hashing
- * is under way (else zeros), and *err after a failure: TD_UNAVAILABLE when a file changed while it was hashed; as the
- * recipe and td_body_read. */
+ * is under way (else zeros), and *err after a failure. For a set of tensors TD_VIRTUAL_KNOWN means that all of them
+ * have been hashed now, *out says nothing, and the digests are in the table. Errors: TD_UNAVAILABLE when a file changed
+ * while it was hashed; as the recipe and td_body_read. */
 enum td_virtual_state td_virtual_hasher_wait(struct td_virtual_hasher *hasher, const struct td_virtual_key *key,
                                              uint64_t until_ns, const struct td_cancel *cancel,
                                              struct td_virtual_digest *out, struct td_virtual_progress *progress,

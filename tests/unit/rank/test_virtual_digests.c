@@ -286,6 +286,38 @@ static void no_share_pushes_out_another(void **state)
     td_virtual_digests_destroy(digests);
 }
 
+/* However many digests of tensors come, the table has a bounded number of them, and they push out no others, which do
+ * not count as older either. They come back from the disk as what they were. */
+static void tensors_have_a_share_of_their_own(void **state)
+{
+    enum { MOST = TD_VIRTUAL_TENSORS_MAX, OTHERS = 100 };
+    struct place *place = *state;
+    struct td_virtual_digests *digests = opened(place);
+    struct td_virtual_digest tensor = digest_in(1, true, false, 1000);
+    tensor.is_tensor = true;
+    add_many(digests, 1, OTHERS, true, false);
+    add_many(digests, 1 + OTHERS, OTHERS, false, false);
+    for (size_t i = 0; i <= MOST; i++) {
+        struct td_virtual_key key = key_of(1000000 + i);
+        memcpy(tensor.sum, &i, sizeof i);
+        td_virtual_digests_add(digests, &key, &tensor);
+    }
+    for (int round = 0; round < 2; round++) {
+        struct td_virtual_digest found;
+        struct td_virtual_key key = key_of(1000000 + MOST);
+        assert_int_equal(td_virtual_digests_count(digests), MOST / 2 + 1 + 2 * OTHERS);
+        assert_true(td_virtual_digests_find(digests, &key, &found));
+        assert_true(found.is_tensor && !found.is_document && found.size_bytes == 1000);
+        assert_memory_equal(found.sum, tensor.sum, sizeof found.sum);
+        for (size_t i = 1; i <= 2 * OTHERS; i++)
+            assert_true(knows(digests, i));
+        assert_false(knows(digests, 1000000));
+        td_virtual_digests_destroy(digests);
+        digests = opened(place);
+    }
+    td_virtual_digests_destroy(digests);
+}
+
 /* ---- what holds of every log ---------------------------------------------------------------------------- */
 
 static void *log_open(const char *state_dir, struct td_error *err)
@@ -393,6 +425,7 @@ int main(void)
         TEST_IN(place, a_share_is_bounded),
         cmocka_unit_test(what_was_just_used_stays),
         TEST_IN(place, no_share_pushes_out_another),
+        TEST_IN(place, tensors_have_a_share_of_their_own),
         TEST_IN(place, every_allocation_may_fail),
         LOG_SCENES(&scene),
     };

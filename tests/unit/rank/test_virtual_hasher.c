@@ -666,6 +666,112 @@ static void hash_file(const struct tree *tree, uint64_t i, const uint8_t wanted[
     td_mapping_cache_fini(&cache);
 }
 
+/* ---- sets of tensors ----------------------------------------------------------------------------------- */
+
+/* A set of blobs, each a content of its own with a key from SET_KEYS on. */
+enum { SET_KEYS = 1000 };
+
+struct set {
+    struct gated *gated[3];
+    uint64_t sizes[3]; /* bytes of each blob that are its content */
+    size_t count, next;
+    size_t opened; /* contents that were opened */
+    bool is_freed;
+};
+
+static bool next_of_set(void *context, struct td_virtual_key *key)
+{
+    struct set *set = context;
+    if (set->next == set->count)
+        return false;
+    *key = key_of(SET_KEYS + set->next++);
+    return true;
+}
+
+static bool open_of_set(void *context, struct td_body *body, struct td_error *err)
+{
+    struct set *set = context;
+    assert_int_equal(body->extent_count, 0);
+    set->opened++;
+    return td_body_append(body, &set->gated[set->next - 1]->blob, 0, set->sizes[set->next - 1], err);
+}
+
+static void free_set(void *context)
+{
+    ((struct set *)context)->is_freed = true;
+}
+
+static void begin_set(struct td_virtual_hasher *hasher, uint64_t i, struct set *set)
+{
+    struct td_virtual_file file = {.key = key_of(i), .size_bytes = 3 * BLOB_BYTES};
+    file.recipe =
+        (struct td_virtual_recipe){.context = set, .open = open_of_set, .next = next_of_set, .free = free_set};
+    assert_true(td_virtual_hasher_begin(hasher, &file, NULL));
+}
+
+/* Checks that the digest of content i of the set is that of the first size_bytes bytes of its blob. */
+static void check_of_set(struct td_virtual_hasher *hasher, uint64_t i, size_t size_bytes)
+{
+    static uint8_t bytes[BLOB_BYTES];
+    uint8_t sum[TD_SHA256_BYTES];
+    struct td_virtual_key key = key_of(SET_KEYS + i);
+    struct td_virtual_digest found;
+    for (size_t k = 0; k < size_bytes; k++)
+        bytes[k] = (uint8_t)(k % 251);
+    td_sha256(bytes, size_bytes, sum);
+    assert_true(td_virtual_digests_find(td_virtual_hasher_digests(hasher), &key, &found));
+    assert_memory_equal(found.sum, sum, sizeof sum);
+    assert_true(found.is_tensor && found.size_bytes == size_bytes);
+}
+
+/* Each content has a digest of its own, also an empty one; the set itself has none. What is known is not read again. */
+static void a_set_has_a_digest_for_each(void **state)
+{
+    struct place *place = *state;
+    struct td_virtual_digest digest;
+    struct set set = {
+        .gated = {&place->gated, &place->gated, &place->gated}, .sizes = {BLOB_BYTES, 0, 1000}, .count = 3};
+    struct set again = set;
+    begin_set(place->hasher, 1, &set);
+    gated_wait_read(&place->gated);
+    assert_int_equal(wait_for(place->hasher, 1, 0, &digest, NULL), TD_VIRTUAL_UNDER_WAY);
+    gated_open(&place->gated);
+    assert_int_equal(wait_for(place->hasher, 1, soon(), &digest, NULL), TD_VIRTUAL_KNOWN);
+    for (size_t i = 0; i < set.count; i++)
+        check_of_set(place->hasher, i, set.sizes[i]);
+    assert_true(set.is_freed && set.opened == 3);
+    assert_int_equal(td_virtual_digests_count(td_virtual_hasher_digests(place->hasher)), 3);
+    const uint64_t read_bytes = atomic_load(&place->gated.read_bytes);
+    begin_set(place->hasher, 1, &again);
+    while (wait_for(place->hasher, 1, soon(), &digest, NULL) == TD_VIRTUAL_UNDER_WAY)
+        (void)sched_yield();
+    td_virtual_hasher_destroy(place->hasher);
+    assert_true(again.is_freed && again.opened == 0 && atomic_load(&place->gated.read_bytes) == read_bytes);
+    assert_true(td_virtual_hasher_create(&place->hasher, NULL));
+}
+
+/* A content that fails ends the set, and the digests before it stay. */
+static void a_set_ends_with_its_first_failure(void **state)
+{
+    struct place *place = *state;
+    struct gated good;
+    struct td_virtual_digest digest;
+    struct td_error err = TD_ERROR_INIT;
+    struct td_virtual_key key = key_of(SET_KEYS + 2);
+    gated_init(&good, true);
+    place->gated.fails = true;
+    gated_open(&place->gated);
+    struct set set = {.gated = {&good, &place->gated, &good}, .sizes = {1000, 1000, 1000}, .count = 3};
+    begin_set(place->hasher, 1, &set);
+    gated_wait_read(&place->gated);
+    assert_int_equal(wait_for(place->hasher, 1, soon(), &digest, &err), TD_VIRTUAL_FAILED);
+    assert_int_equal(err.code, TD_IO);
+    check_of_set(place->hasher, 0, 1000);
+    assert_false(td_virtual_digests_find(td_virtual_hasher_digests(place->hasher), &key, &digest));
+    assert_true(set.is_freed && set.opened == 2);
+    gated_fini(&good);
+}
+
 /* Pages that were in the cache stay there; pages that only hashing read leave it. */
 static void the_page_cache_is_left_as_it_was(void **state)
 {
@@ -712,6 +818,8 @@ int main(void)
         cmocka_unit_test(many_extents_need_few_looks),
         TEST_IN(hasher, what_nobody_asked_for_is_of_one_owner),
         cmocka_unit_test(it_stops_in_the_middle),
+        TEST_IN(hasher, a_set_has_a_digest_for_each),
+        TEST_IN(hasher, a_set_ends_with_its_first_failure),
         cmocka_unit_test(the_page_cache_is_left_as_it_was),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
