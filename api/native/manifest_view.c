@@ -34,6 +34,8 @@ struct view {
     size_t match_len;
     const struct td_dtype *dtype; /* NULL: all types match */
     struct td_text listing;       /* borrowed; for write_tail, which runs while the view is created */
+    bool has_sums;                /* the rows show digests */
+    struct td_tensor_sums sums;   /* with has_sums: of the rows that are shown, in their order */
 };
 
 /* ---- text ---------------------------------------------------------------------------------------------- */
@@ -146,10 +148,10 @@ static void write_access(struct td_buffer *out, const struct td_tensor *tensor)
     }
 }
 
-/* The whole manifest is written by hand and not by json_build.h: a checkpoint has up to millions of rows, and long
- * manifests are rendered twice. */
+/* Writes a tensor's row; sum NULL: without a digest. The whole manifest is written by hand and not by json_build.h: a
+ * checkpoint has up to millions of rows, and long manifests are rendered twice. */
 static void write_tensor(struct td_buffer *out, const struct td_model *model, const struct td_checkpoint *checkpoint,
-                         struct td_tensor_ref ref)
+                         struct td_tensor_ref ref, const struct td_tensor_sum *sum)
 {
     const struct td_tensor *tensor = ref.tensor;
     td_buffer_puts(out, "{\"name\":");
@@ -172,6 +174,11 @@ static void write_tensor(struct td_buffer *out, const struct td_model *model, co
     if (tensor->alias_of != NULL) {
         td_buffer_puts(out, ",\"alias_of\":");
         td_json_write_cstring(out, tensor->alias_of);
+    }
+    if (sum != NULL && sum->has_bytes) {
+        char text[TD_SHA256_TEXT_BYTES];
+        td_hex_write(sum->sum, sizeof sum->sum, text);
+        td_buffer_printf(out, ",\"sha256\":\"%s\"", text);
     }
     td_buffer_puts(out, ",\"href\":\"");
     write_href(out, model, checkpoint, tensor); /* percent-encoded: nothing to escape */
@@ -197,7 +204,7 @@ static size_t write_row(void *context, size_t row, size_t shown, struct td_buffe
     if (is_shown(view, ref.tensor)) {
         if (shown > 0)
             td_buffer_putc(out, ',');
-        write_tensor(out, view->model, view->checkpoint, ref);
+        write_tensor(out, view->model, view->checkpoint, ref, view->has_sums ? &view->sums.items[shown] : NULL);
     }
     return row + 1;
 }
@@ -349,12 +356,58 @@ static void write_tail(void *context, const struct td_rendered_end *end, struct 
 static void destroy_view(void *context)
 {
     struct view *view = context;
+    td_tensor_sums_fini(&view->sums);
     td_snapshot_unref(view->snapshot);
     free(view->match);
     free(view);
 }
 
 static const struct td_rendered_class manifest_class = {write_head, write_row, write_tail, destroy_view};
+
+/* Makes the view of the query's tensors, without their digests. Returns NULL when memory is short. */
+static struct view *create_view(struct td_snapshot *snapshot, const struct td_model *model,
+                                const struct td_checkpoint *checkpoint, const struct td_manifest_query *query)
+{
+    struct view *view = calloc(1, sizeof *view);
+    if (view == NULL)
+        return NULL;
+    view->snapshot = td_snapshot_ref(snapshot);
+    view->model = model;
+    view->checkpoint = checkpoint;
+    view->dtype = query->dtype;
+    view->listing = query->listing;
+    if (query->match == NULL)
+        return view;
+    view->match_len = query->match->len;
+    view->match = malloc(view->match_len + 1);
+    if (view->match == NULL) {
+        destroy_view(view);
+        return NULL;
+    }
+    memcpy(view->match, query->match->p, view->match_len);
+    return view;
+}
+
+/* Returns how many rows the query's page has at most. */
+static size_t most_shown(const struct td_manifest_query *query)
+{
+    return query->page_size == 0 ? SIZE_MAX : query->page_size;
+}
+
+bool td_manifest_view_collect(const struct td_manifest_query *query, struct td_tensor_sums *sums, struct td_error *err)
+{
+    const struct td_tensor_sums_source *source = &sums->source;
+    size_t at = 0;
+    if (!query->page_first && !find_after(source->checkpoint, query->after, &at, err))
+        return false;
+    struct view *view = create_view(source->snapshot, source->model, source->checkpoint, query);
+    bool ok = view != NULL || td_error_no_memory(err);
+    while (ok && sums->count < most_shown(query) && (at = next_shown(view, at)) < source->checkpoint->tensor_count)
+        ok = td_tensor_sums_add(sums, at++, err);
+    if (view != NULL)
+        destroy_view(view);
+    return ok;
+}
 
 bool td_manifest_view_create(struct td_lru *cache, struct td_snapshot *snapshot, const struct td_model *model,
                              const struct td_checkpoint *checkpoint, const struct td_manifest_query *query,
@@ -364,28 +417,19 @@ bool td_manifest_view_create(struct td_lru *cache, struct td_snapshot *snapshot,
     size_t first = 0;
     if (!query->page_first && !find_after(checkpoint, query->after, &first, err))
         return false;
-    struct view *view = calloc(1, sizeof *view);
+    struct view *view = create_view(snapshot, model, checkpoint, query);
     if (view == NULL)
         return td_error_no_memory(err);
-    view->snapshot = td_snapshot_ref(snapshot);
-    view->model = model;
-    view->checkpoint = checkpoint;
-    view->dtype = query->dtype;
-    view->listing = query->listing;
-    if (query->match != NULL) {
-        view->match_len = query->match->len;
-        view->match = malloc(view->match_len + 1);
-        if (view->match == NULL) {
-            destroy_view(view);
-            return td_error_no_memory(err);
-        }
-        memcpy(view->match, query->match->p, view->match_len);
+    view->has_sums = query->sums != NULL;
+    if (view->has_sums) {
+        view->sums = *query->sums;
+        td_tensor_sums_init(query->sums, &view->sums.source, view->sums.budget);
     }
-    bool is_whole = !is_filtered(view) && query->page_size == 0 && query->page_first;
+    bool is_whole = !is_filtered(view) && query->page_size == 0 && query->page_first && !view->has_sums;
     const struct td_rendered_rows rows = {
         .first = first,
         .end = checkpoint->tensor_count,
-        .most_shown = query->page_size == 0 ? SIZE_MAX : query->page_size,
+        .most_shown = most_shown(query),
         .keep_bytes = KEPT_BYTES,
         .most_marks = SIZE_MAX,
     };

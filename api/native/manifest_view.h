@@ -5,7 +5,7 @@
 #include "catalog/model/snapshot.h"
 #include "core/buffer.h"
 #include "http/lru.h"
-#include "storage/blob.h"
+#include "rank/tensor_sums.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,11 +18,16 @@ struct td_manifest_query {
     struct td_text after;         /* the end of the page before, from its token; unused with page_first */
     bool page_first;              /* the page begins with the first tensor */
     struct td_text listing;       /* identifies the listing in page tokens (http/page_token.h) */
+    struct td_tensor_sums *sums;  /* the digests of the tensors that it shows, in their order; NULL: it shows none */
 };
 
+/* Adds the tensors that the manifest shows to the set, whose source has the snapshot and the checkpoint. The query has
+ * no sums yet. Errors as td_tensor_sums_add. */
+bool td_manifest_view_collect(const struct td_manifest_query *query, struct td_tensor_sums *sums, struct td_error *err);
+
 /* Creates a blob of the manifest, with one reference for the caller. The blob holds a reference on the snapshot. cache:
- * stores the indexes of whole manifests (td_rendered_index_class), by checkpoint; may be NULL. One thread at a time may
- * read the blob. Errors: TD_RESOURCE_EXHAUSTED. */
+ * stores the indexes of whole manifests (td_rendered_index_class), by checkpoint; may be NULL. Takes the digests out of
+ * query->sums, which is then empty. One thread at a time may read the blob. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_manifest_view_create(struct td_lru *cache, struct td_snapshot *snapshot, const struct td_model *model,
                              const struct td_checkpoint *checkpoint, const struct td_manifest_query *query,
                              struct td_blob **out, struct td_error *err);

@@ -263,9 +263,10 @@ static void answer_stored(const struct td_call *call, const struct td_rank_name 
 void td_handle_plan(const struct td_call *call)
 {
     static const char *const known[] = {"checkpoint", NULL};
+    static const char *const known_of_file[] = {"checkpoint", "digests", NULL};
     struct td_text rest = call->rest;
     struct td_rank_name name = {.id = td_text_take_until(&rest, '/')};
-    if (!td_call_check_parameters(call, known))
+    if (!td_call_check_parameters(call, rest.len > 0 ? known_of_file : known))
         return;
     if (rest.len > 0) {
         td_native_answer_rank(call, &name, rest);

@@ -3,6 +3,7 @@
 
 #include "api/native/parameters.h"
 #include "api/native/routes.h"
+#include "api/native/tensor_digests.h"
 #include "core/digits.h"
 #include "core/json/json.h"
 #include "rank/file_answer.h"
@@ -129,32 +130,66 @@ static void add_constant(const struct td_plan_output *output, struct td_json_bui
     td_buffer_fini(&value);
 }
 
+/* Returns the layout of a result alone, with one reference for the caller, or NULL; not for a constant. Errors as
+ * td_layout_create and td_layout_append_output. */
+static struct td_layout *lay_out(const struct td_checkpoint *checkpoint, const struct td_plan *plan,
+                                 const struct td_plan_output *output, struct td_budget *budget, struct td_error *err)
+{
+    struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
+    struct td_layout *layout = td_layout_create(budget, err);
+    if (layout != NULL && !td_layout_append_output(layout, TD_RANK_SOURCE_TENSOR, plan, output, &tensors, err)) {
+        td_layout_unref(layout);
+        return NULL;
+    }
+    return layout;
+}
+
 static bool add_extents(const struct td_call *call, const struct td_checkpoint *checkpoint, const struct td_plan *plan,
                         const struct td_plan_output *output, struct td_json_builder *json, struct td_error *err)
 {
-    struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
     if (output->is_constant) {
         add_constant(output, json);
         return true;
     }
-    struct td_layout *layout = td_layout_create(json->out->budget, err);
+    struct td_layout *layout = lay_out(checkpoint, plan, output, json->out->budget, err);
     if (layout == NULL)
         return false;
-    bool ok = td_layout_append_output(layout, TD_RANK_SOURCE_TENSOR, plan, output, &tensors, err);
     td_json_begin_array(json, "extents");
-    for (size_t i = 0; ok && i < layout->block_count; i++)
+    for (size_t i = 0; i < layout->block_count; i++)
         add_block(call, checkpoint, layout, &layout->blocks[i], json);
     td_json_end(json);
     td_layout_unref(layout);
+    return true;
+}
+
+/* Adds the plan's results to an empty set, in their order. Errors as lay_out and td_tensor_sums_add_result. */
+static bool collect_results(const struct td_checkpoint *checkpoint, const struct td_plan *plan,
+                            struct td_budget *budget, struct td_tensor_sums *sums, struct td_error *err)
+{
+    bool ok = true;
+    for (size_t i = 0; ok && i < plan->output_count; i++) {
+        const struct td_plan_output *output = &plan->outputs[i];
+        struct td_layout *layout = output->is_constant ? NULL : lay_out(checkpoint, plan, output, budget, err);
+        ok = (layout != NULL || output->is_constant) && td_tensor_sums_add_result(sums, output, layout, err);
+        td_layout_unref(layout);
+    }
     return ok;
 }
 
+static void add_sum(struct td_json_builder *json, const struct td_tensor_sum *sum)
+{
+    char text[TD_SHA256_TEXT_BYTES];
+    td_hex_write(sum->sum, sizeof sum->sum, text);
+    td_json_add_string(json, "sha256", text);
+}
+
 /* Appends {"model","checkpoint","engine","tp_size","tp_rank","nbytes","header_bytes","etag","tensors":[{"name","dtype",
- * "shape","nbytes","extents":[...]}],"dropped":[...]}; api/openapi.yaml describes the extents. Errors as
- * td_layout_append_output. */
+ * "shape","nbytes","extents":[...]}],"dropped":[...]}; api/openapi.yaml describes the extents. sums: the digests of the
+ * results, in their order, which become "sha256"; NULL: none are shown. Errors as td_layout_append_output. */
 static bool write_rank_json(const struct td_call *call, const struct td_checkpoint *checkpoint,
                             const struct td_rank_file *file, const struct td_plan *plan, struct td_text engine,
-                            const char *tag, struct td_buffer *out, struct td_error *err)
+                            const char *tag, const struct td_tensor_sums *sums, struct td_buffer *out,
+                            struct td_error *err)
 {
     struct td_json_builder json;
     bool ok = true;
@@ -172,6 +207,8 @@ static bool write_rank_json(const struct td_call *call, const struct td_checkpoi
     for (size_t i = 0; ok && i < plan->output_count; i++) {
         td_json_begin_object(&json, NULL);
         add_output(&json, &plan->outputs[i]);
+        if (sums != NULL)
+            add_sum(&json, &sums->items[i]);
         ok = add_extents(call, checkpoint, plan, &plan->outputs[i], &json, err);
         td_json_end(&json);
         td_json_flush(&json);
@@ -231,22 +268,31 @@ struct td_stored_plan *td_native_find_plan(const struct td_call *call, struct td
 }
 
 static void describe_file(const struct td_call *call, const struct td_rank_set *set, const struct td_rank_file *file,
-                          const struct td_plan *plan, const char *tag)
+                          const struct td_plan *plan, const char *tag, const struct td_tensor_sums *sums)
 {
     struct td_text engine = set->name.engine.len > 0 ? set->name.engine : TD_TEXT("plan");
     struct td_buffer json;
     struct td_error err = TD_ERROR_INIT;
     td_buffer_init_budget(&json, &call->api->ranks.live);
-    if (write_rank_json(call, set->checkpoint, file, plan, engine, tag, &json, &err))
+    if (write_rank_json(call, set->checkpoint, file, plan, engine, tag, sums, &json, &err))
         td_native_answer_plan_json(call, &json);
     else
         td_response_fail_error(call->response, &err);
     td_buffer_fini(&json);
 }
 
-/* Answers with the rank's file, or with its description as JSON. */
-static void answer_file(const struct td_call *call, const struct td_rank_set *set, uint64_t rank, bool as_json)
+/* The file that a path names. */
+struct wanted {
+    uint64_t rank;
+    bool as_json, as_boxes;
+    bool with_digests; /* of the tensors; with as_json alone */
+};
+
+/* Answers with the rank's file, or with its description as JSON, which has these digests; sums NULL: none. */
+static void answer_file(const struct td_call *call, const struct td_rank_set *set, const struct wanted *wanted,
+                        const struct td_tensor_sums *sums)
 {
+    const uint64_t rank = wanted->rank;
     struct td_rank_maker maker;
     struct td_rank_file *file = NULL;
     struct td_plan plan = {0};
@@ -254,23 +300,51 @@ static void answer_file(const struct td_call *call, const struct td_rank_set *se
     struct td_error err = TD_ERROR_INIT;
     td_rank_maker_init(&maker, &call->api->ranks, set);
     bool ok = td_rank_maker_get(&maker, rank, &file, tag, &err) &&
-              (as_json ? td_rank_maker_plan(&maker, rank, &plan, &err)
-                       : td_rank_file_answer(&call->api->ranks, set, rank, file, tag, call->response, &err));
+              (wanted->as_json ? td_rank_maker_plan(&maker, rank, &plan, &err)
+                               : td_rank_file_answer(&call->api->ranks, set, rank, file, tag, call->response, &err));
     if (!ok)
         td_response_fail_error(call->response, &err);
-    else if (as_json)
-        describe_file(call, set, file, &plan, tag);
-    call->response->planning_ns = maker.planning_ns;
+    else if (wanted->as_json)
+        describe_file(call, set, file, &plan, tag, sums);
+    call->response->planning_ns += maker.planning_ns;
     td_plan_fini(&plan);
     td_rank_maker_fini(&maker);
     td_rank_file_unref(file);
 }
 
-/* The file that a path names. */
-struct wanted {
-    uint64_t rank;
-    bool as_json, as_boxes;
-};
+/* Makes the rank's file, which the caller drops, and the set of its results in *sums, which td_tensor_sums_fini frees
+ * in every case. Returns false after it answered an error. */
+static bool collect_file(const struct td_call *call, const struct td_rank_set *set, uint64_t rank,
+                         struct td_rank_file **file, struct td_tensor_sums *sums)
+{
+    struct td_rank_maker maker;
+    struct td_plan plan = {0};
+    char tag[TD_TAG_BYTES];
+    struct td_error err = TD_ERROR_INIT;
+    td_rank_maker_init(&maker, &call->api->ranks, set);
+    bool ok = td_rank_maker_get(&maker, rank, file, tag, &err) && td_rank_maker_plan(&maker, rank, &plan, &err);
+    td_digests_init(call, sums, set->model, set->checkpoint, *file);
+    ok = ok && collect_results(set->checkpoint, &plan, &call->api->ranks.live, sums, &err);
+    if (!ok)
+        td_response_fail_error(call->response, &err);
+    call->response->planning_ns += maker.planning_ns;
+    td_plan_fini(&plan);
+    td_rank_maker_fini(&maker);
+    return ok;
+}
+
+/* Answers with the description of the rank's file and the digests of its tensors. Plans the file twice, because a
+ * request that waits for digests must not keep others from planning. */
+static void answer_with_digests(const struct td_call *call, const struct td_rank_set *set, const struct wanted *wanted)
+{
+    struct td_rank_file *file = NULL;
+    struct td_tensor_sums sums;
+    struct td_tensor_sums *const sets[] = {&sums};
+    if (collect_file(call, set, wanted->rank, &file, &sums) && td_digests_wait(call, sets, 1))
+        answer_file(call, set, wanted, &sums);
+    td_tensor_sums_fini(&sums);
+    td_rank_file_unref(file);
+}
 
 /* Checks that the set has the file. Returns false after it answered an error. */
 static bool check_wanted(const struct td_call *call, const struct td_rank_set *set, const struct wanted *wanted)
@@ -302,8 +376,12 @@ static void answer_rank(const struct td_call *call, const struct td_rank_name *n
     if (stored != NULL)
         td_stored_plan_describe(stored, &set);
     if (check_wanted(call, &set, wanted) &&
-        (stored == NULL || td_native_check_manifest(call, set.checkpoint, td_stored_plan_manifest(stored))))
-        answer_file(call, &set, wanted->rank, wanted->as_json);
+        (stored == NULL || td_native_check_manifest(call, set.checkpoint, td_stored_plan_manifest(stored)))) {
+        if (wanted->with_digests)
+            answer_with_digests(call, &set, wanted);
+        else
+            answer_file(call, &set, wanted, NULL);
+    }
     td_stored_plan_unref(stored);
 }
 
@@ -325,7 +403,14 @@ static bool read_file_name(const struct td_call *call, bool is_plan, struct td_t
 void td_native_answer_rank(const struct td_call *call, const struct td_rank_name *name, struct td_text file_name)
 {
     struct wanted wanted;
-    if (read_file_name(call, name->engine.len == 0, file_name, &wanted))
+    bool with_digests;
+    if (!read_file_name(call, name->engine.len == 0, file_name, &wanted) || !td_digests_parameter(call, &with_digests))
+        return;
+    wanted.with_digests = with_digests;
+    if (with_digests && !wanted.as_json)
+        td_response_fail(call->response, 400, NULL,
+                         "digests is a parameter of rank-{r}.json, which describes the file");
+    else
         answer_rank(call, name, &wanted);
 }
 
@@ -341,7 +426,7 @@ static void fail_size(const struct td_call *call, struct td_text engine, struct 
 /* Answers shards/{engine}/tp{n}/{file}. */
 void td_handle_rank_file(const struct td_call *call)
 {
-    static const char *const known[] = {"checkpoint", NULL};
+    static const char *const known[] = {"checkpoint", "digests", NULL};
     struct td_text rest = call->rest;
     struct td_text engine = td_text_take_until(&rest, '/');
     struct td_text tp = td_text_take_until(&rest, '/');

@@ -3,6 +3,7 @@
 #include "api/native/manifest_view.h"
 #include "api/native/parameters.h"
 #include "api/native/routes.h"
+#include "api/native/tensor_digests.h"
 #include "catalog/checkpoints/partial_checkpoint.h"
 #include "core/buffer.h"
 #include "core/digest.h"
@@ -55,27 +56,21 @@ static void manifest_etag(const struct td_call *call, const struct td_checkpoint
         (void)td_call_no_memory(call);
 }
 
-void td_handle_manifest(const struct td_call *call)
+/* Answers the manifest, or its page, that the query describes; with_digests: each row has its tensor's digest. */
+static void answer_manifest(const struct td_call *call, const struct td_checkpoint *checkpoint,
+                            const struct td_manifest_query *query, bool with_digests)
 {
-    static const char *const known[] = {"checkpoint", "partial", "match", "dtype", "page_size", "page_token", NULL};
-    struct td_manifest_query query = {.match = td_uri_parameter(call->uri, "match")};
-    const struct td_text *filters[] = {query.match, td_uri_parameter(call->uri, "dtype"),
-                                       td_uri_parameter(call->uri, "checkpoint"),
-                                       td_uri_parameter(call->uri, "partial")};
-    struct td_buffer name;
-    struct td_buffer after;
+    struct td_manifest_query shown = *query;
     struct td_error err = TD_ERROR_INIT;
-    td_buffer_init(&name);
-    td_buffer_init(&after);
-    const struct td_checkpoint *checkpoint = NULL;
-    bool ok = td_call_check_parameters(call, known) && (checkpoint = td_checkpoint_parameter_or_part(call)) != NULL &&
-              dtype_filter(call, &query.dtype) && td_listing_page_size(call, &query.page_size) &&
-              td_listing_name(call, &name, "tensors", call->model->id, filters, 4);
-    query.listing = td_buffer_text(&name);
-    if (ok && td_listing_page_token(call, query.listing, &after, &query.page_first)) {
-        query.after = td_buffer_text(&after);
-        struct td_blob *blob = NULL;
-        if (td_manifest_view_create(&call->api->manifests, call->snapshot, call->model, checkpoint, &query, &blob,
+    struct td_tensor_sums sums;
+    struct td_tensor_sums *const sets[] = {&sums};
+    struct td_blob *blob = NULL;
+    td_digests_init(call, &sums, call->model, checkpoint, NULL);
+    if (with_digests && !td_manifest_view_collect(query, &sums, &err)) {
+        td_response_fail_error(call->response, &err);
+    } else if (!with_digests || td_digests_wait(call, sets, 1)) {
+        shown.sums = with_digests ? &sums : NULL;
+        if (td_manifest_view_create(&call->api->manifests, call->snapshot, call->model, checkpoint, &shown, &blob,
                                     &err) &&
             td_body_append(&call->response->body, blob, 0, blob->len_bytes, &err)) {
             td_response_describe(call->response, "application/json");
@@ -83,7 +78,33 @@ void td_handle_manifest(const struct td_call *call)
         } else {
             td_response_fail_error(call->response, &err);
         }
-        td_blob_unref(blob);
+    }
+    td_blob_unref(blob);
+    td_tensor_sums_fini(&sums);
+}
+
+void td_handle_manifest(const struct td_call *call)
+{
+    static const char *const known[] = {"checkpoint", "partial",    "match",   "dtype",
+                                        "page_size",  "page_token", "digests", NULL};
+    struct td_manifest_query query = {.match = td_uri_parameter(call->uri, "match")};
+    const struct td_text *filters[] = {query.match, td_uri_parameter(call->uri, "dtype"),
+                                       td_uri_parameter(call->uri, "checkpoint"),
+                                       td_uri_parameter(call->uri, "partial")};
+    struct td_buffer name;
+    struct td_buffer after;
+    bool with_digests = false;
+    td_buffer_init(&name);
+    td_buffer_init(&after);
+    const struct td_checkpoint *checkpoint = NULL;
+    bool ok = td_call_check_parameters(call, known) && (checkpoint = td_checkpoint_parameter_or_part(call)) != NULL &&
+              td_digests_parameter(call, &with_digests) && dtype_filter(call, &query.dtype) &&
+              td_listing_page_size(call, &query.page_size) &&
+              td_listing_name(call, &name, "tensors", call->model->id, filters, 4);
+    query.listing = td_buffer_text(&name);
+    if (ok && td_listing_page_token(call, query.listing, &after, &query.page_first)) {
+        query.after = td_buffer_text(&after);
+        answer_manifest(call, checkpoint, &query, with_digests);
     }
     td_buffer_fini(&name);
     td_buffer_fini(&after);

@@ -1,6 +1,7 @@
 #include "api/oci/oci.h"
 
 #include "api/call/access.h"
+#include "api/call/hash_wait.h"
 #include "api/oci/oci_document.h"
 #include "api/oci/oci_image.h"
 #include "api/oci/oci_make.h"
@@ -532,7 +533,7 @@ static void handle_oci(const struct td_call *call)
     struct td_oci_call oci = {.call = &own,
                               .own = &own,
                               .pushed = {.fd = -1},
-                              .until_ns = td_clock_ns() + TD_OCI_WAIT_NS,
+                              .until_ns = td_clock_ns() + TD_HASH_WAIT_NS,
                               .reserved = {.budget = td_shared_budget_of(&call->api->lists, call->request->client)}};
     td_arena_init(&oci.arena, 0); /* no limit: lists are in proportion to the repository */
     td_oci_path_split(call, &oci.path);

@@ -55,11 +55,6 @@ enum { TD_OCI_MOST_FILES = 10000, TD_OCI_MANIFEST_MAX = 4 * 1024 * 1024 };
 
 enum { TD_OCI_ID_BYTES = 512 /* of an id, with a NUL */ };
 
-/* An answer waits for digests for at most 25 s. Clients of registries do not retry after a 503, so a longer wait saves
- * whole pulls. No known client gives up before it has waited 30 s for the header (containerd since 2.3, and Docker with
- * it; others wait without a limit). */
-#define TD_OCI_WAIT_NS UINT64_C(25000000000)
-
 /* Why a digest is not known. */
 enum td_oci_lack { TD_OCI_LACKS_NOTHING, TD_OCI_IS_HASHING, TD_OCI_HASHES_NOTHING };
 

@@ -1,23 +1,9 @@
 #include "api/oci/oci_digests.h"
 
+#include "api/call/hash_wait.h"
 #include "core/clock.h"
 #include "core/digits.h"
 #include "rank/file_answer.h"
-
-/* ---- when to ask again --------------------------------------------------------------------------------- */
-
-unsigned td_oci_retry_s(double left_bytes, uint64_t hashed_bytes, uint64_t took_ns)
-{
-    const double assumed = 1e9; /* bytes/s */
-    double took_s = (double)took_ns / 1e9;
-    double rate = took_s < 0.1 || hashed_bytes == 0 ? assumed : (double)hashed_bytes / took_s;
-    double left_s = left_bytes / rate;
-    if (left_s >= TD_OCI_RETRY_MOST_S)
-        return TD_OCI_RETRY_MOST_S;
-    unsigned whole_s = (unsigned)left_s;
-    whole_s += (double)whole_s < left_s ? 1 : 0;
-    return whole_s < TD_OCI_RETRY_LEAST_S ? TD_OCI_RETRY_LEAST_S : whole_s;
-}
 
 /* ---- waiting ------------------------------------------------------------------------------------------- */
 
@@ -76,8 +62,8 @@ static bool refuse_files(struct td_oci_call *oci, const struct td_entry *const *
     if (!status.hasher.enabled)
         return refuse_for_good(oci, count - known, "file", err);
     oci->lack = TD_OCI_IS_HASHING;
-    oci->retry_s = td_oci_retry_s(bytes - known_bytes, status.hasher.hashed_bytes - before->hashed_bytes,
-                                  td_clock_ns() - began_ns);
+    oci->retry_s = td_hash_retry_s(bytes - known_bytes, status.hasher.hashed_bytes - before->hashed_bytes,
+                                   td_clock_ns() - began_ns);
     return td_error_set(err, TD_RESOURCE_EXHAUSTED,
                         "the SHA-256 of %zu of %zu files (%.2f of %.2f GB) is known so far, and the others are being "
                         "hashed; try again",
@@ -196,7 +182,7 @@ static struct sums sum_up(struct td_oci_call *oci, const struct td_oci_virtual *
         sums.bytes += (double)(files[i].size_bytes > 0 ? files[i].size_bytes : progress.total_bytes);
     }
     oci->retry_s =
-        td_oci_retry_s(sums.bytes - sums.done_bytes, now.hashed_bytes - began->hashed_bytes, now.at_ns - began->at_ns);
+        td_hash_retry_s(sums.bytes - sums.done_bytes, now.hashed_bytes - began->hashed_bytes, now.at_ns - began->at_ns);
     return sums;
 }
 

@@ -7,15 +7,6 @@
 
 #include <stdint.h>
 
-/* The limits of Retry-After, in seconds, in answers that report how far hashing is. A longer time would only delay the
- * client after hashing has ended, and each request waits for digests itself. */
-enum { TD_OCI_RETRY_LEAST_S = 1, TD_OCI_RETRY_MOST_S = 60 };
-
-/* Estimates how long hashing left_bytes takes. Returns seconds, rounded up and within these limits. The rate is
- * hashed_bytes per took_ns, measured while a request waited; 1 GB/s if it waited less than 0.1 s or nothing was hashed.
- */
-unsigned td_oci_retry_s(double left_bytes, uint64_t hashed_bytes, uint64_t took_ns);
-
 /* Queues all these files of the call's snapshot for hashing and waits for their digests until oci->until_ns. Errors:
  * TD_RESOURCE_EXHAUSTED when a digest is still not known. The message says how far hashing is, or, if the server does
  * not hash, what to change; oci->lack says which of the two, and oci->retry_s when to retry. TD_CONFLICT for a Git LFS

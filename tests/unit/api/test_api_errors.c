@@ -147,7 +147,7 @@ static void details_list_what_is_known(void **state)
     } cases[] = {
         {"/models?x=1", "known", "[\"page_size\",\"page_token\",\"match\",\"wait\",\"timeout\"]"},
         {"/models/qwen3/tensors?x=1", "known",
-         "[\"checkpoint\",\"partial\",\"match\",\"dtype\",\"page_size\",\"page_token\"]"},
+         "[\"checkpoint\",\"partial\",\"match\",\"dtype\",\"page_size\",\"page_token\",\"digests\"]"},
         {"/models/qwen3/tensors/a/b?x=1", "known", "[\"checkpoint\",\"partial\",\"slice\",\"shard\",\"format\"]"},
         {"/models/qwen3/model.safetensors?x=1", "known", "[\"checkpoint\"]"},
         {"/healthz?x=1", "known", "[]"},

@@ -1,7 +1,7 @@
 /* The small grammars of the OCI facade: paths, digests, tags, names of GGUF files, titles, numbers of parameters, media
  * types. Expectations are those of the specifications and of the sources that the headers name. */
+#include "api/call/hash_wait.h"
 #include "api/oci/oci_artifact.h"
-#include "api/oci/oci_digests.h"
 #include "api/oci/oci_document.h"
 #include "api/oci/oci_target.h"
 #include "tests/unit/unit.h"
@@ -304,7 +304,7 @@ static void clients_are_told_when_to_ask_again(void **state)
         {5e9, 1000, UINT64_C(1000), 5},     /* nothing can be said after 1 us */
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++)
-        CHECK(td_oci_retry_s(cases[i].left_bytes, cases[i].hashed_bytes, cases[i].took_ns) == cases[i].wanted_s,
+        CHECK(td_hash_retry_s(cases[i].left_bytes, cases[i].hashed_bytes, cases[i].took_ns) == cases[i].wanted_s,
               "case %zu", i);
 }
 
