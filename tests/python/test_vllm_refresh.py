@@ -191,6 +191,25 @@ def test_ranks_change_their_version_together(serve, run):
     steps.run(run, 2)
 
 
+@pytest.mark.parametrize("tp", [1, 2])
+def test_a_read_that_fails_on_one_rank_fails_on_all(serve, run, tp):
+    """No parameter changes on any; a prefetch that fails is read again by the update."""
+    write_versions(serve.root, "llama", 3)
+    server = serve()
+    url = url_of(server, "run")
+    error = "OSError: a read that fails"
+    steps = Steps(serve.root)
+    steps.then(1, "init", {"url": url})
+    steps.then(1, "fail_read").then(1, "update", {"version": name_of(2)}, error=error)
+    steps.then(1, "fail_read").then(1, "update", {"version": name_of(2), "prefetch": True})
+    steps.then(2, "update", {"version": name_of(2)})
+    steps.then(1, "load", {"url": f"{url}/{name_of(1)}"})
+    steps.then(1, "fail_read").then(1, "reload", f"{url}/{name_of(3)}", error=error)
+    steps.then(3, "reload", f"{url}/{name_of(3)}")
+    said = steps.run(run, tp)[-1]
+    assert [one["error"] for one in said if one["error"]] == [error, error]
+
+
 def test_older_vllm_is_refused(serve, run):
     """The base class of 0.24 takes three arguments."""
     write_versions(serve.root, "llama", 1)

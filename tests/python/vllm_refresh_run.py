@@ -2,10 +2,10 @@
 
 WAY is a JSON list of steps, each a list: ["init", INIT_INFO], ["update", UPDATE_INFO], ["reload", PATH or null] by
 vLLM's own reload_weights, ["zero"] as sleep level 2 leaves it, ["fail", N]: the Nth copy of the next step fails on the
-last rank, ["wait"] for a prefetch, ["as_older"]: the backend with an older vLLM, ["load", EXTRA]: another model for the
-later steps, by --load-format tensord, ["expect", FOLDER]: one of that folder, by vLLM's own loader. It prints a list
-with an object for each: the SHA-256 of each parameter, as vLLM's weight checker computes it, whether each is in the
-memory that it had, and the error.
+last rank, ["fail_read"]: its read fails, ["wait"] for a prefetch, ["as_older"]: the backend with an older vLLM,
+["load", EXTRA]: another model for the later steps, by --load-format tensord, ["expect", FOLDER]: one of that folder, by
+vLLM's own loader. It prints a list with an object for each: the SHA-256 of each parameter, as vLLM's weight checker
+computes it, whether each is in the memory that it had, and the error.
 """
 import importlib
 import json
@@ -21,6 +21,7 @@ from vllm.model_executor.model_loader.utils import process_weights_after_loading
 from vllm.model_executor.model_loader.weight_checksum import compute_tensor_digests, zero_weights
 
 import tensord.lazy
+from tensord.tensors.staging import StagedModel
 
 folder, url, rank, tp, store, way = become_rank()
 me = vllm_kit.Rank(folder, rank, tp, store)
@@ -77,6 +78,18 @@ class Refreshed:
 
         tensord.lazy._copy = copy
 
+
+    def fail_read(self):
+        """Make the read of staged boxes fail, once."""
+        if me.rank != me.tp - 1:
+            return
+        original = StagedModel.fetch
+
+        def fetch(*_):
+            StagedModel.fetch = original
+            raise OSError("a read that fails")
+
+        StagedModel.fetch = fetch
 
     def as_older(self):
         """Import the backend beside the base class of vLLM 0.24."""

@@ -19,7 +19,7 @@ from .. import options
 from ..client import open_model
 from ..lazy import deferred, weights_of
 from ..tensors.model import Model
-from ..tensors.staging import StagingMemory
+from ..tensors.staging import StagedModel, StagingMemory
 from . import vllm_state
 
 try:
@@ -64,20 +64,27 @@ class TensordModelLoader(BaseModelLoader):
 
     def get_all_weights(self, model_config: Any, model: torch.nn.Module) -> Iterator[Tuple[str, torch.Tensor]]:
         """Returns the weights for vLLM's `reload_weights`, as lazy tensors. Their bytes are read first, as far as there
-        is room for them, so that errors of the read come before a parameter has changed.
+        is room for them, so that errors of the read, on any rank, come before a parameter has changed.
 
-        Raises ValueError for parameters that the checkpoint lacks; NotFoundError, ConnectError.
+        Raises ValueError for parameters that the checkpoint lacks; NotFoundError, ConnectError; TensordError for an
+        error on another rank.
         """
         from vllm.config import get_current_vllm_config_or_none
 
         from . import vllm_weights  # older versions of vLLM have no reload
+        from .vllm_ranks import agreed, together
 
-        vllm_state.loaded.pop(model, None)
-        remote = self._open(model_config)
+        remote = agreed(lambda: self._open(model_config), lambda model, _: model)
         config = get_current_vllm_config_or_none()
         room = vllm_state.room_for(config.parallel_config.local_world_size if config is not None else 1)
-        staged = vllm_weights.Uses(model, model_config, remote).staged(remote, room, StagingMemory())
-        staged.fetch()
+
+        def read() -> StagedModel:
+            made = vllm_weights.Uses(model, model_config, remote).staged(remote, room, StagingMemory())
+            made.fetch()
+            return made
+
+        staged = together(read)[0]
+        vllm_state.loaded[model] = remote
         return weights_of(staged)
 
     def _open(self, model_config: Any) -> Model:

@@ -16,11 +16,10 @@ import logging
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, Optional, Union
 
 import torch
 import vllm
-from vllm.distributed import parallel_state
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
     WeightTransferInitInfo,
@@ -33,6 +32,7 @@ from ..net.transfer import Stop
 from ..tensors.model import Model
 from ..tensors.staging import StagedModel, StagingMemory
 from . import vllm_state
+from .vllm_ranks import agreed, together
 
 log = logging.getLogger("tensord")
 
@@ -118,7 +118,7 @@ class TensordWeightTransferEngine(WeightTransferEngine[TensordInitInfo, TensordU
             return
         began = time.monotonic()
         model = self._resolve(update_info.version)
-        staged = self._together(lambda: self._staged(model))[0]
+        staged = together(lambda: self._staged(model))[0]
         ready = time.monotonic()
         try:
             self._apply(model, staged)
@@ -131,7 +131,7 @@ class TensordWeightTransferEngine(WeightTransferEngine[TensordInitInfo, TensordU
         """Begins to read a version beside the model's work, in place of one that was not used yet. Raises as
         `receive_weights`; errors of the read are found by the update, which then reads again."""
         model = self._resolve(version)
-        self._together(lambda: self._begin(model, version))
+        together(lambda: self._begin(model, version))
 
     def shutdown(self) -> None:
         """Ends a prefetch, closes the connections, and frees the memory."""
@@ -140,21 +140,13 @@ class TensordWeightTransferEngine(WeightTransferEngine[TensordInitInfo, TensordU
         if self._client is not None:
             self._client.close()
 
-    # ---- steps; those that are called by `_together` do not wait for other ranks
+    # ---- steps; those that are called by `together` do not wait for other ranks
 
     def _resolve(self, version: Union[str, int]) -> Model:
         """Returns a version, the same one on all ranks, with its manifest."""
         fetch = self._fetch
         known = fetch.model if fetch is not None and fetch.version == version != "latest" else None
-        model: Model
-        model, said = self._together(lambda: known or self._open(version), lambda one: (one.id, one.manifest().etag))
-        first = said[0][0]
-        if any(id != first for id, _ in said):  # "latest" changed between two ranks
-            model, said = self._together(lambda: model if model.id == first else self._open(first.rpartition("/")[2]),
-                                         lambda one: (one.id, one.manifest().etag))
-        if len({tag for _, tag in said}) > 1:
-            self._together(lambda: model.agree(tag for _, tag in said))
-        return model
+        return agreed(lambda: known or self._open(version), lambda _, id: self._open(id.rpartition("/")[2]))
 
     def _open(self, version: Union[str, int]) -> Model:
         if self._client is None:
@@ -202,14 +194,14 @@ class TensordWeightTransferEngine(WeightTransferEngine[TensordInitInfo, TensordU
         """Copies a version into the parameters. After an error on any rank, all ranks load the version before again."""
         before = vllm_state.loaded.get(self.model)
         try:
-            self._together(lambda: vllm_weights.load_in_place(self.model, self.model_config, staged))
+            together(lambda: vllm_weights.load_in_place(self.model, self.model_config, staged))
         except Exception as error:
             vllm_state.loaded.pop(self.model, None)
             mixed = f"the parameters are partly of {model.id}: update again before the model serves"
             if before is None:
                 raise errors.TensordError(f"{error}; {mixed}") from error
             try:
-                self._together(lambda: vllm_weights.load_in_place(self.model, self.model_config, self._stage(before)))
+                together(lambda: vllm_weights.load_in_place(self.model, self.model_config, self._stage(before)))
             except Exception as second:
                 raise errors.TensordError(f"{error}; then {before.id} could not be loaded again ({second}); "
                                           f"{mixed}") from error
@@ -217,35 +209,6 @@ class TensordWeightTransferEngine(WeightTransferEngine[TensordInitInfo, TensordU
             log.warning("%s was not loaded: the parameters are those of %s again", model.id, before.id)
             raise
         vllm_state.loaded[self.model] = model
-
-    def _together(self, work: Callable[[], Any], value_of: Callable[[Any], Any] = lambda _: None
-                  ) -> Tuple[Any, List[Any]]:
-        """Does this rank's part of a step. Returns its result, and the value of each rank's result, once all ranks have
-        done theirs. Raises the error of this rank, or TensordError for one of another."""
-        result, failure, said = None, None, (None, "")
-        try:
-            result = work()
-            said = value_of(result), ""
-        except Exception as error:
-            failure, said = error, (None, f"{type(error).__name__}: {error}")
-        all_said = _gathered(said)
-        if failure is not None:
-            raise failure
-        for rank, (_, text) in enumerate(all_said):
-            if text:
-                raise errors.TensordError(f"rank {rank} failed: {text}")
-        return result, [value for value, _ in all_said]
-
-
-def _gathered(value: Any) -> List[Any]:
-    """Returns the values of all ranks that hold parts of this model: of tensor and pipeline parallelism."""
-    values = [value]
-    for group in (parallel_state.get_tp_group(), parallel_state.get_pp_group()):
-        if group.world_size > 1:
-            made: List[Any] = [None] * group.world_size
-            torch.distributed.all_gather_object(made, values, group=group.cpu_group)
-            values = [one for part in made for one in part]
-    return values
 
 
 class _Fetch:
