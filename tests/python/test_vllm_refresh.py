@@ -210,9 +210,10 @@ def test_a_read_that_fails_on_one_rank_fails_on_all(serve, run, tp):
     assert [one["error"] for one in said if one["error"]] == [error, error]
 
 
-def test_older_vllm_is_refused(serve, run):
-    """The base class of 0.24 takes three arguments."""
+@pytest.mark.parametrize("version", ["0.24", "0.25"])
+def test_older_vllm_is_refused(serve, run, version):
+    """The base class of 0.24 takes three arguments; that of 0.25 wants a method for the trainer."""
     write_versions(serve.root, "llama", 1)
-    said = run(serve.root / "run" / name_of(1), "-", 1, '[["as_older"]]')[0]
+    said = run(serve.root / "run" / name_of(1), "-", 1, json.dumps([["as_older", version]]))[0]
     wanted = "ImportError: .*needs vLLM 0.33 or newer, and this is .*: update vLLM; or restart"
     assert re.search(wanted, said[1]["error"])

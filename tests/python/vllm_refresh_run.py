@@ -2,14 +2,16 @@
 
 WAY is a JSON list of steps, each a list: ["init", INIT_INFO], ["update", UPDATE_INFO], ["reload", PATH or null] by
 vLLM's own reload_weights, ["zero"] as sleep level 2 leaves it, ["fail", N]: the Nth copy of the next step fails on the
-last rank, ["fail_read"]: its read fails, ["wait"] for a prefetch, ["as_older"]: the backend with an older vLLM,
-["load", EXTRA]: another model for the later steps, by --load-format tensord, ["expect", FOLDER]: one of that folder, by
-vLLM's own loader. It prints a list with an object for each: the SHA-256 of each parameter, as vLLM's weight checker
-computes it, whether each is in the memory that it had, and the error.
+last rank, ["fail_read"]: its read fails, ["wait"] for a prefetch, ["as_older", VERSION]: the backend with an older
+vLLM, ["load", EXTRA]: another model for the later steps, by --load-format tensord, ["expect", FOLDER]: one of that
+folder, by vLLM's own loader. It prints a list with an object for each: the SHA-256 of each parameter, as vLLM's weight
+checker computes it, whether each is in the memory that it had, and the error.
 """
+import abc
 import importlib
 import json
 import sys
+from types import SimpleNamespace
 
 import torch
 import vllm_kit
@@ -19,6 +21,7 @@ from vllm.distributed.weight_transfer import WeightTransferEngineFactory, base
 from vllm.model_executor.model_loader.reload.inplace import reload_weights
 from vllm.model_executor.model_loader.utils import process_weights_after_loading
 from vllm.model_executor.model_loader.weight_checksum import compute_tensor_digests, zero_weights
+from vllm.v1.worker.gpu_worker import Worker
 
 import tensord.lazy
 from tensord.tensors.staging import StagedModel
@@ -28,7 +31,7 @@ me = vllm_kit.Rank(folder, rank, tp, store)
 
 
 class Refreshed:
-    """A model in memory, and what vLLM's worker does with it."""
+    """A model in memory, and vLLM's worker of it."""
 
     def __init__(self, load_format, extra=None, source=None):
         self.model, self.config = me.load_model(load_format, extra, source, dtype=None)
@@ -36,20 +39,23 @@ class Refreshed:
             process_weights_after_loading(self.model, self.config.model_config, torch.device("cpu"))
         self.engine = WeightTransferEngineFactory.create_engine(
             WeightTransferConfig(backend="tensord"), self.config, torch.device("cpu"), self.model)
+        self.worker = Worker.__new__(Worker)  # whose constructor wants a GPU
+        self.worker.vllm_config, self.worker.rank = self.config, me.rank
+        self.worker.weight_transfer_engine = self.engine
+        self.worker._weight_update_active = self.worker._weight_update_is_draft = False
+        self.worker.model_runner = SimpleNamespace(reset_lora_state=lambda: None)
         self.places = self.find_places()
 
     def find_places(self):
         return {name: parameter.data_ptr() for name, parameter in self.model.named_parameters()}
 
     def init(self, info):
-        self.engine.init_transfer_engine(self.engine.parse_init_info(info))
+        self.worker.init_weight_transfer_engine(info)
 
     def update(self, info):
-        """As Worker.start_weight_update, update_weights and finish_weight_update."""
-        with set_current_vllm_config(self.config):
-            self.engine.start_weight_update()
-            self.engine.update_weights(info)
-            self.engine.finish_weight_update()
+        self.worker.start_weight_update()
+        self.worker.update_weights(info)
+        self.worker.finish_weight_update()
 
     def wait(self):
         """Wait until what was prefetched is there."""
@@ -91,13 +97,18 @@ class Refreshed:
 
         StagedModel.fetch = fetch
 
-    def as_older(self):
-        """Import the backend beside the base class of vLLM 0.24."""
-        class Older:
+    def as_older(self, version):
+        """Import the backend beside a base class like that of vLLM 0.24 or 0.25."""
+        class Of24:
             def __init__(self, config, parallel_config, model):
                 pass
 
-        base.WeightTransferEngine = Older
+        class Of25(base.WeightTransferEngine):
+            @abc.abstractmethod
+            def trainer_send_weights(self):
+                pass
+
+        base.WeightTransferEngine = Of24 if version == "0.24" else Of25
         del sys.modules["tensord.engines.vllm_transfer"]
         importlib.import_module("tensord.engines.vllm_transfer")
 

@@ -36,7 +36,10 @@ from .vllm_ranks import agreed, together
 
 log = logging.getLogger("tensord")
 
-if [*inspect.signature(WeightTransferEngine.__init__).parameters][1:] != ["config", "vllm_config", "device", "model"]:
+_PARAMETERS = ["self", "config", "vllm_config", "device", "model"]
+_METHODS = {"init_transfer_engine", "start_weight_update", "receive_weights", "finish_weight_update", "shutdown"}
+if ([*inspect.signature(WeightTransferEngine.__init__).parameters] != _PARAMETERS or
+        not getattr(WeightTransferEngine, "__abstractmethods__", _METHODS) <= _METHODS):
     raise ImportError(f"the weight-transfer backend tensord needs vLLM 0.33 or newer, and this is {vllm.__version__}: "
                       "update vLLM; or restart it with --load-format tensord to load another version")
 

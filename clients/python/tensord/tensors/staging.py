@@ -1,14 +1,14 @@
 """Boxes of a model that are read before they are used, into memory of a bounded size."""
 from __future__ import annotations
 
-import ctypes
 import os
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from ..net.buffer import empty_bytes
 from ..net.transfer import Stop
 from . import dtypes
 from .boxes import Box
+from .memory import view_of_torch
 from .model import Model
 from .reading import Reader, Want
 
@@ -20,13 +20,13 @@ class StagingMemory:
 
     def __init__(self) -> None:
         self._view = memoryview(bytearray())
-        self._owner: Any = None
+        self._is_pinned = False
 
     def take(self, nbytes: int) -> memoryview:
         """Returns uninitialised memory of that many bytes. Calls overwrite each other's memory."""
         if len(self._view) < nbytes:
             self.release()
-            self._view, self._owner = _make(nbytes)
+            self._view, self._is_pinned = _make(nbytes)
         return self._view[:nbytes]
 
     @property
@@ -36,11 +36,11 @@ class StagingMemory:
 
     def release(self) -> None:
         """Frees the memory, once no view of it exists."""
-        self._view, self._owner = memoryview(bytearray()), None
+        self._view, self._is_pinned = memoryview(bytearray()), False
 
     def release_unpinned(self) -> None:
         """Frees memory that is not pinned: to make it again costs little."""
-        if self._owner is None:
+        if not self._is_pinned:
             self.release()
 
 
@@ -147,17 +147,16 @@ class _StagedReader(Reader):
             super().read(rest, what, stop)
 
 
-def _make(nbytes: int) -> "tuple[memoryview, Any]":
-    """Makes memory. Returns a view of it, and what keeps it alive."""
+def _make(nbytes: int) -> Tuple[memoryview, bool]:
+    """Makes memory. Returns a view of it, and whether it is pinned."""
     import torch
 
     if torch.cuda.is_available():
         try:
-            tensor = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
-            return memoryview((ctypes.c_char * nbytes).from_address(tensor.data_ptr())).cast("B"), tensor
+            return view_of_torch(torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)), True
         except RuntimeError:  # the system lets no more be pinned: copies to a GPU are slower from other memory
             pass
-    return memoryview(empty_bytes(nbytes)), None
+    return memoryview(empty_bytes(nbytes)), False
 
 
 def free_bytes() -> int:
