@@ -15,8 +15,8 @@ from conftest import bytes_of, url_of
 from safetensors.torch import load_file, save_file
 
 import tensord
+from tensord.engines import adapters
 
-adapters = pytest.importorskip("tensord.engines.adapters")
 RUN = Path(__file__).with_name("vllm_lora_run.py")
 BASE = "org/base"
 
@@ -102,6 +102,7 @@ def test_a_tag_that_becomes_a_digest_is_no_change(cache, adapter_server):
     "", "/", "/a", "a/", "a//b", "..", "../a", "a/../b", "x/..", ".", "./a", "a?", "a?checkpoint=x", "a#b", "#", "@",
     "a@", "@1", "a@1/2", "a@..", "a@1@2", "a@1?x", "a\\b", "a\0", "a\n", "\ud800", "a" * 501, "a@" + "1" * 500,
 ])
+# shows: security.md python-paths
 def test_names_that_no_adapter_has(cache, adapter_server, name):
     assert found(adapter_server, cache, name) is None
     assert adapter_server.seen == [] and not cache.exists()
@@ -206,6 +207,7 @@ def test_configurations_that_are_hostile(cache, adapter_server):
 
 
 @pytest.mark.parametrize("path", ["../adapter_config.json", "/adapter_config.json", "a//b", "", None, "a\0b"])
+# shows: security.md python-paths
 def test_files_that_lead_elsewhere(cache, adapter_server, path):
     adapter_server.listed = {"path": path}
     with pytest.raises(tensord.ProtocolError, match="leads out of its model"):

@@ -72,14 +72,15 @@ def test_a_running_engine_takes_the_weights_of_a_url(serve, run, name, tp):
     first, second = write_versions(serve.root, name)
     server = serve()
     url = url_of(server, "run/weight_v000002")
-    ranks = update(run, first, [[url, "remote"]], tp)
+    named = url_of(server, "run?version=2")
+    ranks = update(run, first, [[named, "remote"]], tp)
     sent = bytes_of(server, "boxes.bin") + bytes_of(server, "tensors:read")
     assert sent <= 1.05 * sum(start["bytes"] for start, _ in ranks)
     assert bytes_of(server, "safetensors") == 0
     for (start, (updated,)), (other, steps) in zip(ranks, update(run, first, [str(second), str(first), url], tp)):
         local, back, again = steps
         assert updated["done"] and local["done"] and updated["digest"] == local["digest"] != start["digest"]
-        assert updated["moved"] == [] and updated["fields"] == [url] and not updated["hooked"]
+        assert updated["moved"] == [] and updated["fields"] == [named] and not updated["hooked"]
         assert back["done"] and back["digest"] == other["digest"] == start["digest"]
         assert again["done"] and again["digest"] == local["digest"]
 
@@ -87,14 +88,14 @@ def test_a_running_engine_takes_the_weights_of_a_url(serve, run, name, tp):
 def test_an_update_that_fails_leaves_the_old_weights(serve, run):
     first, _ = write_versions(serve.root, "llama")
     server = serve()
-    paths = [url_of(server, "run/weight_v000009"), url_of(server, ""), "tensord://",
-             url_of(server, "run/weight_v000002?step=1"), url_of(server, "run/weight_v000002")]
+    paths = [url_of(server, "run/weight_v000009"), url_of(server, "run?version=9"), url_of(server, ""), "tensord://",
+             url_of(server, "run?version="), url_of(server, "run?step=1"), url_of(server, "run?version=latest")]
     for start, steps in update(run, first, paths, 2):
         *failed, done = steps
         for step in failed:
             assert not step["done"] and step["digest"] == start["digest"] and step["fields"] == []
             assert step["path"] == str(first) and not step["hooked"]
-        assert 'model "run/weight_v000009" not found' in failed[0]["said"]
+        assert 'model "run/weight_v000009" not found' in failed[0]["said"] and "weight_v000002" in failed[1]["said"]
         assert done["done"] and done["digest"] != start["digest"]
 
 

@@ -23,7 +23,7 @@ from vllm.lora.resolver import LoRAResolver, LoRAResolverRegistry  # noqa: E402
 
 import tensord.engines.plugins  # noqa: E402
 
-# What the plugin imports: here once for all ranks that are forked.
+# The plugin imports this: here once for all ranks that are forked.
 import vllm.model_executor.model_loader  # noqa: E402,F401
 
 way = become_rank()[5]

@@ -1,4 +1,4 @@
-"""`python -m tensord ls|get|rows|bench URL`: a look at a server, a tensor in a file, rows, and a measurement;
+"""`python -m tensord ls|versions|get|rows|bench URL`: looks at a server, a tensor in a file, rows, and a measurement;
 `python -m tensord push DIR URL`: the files of a directory become a commit."""
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from .tensors import boxes, dtypes, memory
 from .tensors.model import Model
 from .tensors.rank_file import write_rank
 from .tensors.reading import Want
+from .tensors.versions import read_versions
 
 TEXT_FORMATS = ("jsonl", "csv")  # formats with one row per line
 
@@ -58,15 +59,16 @@ def _parser() -> argparse.ArgumentParser:
         description="Looks at, reads from, writes to and measures a tensord server. URL is "
                     "https://host:port/models/MODEL of a server with TLS, and tensord://host:port/MODEL or "
                     "http://host:port/models/MODEL of one without: tensord:// is plain HTTP, tensords:// the same over "
-                    "TLS. ?checkpoint=ID after it chooses a checkpoint. The URL of a dataset is "
-                    "https://host:port/datasets/ID or tensord://host:port/datasets/ID. Several servers stand between "
-                    "commas: https://a:8443,b:8443/models/MODEL.")
+                    "TLS. ?checkpoint=ID after it chooses a checkpoint, ?version=NAME a version. The URL of a dataset "
+                    "is https://host:port/datasets/ID or tensord://host:port/datasets/ID. Several servers stand "
+                    "between commas: https://a:8443,b:8443/models/MODEL.")
     parser.add_argument("--version", action="version", version=VERSION)
     parser.set_defaults(run=None, default_retry_for=None)
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--token", help="sent to the server; else TENSORD_TOKEN")
     common.add_argument("--retry-for", type=float, metavar="SECONDS",
-                        help="give up after this time without a byte (default: 10 for ls and rows, else 120)")
+                        help="give up after this time without a byte (default: 10 for ls, versions and rows, else "
+                             "120)")
     common.add_argument("--ca-file", metavar="FILE", help="certificates to trust with https://")
     common.add_argument("--cert-file", metavar="FILE",
                         help="this client's certificate, and its key if there is no --key-file, for a server that "
@@ -85,6 +87,11 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--match", metavar="GLOB", help="only models or tensors with names that match")
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(run=_list, default_retry_for=10.0)
+
+    command = commands.add_parser("versions", parents=[common], help="list the versions of a model")
+    command.add_argument("url", metavar="URL", help="of a model")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.set_defaults(run=_versions, default_retry_for=10.0)
 
     command = commands.add_parser("get", parents=[model, common],
                                   help="write a tensor's bytes, or a whole model as safetensors")
@@ -161,6 +168,7 @@ def _list(chosen: Any) -> None:
     manifest = client.manifest(match=chosen.match)
     if chosen.json:
         print(json.dumps({"model": manifest.model, "checkpoint": manifest.checkpoint, "etag": manifest.etag,
+                          **({"version": manifest.version} if manifest.version else {}),
                           "tensors": [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape), "nbytes": t.nbytes,
                                        **({"reason": t.reason} if t.reason else {})}
                                       for t in manifest.tensors.values()]}, indent=1))
@@ -168,7 +176,8 @@ def _list(chosen: Any) -> None:
     rows = [[t.name, t.dtype, "x".join(map(str, t.shape)) or "-", _size(t.nbytes),
              f"not readable: {t.reason}" if t.reason else ""] for t in manifest.tensors.values()]
     _print_table(["tensor", "dtype", "shape", "size", ""], rows)
-    print(f"{len(rows)} tensor{'' if len(rows) == 1 else 's'}, {_size(manifest.total_bytes)}")
+    version = f", version {errors.printable(manifest.version)}" if manifest.version else ""
+    print(f"{len(rows)} tensor{'' if len(rows) == 1 else 's'}, {_size(manifest.total_bytes)}{version}")
     about = client.models(match=glob_of(manifest.model))
     others = [str(one.get("id")) for row in about if row["id"] == manifest.model for one in row["checkpoints"]]
     if len(others) > 1:
@@ -209,6 +218,22 @@ def _list_splits(info: DatasetInfo, as_json: bool) -> None:
     faults = [f"{file.path}: {file.error}" for split in info.splits.values() for file in split.files if file.error]
     for text in [*faults, *info.problems]:
         print(errors.printable(text))
+
+
+def _versions(chosen: Any) -> None:
+    model = _client(chosen).model()
+    found = read_versions(model.session, model.id)
+    if chosen.json:
+        print(json.dumps({"model": model.id, "latest": found.latest, "versions": found.rows}, indent=1))
+        return
+    rows = []
+    for row in found.rows:
+        refs = row.get("refs")
+        notes = [*["latest"] * (row["version"] == found.latest), *(map(str, refs) if isinstance(refs, list) else ()),
+                 *[f"from {row['base']}"] * isinstance(row.get("base"), str)]
+        rows.append([row["version"], "-" if row["number"] is None else str(row["number"]), row["kind"],
+                     _size(row["file_bytes"]), str(row.get("updated") or "-"), ", ".join(notes)])
+    _print_table(["version", "number", "kind", "size", "updated", ""], rows)
 
 
 def _rows(chosen: Any) -> None:

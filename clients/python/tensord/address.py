@@ -7,8 +7,8 @@
 
 tensord:// and http:// are plain HTTP; tensords:// and https:// use TLS. tensords://host:8443/ID means
 https://host:8443/models/ID; with two servers it is tensords://a:8443,b:8443/ID. `?checkpoint=ID` after a model's URL
-chooses a checkpoint, `?split=NAME` after a dataset's a split. Several URLs, as a list or between commas, name one model
-or dataset on several servers.
+chooses a checkpoint, `?version=NAME` a version, `?split=NAME` after a dataset's a split. Several URLs, as a list or
+between commas, name one model or dataset on several servers.
 """
 from __future__ import annotations
 
@@ -65,14 +65,16 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Address:
-    """A decoded URL: its servers, and either a model with a checkpoint (None: the first) or a dataset with a split
-    (None: the URL has none). `model` and `dataset` are "" if the URL does not have them."""
+    """A decoded URL: its servers, and either a model with a checkpoint (None: the first) and a version (None: the URL
+    has none), or a dataset with a split (None: the URL has none). `model` and `dataset` are "" if the URL does not have
+    them."""
 
     endpoints: Tuple[Endpoint, ...]
     model: str = ""
     checkpoint: Optional[str] = None
     dataset: str = ""
     split: Optional[str] = None
+    version: Optional[str] = None
 
 
 def is_url(text: object) -> bool:
@@ -125,15 +127,18 @@ def _parse_one(text: str) -> Address:
     prefix, kind, name = found[1].rstrip("/"), found[2], unquote((found[3] or "").strip("/"))
     resource = _resource(kind, name, parts.query)
     endpoints = tuple(_endpoint(parts.scheme, one, prefix, resource, text) for one in parts.netloc.split(","))
-    allowed, chosen = "split" if kind == "datasets" else "checkpoint", None
+    what, allowed = ("dataset", ("split",)) if kind == "datasets" else ("model", ("checkpoint", "version"))
+    chosen = {}
     for key, value in parse_qsl(parts.query, keep_blank_values=True):
-        if key != allowed:
-            raise AddressError(f"{text!r} has a parameter {key!r}: only {allowed}= is allowed in a "
-                               f"{'dataset' if kind == 'datasets' else 'model'}'s URL")
-        chosen = value
+        if key not in allowed:
+            raise AddressError(f"{text!r} has a parameter {key!r}: only {' and '.join(f'{one}=' for one in allowed)} "
+                               f"{'is' if len(allowed) == 1 else 'are'} allowed in a {what}'s URL")
+        chosen[key] = value
+    if chosen.get("version") == "":
+        raise AddressError(f"{text!r} has an empty version: version=latest is the latest one")
     if kind == "datasets":
-        return Address(endpoints, dataset=name, split=chosen)
-    return Address(endpoints, name, chosen)
+        return Address(endpoints, dataset=name, **chosen)
+    return Address(endpoints, name, **chosen)
 
 
 def _resource(kind: str, name: str, query: str) -> str:

@@ -23,7 +23,7 @@ def connect(url: Urls, options: Optional[Options] = None, **given: Any) -> "Clie
     """
     found = address.parse(url)
     return Client(Session(found.endpoints, of(options, **given)), found.model or None, found.checkpoint,
-                  found.dataset or None, found.split)
+                  found.dataset or None, found.split, found.version)
 
 
 def watch(url: Urls, match: Optional[str] = None, existing: bool = True, **options: Any) -> Iterator[Model]:
@@ -63,12 +63,13 @@ class Client:
     `session`: the connections and options, for the other modules of this package."""
 
     def __init__(self, session: Session, model: Optional[str] = None, checkpoint: Optional[str] = None,
-                 dataset: Optional[str] = None, split: Optional[str] = None):
+                 dataset: Optional[str] = None, split: Optional[str] = None, version: Optional[str] = None):
         self.session = session
         self._model = model
         self._checkpoint = checkpoint
         self._dataset = dataset
         self._split = split
+        self._version = version
 
     def __repr__(self) -> str:
         return f"<tensord.Client {', '.join(map(str, self.session.endpoints))}>"
@@ -88,6 +89,8 @@ class Client:
         """Yields models as they appear or change; see `tensord.watch`."""
         if self._dataset:
             raise errors.AddressError("watch takes the URL of a server or a model, and this is one of a dataset")
+        if self._version is not None:
+            raise errors.AddressError("watch takes no ?version= in the URL: Model.wait_version waits for a version")
         if self._model and match is not None:
             raise ValueError("match= is for the URL of a server, and this one names a model")
         glob = address.glob_of(self._model) if self._model else match
@@ -124,23 +127,24 @@ class Client:
     def _dataset_name(self, id: Optional[str]) -> str:
         return check_named(id if id is not None else self._dataset)
 
-    def manifest(self, model: Optional[str] = None, checkpoint: Optional[str] = None,
-                 match: Optional[str] = None) -> Manifest:
+    def manifest(self, model: Optional[str] = None, checkpoint: Optional[str] = None, match: Optional[str] = None,
+                 version: Optional[str] = None) -> Manifest:
         """Reads the manifest of a model as it is now.
 
         `model`: its id; the one of the client's URL by default. `checkpoint`: its id; the first by default. `match`: a
-        glob over names of tensors. Raises NotFoundError, ConnectError, AnswerError.
+        glob over names of tensors. `version`: the name of a version. For the model of the client's URL the checkpoint
+        and the version of the URL are the defaults. Raises NotFoundError, ConnectError, AnswerError.
         """
-        name = self._name(model)
-        if checkpoint is None and model is None:
-            checkpoint = self._checkpoint
-        return read_manifest(self.session, name, checkpoint, match)
+        one = self.model(model, checkpoint, version)
+        return read_manifest(self.session, one.id, one.checkpoint, match, one.asked_version)
 
-    def model(self, id: Optional[str] = None, checkpoint: Optional[str] = None) -> Model:
-        """Returns a model. Nothing is read yet. `id` and `checkpoint` as in `manifest`."""
-        if id is None and checkpoint is None:
-            checkpoint = self._checkpoint
-        return Model(self.session, self._name(id), checkpoint)
+    def model(self, id: Optional[str] = None, checkpoint: Optional[str] = None,
+              version: Optional[str] = None) -> Model:
+        """Returns a model. Nothing is read yet. `id`, `checkpoint` and `version` as in `manifest`."""
+        if id is None:
+            checkpoint = self._checkpoint if checkpoint is None else checkpoint
+            version = self._version if version is None else version
+        return Model(self.session, self._name(id), checkpoint, version)
 
     def close(self) -> None:
         """Closes the idle connections. The client may be used again."""

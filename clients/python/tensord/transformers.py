@@ -59,7 +59,8 @@ def from_pretrained(cls: Any, url: Union[Urls, Model], **kwargs: Any) -> Any:
     state_dict = {info.name: _Weight(model.reader, info, "pt") for info in infos}
     made = cls.from_pretrained(None, config=config, state_dict=state_dict, **kwargs)
     loaded = made[0] if isinstance(made, tuple) else made
-    loaded.name_or_path = loaded.config.name_or_path = f"{model.session.endpoints[0]}{path_of(model.id)}"
+    url = f"{model.session.endpoints[0]}{path_of(model.id, version=model.version)}"
+    loaded.name_or_path = loaded.config.name_or_path = url
     if "generation_config" not in kwargs and loaded.can_generate():
         _set_generation_config(loaded, model, text)
     if getattr(loaded, "_device_mesh", None) is not None:
@@ -163,7 +164,7 @@ def _check_ranks(model: Model) -> None:
 def _read_json(model: Model, name: str) -> Optional[Dict[str, Any]]:
     """Reads a JSON file of the model's directory; None if it does not exist."""
     try:
-        data = resources.read_small_file(model.session, model.id, name)
+        data = resources.read_small_file(model.session, model.id, name, model.version)
     except errors.NotFoundError:
         return None
     try:

@@ -51,7 +51,7 @@ class Adapters:
     def __init__(self, url: Urls, folder: str):
         """`url`: of a server, or of the prefix of the adapters' ids on it. Raises AddressError."""
         address = parse(url)
-        if address.dataset or address.checkpoint is not None:
+        if address.dataset or address.checkpoint is not None or address.version is not None:
             raise errors.AddressError(f"{url!r} names no prefix of adapters: it is tensord://host:port/PREFIX")
         self._session = connect(url, retry_for=RETRY_SECONDS, progress=False).session
         self._prefix = address.model

@@ -207,5 +207,5 @@ def value_of(archive: bytes) -> Any:
 
 def _source_of(model: Model, path: str) -> transfer.Source:
     """Returns the source of a model's file, on the servers that have the manifest's version."""
-    target = path_of(model.id, "files", quote(path))
+    target = path_of(model.id, "files", quote(path), version=model.version)
     return source_at(model.session, target, model.confirm)

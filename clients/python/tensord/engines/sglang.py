@@ -59,14 +59,14 @@ class TensordConnector(BaseFileConnector):
         Raises NotFoundError, ConnectError, ProtocolError, OSError.
         """
         for path in self._paths(allow_pattern, ignore_pattern, weights=False):
-            resources.fetch(self.model.session, self.model.id, path, self.local_dir)
+            resources.fetch(self.model.session, self.model.id, path, self.local_dir, self.model.version)
 
     def weight_iterator(self, rank: int = 0) -> Iterator[Tuple[str, torch.Tensor]]:
         """Yields lazy tensors, the same for all ranks: a copy of a part reads that part."""
         return weights_of(self.model)
 
     def _paths(self, allow: Optional[Sequence[str]], ignore: Optional[Sequence[str]], weights: bool) -> List[str]:
-        files = resources.files_of(self.model.session, self.model.id)
+        files = resources.files_of(self.model.session, self.model.id, self.model.version)
         return [file["path"] for file in files
                 if (weights or "format" not in file) and (allow is None or _matches(file["path"], allow)) and
                 not _matches(file["path"], ignore or ())]

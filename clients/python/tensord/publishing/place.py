@@ -74,7 +74,7 @@ def place_of(url: Urls) -> Place:
     name = address.model or address.dataset
     if len(address.endpoints) > 1:
         raise errors.AddressError(f"there are several servers, and writing is to one: {url}")
-    if not name or address.checkpoint is not None or address.split is not None:
+    if not name or any(part is not None for part in (address.checkpoint, address.version, address.split)):
         raise errors.AddressError(f"{url!r} does not name what to write to: it is tensord://host:port/org/name or "
                                   "https://host:port/models/org/name, with nothing after a question mark")
     parts = name.split("/")

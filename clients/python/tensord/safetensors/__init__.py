@@ -94,7 +94,7 @@ def _model_of(url: str, options: Dict[str, Any]) -> Model:
         missing = MissingError(str(error), error.status, error.code, error.url)
     folder, _, file = parse(url).model.rpartition("/")
     if folder and file.endswith(".safetensors") and model.checkpoint is None:
-        model = client.model(folder, "safetensors" if file == "model.safetensors" else file)
+        model = client.model(folder, "safetensors" if file == "model.safetensors" else file, model.asked_version)
         try:
             if all(info.file == file for info in model.manifest().tensors.values()):
                 return model

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, Optional, Tuple
-from urllib.parse import quote, urlencode
 
 from .. import errors
 from ..address import check_glob, path_of
@@ -53,7 +52,8 @@ def _info_of(row: Any) -> TensorInfo:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A checkpoint at one version, which `etag` names. `tensors` has all of them, or those that `match` selected."""
+    """A checkpoint with the content that `etag` names. `tensors` has all of them, or those that `match` selected.
+    `version`: the name of the model's version, if one was asked for."""
 
     model: str
     checkpoint: str
@@ -61,6 +61,7 @@ class Manifest:
     etag: str
     metadata: Dict[str, Any]
     tensors: Dict[str, TensorInfo]
+    version: Optional[str] = None
 
     @staticmethod
     def from_json(text: Any) -> "Manifest":
@@ -73,7 +74,10 @@ class Manifest:
             named = {key: text[key] for key in ("model", "checkpoint", "format", "etag")}
             if not all(type(value) is str for value in named.values()) or type(text["metadata"]) is not dict:
                 raise TypeError("its description")
-            return Manifest(**named, metadata=text["metadata"], tensors=tensors)
+            version = text.get("version")
+            if type(version) not in (str, type(None)):
+                raise TypeError("its version")
+            return Manifest(**named, metadata=text["metadata"], tensors=tensors, version=version)
         except (KeyError, TypeError, ValueError) as error:
             raise errors.ProtocolError(f"the manifest is malformed: {error} is missing or wrong") from error
 
@@ -112,14 +116,13 @@ class Manifest:
 
 
 def read_manifest(session: Session, model: str, checkpoint: Optional[str] = None,
-                  match: Optional[str] = None) -> Manifest:
+                  match: Optional[str] = None, version: Optional[str] = None) -> Manifest:
     """Reads the manifest of a model as it is now; with the parameters of `Client.manifest`.
 
     Raises NotFoundError, ConnectError, AnswerError, ProtocolError.
     """
-    query = {"checkpoint": checkpoint, "match": None if match is None else check_glob(match)}
-    query = {key: value for key, value in query.items() if value is not None}
-    path = path_of(model, "tensors") + (f"?{urlencode(query, quote_via=quote)}" if query else "")
+    path = path_of(model, "tensors", checkpoint=checkpoint, version=version,
+                   match=None if match is None else check_glob(match))
     try:
         made = Manifest.from_json(session.ask_json("GET", path, limit=http.MAX_MANIFEST_BYTES))
     except errors.NotFoundError as error:
@@ -129,4 +132,7 @@ def read_manifest(session: Session, model: str, checkpoint: Optional[str] = None
                                    error.status, error.code, error.url) from None
     if made.model != model:
         raise errors.ProtocolError(f"the server answered the manifest of {made.model!r} instead of {model!r}")
+    if (made.version is None) != (version is None):
+        raise errors.ProtocolError(f"the server answered the manifest of version {made.version!r} of {model}, where "
+                                   f"{version!r} was asked for")
     return made

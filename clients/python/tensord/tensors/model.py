@@ -1,7 +1,7 @@
 """`Model` is one checkpoint of one model at one version."""
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 from .. import errors
 from ..address import Endpoint
@@ -14,23 +14,28 @@ from . import boxes, dtypes, indexing, memory
 from .manifest import Manifest, TensorInfo, read_manifest
 from .reading import Reader, Want
 from .remote_slice import RemoteSlice
+from .versions import read_versions, wait_version
 
 
 class Model:
-    """A checkpoint at the version of its manifest, which is read at the first use. Later reads return bytes of that
-    version, or raise ChangedError. Thread-safe; may be pickled.
+    """A checkpoint with the content of its manifest, which is read at the first use. Later reads return bytes of that
+    content, or raise ChangedError. Thread-safe; may be pickled.
 
-    `session`: the connections and options, for the other modules of this package."""
+    `session`: the connections and options, for the other modules of this package. `asked_version`: the version as it
+    was asked for, such as "latest"; None: the model itself."""
 
-    def __init__(self, session: Session, id: str, checkpoint: Optional[str] = None):
+    def __init__(self, session: Session, id: str, checkpoint: Optional[str] = None,
+                 version: Optional[str] = None):
         self.session = session
         self.id = id
         self.checkpoint = checkpoint
+        self.asked_version = version
         self._manifest: Optional[Manifest] = None
         self._lock = ForkSafeLock()
 
     def __repr__(self) -> str:
-        return f"<tensord.Model {self.id} on {', '.join(map(str, self.session.endpoints))}>"
+        version = "" if self.asked_version is None else f" at version {self.asked_version}"
+        return f"<tensord.Model {self.id}{version} on {', '.join(map(str, self.session.endpoints))}>"
 
     def __getstate__(self) -> Dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_lock"}
@@ -45,12 +50,12 @@ class Model:
         return self.session.options
 
     def with_options(self, options: Optional[Options] = None, **given: Any) -> "Model":
-        """Returns the same model at the same version, read with other options (see `Options`).
+        """Returns the same model with the same content, read with other options (see `Options`).
 
         `options`: by default this model's own. `given`: options by name, which replace those of `options`.
         """
         session = Session(self.session.endpoints, of(options or self.session.options, **given))
-        model = Model(session, self.id, self.checkpoint)
+        model = Model(session, self.id, self.checkpoint, self.asked_version)
         model._manifest = self.manifest()
         return model
 
@@ -58,14 +63,41 @@ class Model:
         """Returns the manifest, read once. Raises NotFoundError, ConnectError, AnswerError."""
         with self._lock:
             if self._manifest is None:
-                self._manifest = read_manifest(self.session, self.id, self.checkpoint)
+                self._manifest = read_manifest(self.session, self.id, self.checkpoint, version=self.asked_version)
             return self._manifest
 
     def refresh(self) -> Manifest:
-        """Reads the manifest again. Later reads are of its version."""
+        """Reads the manifest again. Later reads are of its content; of a model that was opened at "latest", of the
+        version that is the latest now."""
         with self._lock:
             self._manifest = None
         return self.manifest()
+
+    @property
+    def version(self) -> Optional[str]:
+        """The name of the version; None for a model that was opened without one. A model that was opened at "latest"
+        stays at the version that its manifest had until `refresh`. Raises as `manifest`."""
+        return None if self.asked_version is None else self.manifest().version
+
+    def versions(self) -> List[Dict[str, Any]]:
+        """Returns the versions of the model as the server describes them (version, number, kind, base, total_bytes,
+        updated, ...), in ascending order. Raises NotFoundError, ConnectError, AnswerError."""
+        return read_versions(self.session, self.id).rows
+
+    def at(self, version: Union[str, int]) -> "Model":
+        """Returns another version of the model. Nothing is read yet. `version`: a name, a number, a ref, or "latest".
+        """
+        if type(version) not in (str, int) or version == "":
+            raise ValueError(f"a version is a name or a number, not {version!r}")
+        return Model(self.session, self.id, self.checkpoint, str(version))
+
+    def wait_version(self, after: Union[str, int, None] = None, timeout: float = 600) -> str:
+        """Waits until the latest version is another one than `after`, and returns its name.
+
+        `after`: a name, a number or a ref; by default the version of this model, and if it was opened without one, the
+        first version ends the wait. `timeout`: seconds. Raises TimeoutError, NotFoundError, ConnectError, AnswerError.
+        """
+        return wait_version(self.session, self.id, self.version if after is None else str(after), timeout)
 
     def reader(self) -> Reader:
         """Returns a Reader for the manifest's version."""
@@ -75,7 +107,7 @@ class Model:
         """Returns the names of the tensors, sorted; `match` is the server's glob, which the server applies."""
         if match is None:
             return list(self.manifest().tensors)
-        found = read_manifest(self.session, self.id, self.checkpoint, match)
+        found = read_manifest(self.session, self.id, self.checkpoint, match, self.version)
         self.agree([found.etag])
         return list(found.tensors)
 

@@ -10,7 +10,6 @@ import json
 import re
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
-from urllib.parse import quote
 
 from .. import errors
 from ..address import Endpoint, path_of
@@ -108,9 +107,8 @@ class Reader:
 
     def path(self, *rest: str) -> str:
         """Returns the server's path of a resource of the model: `path("plans")` is that of its plans. It names the
-        checkpoint, if this Reader is of a named one."""
-        query = f"?checkpoint={quote(self.checkpoint, safe='')}" if self.checkpoint is not None else ""
-        return path_of(self.manifest.model, *rest) + query
+        checkpoint, if this Reader is of a named one, and the manifest's version."""
+        return path_of(self.manifest.model, *rest, checkpoint=self.checkpoint, version=self.manifest.version)
 
     # ---- one answer
 

@@ -46,8 +46,8 @@ def wait_version(session: Session, model: str, after: Optional[str], timeout: fl
     while True:
         began = time.monotonic()
         if tag is not None and began >= end:
-            told = "has no version" if after is None else f"has no version after {after}"
-            raise TimeoutError(f"{model} {told} after {timeout:g} seconds")
+            lack = "no version" if after is None else f"no version after {after}"
+            raise TimeoutError(f"{model} has {lack} after {timeout:g} seconds")
         seconds = max(1, min(longest_wait(session.options.stall_timeout), int(end - began)))
         try:
             found = read_versions(session, model, tag, seconds)
