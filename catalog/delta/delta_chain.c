@@ -99,13 +99,13 @@ static bool load_index(struct td_delta_version *version, struct td_error *err)
     struct td_error why = TD_ERROR_INIT;
     struct td_file_id id = {0};
     int fd = -1;
-    if (!td_delta_place_open(&version->place, TD_DELTA_INDEX_NAME, &fd, &id, err))
+    if (!td_delta_place_open(&version->place, TD_SAFETENSORS_INDEX_NAME, &fd, &id, err))
         return false;
     struct td_input input = td_input_descriptor(&fd, id.size_bytes);
     version->text = (char *)td_input_load(&input, 0, id.size_bytes, limits.max_header_bytes, &why);
     version->text_len = version->text == NULL ? 0 : (size_t)id.size_bytes;
     (void)close(fd);
-    return version->text != NULL || td_delta_place_fail(&version->place, TD_DELTA_INDEX_NAME, &why, err);
+    return version->text != NULL || td_delta_place_fail(&version->place, TD_SAFETENSORS_INDEX_NAME, &why, err);
 }
 
 /* Reads the index, and the files that it names. */
@@ -114,7 +114,7 @@ static bool read_index(struct td_delta_version *version, struct td_error *err)
     struct td_error why = TD_ERROR_INIT;
     return load_index(version, err) &&
            (td_delta_index_parse(&version->index, td_text_n(version->text, version->text_len), &why) ||
-            td_delta_place_fail(&version->place, TD_DELTA_INDEX_NAME, &why, err));
+            td_delta_place_fail(&version->place, TD_SAFETENSORS_INDEX_NAME, &why, err));
 }
 
 /* ---- the base ------------------------------------------------------------------------------------------ */
@@ -163,7 +163,7 @@ static bool find_files(struct td_delta_chain *chain, struct found *found, struct
         return false;
     if (found->count == 0)
         return td_error_set(err, TD_NOT_FOUND, "%.160s has neither a %s nor files of safetensors", place->shown,
-                            TD_DELTA_INDEX_NAME);
+                            TD_SAFETENSORS_INDEX_NAME);
     struct td_names names = {.count = found->count, .context = found->names, .get = found_name};
     if (!td_names_sort(&names, found->names, sizeof *found->names, err))
         return false;
@@ -254,10 +254,10 @@ static bool refuse_metadata(const struct td_delta_version *delta, const char *me
                             const char *known, struct td_error *err)
 {
     if (value == NULL)
-        return td_error_set(err, TD_FAILED_PRECONDITION, "%.160s/" TD_DELTA_INDEX_NAME ": metadata has no \"%s\"",
+        return td_error_set(err, TD_FAILED_PRECONDITION, "%.160s/" TD_SAFETENSORS_INDEX_NAME ": metadata has no \"%s\"",
                             delta->place.shown, member);
     return td_error_set(err, TD_FAILED_PRECONDITION,
-                        "%.160s/" TD_DELTA_INDEX_NAME ": %s \"%.64s\" is unknown; known: %s", delta->place.shown,
+                        "%.160s/" TD_SAFETENSORS_INDEX_NAME ": %s \"%.64s\" is unknown; known: %s", delta->place.shown,
                         member, value, known);
 }
 

@@ -48,8 +48,11 @@ static bool read_field(struct td_json *json, struct td_delta_index *index, size_
 static bool read_metadata(struct td_json *json, struct td_delta_index *index, struct td_error *err)
 {
     enum td_json_token token;
-    if (!td_json_expect(json, TD_JSON_OBJECT_BEGIN, "metadata as an object"))
-        return false;
+    token = td_json_next(json);
+    if (token == TD_JSON_NULL)
+        return true;
+    if (token != TD_JSON_OBJECT_BEGIN)
+        return token != TD_JSON_ERROR && td_json_fail(json, "metadata must be an object");
     while ((token = td_json_next(json)) == TD_JSON_KEY) {
         size_t i = find_field(json);
         if (!(i < FIELD_COUNT ? read_field(json, index, i, err) : td_json_skip(json)))
@@ -101,13 +104,11 @@ static void copy_member(struct td_json *json, bool *is_first, struct td_buffer *
     td_buffer_append(out, json->text.p + start, json->pos - start);
 }
 
-/* Appends the metadata of the new version. json: the reader before the old one's object; NULL: there is none. */
+/* Appends the metadata of the new version. json: the reader at the old one's first member; NULL: there is none. */
 static void write_metadata(struct td_json *json, const char *version, struct td_buffer *out)
 {
     bool is_first = true;
     td_buffer_puts(out, "\"metadata\":{");
-    if (json != NULL)
-        (void)td_json_next(json);
     while (json != NULL && td_json_next(json) == TD_JSON_KEY) {
         if (find_field(json) == FIELD_COUNT)
             copy_member(json, &is_first, out);
@@ -136,7 +137,7 @@ void td_delta_index_rewrite(struct td_text text, const char *version, struct td_
         if (!is_first)
             td_buffer_putc(out, ',');
         is_first = false;
-        write_metadata(&json, version, out);
+        write_metadata(td_json_next(&json) == TD_JSON_OBJECT_BEGIN ? &json : NULL, version, out);
     }
     if (!has_metadata) {
         td_buffer_putc(out, ','); /* after weight_map */

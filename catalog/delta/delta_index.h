@@ -10,8 +10,6 @@
 
 #include <stdbool.h>
 
-#define TD_DELTA_INDEX_NAME "model.safetensors.index.json"
-
 /* All texts are in the arena of `map`; NULL: the index does not say it. */
 struct td_delta_index {
     struct td_shard_index map;
@@ -23,8 +21,8 @@ struct td_delta_index {
 };
 
 /* Parses the text of an index. Call td_delta_index_fini in every case. Errors: those of td_shard_index_parse, and
- * TD_INVALID_ARGUMENT when `metadata` is given twice or is no object, or when one of the texts above is given twice, is
- * empty, or is neither a text nor a number. */
+ * TD_INVALID_ARGUMENT when `metadata` is given twice or is neither an object nor null, or when one of the texts above
+ * is given twice, is empty, or is neither a text nor a number. */
 bool td_delta_index_parse(struct td_delta_index *index, struct td_text text, struct td_error *err);
 void td_delta_index_fini(struct td_delta_index *index);
 

@@ -57,7 +57,7 @@ static bool is_weights(const struct td_delta_version *base, const char *path)
     struct td_names names = {.count = base->file_count, .context = base->files, .get = file_path};
     bool found;
     (void)td_names_search(&names, td_text_of(path), &found);
-    return found || strcmp(path, TD_DELTA_INDEX_NAME) == 0;
+    return found || strcmp(path, TD_SAFETENSORS_INDEX_NAME) == 0;
 }
 
 /* Returns whether the file has weights that do not become those of the new version. */
@@ -488,7 +488,7 @@ bool td_delta_output_write(const struct td_delta_output *output, int directory, 
         writing.path = output->others[i];
         ok = copy_file(&writing, err);
     }
-    writing.path = TD_DELTA_INDEX_NAME;
+    writing.path = TD_SAFETENSORS_INDEX_NAME;
     ok = ok && write_index(&writing, err);
     free(writing.buffer);
     return ok;

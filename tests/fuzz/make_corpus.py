@@ -146,6 +146,50 @@ def shard_index_seeds():
     }
 
 
+def delta_seeds():
+    def raw_frame(content):     # one raw block (RFC 8878)
+        return b"\x28\xb5\x2f\xfd\x00\x38" + struct.pack("<I", len(content) << 3 | 1)[:3] + content
+
+    said = {"version": "000002", "base_version": "000001", "delta_encoding": "xor", "compression_format": "zstd",
+            "checksum_format": "xxh3-128"}
+    indexes = {
+        "real": text({"metadata": said, "weight_map": {"a": "model-00000-of-00002.safetensors", "b": "c"}}),
+        "base": text({"metadata": {"total_size": 1234, "x": [{}]}, "weight_map": {"a": "b"}, "y": None}),
+        "bare": text({"weight_map": {}}),
+        "null": text({"metadata": None, "weight_map": {}}),
+        "numbers": text({"weight_map": {}, "metadata": {"version": 12, "base_version": "\u20ac\\"}}),
+        "twice": b'{"metadata":{"version":"1","version":"2"},"weight_map":{}}',
+        "metadata_twice": b'{"metadata":{},"metadata":{},"weight_map":{}}',
+        "escapes": rb'{"met\u0061data":{"versi\u006fn":"\ud83d\ude00","a":"b"},"weight_map":{"\u0061":"b"}}',
+    }
+    overwrite = struct.pack("<IIII", 3, 9, 0, 4) + b"abc"
+    real = bytes.fromhex(  # 3,328 bytes by zstd -1 --check
+        "28b52ffd64000c2d010080000000000004000000000200000000010700cb34cac34d8196835c039e02322f80a22c01d9"
+        "83dd1b")
+    contents = {
+        "xor": b"\x02\x0a\x00" + bytes(range(10)),
+        "xor_adler32": b"\x0a\x0a\x00" + bytes(10),
+        "xor_short": b"\x02\x0a\x00" + bytes(9),
+        "xor_wrong_sum": b"\x12\x0a\x00" + bytes(10),
+        "xor_blocks": b"\x02\xd0\x07" + bytes(i % 251 for i in range(2000)),
+        "overwrite": b"\x06\x0a\x00" + overwrite,
+        "overwrite_outside": b"\x06\x09\x00" + overwrite,
+        "overwrite_more": b"\x06\x02\x00" + overwrite,
+        "overwrite_none": b"\x06\x0a\x00" + bytes(4),
+        "nothing": b"\x02\x00\x00",
+        "frame": b"\x01\x0a\x00" + raw_frame(bytes(range(10))),
+        "frame_overwrite": b"\x05\x0a\x00" + raw_frame(overwrite),
+        "frame_after": b"\x01\x0a\x00" + raw_frame(bytes(10)) * 2,
+        "frame_cut": b"\x01\x0a\x00" + raw_frame(bytes(10))[:-2],
+        "frame_repeated_byte": b"\x01\x00\x0d\x28\xb5\x2f\xfd\x60\x00\x0c" +
+                               struct.pack("<I", 3328 << 3 | 3)[:3] + b"\0",
+        "frame_compressed": b"\x01\x00\x0d" + real,
+        "frame_window": b"\x01\x0a\x00\x28\xb5\x2f\xfd\x00\xff" + struct.pack("<I", 10 << 3 | 1)[:3] + bytes(10),
+        "skippable": b"\x01\x0a\x00\x50\x2a\x4d\x18\x04\x00\x00\x00abcd",
+    }
+    return {f"index_{name}": b"\0" + data for name, data in indexes.items()} | contents
+
+
 def model_card_seeds():
     real = ("---\nlicense: apache-2.0\nlanguage:\n- en\n- \"no\"\ntags: [a, 'b', 1, 1.5e3, ~, true, 0x1F, 2024-01-31]\n"
             "model-index:\n- name: x\n  results: [{task: {type: t}, metrics: []}]\ntext: |\n  a\n  b\n---\n# Model\n")
@@ -1322,7 +1366,7 @@ def main(wanted):
         "commit_text": commit_text_seeds(), "event_reader": event_reader_seeds(),
         "fetch_answer": fetch_answer_seeds(), "fetch_journal": fetch_journal_seeds(),
         "remote_listing": remote_listing_seeds(), "hub_commit_lines": hub_commit_lines_seeds(),
-        "pushed_manifest": pushed_manifest_seeds(), "xet_xorb": xet_xorb_seeds(),
+        "pushed_manifest": pushed_manifest_seeds(), "delta": delta_seeds(), "xet_xorb": xet_xorb_seeds(),
         "content_wire": content_wire_seeds(),
         "model_card": model_card_seeds(), "slice": slice_seeds(), "digest_log": digest_log_seeds(), "plan":
         plan_seeds(), "gguf": gguf_seeds(), "safetensors": safetensors_seeds(), "json": json_seeds(), "glob":
