@@ -171,9 +171,9 @@ def test_options_of_a_url_and_of_a_model(serve, monkeypatch):
     url = url_of(serve(), "org/model")
     read, used = Reader.read, []
 
-    def noted(self, *given):
+    def noted(self, *given, **how):
         used.append((self.session.options.connections, self.session.options.token))
-        return read(self, *given)
+        return read(self, *given, **how)
 
     monkeypatch.setattr(Reader, "read", noted)
     for source in (url, tensord.open_model(url, connections=2, token="own")):

@@ -31,6 +31,7 @@ from .errors import (
     ProtocolError,
     SetupError,
     TensordError,
+    VerifyError,
 )
 from .loading import load_file, load_into, load_rank, read_boxes, state_dict
 from .options import Options
@@ -53,8 +54,8 @@ __all__ = [
     "DatasetChanged", "DatasetInfo", "DecodeError", "DigestError", "FileInfo", "IterableDataset", "LazyTensor",
     "Manifest", "MismatchError", "MissingBlobsError", "Model", "NotFoundError", "Options", "PrefetchLoader",
     "PrefetchPlan", "ProtocolError", "PushResult", "PushedFile", "RemoteSlice", "SetupError", "ShuffleSampler",
-    "SplitInfo", "TensorInfo", "TensordError", "__version__", "connect", "load_file", "load_into", "load_rank",
-    "open_model", "push", "read_boxes", "safe_open", "save_file", "save_model", "state_dict", "watch",
+    "SplitInfo", "TensorInfo", "TensordError", "VerifyError", "__version__", "connect", "load_file", "load_into",
+    "load_rank", "open_model", "push", "read_boxes", "safe_open", "save_file", "save_model", "state_dict", "watch",
 ]
 
 

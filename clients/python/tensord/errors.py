@@ -119,6 +119,10 @@ class DigestError(AnswerError):
     way. Nothing of them stays on the server."""
 
 
+class VerifyError(TensordError):
+    """The bytes of a tensor that arrived have another SHA-256 than those of the server. Do not use what was loaded."""
+
+
 class MismatchError(TensordError, ValueError):
     """The destination of a load does not fit the checkpoint: names, shapes or dtypes differ."""
 

@@ -152,12 +152,15 @@ def fetch(session: Session, model: str, path: str, folder: str, version: Optiona
 
 
 def read_resource(session: Session, source: transfer.Source, views: Sequence[memoryview], begin: int,
-                  progress: Optional[Progress] = None, stop: Optional[transfer.Stop] = None) -> None:
+                  progress: Optional[Progress] = None, stop: Optional[transfer.Stop] = None,
+                  arrived: Optional[Callable[[int, int], None]] = None) -> None:
     """Reads the bytes of a resource from `begin` on into views, one after the other, over several connections.
 
-    Raises as `transfer.read`.
+    `arrived`: see `transfer.Job`; it is called for each range. Raises as `transfer.read`.
     """
     jobs = list(_jobs(views, begin, session.options))
+    for job in jobs:
+        job.arrived = arrived
     transfer.read(session, source, jobs, progress or Progress(0, "", False), stop=stop)
 
 

@@ -93,13 +93,15 @@ class Job:
     """Bytes of the resource from `offset` on, into `views` one after the other.
 
     With `finish` the bytes are received into memory from `borrow`; `finish` gets that memory when all bytes have
-    arrived, and returns it to its ring.
+    arrived, and returns it to its ring. Without it, `arrived` gets the job's offset and length when all bytes are in
+    the views. Both are called on the thread that received the bytes.
     """
 
     offset: int
     nbytes: int
     views: List[memoryview] = field(default_factory=list)
     finish: Optional[Callable[[memoryview], None]] = None
+    arrived: Optional[Callable[[int, int], None]] = None
 
 
 class Stop:
@@ -142,8 +144,8 @@ def read(
     """Does all jobs, over as many connections as the options allow. Returns when every byte is in its destination.
 
     Raises the first error that ended a job: ConnectError, ProtocolError, AnswerError, ChangedError; an error of
-    `finish`; KeyboardInterrupt; TensordError when it was stopped. Nothing is written to destinations from then on; they
-    hold parts.
+    `finish` or `arrived`; KeyboardInterrupt; TensordError when it was stopped. Nothing is written to destinations from
+    then on; they hold parts.
     """
     run = _Run(session, source, jobs, progress, borrow)
     if stop is not None:
@@ -211,6 +213,8 @@ class _Run:
                 return
             if job.finish is None:
                 self._do(job, job.views, number)
+                if job.arrived is not None:
+                    job.arrived(job.offset, job.nbytes)
             else:
                 assert self.borrow is not None
                 memory = self.borrow(self.stopping)

@@ -1,6 +1,7 @@
 """Manifests: the tensors of a checkpoint, as the server lists them."""
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, Optional, Tuple
 
@@ -17,7 +18,8 @@ NAMES_COMPARED = 5000  # to find a misspelt one; more take too long
 class TensorInfo:
     """One tensor of a checkpoint. `shape` counts elements of `dtype`, `nbytes` the bytes in logical order.
 
-    `reason` says why the bytes cannot be served ("": they can). `file` and `offset` say where they are.
+    `reason` says why the bytes cannot be served ("": they can). `file` and `offset` say where they are. `sha256` is the
+    digest of the bytes, if it was asked for.
     """
 
     name: str
@@ -28,6 +30,7 @@ class TensorInfo:
     offset: Optional[int] = None
     alias_of: Optional[str] = None
     reason: str = ""
+    sha256: Optional[str] = None
 
 
 def _info_of(row: Any) -> TensorInfo:
@@ -47,7 +50,15 @@ def _info_of(row: Any) -> TensorInfo:
     if addressable and dtypes.bits_of(dtype) is not None and dtypes.nbytes_of(dtype, shape) != nbytes:
         raise TypeError(f"the size of {name!r}")
     reason = "" if addressable else errors.printable(str(row.get("reason") or "its bytes cannot be served"))
-    return TensorInfo(name, dtype, tuple(shape), nbytes, file, offset, alias, reason)
+    return TensorInfo(name, dtype, tuple(shape), nbytes, file, offset, alias, reason, sha256_of(row))
+
+
+def sha256_of(row: Any) -> Optional[str]:
+    """Returns the digest in a server's description of a tensor; None: it has none. Raises TypeError."""
+    found = row.get("sha256")
+    if not (found is None or (isinstance(found, str) and re.fullmatch(r"[0-9a-f]{64}", found))):
+        raise TypeError(f"the SHA-256 of {row['name']!r}")
+    return found
 
 
 @dataclass(frozen=True)
@@ -115,16 +126,34 @@ class Manifest:
         return name in self.tensors
 
 
+def ask_hashed(session: Session, path: str) -> Any:
+    """Returns the JSON at a path, as Session.ask_json does, whose answer may have to wait until the server has hashed
+    tensors: asks again as long as more of them are hashed from one refusal to the next.
+
+    Raises ConnectError, AnswerError, ProtocolError.
+    """
+    before = ""
+    while True:
+        try:
+            return session.ask_json("GET", path, limit=http.MAX_MANIFEST_BYTES)
+        except errors.AnswerError as error:
+            now = str(error).partition("; gave up")[0]  # how far the server is
+            if error.status != 503 or "hashed" not in now or now == before:
+                raise
+            before = now
+
+
 def read_manifest(session: Session, model: str, checkpoint: Optional[str] = None,
-                  match: Optional[str] = None, version: Optional[str] = None) -> Manifest:
+                  match: Optional[str] = None, version: Optional[str] = None, digests: bool = False) -> Manifest:
     """Reads the manifest of a model as it is now; with the parameters of `Client.manifest`.
 
-    Raises NotFoundError, ConnectError, AnswerError, ProtocolError.
+    `digests`: with the SHA-256 of each tensor, for which the server may have to hash them first. Raises NotFoundError,
+    ConnectError, AnswerError, ProtocolError.
     """
     path = path_of(model, "tensors", checkpoint=checkpoint, version=version,
-                   match=None if match is None else check_glob(match))
+                   match=None if match is None else check_glob(match), digests="1" if digests else None)
     try:
-        made = Manifest.from_json(session.ask_json("GET", path, limit=http.MAX_MANIFEST_BYTES))
+        made = Manifest.from_json(ask_hashed(session, path))
     except errors.NotFoundError as error:
         if not model.startswith("models/"):
             raise

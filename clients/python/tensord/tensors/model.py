@@ -14,6 +14,7 @@ from . import boxes, dtypes, indexing, memory
 from .manifest import Manifest, TensorInfo, read_manifest
 from .reading import Reader, Want
 from .remote_slice import RemoteSlice
+from .verifying import Sums
 from .versions import read_versions, wait_version
 
 
@@ -110,6 +111,17 @@ class Model:
         found = read_manifest(self.session, self.id, self.checkpoint, match, self.version)
         self.agree([found.etag])
         return list(found.tensors)
+
+    def digests(self, match: Optional[str] = None) -> Dict[str, str]:
+        """Returns the SHA-256 of the bytes of each tensor, by name, as the server has computed them, at the version of
+        the manifest. `match` as in `names`. Tensors that cannot be served have none.
+
+        The server hashes tensors when somebody first asks. The call waits as long as that makes progress. Raises
+        ChangedError, ConnectError, AnswerError.
+        """
+        found = read_manifest(self.session, self.id, self.checkpoint, match, self.version, digests=True)
+        self.agree([found.etag])
+        return {name: info.sha256 for name, info in found.tensors.items() if info.sha256 is not None}
 
     def agree(self, tags: Iterable[str]) -> None:
         """Checks that manifests with these tags, read by others, are of this one's version.
@@ -209,16 +221,23 @@ class Model:
         return Want(box, view=view), finish, tensor
 
     def state_dict(self, match: Optional[str] = None, device: Any = None, dtype: Any = None,
-                   framework: str = "pt") -> Dict[str, Any]:
+                   framework: str = "pt", verify: bool = False) -> Dict[str, Any]:
         """Returns all tensors, or those with names that `match`, by name.
 
         `device`: torch's; the processor by default. `dtype`: torch's type, to which floating-point tensors are
-        converted. Tensors that are one in the checkpoint (`alias_of`) are read once and share memory.
+        converted. Tensors that are one in the checkpoint (`alias_of`) are read once and share memory. `verify`: the
+        bytes that arrive are compared with the server's SHA-256 of each tensor (`digests`); VerifyError if they differ.
         """
-        return self.read_tensors(self.names(match), device, dtype, memory.framework_of(framework))
+        names = self.names(match)
+        return self.read_tensors(names, device, dtype, memory.framework_of(framework), self._sums(match, verify))
 
-    def read_tensors(self, names: Sequence[str], device: Any, dtype: Any, framework: str) -> Dict[str, Any]:
-        """Reads as `state_dict`, the tensors of these names. `framework`: "pt" or "np"."""
+    def _sums(self, match: Optional[str], verify: bool) -> Optional[Sums]:
+        return Sums(self.id, self.digests(match)) if verify else None
+
+    def read_tensors(self, names: Sequence[str], device: Any, dtype: Any, framework: str,
+                     sums: Optional[Sums] = None) -> Dict[str, Any]:
+        """Reads as `state_dict`, the tensors of these names. `framework`: "pt" or "np". `sums`: the digests that the
+        bytes must have."""
         if framework == "np" and (dtype is not None or str(device or "cpu") != "cpu"):
             raise ValueError('device= and dtype= need framework="pt"')
         if dtype is not None and type(dtype).__module__ != "torch":
@@ -240,7 +259,7 @@ class Model:
             if want is not None:
                 wants.append(want)
         memory.ask_huge_pages(made.values())
-        self.reader().read(wants)
+        self.reader().read(wants, sums=sums)
         return made
 
     def _shared_with(self, info: TensorInfo) -> str:
@@ -266,14 +285,14 @@ class Model:
         return tensor, None if tensor.device.type == "meta" else memory.want_into(tensor, box, info.dtype)
 
     def load_into(self, target: Any, strict: bool = True, dtype: Any = None, match: Optional[str] = None,
-                  names: Optional[Dict[str, str]] = None) -> Tuple[List[str], List[str]]:
+                  names: Optional[Dict[str, str]] = None, verify: bool = False) -> Tuple[List[str], List[str]]:
         """Reads the checkpoint into memory that exists: a module's parameters and buffers, or a dict of tensors.
 
         `strict`: every name must be on both sides, else MismatchError; False reads the common names. `dtype`: the
         type that tensors may be converted to, of torch, or "any"; by default types must be equal. `match`: only
         tensors of the checkpoint with names that match. `names`: the checkpoint's name for a name of the target, if
-        they differ. Returns the names that the checkpoint lacks, and those that the target lacks. Shapes must be equal.
-        Nothing is written before all of this has been checked.
+        they differ. `verify` as in `state_dict`. Returns the names that the checkpoint lacks, and those that the target
+        lacks. Shapes must be equal. Nothing is written before all of this has been checked.
         """
         if not isinstance(target, dict) and not hasattr(target, "state_dict"):
             raise TypeError(f"load_into fills a module or a dict of tensors of torch, not {type(target).__name__}")
@@ -304,7 +323,7 @@ class Model:
             wants[place] = memory.want_into(tensor.detach(), boxes.whole(info.name, info.shape), info.dtype)
         if faults:
             raise errors.MismatchError(f"{self.id} does not fit: {'; '.join(faults[:10])}")
-        self.reader().read(list(wants.values()))
+        self.reader().read(list(wants.values()), sums=self._sums(match, verify))
         return missing, unexpected
 
     def __getitem__(self, name: str) -> Any:

@@ -13,25 +13,30 @@ from ..net.resources import read_resource, write_resource
 from ..net.retry import Patience
 from ..net.session import Session
 from . import dtypes, memory
+from .manifest import ask_hashed, sha256_of
 from .model import Model
 from .reading import plan_resource
+from .verifying import Arrivals, Sums
 
 MAX_HEADER_BYTES = 100_000_000  # safetensors refuses longer ones
 
 
-def read_rank(model: Model, engine: str, tp: int, rank: int, device: Any, framework: str) -> Dict[str, Any]:
-    """Returns the tensors of a rank's file by name. Raises as `tensord.load_rank`."""
+def read_rank(model: Model, engine: str, tp: int, rank: int, device: Any, framework: str,
+              verify: bool = False) -> Dict[str, Any]:
+    """Returns the tensors of a rank's file by name. `verify`: their bytes are compared with the server's SHA-256 of
+    them. Raises as `tensord.load_rank`."""
     session = model.session
     source = _source(model, engine, tp, rank)
+    sums = _sums(model, rank, source) if verify else None
     rows, begin = _read_header(session, source)
     made: Dict[str, Any] = {}
-    views: List[Tuple[int, memoryview]] = []
+    views: List[Tuple[int, str, memoryview]] = []
     for name, row in rows:
         made[name], view = memory.empty(framework, row["dtype"], row["shape"])
-        views.append((row["data_offsets"][0], view))
-    views.sort(key=lambda pair: pair[0])
+        views.append((row["data_offsets"][0], name, view))
+    views.sort(key=lambda place: place[0])
     at = 0
-    for offset, view in views:
+    for offset, _, view in views:
         if len(view) and offset != at:
             raise errors.ProtocolError(f"the rank file of {model.id} has gaps between its tensors")
         at += len(view)
@@ -40,11 +45,28 @@ def read_rank(model: Model, engine: str, tp: int, rank: int, device: Any, framew
         raise errors.ProtocolError(f"the rank file of {model.id} has {nbytes} bytes, and its header describes "
                                    f"{begin + at}")
     memory.ask_huge_pages(made.values())
+    arrived = None if sums is None else Arrivals(sums, [(name, view) for _, name, view in views], begin)
     with Progress(at, f"rank {rank}", session.options.progress) as progress:
-        read_resource(session, source, [view for _, view in views], begin, progress)
+        read_resource(session, source, [view for _, _, view in views], begin, progress, arrived=arrived)
     if framework == "pt" and str(device) != "cpu":
         return {name: tensor.to(device) for name, tensor in made.items()}
     return made
+
+
+def _sums(model: Model, rank: int, source: transfer.Source) -> Sums:
+    """Reads the digests of a rank's tensors from the description beside its file. Raises ChangedError if that is of
+    another version than the file."""
+    file = source.first(Patience(model.session.options))
+    path = file.path.replace(f"rank-{rank}.safetensors", f"rank-{rank}.json")
+    found = ask_hashed(model.session, path + ("&" if "?" in path else "?") + "digests=1")
+    try:
+        tag, digests = found["etag"], {row["name"]: sha256_of(row) for row in found["tensors"]}
+    except (KeyError, TypeError) as error:
+        raise errors.ProtocolError(f"the description of rank {rank} of {model.id} is malformed: {error}") from error
+    if file.etag != f'"{tag}"':
+        raise errors.ChangedError(f"{model.id} changed on the server while it was being loaded: load again", 412,
+                                  "FAILED_PRECONDITION", path)
+    return Sums(model.id, {name: digest for name, digest in digests.items() if digest is not None})
 
 
 def write_rank(model: Model, engine: str, tp: int, rank: int, file: BinaryIO) -> None:

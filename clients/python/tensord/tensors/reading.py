@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 from .. import errors
 from ..address import Endpoint, path_of
 from ..net import http, ring, transfer
+from ..net.buffer import empty_bytes
 from ..net.progress import Progress
 from ..net.resources import read_resource
 from ..net.session import Session
@@ -21,6 +22,7 @@ from ..options import MIB
 from . import boxes, dtypes
 from .boxes import Box
 from .manifest import Manifest
+from .verifying import Arrivals, Sums
 
 AT_ONCE_BYTES = 2 * MIB  # read by one request without a plan
 AT_ONCE_BOXES = 2000
@@ -49,11 +51,13 @@ class Reader:
         self.manifest = manifest
         self.checkpoint = checkpoint
 
-    def read(self, wants: Sequence[Want], what: str = "", stop: Optional[transfer.Stop] = None) -> None:
+    def read(self, wants: Sequence[Want], what: str = "", stop: Optional[transfer.Stop] = None,
+             sums: Optional[Sums] = None) -> None:
         """Reads all boxes. Returns when each is in its place. `stop` lets another thread end the read.
 
-        Raises NotFoundError and TensordError for boxes that cannot be read, before anything is read; ChangedError if
-        the checkpoint has changed since the manifest; ConnectError, ProtocolError, AnswerError.
+        `sums`: the boxes are whole tensors, and their bytes are checked before anything is converted. Raises
+        NotFoundError and TensordError for boxes that cannot be read, before anything is read; ChangedError if the
+        checkpoint has changed since the manifest; ConnectError, ProtocolError, AnswerError; VerifyError.
         """
         direct = [_Piece(want, want.box, self._nbytes(want.box)) for want in wants if want.copy is None]
         for piece in direct:
@@ -64,9 +68,32 @@ class Reader:
         total = staged_bytes + sum(piece.nbytes for piece in direct)
         with Progress(total, what or self.manifest.model, self.session.options.progress) as progress:
             for plan in _plans(sorted((p for p in direct if p.nbytes), key=self._place)):
-                self._read_plan(plan, progress, None, stop)
-            if staged_bytes:
+                self._read_plan(plan, progress, None, stop, sums)
+            if staged_bytes and sums is not None:
+                self._read_whole([want for want in wants if want.copy is not None], progress, stop, sums)
+            elif staged_bytes:
                 self._read_staged([want for want in wants if want.copy is not None], staged_bytes, progress, stop)
+
+    def _read_whole(self, wants: List[Want], progress: Progress, stop: Optional[transfer.Stop], sums: Sums) -> None:
+        """Reads tensors that are checked before they are copied: as many at once as fit into `ring_bytes`, at least
+        one, each whole."""
+        at = 0
+        while at < len(wants):
+            end, total = at, 0
+            while end < len(wants) and (end == at or total + self._nbytes(wants[end].box)
+                                        <= self.session.options.ring_bytes):
+                total += self._nbytes(wants[end].box)
+                end += 1
+            held = [Want(want.box, view=memoryview(empty_bytes(self._nbytes(want.box)))) for want in wants[at:end]]
+            pieces = [_Piece(want, want.box, self._nbytes(want.box)) for want in held]
+            for plan in _plans(sorted((p for p in pieces if p.nbytes), key=self._place)):
+                self._read_plan(plan, progress, None, stop, sums)
+            for want, got in zip(wants[at:end], held):
+                assert want.copy is not None and got.view is not None
+                wait = want.copy(got.view, want.box) if len(got.view) else None
+                if wait is not None:
+                    wait()
+            at = end
 
     def _read_staged(self, wants: List[Want], total: int, progress: Progress, stop: Optional[transfer.Stop]) -> None:
         nbytes, count = ring.pieces(self.session.options.ring_bytes, self.session.options.connections)
@@ -113,14 +140,18 @@ class Reader:
     # ---- one answer
 
     def _read_plan(self, pieces: List["_Piece"], progress: Progress, memory: Optional[ring.Ring],
-                   stop: Optional[transfer.Stop]) -> None:
+                   stop: Optional[transfer.Stop], sums: Optional[Sums] = None) -> None:
+        """Reads pieces into their views, and checks each by `sums`; or by way of `memory`, where nothing is checked."""
         total = sum(piece.nbytes for piece in pieces)
+        arrived = None if sums is None else Arrivals(sums, [(piece.box.name, piece.view) for piece in pieces])
         if stop is None and total <= AT_ONCE_BYTES and len(pieces) <= AT_ONCE_BOXES:
             self._read_at_once(pieces, total, progress)
+            if arrived is not None:
+                arrived(0, total)
             return
         source = transfer.Source(self.session.endpoints, lambda endpoint: self._register(endpoint, pieces, total))
         if memory is None:
-            read_resource(self.session, source, [piece.view for piece in pieces], 0, progress, stop)
+            read_resource(self.session, source, [piece.view for piece in pieces], 0, progress, stop, arrived)
         else:
             jobs = list(_staged_jobs(pieces, memory))
             transfer.read(self.session, source, jobs, progress, memory.borrow, stop)

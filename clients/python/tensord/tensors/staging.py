@@ -11,6 +11,7 @@ from .boxes import Box
 from .memory import view_of_torch
 from .model import Model
 from .reading import Reader, Want
+from .verifying import Sums
 
 ALIGNMENT = 64  # of each box in the memory, in bytes
 
@@ -129,11 +130,12 @@ class _StagedReader(Reader):
         super().__init__(reader.session, reader.manifest, reader.checkpoint)
         self._model = model
 
-    def read(self, wants: Sequence[Want], what: str = "", stop: Optional[Stop] = None) -> None:
-        """Copies staged boxes to their places, and reads the others."""
+    def read(self, wants: Sequence[Want], what: str = "", stop: Optional[Stop] = None,
+             sums: Optional[Sums] = None) -> None:
+        """Copies staged boxes to their places, and reads the others. With `sums` it reads all of them."""
         rest = []
         for want in wants:
-            found = self._model.staged(want.box)
+            found = self._model.staged(want.box) if sums is None else None
             if found is None:
                 rest.append(want)
             elif want.copy is None:
@@ -144,7 +146,7 @@ class _StagedReader(Reader):
                 if wait is not None:
                     wait()
         if rest:
-            super().read(rest, what, stop)
+            super().read(rest, what, stop, sums)
 
 
 def _make(nbytes: int) -> Tuple[memoryview, bool]:
