@@ -109,8 +109,23 @@ bool td_call_read_page_token(const struct td_call *call, const struct td_text *t
     return false;
 }
 
-bool td_call_check_parameters(const struct td_call *call, const char *const *known)
+enum { MOST_PARAMETERS = 32 }; /* that a route takes */
+
+/* Copies the known parameters, and adds `version` for a call that takes it. */
+static void list_known(const struct td_call *call, const char *const *from, const char *known[MOST_PARAMETERS])
 {
+    size_t count = 0;
+    for (; from[count] != NULL && count < MOST_PARAMETERS - 2; count++)
+        known[count] = from[count];
+    if (call->takes_version)
+        known[count++] = "version";
+    known[count] = NULL;
+}
+
+bool td_call_check_parameters(const struct td_call *call, const char *const *names)
+{
+    const char *known[MOST_PARAMETERS];
+    list_known(call, names, known);
     for (size_t i = 0; i < call->uri->parameter_count; i++) {
         const struct td_text *name = &call->uri->parameters[i].name;
         size_t k = 0;
@@ -122,9 +137,9 @@ bool td_call_check_parameters(const struct td_call *call, const char *const *kno
         td_buffer_init(&list);
         for (k = 0; known[k] != NULL; k++)
             td_buffer_printf(&list, "%s%s", k > 0 ? ", " : "", known[k]);
-        const char *names = td_buffer_terminate(&list);
+        const char *shown = td_buffer_terminate(&list);
         td_call_fail_known(call, 400, known, "unknown query parameter \"%.*s\"; %s%s", TD_SHOW(*name, 64),
-                           known[0] == NULL ? "none is known here" : "known here: ", names == NULL ? "" : names);
+                           known[0] == NULL ? "none is known here" : "known here: ", shown == NULL ? "" : shown);
         td_buffer_fini(&list);
         return false;
     }

@@ -11,6 +11,9 @@
 
 #include <stdbool.h>
 
+struct td_family; /* catalog/names/family.h */
+struct td_version;
+
 enum td_caller_kind {
     TD_CALLER_NOBODY, /* no credentials: only probes and other answers that show no model */
     TD_CALLER_OPEN,   /* the server has no tokens: everything is for everybody */
@@ -36,6 +39,10 @@ struct td_call {
     struct td_snapshot *snapshot;     /* the call's reference, which td_api_handle drops; NULL: none was taken yet */
     enum td_catalog_stage stage;      /* how far the catalog was before the snapshot was taken */
     const struct td_model *model;     /* NULL when the path names no model */
+    const struct td_family *family;   /* that the path names, if `version` or the list of versions is asked for; or NULL
+                                       */
+    const struct td_version *version; /* of the family: what ?version= stands for, and `model` is its model; or NULL */
+    bool takes_version;               /* ?version= is a known parameter of the route */
     const struct td_dataset *dataset; /* NULL when the path names no dataset */
     struct td_text rest;              /* the path after the route's word: a tensor, a file, a plan */
     bool is_post;                     /* the route takes POST; else GET and HEAD */
@@ -45,7 +52,8 @@ struct td_call {
                               has mixed up the ports */
 };
 
-/* Answers 400 and returns false when the query has a parameter that is not in `known` (NULL-terminated). */
+/* Answers 400 and returns false when the query has a parameter that is not in `known` (NULL-terminated). A call with
+ * takes_version may also have `version`. */
 bool td_call_check_parameters(const struct td_call *call, const char *const *known);
 
 /* Reads a whole number of at most `max`, as it stands after a parameter's name in the query. Leaves *out as it is

@@ -11,12 +11,17 @@
 /* Files of a split that one description lists. */
 enum { LISTED_FILES = 1000 };
 
-static const void *dataset_rows(const struct td_snapshot *snapshot, size_t *count, size_t *row_bytes)
+static const void *dataset_rows(const struct td_call *call, size_t *count, size_t *row_bytes)
 {
-    const struct td_datasets *datasets = td_datasets_of(snapshot);
+    const struct td_datasets *datasets = td_datasets_of(call->snapshot);
     *count = datasets->count;
     *row_bytes = sizeof *datasets->items;
     return datasets->items;
+}
+
+static size_t datasets_after(const struct td_call *call, struct td_text id)
+{
+    return td_datasets_after(call->snapshot, id);
 }
 
 static const char *name_row(const void *row)
@@ -55,7 +60,7 @@ void td_handle_datasets(const struct td_call *call)
     static const struct td_list list = {.number = TD_LIST_DATASETS,
                                         .rows = dataset_rows,
                                         .kind = "datasets",
-                                        .after = td_datasets_after,
+                                        .after = datasets_after,
                                         .name = name_row,
                                         .digest = digest_row,
                                         .add = add_row};

@@ -2,6 +2,7 @@
 
 #include "api/html/html_index.h"
 #include "api/native/parameters.h"
+#include "core/clock.h"
 #include "core/digits.h"
 #include "core/glob.h"
 #include "http/page_token.h"
@@ -38,6 +39,21 @@ void td_description_finish(struct td_description *description, bool ok)
 bool td_description_room(struct td_description *description, size_t text_bytes)
 {
     return td_reserved_json_room(&description->reserved, &description->json, text_bytes, &description->err);
+}
+
+void td_description_add_text_or_null(struct td_description *description, const char *key, const char *text)
+{
+    if (text != NULL)
+        td_json_add_string(&description->json, key, text);
+    else
+        td_json_add_null(&description->json, key);
+}
+
+void td_description_add_updated(struct td_description *description, const struct td_model *model)
+{
+    char updated[40];
+    (void)td_wall_rfc3339(td_wall_of_ns(model->updated_ns), updated, sizeof updated);
+    td_description_add_text_or_null(description, "updated", model->entry_count > 0 ? updated : NULL);
 }
 
 bool td_description_add_problems(struct td_description *description, const struct td_problems *problems)
@@ -124,7 +140,7 @@ struct rows {
 static struct rows rows_of(const struct td_call *call, const struct td_list *list)
 {
     struct rows rows = {.list = list, .match = td_uri_parameter(call->uri, "match")};
-    rows.first = list->rows(call->snapshot, &rows.count, &rows.row_bytes);
+    rows.first = list->rows(call, &rows.count, &rows.row_bytes);
     return rows;
 }
 
@@ -141,8 +157,11 @@ static const char *listed_name(const struct rows *rows, const void *row)
 }
 
 /* Adds to the digest everything that the list shows on all of its pages. */
-static void digest_list(const struct rows *rows, const struct td_problems *problems, struct td_digest *digest)
+static void digest_list(const struct td_call *call, const struct rows *rows, struct td_digest *digest)
 {
+    const struct td_problems *problems = &call->snapshot->problems;
+    if (rows->list->digest_begin != NULL)
+        rows->list->digest_begin(digest, call);
     for (size_t i = 0; i < rows->count; i++)
         if (listed_name(rows, row_at(rows, i)) != NULL)
             rows->list->digest(digest, row_at(rows, i));
@@ -161,6 +180,8 @@ static bool add_page(struct td_description *description, const struct rows *rows
     const struct td_problems *problems = &description->call->snapshot->problems;
     const char *last = NULL;
     size_t shown = 0;
+    if (list->begin != NULL && !list->begin(description))
+        return false;
     td_json_begin_array(&description->json, list->kind);
     for (; at < rows->count; at++) {
         const void *row = row_at(rows, at);
@@ -208,27 +229,42 @@ static struct list_states *states_of(struct td_snapshot *snapshot)
     return (struct list_states *)(void *)part;
 }
 
+/* Sets *kept to where the state of the list is kept; NULL: nowhere. Returns false when memory is short. */
+static bool find_kept(const struct td_call *call, const struct rows *rows, _Atomic(char *) **kept)
+{
+    const struct td_list *list = rows->list;
+    *kept = NULL;
+    if (rows->match != NULL)
+        return true;
+    if (list->number == TD_LISTS) {
+        *kept = list->state(call);
+        return true;
+    }
+    struct list_states *states = states_of(call->snapshot);
+    if (states != NULL)
+        *kept = &states->states[list->number];
+    return states != NULL;
+}
+
 /* Computes the state of the call's list on all of its pages. The snapshot stores the state of a list without a filter,
  * so that each page of a long list does not take time in proportion to the list. Returns false after it answered an
  * error. */
 static bool make_state(const struct td_call *call, const struct rows *rows, char state[TD_TAG_BYTES])
 {
-    struct list_states *states = states_of(call->snapshot);
-    if (states == NULL)
+    _Atomic(char *) *kept;
+    if (!find_kept(call, rows, &kept))
         return td_call_no_memory(call);
-    _Atomic(char *) *kept = &states->states[rows->list->number];
-    bool is_filtered = rows->match != NULL;
-    const char *known = is_filtered ? NULL : atomic_load(kept);
+    const char *known = kept == NULL ? NULL : atomic_load(kept);
     if (known != NULL) {
         memcpy(state, known, TD_TAG_BYTES);
         return true;
     }
     struct td_digest *digest = td_digest_create();
-    digest_list(rows, &call->snapshot->problems, digest);
+    digest_list(call, rows, digest);
     if (!td_digest_finish(digest, state))
         return td_call_no_memory(call);
     char *none = NULL;
-    char *copy = is_filtered ? NULL : strdup(state);
+    char *copy = kept == NULL ? NULL : strdup(state);
     if (copy != NULL && !atomic_compare_exchange_strong(kept, &none, copy))
         free(copy); /* another request was first, with the same state */
     return true;
@@ -241,7 +277,7 @@ static void answer_page(const struct td_call *call, const struct td_list *list, 
     struct td_description description;
     char state[TD_TAG_BYTES];
     const struct rows rows = rows_of(call, list);
-    if (!make_state(call, &rows, state) || !td_call_may_list(call))
+    if (!make_state(call, &rows, state) || (list->of == NULL && !td_call_may_list(call)))
         return;
     enum td_wait wait = td_wait_parameter(call, state, state);
     if (wait == TD_WAIT_ANSWERED)
@@ -256,6 +292,7 @@ static void answer_page(const struct td_call *call, const struct td_list *list, 
 void td_listing_answer(const struct td_call *call, const struct td_list *list)
 {
     static const char *const known[] = {"page_size", "page_token", "match", "wait", "timeout", NULL};
+    static const char *const known_of_one[] = {"page_size", "page_token", "wait", "timeout", NULL};
     const struct td_text *filters[] = {td_uri_parameter(call->uri, "match")};
     size_t limit = TD_PAGE_SIZE_MAX;
     bool first;
@@ -263,11 +300,10 @@ void td_listing_answer(const struct td_call *call, const struct td_list *list)
     struct td_buffer after;
     td_buffer_init(&name);
     td_buffer_init(&after);
-    if (td_call_check_parameters(call, known) && td_listing_page_size(call, &limit) &&
-        td_listing_name(call, &name, list->kind, "", filters, 1) &&
+    if (td_call_check_parameters(call, list->of == NULL ? known : known_of_one) && td_listing_page_size(call, &limit) &&
+        td_listing_name(call, &name, list->kind, list->of == NULL ? "" : list->of, filters, 1) &&
         td_listing_page_token(call, td_buffer_text(&name), &after, &first))
-        answer_page(call, list, first ? 0 : list->after(call->snapshot, td_buffer_text(&after)), limit,
-                    td_buffer_text(&name));
+        answer_page(call, list, first ? 0 : list->after(call, td_buffer_text(&after)), limit, td_buffer_text(&name));
     td_buffer_fini(&name);
     td_buffer_fini(&after);
 }

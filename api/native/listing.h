@@ -8,6 +8,7 @@
 #include "core/json/json_build.h"
 #include "http/reservation.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 struct td_description {
@@ -27,6 +28,12 @@ void td_description_finish(struct td_description *description, bool ok);
 /* Reserves room for one more row. The row's texts have text_bytes bytes together. Returns false, with the error in
  * `err`, when the budget is used up. */
 bool td_description_room(struct td_description *description, size_t text_bytes);
+
+/* Adds a string, or null for NULL, which the caller has reserved room for. */
+void td_description_add_text_or_null(struct td_description *description, const char *key, const char *text);
+
+/* Adds "updated": when the newest file of the model changed; null without files. */
+void td_description_add_updated(struct td_description *description, const struct td_model *model);
 
 /* Adds "errors": a list of {"file", "message"}. Returns as td_description_room. */
 bool td_description_add_problems(struct td_description *description, const struct td_problems *problems);
@@ -49,16 +56,25 @@ bool td_listing_page_token(const struct td_call *call, struct td_text listing, s
 /* The lists whose states a snapshot keeps. */
 enum { TD_LIST_MODELS, TD_LIST_DATASETS, TD_LISTS };
 
-/* A list of the snapshot's rows, sorted by name, that `match` filters, a glob over their names. */
+/* A list of rows in the order in which pages show them. Functions that are NULL do nothing. */
 struct td_list {
-    size_t number;     /* TD_LIST_MODELS or TD_LIST_DATASETS */
+    size_t number; /* TD_LIST_MODELS or TD_LIST_DATASETS, whose states the snapshot keeps; else TD_LISTS */
+    /* Returns where the state of a list of another number is kept: NULL until the first caller sets it. Returns NULL
+     * when it is kept nowhere. */
+    _Atomic(char *) *(*state)(const struct td_call *call);
     const char *kind;  /* the name of its listing, and of the member with the rows */
     bool has_html;     /* browsers get a page of HTML at the same URL */
     bool has_problems; /* each page also has the snapshot's problems */
-    /* Returns the snapshot's rows, an array of *count structs of *row_bytes bytes each. */
-    const void *(*rows)(const struct td_snapshot *snapshot, size_t *count, size_t *row_bytes);
+    const char *of;    /* the id of the model or family that the list belongs to; NULL: it is the whole server's, and
+                          `match` filters it, a glob over the rows' names */
+    /* Returns the rows, an array of *count structs of *row_bytes bytes each. */
+    const void *(*rows)(const struct td_call *call, size_t *count, size_t *row_bytes);
     /* Returns the number of the first row whose name comes after this one. */
-    size_t (*after)(const struct td_snapshot *snapshot, struct td_text name);
+    size_t (*after)(const struct td_call *call, struct td_text name);
+    /* Adds the members before the rows. Returns false as td_description_room. */
+    bool (*begin)(struct td_description *description);
+    /* Adds to the digest what `begin` shows. */
+    void (*digest_begin)(struct td_digest *digest, const struct td_call *call);
     /* Returns the name of a row, a td_model or a td_dataset; NULL for one that no list shows. */
     const char *(*name)(const void *row);
     /* Adds to the digest everything that the list shows of a row. */

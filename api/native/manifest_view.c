@@ -29,6 +29,7 @@ enum { NAME_BYTES = 1024, NUMBER_DIGITS = 16, LONG_END_BYTES = NAME_BYTES + NUMB
 struct view {
     struct td_snapshot *snapshot;
     const struct td_model *model;
+    struct td_shown_model shown;
     const struct td_checkpoint *checkpoint;
     char *match; /* a copy of the glob; NULL: all names match */
     size_t match_len;
@@ -65,21 +66,24 @@ static void write_one_segment(struct td_buffer *out, const struct td_tensor *ten
     }
 }
 
-/* Appends a tensor's path in the interface: /models/{id}/tensors/{name}[?checkpoint=]. */
-static void write_href(struct td_buffer *out, const struct td_model *model, const struct td_checkpoint *checkpoint,
-                       const struct td_tensor *tensor)
+/* Appends a tensor's path in the interface: /models/{id}/tensors/{name}[?version=][&checkpoint=]. */
+static void write_href(struct td_buffer *out, const struct view *view, const struct td_tensor *tensor)
 {
+    const struct td_checkpoint *checkpoint = view->checkpoint;
     td_buffer_puts(out, "/models/");
-    td_uri_encode(out, td_text_of(model->id), true);
+    td_uri_encode(out, td_text_of(view->shown.id), true);
     td_buffer_puts(out, "/tensors/");
     if (tensor->name_len > 0 && has_lost_segment(tensor->name))
         write_one_segment(out, tensor);
     else
         td_uri_encode(out, td_tensor_name(tensor), true);
-    if (checkpoint->lacks != NULL)
-        td_buffer_puts(out, "?partial=1");
-    if (!td_model_is_default_checkpoint(model, checkpoint)) {
-        td_buffer_puts(out, checkpoint->lacks != NULL ? "&checkpoint=" : "?checkpoint=");
+    const char *separator = td_shown_model_write_query(&view->shown, "?", out);
+    if (checkpoint->lacks != NULL) {
+        td_buffer_printf(out, "%spartial=1", separator);
+        separator = "&";
+    }
+    if (!td_model_is_default_checkpoint(view->model, checkpoint)) {
+        td_buffer_printf(out, "%scheckpoint=", separator);
         td_uri_encode(out, td_text_of(checkpoint->id), false);
     }
 }
@@ -150,9 +154,11 @@ static void write_access(struct td_buffer *out, const struct td_tensor *tensor)
 
 /* Writes a tensor's row; sum NULL: without a digest. The whole manifest is written by hand and not by json_build.h: a
  * checkpoint has up to millions of rows, and long manifests are rendered twice. */
-static void write_tensor(struct td_buffer *out, const struct td_model *model, const struct td_checkpoint *checkpoint,
-                         struct td_tensor_ref ref, const struct td_tensor_sum *sum)
+static void write_tensor(struct td_buffer *out, const struct view *view, struct td_tensor_ref ref,
+                         const struct td_tensor_sum *sum)
 {
+    const struct td_model *model = view->model;
+    const struct td_checkpoint *checkpoint = view->checkpoint;
     const struct td_tensor *tensor = ref.tensor;
     td_buffer_puts(out, "{\"name\":");
     td_json_write_string(out, td_tensor_name(tensor));
@@ -181,7 +187,7 @@ static void write_tensor(struct td_buffer *out, const struct td_model *model, co
         td_buffer_printf(out, ",\"sha256\":\"%s\"", text);
     }
     td_buffer_puts(out, ",\"href\":\"");
-    write_href(out, model, checkpoint, tensor); /* percent-encoded: nothing to escape */
+    write_href(out, view, tensor); /* percent-encoded: nothing to escape */
     td_buffer_puts(out, "\"}");
 }
 
@@ -204,7 +210,7 @@ static size_t write_row(void *context, size_t row, size_t shown, struct td_buffe
     if (is_shown(view, ref.tensor)) {
         if (shown > 0)
             td_buffer_putc(out, ',');
-        write_tensor(out, view->model, view->checkpoint, ref, view->has_sums ? &view->sums.items[shown] : NULL);
+        write_tensor(out, view, ref, view->has_sums ? &view->sums.items[shown] : NULL);
     }
     return row + 1;
 }
@@ -254,7 +260,11 @@ static void write_head(void *context, struct td_buffer *out)
     const struct view *view = context;
     const struct td_checkpoint *checkpoint = view->checkpoint;
     td_buffer_puts(out, "{\"model\":");
-    td_json_write_cstring(out, view->model->id);
+    td_json_write_cstring(out, view->shown.id);
+    if (view->shown.version != NULL) {
+        td_buffer_puts(out, ",\"version\":");
+        td_json_write_cstring(out, view->shown.version);
+    }
     td_buffer_puts(out, ",\"checkpoint\":");
     td_json_write_cstring(out, checkpoint->id);
     td_buffer_printf(out, ",\"format\":\"%s\",\"etag\":\"%s\",\"tensor_count\":", checkpoint->format, checkpoint->tag);
@@ -414,12 +424,18 @@ bool td_manifest_view_create(struct td_lru *cache, struct td_snapshot *snapshot,
                              struct td_blob **out, struct td_error *err)
 {
     char key[TD_TAG_BYTES + 8];
+    char state[TD_TAG_BYTES];
     size_t first = 0;
+    const struct td_shown_model own = {.id = model->id};
+    const struct td_shown_model shown = query->shown.id == NULL ? own : query->shown;
+    if (!td_shown_model_key(&shown, checkpoint->tag, state, err))
+        return false;
     if (!query->page_first && !find_after(checkpoint, query->after, &first, err))
         return false;
     struct view *view = create_view(snapshot, model, checkpoint, query);
     if (view == NULL)
         return td_error_no_memory(err);
+    view->shown = shown;
     view->has_sums = query->sums != NULL;
     if (view->has_sums) {
         view->sums = *query->sums;
@@ -434,7 +450,6 @@ bool td_manifest_view_create(struct td_lru *cache, struct td_snapshot *snapshot,
         .most_marks = SIZE_MAX,
     };
     /* hrefs differ when the checkpoint is not the default one */
-    (void)snprintf(key, sizeof key, "%s%s", checkpoint->tag,
-                   td_model_is_default_checkpoint(model, checkpoint) ? "" : "-other");
+    (void)snprintf(key, sizeof key, "%s%s", state, td_model_is_default_checkpoint(model, checkpoint) ? "" : "-other");
     return td_rendered_create(&manifest_class, view, &rows, is_whole ? cache : NULL, key, out, NULL, err);
 }

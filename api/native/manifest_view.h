@@ -2,6 +2,7 @@
 #ifndef TD_API_NATIVE_MANIFEST_VIEW_H
 #define TD_API_NATIVE_MANIFEST_VIEW_H
 
+#include "api/native/shown_model.h"
 #include "catalog/model/snapshot.h"
 #include "core/buffer.h"
 #include "http/lru.h"
@@ -12,6 +13,7 @@
 
 /* The part of a manifest that a request asks for. Texts are borrowed. */
 struct td_manifest_query {
+    struct td_shown_model shown;  /* with texts of the snapshot; id NULL: the model's own names */
     const struct td_text *match;  /* a glob over names; NULL: all names */
     const struct td_dtype *dtype; /* the only data type to show; NULL: all */
     size_t page_size;             /* number of tensors; 0: all */

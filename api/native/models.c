@@ -4,7 +4,7 @@
 #include "api/native/listing.h"
 #include "api/native/parameters.h"
 #include "api/native/routes.h"
-#include "core/clock.h"
+#include "api/native/shown_model.h"
 #include "core/digest.h"
 #include "core/json/json.h"
 #include "core/json/json_build.h"
@@ -45,10 +45,7 @@ static bool add_delta(struct td_description *description, const struct td_model 
     if (!td_description_room(description, model->base == NULL ? 0 : strlen(model->base)))
         return false;
     td_json_add_string(json, "kind", "delta");
-    if (model->base != NULL)
-        td_json_add_string(json, "base", model->base);
-    else
-        td_json_add_null(json, "base");
+    td_description_add_text_or_null(description, "base", model->base);
     return true;
 }
 
@@ -56,11 +53,14 @@ static bool add_delta(struct td_description *description, const struct td_model 
 static bool add_model(struct td_description *description, const void *row)
 {
     const struct td_model *model = row;
-    char updated[40];
     struct td_json_builder *json = &description->json;
-    if (!td_description_room(description, strlen(model->id) + (model->revision == NULL ? 0 : strlen(model->revision))))
+    const struct td_shown_model shown = td_shown_model_of(description->call, model);
+    if (!td_description_room(description, strlen(shown.id) + strlen(shown.version == NULL ? "" : shown.version) +
+                                              (model->revision == NULL ? 0 : strlen(model->revision))))
         return false;
-    td_json_add_string(json, "id", model->id);
+    td_json_add_string(json, "id", shown.id);
+    if (shown.version != NULL)
+        td_json_add_string(json, "version", shown.version);
     if (model->revision != NULL)
         td_json_add_string(json, "revision", model->revision);
     if (model->is_delta && !add_delta(description, model))
@@ -72,11 +72,7 @@ static bool add_model(struct td_description *description, const void *row)
     td_json_add_u64(json, "file_count", model->entry_count);
     td_json_add_u64(json, "total_bytes", model->total_bytes);
     td_json_add_u64(json, "file_bytes", model->file_bytes);
-    (void)td_wall_rfc3339(td_wall_of_ns(model->updated_ns), updated, sizeof updated);
-    if (model->entry_count > 0)
-        td_json_add_string(json, "updated", updated);
-    else
-        td_json_add_null(json, "updated");
+    td_description_add_updated(description, model);
     return true;
 }
 
@@ -115,11 +111,16 @@ static void digest_model(struct td_digest *digest, const void *row)
     digest_checkpoints(digest, parts == 0 ? NULL : model->partials + model->partial_count - parts, parts);
 }
 
-static const void *model_rows(const struct td_snapshot *snapshot, size_t *count, size_t *row_bytes)
+static const void *model_rows(const struct td_call *call, size_t *count, size_t *row_bytes)
 {
-    *count = snapshot->model_count;
-    *row_bytes = sizeof *snapshot->models;
-    return snapshot->models;
+    *count = call->snapshot->model_count;
+    *row_bytes = sizeof *call->snapshot->models;
+    return call->snapshot->models;
+}
+
+static size_t models_after(const struct td_call *call, struct td_text id)
+{
+    return td_snapshot_models_after(call->snapshot, id);
 }
 
 static const char *name_row(const void *row)
@@ -135,7 +136,7 @@ void td_handle_models(const struct td_call *call)
                                         .kind = "models",
                                         .has_html = true,
                                         .has_problems = true,
-                                        .after = td_snapshot_models_after,
+                                        .after = models_after,
                                         .name = name_row,
                                         .digest = digest_model,
                                         .add = add_model};
@@ -242,8 +243,12 @@ void td_handle_model(const struct td_call *call)
     if (!td_call_check_parameters(call, td_model_parameters))
         return;
     const struct td_model *model = call->model;
-    const char *state = model->content_tag[0] != '\0' ? model->content_tag : model->tag;
-    enum td_wait wait = td_wait_parameter(call, state, model->tag);
+    char state[TD_TAG_BYTES];
+    char former[TD_TAG_BYTES];
+    if (!td_shown_model_tag(call, model->content_tag[0] != '\0' ? model->content_tag : model->tag, state) ||
+        !td_shown_model_tag(call, model->tag, former))
+        return;
+    enum td_wait wait = td_wait_parameter(call, state, former);
     if (wait == TD_WAIT_ANSWERED || !td_may_wait(NULL))
         return;
     if (wait == TD_WAIT_NONE && td_html_is_wanted(call)) {

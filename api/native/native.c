@@ -10,7 +10,9 @@
 #include "api/native/parameters.h"
 #include "api/native/publish_routes.h"
 #include "api/native/routes.h"
+#include "api/native/versions.h"
 #include "catalog/dataset/dataset.h"
+#include "catalog/names/family.h"
 #include "core/json/json_build.h"
 #include "http/auth/signed_url.h"
 
@@ -52,6 +54,7 @@ static const struct word_route model_routes[] = {
     {"tensors", NULL, false, TD_ROUTE_MANIFEST, td_handle_manifest, true},
     {"tensors", "{name}", false, TD_ROUTE_TENSOR, td_handle_tensor, true},
     {"tensors:read", NULL, true, TD_ROUTE_READ, td_handle_read, true},
+    {"versions", NULL, false, TD_ROUTE_VERSIONS, td_handle_versions, false},
     {"files", NULL, false, TD_ROUTE_FILE, td_handle_files, false},
     {"files", "{path}", false, TD_ROUTE_FILE, td_handle_file, false},
     {"plans", NULL, true, TD_ROUTE_PLANS, td_handle_plans, true},
@@ -153,12 +156,21 @@ static bool find_incoming(struct td_call *call, struct td_text path, size_t *at)
     return look != TD_INCOMING_ANSWERED;
 }
 
-/* Makes a call with `wait` wait for the model with the whole path as its id. Returns whether the call waits, or was
- * answered with an error. */
+/* Makes a call with `wait` wait for the model with the whole path as its id, or for the first version of the folder
+ * whose list the path asks for. Returns whether the call waits, or was answered with an error. */
 static bool waits_for_model(const struct td_call *call, struct td_text path)
 {
+    if (call->model == NULL && td_versions_is_list(path))
+        return td_wait_for_name(call, td_versions_parameters);
     path.len -= path.len > 1 && path.p[path.len - 1] == '/' ? 1 : 0;
     return supposed_id(path).len == path.len && td_wait_for_name(call, td_model_parameters);
+}
+
+/* Chooses the handler of the list of versions of a folder that is no model. */
+static void (*list_versions(struct td_call *call))(const struct td_call *)
+{
+    call->response->route = TD_ROUTE_VERSIONS;
+    return td_call_may_describe(call, td_text_of(call->family->id)) ? td_handle_versions : NULL;
 }
 
 /* Answers 422, since the files of a delta hold no tensors of a model. */
@@ -179,7 +191,12 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
     size_t at;
     path.p = td_repo_resolve(call->snapshot, path.p, &path.len);
     call->model = td_snapshot_route(call->snapshot, path, &at);
-    if (call->model == NULL && !find_incoming(call, path, &at))
+    if (!td_versions_find(call, path, &at))
+        return NULL;
+    if (call->model == NULL && call->family != NULL)
+        return list_versions(call);
+    if (call->model == NULL &&
+        (!find_incoming(call, path, &at) || (call->model != NULL && !td_versions_find(call, path, &at))))
         return NULL;
     if (call->model == NULL && waits_for_model(call, path))
         return NULL;
@@ -197,6 +214,7 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
         return NULL;
     td_incoming_call_note_read(call, td_text_of(call->model->id));
     struct td_text rest = {.p = path.p + at, .len = path.len - at};
+    call->takes_version = true;
     if (rest.len == 0) {
         response->route = TD_ROUTE_MODEL;
         call->begins_quickly = true;
@@ -208,6 +226,7 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
             continue;
         response->route = row->route;
         call->is_post = row->is_post;
+        call->takes_version = row->route != TD_ROUTE_VERSIONS;
         if (row->route == TD_ROUTE_FILE || !td_incoming_call_awaits(call))
             return row->reads_tensors && call->model->is_delta ? refuse_delta : row->handle;
         struct td_text id = td_incoming_call_known_id(call, td_text_of(call->model->id));
@@ -538,6 +557,7 @@ static void answer_native(struct td_call *call)
     void (*handle)(const struct td_call *) = route_native(call);
     if (handle != NULL)
         td_call_serve(call, handle);
+    td_versions_add_header(call);
     if (call->response->status == 404 && is_of_s3(call))
         fail_s3(call);
     else

@@ -2,6 +2,7 @@
 #include "api/native/parameters.h"
 #include "api/native/ranks.h"
 #include "api/native/routes.h"
+#include "api/native/shown_model.h"
 
 #include "core/clock.h"
 #include "core/json/json_canonical.h"
@@ -21,27 +22,31 @@ enum {
 enum { PLANNING_S = 10 };
 
 /* Writes the path of a rank's file, or of the boxes, relative to the server. */
-static void write_href(const struct td_rank_set *set, uint64_t rank, struct td_buffer *out)
+static void write_href(const struct td_shown_model *shown, const struct td_rank_set *set, uint64_t rank,
+                       struct td_buffer *out)
 {
     td_buffer_puts(out, "/models/");
-    td_uri_encode(out, td_text_of(set->model->id), true);
+    td_uri_encode(out, td_text_of(shown->id), true);
     td_buffer_printf(out, "/plans/%.*s/", (int)set->name.id.len, set->name.id.p);
     if (set->name.is_boxes)
         td_buffer_puts(out, "boxes.bin");
     else
         td_buffer_printf(out, "rank-%" PRIu64 ".safetensors", rank);
+    const char *separator = td_shown_model_write_query(shown, "?", out);
     if (set->checkpoint != &set->model->checkpoints[0]) {
-        td_buffer_puts(out, "?checkpoint=");
+        td_buffer_printf(out, "%scheckpoint=", separator);
         td_uri_encode(out, td_text_of(set->checkpoint->id), false);
     }
 }
 
-static bool add_rank(const struct td_rank_set *set, uint64_t rank, const struct td_rank_file *file, const char *tag,
-                     struct td_json_builder *json, struct td_error *err)
+static bool add_rank(const struct td_call *call, const struct td_rank_set *set, uint64_t rank,
+                     const struct td_rank_file *file, const char *tag, struct td_json_builder *json,
+                     struct td_error *err)
 {
     struct td_buffer href;
+    const struct td_shown_model shown = td_shown_model_of(call, set->model);
     td_buffer_init(&href);
-    write_href(set, rank, &href);
+    write_href(&shown, set, rank, &href);
     bool ok = !href.failed || td_error_no_memory(err);
     td_json_begin_object(json, NULL);
     td_json_add_u64(json, "rank", rank);
@@ -98,7 +103,7 @@ static bool add_ranks(const struct td_call *call, struct td_rank_maker *maker, s
                                 PLANNING_S);
         if (!td_rank_maker_get(maker, rank, &file, tag, err))
             return false;
-        bool ok = add_rank(maker->set, rank, file, tag, json, err);
+        bool ok = add_rank(call, maker->set, rank, file, tag, json, err);
         td_rank_file_unref(file);
         if (!ok)
             return false;
@@ -128,7 +133,7 @@ static void write_plan(void *argument)
     td_rank_maker_init(&maker, &call->api->ranks, set);
     td_json_begin_object(&json, NULL);
     td_json_add_text(&json, "id", set->name.id);
-    td_json_add_string(&json, "model", set->model->id);
+    td_shown_model_add(call, set->model, &json);
     td_json_add_string(&json, "checkpoint", set->checkpoint->id);
     td_json_add_u64(&json, "tp_size", set->name.tp_size);
     bool ok = add_outputs(&maker, &json, &err) && add_ranks(call, &maker, &json, &err);
@@ -186,6 +191,21 @@ static bool store_plan(const struct td_call *call, const struct td_buffer *text,
     return true;
 }
 
+/* Adds the plan's location, relative to the request's path, since ids of models may be long. */
+static void add_location(const struct td_call *call, const char *id)
+{
+    struct td_buffer location;
+    const struct td_shown_model shown = td_shown_model_of(call, call->model);
+    td_buffer_init(&location);
+    td_buffer_printf(&location, "plans/%s", id);
+    (void)td_shown_model_write_query(&shown, "?", &location);
+    if (location.failed)
+        (void)td_call_no_memory(call);
+    else
+        td_response_add_header_text(call->response, "Location", td_buffer_text(&location));
+    td_buffer_fini(&location);
+}
+
 /* The id is a digest of the plan's canonical text, so a plan has one id in whatever order and with whatever blanks it
  * is written.
  */
@@ -218,7 +238,7 @@ static void register_plan(const struct td_call *call, const struct td_buffer *te
         return;
     if (is_new) {
         call->response->status = 201;
-        td_response_add_header(call->response, "Location", "plans/%s", id); /* relative: ids may be long */
+        add_location(call, id);
     }
 }
 

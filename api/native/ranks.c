@@ -3,6 +3,7 @@
 
 #include "api/native/parameters.h"
 #include "api/native/routes.h"
+#include "api/native/shown_model.h"
 #include "api/native/tensor_digests.h"
 #include "core/digits.h"
 #include "core/json/json.h"
@@ -195,7 +196,7 @@ static bool write_rank_json(const struct td_call *call, const struct td_checkpoi
     bool ok = true;
     td_json_builder_init(&json, out);
     td_json_begin_object(&json, NULL);
-    td_json_add_string(&json, "model", call->model->id);
+    td_shown_model_add(call, call->model, &json);
     td_json_add_string(&json, "checkpoint", checkpoint->id);
     td_json_add_text(&json, "engine", engine);
     td_json_add_u64(&json, "tp_size", plan->tp_size);

@@ -3,6 +3,7 @@
 #include "api/native/manifest_view.h"
 #include "api/native/parameters.h"
 #include "api/native/routes.h"
+#include "api/native/shown_model.h"
 #include "api/native/tensor_digests.h"
 #include "catalog/checkpoints/partial_checkpoint.h"
 #include "core/buffer.h"
@@ -39,13 +40,16 @@ static bool dtype_filter(const struct td_call *call, const struct td_dtype **dty
 static void manifest_etag(const struct td_call *call, const struct td_checkpoint *checkpoint)
 {
     char tag[TD_TAG_BYTES];
+    char state[TD_TAG_BYTES];
+    if (!td_shown_model_tag(call, checkpoint->tag, state))
+        return;
     bool is_default = td_model_is_default_checkpoint(call->model, checkpoint);
     struct td_digest *digest = td_digest_create();
-    td_digest_add_cstring(digest, checkpoint->tag);
+    td_digest_add_cstring(digest, state);
     td_digest_add_cstring(digest, is_default ? "default" : "");
     for (size_t i = 0; i < call->uri->parameter_count; i++) {
         const struct td_parameter *parameter = &call->uri->parameters[i];
-        if (td_text_equals(parameter->name, "checkpoint"))
+        if (td_text_equals(parameter->name, "checkpoint") || td_text_equals(parameter->name, "version"))
             continue;
         td_digest_add(digest, parameter->name.p, parameter->name.len);
         td_digest_add(digest, parameter->value.p, parameter->value.len);
@@ -87,7 +91,8 @@ void td_handle_manifest(const struct td_call *call)
 {
     static const char *const known[] = {"checkpoint", "partial",    "match",   "dtype",
                                         "page_size",  "page_token", "digests", NULL};
-    struct td_manifest_query query = {.match = td_uri_parameter(call->uri, "match")};
+    struct td_manifest_query query = {.match = td_uri_parameter(call->uri, "match"),
+                                      .shown = td_shown_model_of(call, call->model)};
     const struct td_text *filters[] = {query.match, td_uri_parameter(call->uri, "dtype"),
                                        td_uri_parameter(call->uri, "checkpoint"),
                                        td_uri_parameter(call->uri, "partial")};

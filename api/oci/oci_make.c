@@ -231,8 +231,10 @@ static bool add_tags(struct td_oci_call *oci, struct td_oci_target_list *list, s
         ok = all.items[i].is_alias || !td_text_equals(all.items[i].revision, "main") ||
              td_oci_target_add(oci, list, &all.items[i]);
     for (size_t i = 1; ok && i <= oci->repo->other_count; i++) {
-        const struct td_oci_target other = {
-            .tag = "", .form = TD_OCI_ARTIFACT, .revision = td_text_of(oci->repo[i].commit)};
+        const struct td_repo *revision = &oci->repo[i];
+        struct td_oci_target other = {.tag = "", .form = TD_OCI_ARTIFACT, .revision = td_text_of(revision->revision)};
+        if (td_repo_at(oci->repo, other.revision) != revision) /* a ref to another commit has this name */
+            other.revision = td_text_of(revision->commit);
         ok = td_oci_target_add(oci, list, &other);
     }
     return ok || td_error_no_memory(err);

@@ -247,6 +247,9 @@ static bool has_only_gguf(const struct td_oci_call *oci, bool *only, struct td_e
     const struct td_model *model;
     size_t count = 0;
     size_t gguf_count = 0;
+    *only = false;
+    if (oci->repo->lacks_main)
+        return true;
     if (!td_repo_view_open(oci->call->snapshot, oci->repo, TD_TEXT("main"), &view, err))
         return false;
     const struct td_repo_models models = td_repo_view_models(&view);

@@ -6,6 +6,7 @@
  * name_snapshots() sorts the refs by name once, so that each question about them is a binary search. */
 #include "catalog/names/family.h"
 
+#include "catalog/model/reserved_id.h"
 #include "catalog/names/repo.h"
 #include "core/array.h"
 #include "core/digits.h"
@@ -76,7 +77,8 @@ static bool add_folders(struct builder *b)
         if (slash == NULL || !td_version_name_parse(td_text_of(slash + 1), b->families->prefixes, NULL))
             continue;
         above.len = (size_t)(slash - model->id);
-        if (!add_row(b, above, false, &(struct td_version){.name = slash + 1, .model = model}))
+        if (!td_id_is_reserved(above) &&
+            !add_row(b, above, false, &(struct td_version){.name = slash + 1, .model = model}))
             return false;
     }
     sort_rows(b->rows, b->count);

@@ -2,7 +2,7 @@
  *
  *  - A folder M is a family if direct subfolders of it are models and have names of versions
  *    (catalog/model/version_name.h). These models are its versions, and the names of the subfolders are their names. M
- *    itself may be a model as well, or not.
+ *    itself may be a model as well, or not; but its id must be one that a model can have (td_id_is_reserved).
  *  - A repository of a Hugging Face cache without such subfolders is a family, too: each of its snapshots that is a
  *    model is a version. The version has the name of the ref with a version's name (of several, the highest), else the
  *    name of the snapshot's folder. A snapshot is left out when its only name is a ref to another snapshot.

@@ -83,7 +83,8 @@ static const char *refuse_segment(struct td_text segment)
 static bool is_word(struct td_text last, bool is_dataset)
 {
     static const char *const words[] = {"files", "blobs", "commits"};
-    static const char *const of_models[] = {"tensors", "tensors:read", "plans", "shards", "model.safetensors"};
+    static const char *const of_models[] = {"tensors", "tensors:read",     "plans", "shards", "versions",
+                                            "changes", "model.safetensors"};
     bool is = false;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         is = is || td_text_equals(last, words[i]);

@@ -10,6 +10,7 @@
 #include "catalog/checkpoints/rank_part.h"
 #include "catalog/checkpoints/shard_group.h"
 #include "catalog/dataset/dataset.h"
+#include "catalog/model/reserved_id.h"
 #include "catalog/names/bucket.h"
 #include "catalog/names/delta.h"
 #include "catalog/names/family.h"
@@ -119,9 +120,6 @@ static const struct td_entry *find_root_config(const struct td_snapshot *snapsho
     return count_files(snapshot, &root) > 1 ? find_config(snapshot, &root) : NULL;
 }
 
-/* No id may end in one of these names, because the HTTP interface uses them. */
-static const char *const reserved_names[] = {"tensors", "files", "plans", "shards", "model.safetensors"};
-
 /* Returns the length of the path's directory; 0 for a file in the root. */
 static size_t directory_len(const char *path)
 {
@@ -208,14 +206,6 @@ static void model_files(struct td_grouping *g, struct td_model *model, size_t fi
         model->config = td_model_find_file(snapshot, model, td_text_of("config.json"));
 }
 
-static bool ends_in_reserved(const char *id)
-{
-    for (size_t i = 0; i < sizeof reserved_names / sizeof *reserved_names; i++)
-        if (strcmp(td_base_name(id), reserved_names[i]) == 0)
-            return true;
-    return false;
-}
-
 static int directory_compare(const void *a, const void *b)
 {
     const struct td_candidate *x = a;
@@ -235,7 +225,7 @@ static bool is_directory_id(const struct td_grouping *g, const char *id)
 static const char *root_id(const struct td_grouping *g)
 {
     const char *name = td_base_name(g->snapshot->root->real_path);
-    bool usable = name[0] != '\0' && td_utf8_valid(name, strlen(name)) && !ends_in_reserved(name);
+    bool usable = name[0] != '\0' && td_utf8_valid(name, strlen(name)) && !td_id_is_reserved(td_text_of(name));
     return usable ? name : "root";
 }
 
@@ -247,7 +237,7 @@ static const char *model_id(struct td_grouping *g, const struct td_candidate *fi
         return td_arena_strndup(arena, td_text_of(root_id(g)));
     const char *id = td_arena_strndup(arena, td_text_n(first->path, first->model_len));
     bool is_stem = first->directory_len == 0 && first->path[first->model_len] != '\0';
-    if (id != NULL && is_stem && (is_directory_id(g, id) || ends_in_reserved(id)))
+    if (id != NULL && is_stem && (is_directory_id(g, id) || td_id_is_reserved(td_text_of(id))))
         return first->path;
     return id;
 }
@@ -256,7 +246,7 @@ static const char *model_id(struct td_grouping *g, const struct td_candidate *fi
 static bool check_id(struct td_grouping *g, const struct td_candidate *first, const char *id)
 {
     char message[512];
-    if (first->directory_len > 0 && ends_in_reserved(id))
+    if (first->directory_len > 0 && td_id_is_reserved(td_text_of(id)))
         (void)snprintf(
             message, sizeof message,
             "not published: an id cannot end in \"%s\": that name is kept for the HTTP interface; rename the directory",

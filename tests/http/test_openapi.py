@@ -466,6 +466,8 @@ def test_every_query_parameter_is_known_and_no_other(srv, tree, start, contract)
         names = [p["name"] for p in contract.parameters(path, "query")]
         method = "POST" if path in BODIES else "GET"
         for name in names:
+            if name == "version":                       # test_versions_are_as_promised has it, on every path
+                continue
             value = "0/2" if name == "shard" and "/rows" in path else examples[name]
             if (path, name) == ("/events", "wait"):     # it needs an id; another server's is a reset
                 value = "&after=x"
@@ -510,6 +512,32 @@ def test_every_listing_of_the_tree(srv, tree, contract):
         base = f"/models/{enc(id)}/tensors"
         for query in ("", "?page_size=1", "?match=*w*", "?dtype=F32&page_size=3"):
             contract.check("/models/{id}/tensors", srv.get(base + query))
+
+
+def test_versions_are_as_promised(start, tmp_path, contract):
+    for number in (1, 2):
+        folder = tmp_path / f"root/demo/step-{number}"
+        write_by_hand(folder / "model.safetensors", [tensor("model.norm.weight", "F32", [4, 4], str(number))])
+        (folder / "config.json").write_text("{}")
+    (tmp_path / "root/demo/step-3").mkdir()
+    (tmp_path / "root/demo/step-3/model.safetensors").write_bytes(b"broken")
+    age(tmp_path / "root")
+    s = start(tmp_path / "root")
+    contract.check("/models/{id}/versions", s.get("/models/demo/versions"))
+    plan = s.post("/models/demo/plans?version=1", BODIES["/models/{id}/plans"])
+    assert contract.check("/models/{id}/plans", plan, "POST").status == 201, plan
+    names = {**NAMES, "id": "demo", "plan": re.fullmatch("plans/(.*)[?]version=step-1", plan.get("Location"))[1]}
+    taken = [path for path in contract.paths if "version" in [p["name"] for p in contract.parameters(path, "query")]]
+    assert len(taken) == 12, taken
+    for path in taken:
+        target = re.sub(r"\{(\w+)\}", lambda m: names[m.group(1)], path)
+        method = "POST" if path in BODIES else "GET"
+        for version, name in (("step-2", "step-2"), ("1", "step-1"), ("latest", "step-2")):
+            r = contract.check(path, ask(s, path, f"{target}?version={version}"), method)
+            assert r.status in (200, 201) and r.get("X-Tensord-Version") == name, r
+        unknown = contract.check(path, ask(s, path, f"{target}?version=step-9"), method)
+        assert unknown.status == 404, unknown
+        assert unknown.json()["error"]["details"]["known"] == ["step-1", "step-2", "step-3", "latest"], unknown
 
 
 def test_bytes_of_every_kind(srv, contract):
