@@ -142,8 +142,8 @@ def test_it_waits_in_few_requests(family):
     """A wait is one request, not a loop of them."""
     model = tensord.open_model(url_of(family, "run?version=latest"))
     with pytest.raises(TimeoutError):
-        model.wait_version(timeout=3)
-    assert family.whole_log().count("/models/run/versions") <= 4
+        model.wait_version(timeout=5)
+    assert family.whole_log().count("/models/run/versions") <= 4  # with one each second there were 6
 
 
 def test_versions_of_a_hub_cache(serve):
