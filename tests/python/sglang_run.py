@@ -3,8 +3,8 @@
 It prints, as JSON, the bytes of the rank's parameters, the names of those that differ between SGLang's own loader and
 the same model loaded from its URL, and the files that SGLang got for its configuration and its tokenizer. WAY "error":
 the error of the latter alone; a list of [path, load format]: the model of FOLDER in an engine whose weights SGLang's
-WeightUpdater updates from each path. It then prints the result of each update, what the parameters are after it, and
-whether they are still in the same memory.
+WeightUpdater updates from each path, where {rank} stands for the number of the rank, from 1. It then prints the result
+of each update, what the parameters are after it, and whether they are still in the same memory.
 """
 import hashlib
 import importlib.abc
@@ -119,7 +119,7 @@ def update(steps):
     results = [{"bytes": sum(p.numel() * p.element_size() for p in model.parameters()), "digest": digest(model)}]
     for path, load_format in steps:
         fields.clear()
-        done, said = updater.update_weights_from_disk(path, load_format)
+        done, said = updater.update_weights_from_disk(path.replace("{rank}", str(rank + 1)), load_format)
         results.append({"done": done, "said": said, "digest": digest(model), "fields": list(fields),
                         "path": config.model_path,
                         "moved": [n for n, p in model.named_parameters() if p.data_ptr() != places[n]],

@@ -108,3 +108,14 @@ def test_an_update_that_fails_half_way_leaves_the_old_weights(serve, run):
     server = serve()
     for start, (step,) in update(run, first, [url_of(server, "run/weight_v000002")], 2):
         assert not step["done"] and step["digest"] == start["digest"] and step["said"]
+
+
+def test_ranks_that_find_several_versions_take_that_of_the_first(serve, run):
+    """Each rank asks for the latest version by itself, and it may change in between."""
+    first, second = write_versions(serve.root, "llama")
+    server = serve()
+    ranks = update(run, second, [str(first), str(second), url_of(server, "run?version={rank}"),
+                                 url_of(server, "run/weight_v00000{rank}")], 2)
+    for _, (local, _, named, folder) in ranks:
+        assert named["done"] and named["digest"] == local["digest"]
+        assert not folder["done"] and folder["digest"] == local["digest"] and "changed on the server" in folder["said"]

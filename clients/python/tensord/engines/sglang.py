@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import threading
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, TypeVar
 from urllib.parse import urlsplit
 
 import torch
@@ -29,6 +29,8 @@ _LOADER = "sglang.srt.model_loader.loader"
 _UPDATER = "sglang.srt.model_executor.model_runner_components.weight_updater"
 # Formats of SGLang's start that its updates refuse. The URL of an update says where the weights come from.
 _NOT_FOR_UPDATES = ("remote", "dummy")
+
+_Value = TypeVar("_Value")
 
 
 def register() -> None:
@@ -153,7 +155,7 @@ class _Update:
                 self._load_weights(weights)
         except Exception as error:
             failed = error
-        _check_ranks(failed, "", self._together)
+        _check_ranks(failed, None, self._together)
 
     def _state(self) -> Dict[str, torch.Tensor]:
         """Returns the memory of the parameters and buffers by name; of those that share memory only the first."""
@@ -190,19 +192,29 @@ def _update(original: Callable[..., Tuple[bool, str]], updater: Any, model_path:
 
 
 def _opened(url: str, together: bool) -> Model:
-    """Returns the model that a URL names, with its manifest, which is the same in all ranks. Raises TensordError."""
-    failed: Optional[Exception] = None
-    tag = ""
-    remote = open_model(url)
-    try:
-        tag = remote.manifest().etag
-    except Exception as error:
-        failed = error
-    remote.agree(_check_ranks(failed, tag, together))
+    """Returns the model that a URL names, with its manifest, which is the same in all ranks. The latest version may be
+    another one for each rank; then all take that of the first rank. Raises TensordError."""
+    remote, found = _found(open_model(url), together)
+    first = found[0][0]
+    if first is not None and any(version != first for version, _ in found):
+        remote, found = _found(remote if remote.version == first else remote.at(first), together)
+    remote.agree(tag for _, tag in found)
     return remote
 
 
-def _check_ranks(failed: Optional[Exception], value: str, together: bool) -> List[str]:
+def _found(remote: Model, together: bool) -> Tuple[Model, List[Tuple[Optional[str], str]]]:
+    """Reads the manifest of a model. Returns the model, and the version and the entity tag that each rank has found.
+    Raises TensordError."""
+    failed: Optional[Exception] = None
+    value: Tuple[Optional[str], str] = (None, "")
+    try:
+        value = (remote.version, remote.manifest().etag)
+    except Exception as error:
+        failed = error
+    return remote, _check_ranks(failed, value, together)
+
+
+def _check_ranks(failed: Optional[Exception], value: _Value, together: bool) -> List[_Value]:
     """Returns the values of all ranks; this rank's alone if they do not update together. Raises `failed`, or
     TensordError if another rank has failed."""
     reason = "" if failed is None else str(failed) or type(failed).__name__
