@@ -40,7 +40,7 @@ bench     full       busy     300 one   venv         every benchmark once, with 
 smoke     quick      waiting  300 tests venv,node    pytest over a socket, a part of http: ranges, tensors, Hub, S3
 python    full       waiting 1800 tests venv,engines pytest of the Python client against the ASan build
 http      full       waiting 1800 tests venv,node    pytest over a socket: ASan build; release build for memory
-interop   full       waiting 1200 tests venv         pytest with real writers and clients against the ASan build
+interop   full       waiting 1200 tests venv,writers pytest with real writers and clients against the ASan build
 clients   full       waiting 1200 tests venv,hub0,readers,node pytest with clients of the Hub, S3, datasets: ASan build
 docker    full       waiting  900 tests venv         the image, built and run by a Docker engine (its own if none runs)
 analysis  long       alone   3600 one   -            clang-tidy with all the states of the analyzer
@@ -255,6 +255,7 @@ set_up_packages() { # NEEDS
     case $needs in *,venv,*) set_up_venv .venv tests/requirements.txt || return ;; esac
     case $needs in *,engines,*) set_up_alone .venv-engines tests/requirements-engines.txt || return ;; esac
     case $needs in *,readers,*) set_up_alone .venv-readers tests/requirements-readers.txt || return ;; esac
+    case $needs in *,writers,*) set_up_alone .venv-writers tests/requirements-writers.txt || return ;; esac
     case $needs in *,hub0,*) set_up_venv .venv-hub0 tests/requirements-hub0.txt || return ;; esac
     case $needs in *,node,*) set_up_node || return ;; esac
 }
