@@ -130,6 +130,21 @@ def test_little_room_reads_parts_together(serve, run):
         assert sent_of(server, number) <= 1.25 * sum(said[0]["bytes"] for said in ranks)
 
 
+@pytest.mark.parametrize("tp", [1, 2])
+def test_a_prefetched_version_needs_no_server(serve, run, tp):
+    """Nothing is left to read in the pause, also for a version with other tensors than the one before."""
+    write_versions(serve.root, "llama", 3)
+    file = serve.root / "run" / name_of(3) / "model.safetensors"
+    unused = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(16)}
+    save_file({**load_file(file), **unused}, file, {"format": "pt"})
+    steps = Steps(serve.root)
+    steps.then(1, "init", {"url": url_of(serve(), "run")}).then(2, "update", {"version": name_of(2)})
+    steps.then(2, "update", {"version": name_of(3), "prefetch": True}).then(2, "wait").then(2, "offline")
+    steps.then(3, "update", {"version": name_of(3)})
+    steps.then(3, "update", {"version": name_of(2)}, error="no request may be made")
+    steps.run(run, tp)
+
+
 def test_an_error_before_the_copy_changes_nothing(serve, run):
     """Each error is followed by an update that works."""
     write_versions(serve.root, "llama", 4)

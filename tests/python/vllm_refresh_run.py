@@ -2,10 +2,11 @@
 
 WAY is a JSON list of steps, each a list: ["init", INIT_INFO], ["update", UPDATE_INFO], ["reload", PATH or null] by
 vLLM's own reload_weights, ["zero"] as sleep level 2 leaves it, ["fail", N]: the Nth copy of the next step fails on the
-last rank, ["fail_read"]: its read fails, ["wait"] for a prefetch, ["as_older", VERSION]: the backend with an older
-vLLM, ["load", EXTRA]: another model for the later steps, by --load-format tensord, ["expect", FOLDER]: one of that
-folder, by vLLM's own loader. It prints a list with an object for each: the SHA-256 of each parameter, as vLLM's weight
-checker computes it, whether each is in the memory that it had, and the error.
+last rank, ["fail_read"]: its read fails, ["wait"] for a prefetch, ["offline"]: no later step may make a request,
+["as_older", VERSION]: the backend with an older vLLM, ["load", EXTRA]: another model for the later steps, by
+--load-format tensord, ["expect", FOLDER]: one of that folder, by vLLM's own loader. It prints a list with an object for
+each: the SHA-256 of each parameter, as vLLM's weight checker computes it, whether each is in the memory that it had,
+and the error.
 """
 import abc
 import importlib
@@ -24,6 +25,8 @@ from vllm.model_executor.model_loader.weight_checksum import compute_tensor_dige
 from vllm.v1.worker.gpu_worker import Worker
 
 import tensord.lazy
+from tensord.net.session import Session
+from tensord.tensors.reading import Reader
 from tensord.tensors.staging import StagedModel
 
 folder, url, rank, tp, store, way = become_rank()
@@ -96,6 +99,13 @@ class Refreshed:
             raise OSError("a read that fails")
 
         StagedModel.fetch = fetch
+
+    def offline(self):
+        """Make every request fail from now on."""
+        def ask(*_, **__):
+            raise OSError("no request may be made")
+
+        Session.ask = Reader.read = ask
 
     def as_older(self, version):
         """Import the backend beside a base class like that of vLLM 0.24 or 0.25."""
