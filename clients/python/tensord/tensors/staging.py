@@ -4,11 +4,10 @@ from __future__ import annotations
 import os
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from ..net.buffer import empty_bytes
 from ..net.transfer import Stop
 from . import dtypes
 from .boxes import Box
-from .memory import view_of_torch
+from .memory import ask_huge_pages, view_of_torch
 from .model import Model
 from .reading import Reader, Want
 from .verifying import Sums
@@ -155,10 +154,12 @@ def _make(nbytes: int) -> Tuple[memoryview, bool]:
 
     if torch.cuda.is_available():
         try:
-            return view_of_torch(torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)), True
+            return view_of_torch(torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True)), True
         except RuntimeError:  # the system lets no more be pinned: copies to a GPU are slower from other memory
             pass
-    return memoryview(empty_bytes(nbytes)), False
+    tensor = torch.empty(nbytes, dtype=torch.uint8, device="cpu")
+    ask_huge_pages([tensor])
+    return view_of_torch(tensor), False
 
 
 def free_bytes() -> int:
