@@ -74,7 +74,7 @@ class TensordModelLoader(BaseModelLoader):
         from . import vllm_weights  # older versions of vLLM have no reload
         from .vllm_ranks import agreed, together
 
-        remote = agreed(lambda: self._open(model_config), lambda model, _: model)
+        remote = agreed(lambda: self._open(model_config))
         config = get_current_vllm_config_or_none()
         room = vllm_state.room_for(config.parallel_config.local_world_size if config is not None else 1)
 

@@ -5,7 +5,7 @@ them.
 """
 from __future__ import annotations
 
-from typing import Any, Callable, List, Tuple, TypeVar
+from typing import Any, Callable, List, Optional, Tuple, TypeVar
 
 import torch
 from vllm.distributed import parallel_state
@@ -38,25 +38,25 @@ def together(work: Callable[[], Result], value_of: Callable[[Result], Any] = lam
     return done[0], [value for value, _ in said]
 
 
-def agreed(find: Callable[[], Model], find_again: Callable[[Model, str], Model]) -> Model:
-    """Returns a version of a model, the same on all ranks, with its manifest. `find` returns it. If it is another one
-    on the first rank, since the latest version changed between two ranks, `find_again` gets the id of that one.
+def agreed(find: Callable[[], Model]) -> Model:
+    """Returns a version of a model, the same on all ranks, with its manifest. `find` returns the one that this rank
+    finds; if that is another one than on the first rank, since the latest version has just changed, that one is taken.
 
-    Raises as `together`; ChangedError if the ranks found another content under one id.
+    Raises as `together`; ChangedError if the ranks found another content under one name.
     """
     model, said = together(find, _identity)
     found: Model = model
     first = said[0][0]
-    if any(id != first for id, _ in said):
-        found, said = together(lambda: model if model.id == first else find_again(model, first), _identity)
+    if first is not None and any(version != first for version, _ in said):
+        found, said = together(lambda: model if model.version == first else model.at(first), _identity)
     tags = [tag for _, tag in said]
     if len(set(tags)) > 1:
         together(lambda: found.agree(tags))
     return found
 
 
-def _identity(model: Model) -> Tuple[str, str]:
-    return model.id, model.manifest().etag
+def _identity(model: Model) -> Tuple[Optional[str], str]:
+    return model.version, model.manifest().etag
 
 
 def _gathered(value: Any) -> List[Any]:

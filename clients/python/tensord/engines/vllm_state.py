@@ -27,7 +27,12 @@ def check_complete(names: Set[str], found: Optional[Set[str]], model_config: Any
     if model_config.quantization is None and found is not None:
         missing = sorted(names - set(found))
         if missing:
-            raise ValueError(f"{remote.id} has no weights for {', '.join(missing)}")
+            raise ValueError(f"{name_of(remote)} has no weights for {', '.join(missing)}")
+
+
+def name_of(remote: Model) -> str:
+    """Returns the name of a model and of its version, for messages."""
+    return remote.id if remote.version is None else f"version {remote.version} of {remote.id}"
 
 
 def room_for(ranks: int) -> int:

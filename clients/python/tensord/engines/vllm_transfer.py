@@ -33,6 +33,7 @@ from ..tensors.model import Model
 from ..tensors.staging import StagedModel, StagingMemory
 from . import vllm_state
 from .vllm_ranks import agreed, together
+from .vllm_state import name_of
 
 log = logging.getLogger("tensord")
 
@@ -48,7 +49,7 @@ from . import vllm_weights  # noqa: E402  needs what older versions do not have
 
 @dataclass
 class TensordInitInfo(WeightTransferInitInfo):
-    """`url`: of the folder whose subfolders are the versions, such as tensord://host:8080/run. `staging_bytes`: the
+    """`url`: of the model that has versions, such as tensord://host:8080/run. `staging_bytes`: the
     most memory of a rank for bytes that are read before they are used; by default half of what the machine has free,
     divided among its ranks. 0: each parameter is read when it is copied. `options`: of `tensord.Options`, by name."""
 
@@ -63,14 +64,14 @@ class TensordInitInfo(WeightTransferInitInfo):
 
 @dataclass
 class TensordUpdateInfo(WeightTransferUpdateInfo):
-    """`version`: the name of a version. `prefetch`: begin to read it, and change nothing."""
+    """`version`: its name, its number, a ref, or "latest". `prefetch`: begin to read it, and change nothing."""
 
     version: Union[str, int]
     prefetch: bool = False
 
     def __post_init__(self) -> None:
         if type(self.version) not in (str, int) or self.version == "":
-            raise ValueError(f"version is {self.version!r}; it must be the name of a version")
+            raise ValueError(f"version is {self.version!r}; it must be the name or the number of a version")
         if type(self.prefetch) is not bool:
             raise ValueError(f"prefetch is {self.prefetch!r}; it must be true or false")
 
@@ -127,7 +128,7 @@ class TensordWeightTransferEngine(WeightTransferEngine[TensordInitInfo, TensordU
             self._apply(model, staged)
         finally:
             self._memory.release_unpinned()
-        log.info("%s is loaded: %.2f s until its bytes were there, %.2f s to copy them", model.id, ready - began,
+        log.info("%s is loaded: %.2f s until its bytes were there, %.2f s to copy them", name_of(model), ready - began,
                  time.monotonic() - ready)
 
     def prefetch(self, version: Union[str, int]) -> None:
@@ -149,18 +150,13 @@ class TensordWeightTransferEngine(WeightTransferEngine[TensordInitInfo, TensordU
         """Returns a version, the same one on all ranks, with its manifest."""
         fetch = self._fetch
         known = fetch.model if fetch is not None and fetch.version == version != "latest" else None
-        return agreed(lambda: known or self._open(version), lambda _, id: self._open(id.rpartition("/")[2]))
+        return agreed(lambda: known or self._open(version))
 
     def _open(self, version: Union[str, int]) -> Model:
         if self._client is None:
             raise RuntimeError('the backend tensord has no URL yet: /init_weight_transfer_engine {"init_info": '
                                '{"url": "tensord://host:8080/ID"}} gives it one')
-        family, name = self._client.model(), str(version)
-        if any(part in ("", ".", "..") for part in name.split("/")):
-            raise ValueError(f"{name!r} is not the name of a version")
-        model = Model(family.session, f"{family.id}/{name}", family.checkpoint)
-        model.manifest()
-        return model
+        return self._client.model().at(version)
 
     def _uses_of(self, model: Model) -> vllm_weights.Uses:
         if self._uses is None or not self._uses.fit(model):
@@ -200,16 +196,16 @@ class TensordWeightTransferEngine(WeightTransferEngine[TensordInitInfo, TensordU
             together(lambda: vllm_weights.load_in_place(self.model, self.model_config, staged))
         except Exception as error:
             vllm_state.loaded.pop(self.model, None)
-            mixed = f"the parameters are partly of {model.id}: update again before the model serves"
+            mixed = f"the parameters are partly of {name_of(model)}: update again before the model serves"
             if before is None:
                 raise errors.TensordError(f"{error}; {mixed}") from error
             try:
                 together(lambda: vllm_weights.load_in_place(self.model, self.model_config, self._stage(before)))
             except Exception as second:
-                raise errors.TensordError(f"{error}; then {before.id} could not be loaded again ({second}); "
+                raise errors.TensordError(f"{error}; then {name_of(before)} could not be loaded again ({second}); "
                                           f"{mixed}") from error
             vllm_state.loaded[self.model] = before
-            log.warning("%s was not loaded: the parameters are those of %s again", model.id, before.id)
+            log.warning("%s was not loaded: the parameters are those of %s again", name_of(model), name_of(before))
             raise
         vllm_state.loaded[self.model] = model
 
@@ -230,15 +226,16 @@ class _Fetch:
             self.staged.fetch(self._stop)
         except Exception as error:
             self._error = error
-            log.warning("%s was not prefetched: %s", self.model.id, error)
+            log.warning("%s was not prefetched: %s", name_of(self.model), error)
             return
-        log.info("%s is prefetched: %d bytes in %.2f s", self.model.id, self.staged.nbytes, time.monotonic() - began)
+        log.info("%s is prefetched: %d bytes in %.2f s", name_of(self.model), self.staged.nbytes,
+                 time.monotonic() - began)
 
     def is_of(self, model: Model) -> bool:
         """Returns whether it reads this version."""
         if model is self.model:
             return True
-        if model.id != self.model.id:
+        if model.version != self.model.version:
             return False
         try:
             self.model.agree([model.manifest().etag])

@@ -66,7 +66,7 @@ class StagedModel(Model):
 
         Raises NotFoundError and TensordError for boxes that cannot be read.
         """
-        super().__init__(model.session, model.id, model.checkpoint)
+        super().__init__(model.session, model.id, model.checkpoint, model.asked_version)
         self._manifest = manifest = model.manifest()
         self._memory = memory
         self._groups: List[List[Box]] = []
