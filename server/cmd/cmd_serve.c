@@ -11,10 +11,12 @@
  *     idle connections, then, after --drain-timeout, the others. */
 #include "server/cmd/commands.h"
 
+#include "catalog/model/version_name.h"
 #include "catalog/upstream/remote_source.h"
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/log.h"
+#include "core/utf8.h"
 #include "server/cmd/command_line.h"
 #include "server/cmd/token_watch.h"
 #include "server/config/config.h"
@@ -32,6 +34,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -57,6 +60,9 @@ struct service {
     struct td_upstream_source source;
     struct td_upstream_store *store;
     struct td_parse_pool *parsers;
+    char *version_texts;                           /* of --version-prefix, a NUL after each; NULL: none */
+    const char *prefix_items[TD_VERSION_PREFIXES]; /* point into it */
+    struct td_version_prefixes version_prefixes;   /* these */
     struct td_catalog *catalog;
     struct td_api api;
     bool api_made;
@@ -388,6 +394,43 @@ static bool check_directory(const char *path, struct td_error *err)
     return true; /* the catalog opens it, and reports other faults */
 }
 
+/* Returns whether the text can begin a folder's name. */
+static bool is_version_prefix(struct td_text text)
+{
+    bool is = text.len > 0 && text.len <= TD_VERSION_PREFIX_BYTES && td_utf8_valid(text.p, text.len);
+    for (size_t i = 0; i < text.len; i++)
+        is = is && (unsigned char)text.p[i] >= ' ' && text.p[i] != 0x7F && text.p[i] != '/';
+    return is;
+}
+
+/* Splits the list of --version-prefix into service->version_prefixes. Errors: TD_INVALID_ARGUMENT for too many, and for
+ * one that cannot begin a folder's name; TD_RESOURCE_EXHAUSTED. */
+static bool split_version_prefixes(struct service *service, struct td_error *err)
+{
+    struct td_version_prefixes *prefixes = &service->version_prefixes;
+    const char *list = service->used.version_prefixes;
+    prefixes->items = service->prefix_items;
+    service->version_texts = strdup(list);
+    if (service->version_texts == NULL)
+        return td_error_no_memory(err);
+    for (char *at = list[0] == '\0' ? NULL : service->version_texts, *end; at != NULL; at = end) {
+        end = strchr(at, ',');
+        if (end != NULL)
+            *end++ = '\0';
+        if (!is_version_prefix(td_text_of(at)))
+            return td_error_set(
+                err, TD_INVALID_ARGUMENT,
+                "--version-prefix takes the beginning of a folder's name, 1 to %d bytes without '/' and "
+                "control characters; a comma stands between two, not \"%.100s\"",
+                TD_VERSION_PREFIX_BYTES, at);
+        if (prefixes->count == TD_VERSION_PREFIXES)
+            return td_error_set(err, TD_INVALID_ARGUMENT, "--version-prefix takes at most %d prefixes",
+                                TD_VERSION_PREFIXES);
+        service->prefix_items[prefixes->count++] = at;
+    }
+    return true;
+}
+
 /* Starts all parts. The steps that fail by a mistake of the user come first, before the catalog's first scan logs
  * "ready". */
 static bool start_parts(struct service *service, struct td_error *err)
@@ -398,7 +441,7 @@ static bool start_parts(struct service *service, struct td_error *err)
     *config = service->config;
     choose_workers(config);
     fit_descriptors(service);
-    if (!check_directory(config->directory, err) || !begin_tls(service, err) ||
+    if (!check_directory(config->directory, err) || !split_version_prefixes(service, err) || !begin_tls(service, err) ||
         !td_token_watch_init(&service->tokens, config->tokens, err) || !td_ports_bind(&service->ports, config, err) ||
         !td_ports_judge(&service->ports, config, err) ||
         !td_access_log_create(config->access_log, &service->api.metrics.access_log_dropped, &service->log, err))
@@ -425,6 +468,7 @@ static bool start_parts(struct service *service, struct td_error *err)
     catalog.scan.max_files = (size_t)config->max_files;
     catalog.scan.parsers = service->parsers;
     catalog.scan.limits.max_memory_bytes = (size_t)(config->parse_memory / 2);
+    catalog.scan.version_prefixes = &service->version_prefixes;
     if (!td_catalog_create(&catalog, &service->catalog, err))
         return false;
     service->api_made = td_api_init(&service->api, service->catalog, err);
@@ -464,6 +508,7 @@ static void stop_parts(struct service *service)
     td_upstream_store_close(service->store);
     td_remote_source_destroy(&service->source);
     td_catalog_destroy(service->catalog);
+    free(service->version_texts);
     td_parse_pool_destroy(service->parsers);
     td_token_watch_fini(&service->tokens);
     td_access_log_destroy(service->log);

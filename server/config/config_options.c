@@ -120,6 +120,8 @@ static const struct td_option options[] = {
      TEXT(upstream_token_file, TD_OPTION_EVERYWHERE), AT_START},
     {"upstream-ca", "FILE", "", "authorities in PEM for --upstream; empty: those of the system",
      TEXT(upstream_ca, TD_OPTION_EVERYWHERE), AT_START},
+    {"version-prefix", "TEXT", "", "one more prefix of names of versions, which a number follows; repeatable",
+     ROW(TD_OPTION_LIST, 0, 0, version_prefixes, TD_OPTION_EVERYWHERE, NULL, NULL), AT_START},
     {"cache-max-bytes", "SIZE", "0", "disk for fetched models; the least recently read are evicted; 0 = no limit",
      SIZE(cache_max_bytes, 0, UINT64_MAX), AT_START},
     {"publish", "WHO", "off", "who may publish models and datasets to DIR: off, local or any",
@@ -199,7 +201,8 @@ static const char *read_text(const struct td_option *option, const char *value)
     if (option->kind == TD_OPTION_WORD)
         return find_word(option, value);
     bool is_none = value[0] == '\0' && option->fallback[0] == '\0';
-    return option->kind == TD_OPTION_TEXT || is_none || td_listen_address_is_valid(value) ? value : NULL;
+    bool is_free = option->kind == TD_OPTION_TEXT || option->kind == TD_OPTION_LIST;
+    return is_free || is_none || td_listen_address_is_valid(value) ? value : NULL;
 }
 
 /* Reads a count, a size or a time. Returns false when the option does not take the value. */
@@ -224,6 +227,7 @@ static bool read_value(struct td_config *config, const struct td_option *option,
     bool on = strcmp(value, "on") == 0;
     switch (option->kind) {
     case TD_OPTION_TEXT:
+    case TD_OPTION_LIST:
     case TD_OPTION_WORD:
     case TD_OPTION_ADDRESS:
         text = read_text(option, value);
@@ -261,6 +265,7 @@ void td_option_write_wanted(const struct td_option *option, bool in_file, struct
     char max[TD_QUANTITY_BYTES];
     switch (option->kind) {
     case TD_OPTION_TEXT:
+    case TD_OPTION_LIST:
         td_buffer_puts(out, "a string");
         if (strchr(option->value, '|') != NULL)
             td_buffer_printf(out, " (%s)", option->value);
@@ -302,9 +307,23 @@ enum td_config_source td_option_source(const struct td_config *config, const str
     return (enum td_config_source)config->sources[option - options];
 }
 
+/* Returns the list with one more text at its end, or NULL for want of memory. */
+static const char *join(struct td_config *config, const char *list, const char *more)
+{
+    size_t size = strlen(list) + 1 + strlen(more) + 1;
+    char *joined = td_arena_alloc(&config->strings, size);
+    if (joined != NULL)
+        (void)snprintf(joined, size, "%s,%s", list, more);
+    return joined;
+}
+
 bool td_option_set(struct td_config *config, const struct td_option *option, enum td_config_source source,
                    const char *shown, const char *value, struct td_error *err)
 {
+    bool is_repeated = option->kind == TD_OPTION_LIST && source == TD_CONFIG_ARGUMENT &&
+                       td_option_source(config, option) == TD_CONFIG_ARGUMENT;
+    if (is_repeated && (value = join(config, text_of(config, option), value)) == NULL)
+        return td_error_no_memory(err);
     if (read_value(config, option, value)) {
         set_source(config, option, source);
         return true;
@@ -335,6 +354,7 @@ bool td_option_write_json(const struct td_config *config, const struct td_option
 {
     switch (option->kind) {
     case TD_OPTION_TEXT:
+    case TD_OPTION_LIST:
     case TD_OPTION_WORD:
     case TD_OPTION_ADDRESS: {
         const char *text = text_of(config, option);
@@ -367,6 +387,7 @@ bool td_option_is_same(const struct td_config *a, const struct td_config *b, con
 {
     switch (option->kind) {
     case TD_OPTION_TEXT:
+    case TD_OPTION_LIST:
     case TD_OPTION_WORD:
     case TD_OPTION_ADDRESS:
         return strcmp(text_of(a, option), text_of(b, option)) == 0;

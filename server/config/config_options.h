@@ -51,6 +51,7 @@ struct td_config {
     const char *upstream;            /* base URLs, separated by commas; empty: no model is fetched */
     const char *upstream_token_file; /* empty: no token */
     const char *upstream_ca;         /* a file; empty: the system's authorities */
+    const char *version_prefixes;    /* of names of versions, separated by commas; empty: only the known ones */
     uint64_t cache_max_bytes;        /* of fetched models; 0: no bound */
     const char *publish;             /* "off", "local" or "any" */
     uint64_t publish_max_bytes;      /* of all published blobs and open uploads; 0: no bound */
@@ -86,6 +87,7 @@ struct td_config {
 
 enum td_option_kind {
     TD_OPTION_TEXT,
+    TD_OPTION_LIST,    /* texts with commas between them; on the command line it may be repeated, which adds to it */
     TD_OPTION_WORD,    /* one of `words` */
     TD_OPTION_ADDRESS, /* of a port to listen on */
     TD_OPTION_COUNT,
@@ -111,7 +113,7 @@ struct td_option {
     enum td_option_place place;
     const char *const *words; /* of TD_OPTION_WORD, NULL ends them */
     const char *example;      /* of TD_OPTION_ADDRESS */
-    bool is_live;             /* may change while the server runs; never of TD_OPTION_TEXT and TD_OPTION_ADDRESS */
+    bool is_live;             /* may change while the server runs; never of a text, a list or an address */
 };
 
 /* Returns option number i of the table, or NULL when the table has no more than i. */
@@ -121,7 +123,8 @@ const struct td_option *td_option_at(size_t i);
 const struct td_option *td_option_find(struct td_text name);
 
 /* Sets the option's member, and remembers the source. `shown` names the option in messages ("--listen",
- * "TENSORD_LISTEN"). A text or an address is borrowed from `value`. Errors: TD_INVALID_ARGUMENT for a value that the
+ * "TENSORD_LISTEN"). A text, a list or an address is borrowed from `value`; a list that is repeated on the command line
+ * is in the arena config->strings. Errors: TD_INVALID_ARGUMENT for a value that the
  * option does not accept; the message says what is valid. */
 bool td_option_set(struct td_config *config, const struct td_option *option, enum td_config_source source,
                    const char *shown, const char *value, struct td_error *err);

@@ -173,6 +173,27 @@ def test_hostile_names(start, tmp_path):
         assert len(r.body) < 2000
 
 
+def test_more_prefixes(start, tmp_path):
+    import subprocess
+
+    from harness import tensord_binary
+    root = tmp_path / "root"
+    for name in ("ckpt.12", "ckpt.x", "e\u00e9 3", "step-1", "other4"):
+        write(root, f"run/{name}", name)
+    s = start(root, "--version-prefix", "ckpt.", "--version-prefix=e\u00e9 ,run")
+    assert names(versions(s, "run")) == ["step-1", "e\u00e9 3", "ckpt.12"]
+    r = s.get("/models/run?version=3")
+    assert r.json()["version"] == "e\u00e9 3" and r.get("X-Tensord-Version") == "e%C3%A9%203", r
+    assert "ckpt.12" in s.json("/v2/run/tags/list")["tags"]
+    s = start(root, env={"TENSORD_VERSION_PREFIX": "ckpt.,other"})
+    assert names(versions(s, "run")) == ["step-1", "other4", "ckpt.12"]
+    for wrong in (["a/b"], ["a,"], [","], ["x" * 65], ["a\n"], [f"p{i}" for i in range(33)]):
+        options = [option for prefix in wrong for option in ("--version-prefix", prefix)]
+        r = subprocess.run([tensord_binary(), "serve", str(root), "--listen", "127.0.0.1:0", *options],
+                           capture_output=True, text=True, timeout=60, check=False)
+        assert r.returncode != 0 and "--version-prefix" in r.stderr, (wrong, r)
+
+
 # ---------------------------------------------------------------------------------------------- ?version=
 
 ROUTES = ("", "/tensors", "/tensors/a.weight", "/tensors/a.weight?slice=0:2", "/shards/none/tp2/rank-1.safetensors",

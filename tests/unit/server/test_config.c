@@ -82,7 +82,7 @@ static void defaults_are_as_documented(void **state)
     assert_true(config.decode_memory == 268435456 && config.hash_threads == 1 && config.index_threads == 2);
     assert_string_equal(config.sandbox, "best-effort");
     assert_true(config.upstream[0] == '\0' && config.upstream_token_file[0] == '\0' && config.upstream_ca[0] == '\0');
-    assert_true(config.cache_max_bytes == 0);
+    assert_true(config.cache_max_bytes == 0 && config.version_prefixes[0] == '\0');
     assert_string_equal(config.publish, "off");
     assert_true(config.publish_max_bytes == 0 && config.upload_expires_ns == 86400 * second);
     assert_true(config.keep_commits_ns == 3600 * second);
@@ -115,6 +115,7 @@ static void every_option_is_read(void **state)
         "--tls-cert c.pem --tls-key=k.pem --tls-client-ca a.pem --plain-listen 127.0.0.1:82 --require-tls on "
         "--tokens t --require-auth --metrics-open on --sendfile remote "
         "--publish off --publish-max-bytes 2T --upload-expires 90 --keep-commits=0 "
+        "--version-prefix a --version-prefix=b,c "
         "--upstream http://a,http://b --upstream-token-file=f --upstream-ca u.pem --cache-max-bytes 77 "
         "--sandbox required --parse-timeout 7.5 --parse-memory 200000000";
     char names[OPTIONS_MAX][NAME_BYTES];
@@ -127,6 +128,7 @@ static void every_option_is_read(void **state)
     }
     assert_true(parse_line(&config, line, &err));
     assert_string_equal(config.directory, "m");
+    assert_string_equal(config.version_prefixes, "a,b,c");
     assert_string_equal(config.listen, "0.0.0.0:0");
     assert_true(config.max_connections == 10 && config.max_connections_per_address == 3 && config.max_waiters == 6);
     assert_true(config.max_header_bytes == 1024 && config.header_timeout_ns == second * 3 / 2);
@@ -163,6 +165,7 @@ static void every_option_is_read(void **state)
     assert_true(config.decode_memory == 600000000 && config.hash_threads == 2 && config.index_threads == 3);
     assert_string_equal(config.sandbox, "required");
     assert_true(config.parse_timeout_ns == 7500000000 && config.parse_memory == 200000000);
+    td_config_fini(&config);
 }
 
 static void flags_win_over_the_environment(void **state)
@@ -448,7 +451,8 @@ static void help_lists_all(void **state)
                                           "--sandbox",          "--parse-timeout",   "--parse-memory",
                                           "--upstream",         "--upstream-ca",     "--upstream-token-file",
                                           "--cache-max-bytes",  "--sendfile",        "--publish-max-bytes",
-                                          "--publish",          "--upload-expires",  "--keep-commits"};
+                                          "--publish",          "--upload-expires",  "--keep-commits",
+                                          "--version-prefix"};
     char text[8192];
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);
