@@ -169,6 +169,12 @@ class TensordWeightTransferEngine(WeightTransferEngine[TensordInitInfo, TensordU
             room = max(self._memory.nbytes, vllm_state.room_for(self.parallel_config.local_world_size))
         return self._uses_of(model).staged(model, room, self._memory)
 
+    def _has_room_for_copies(self, staged: StagedModel) -> bool:
+        nbytes = vllm_weights.nbytes_of(self.model)
+        if self._staging_bytes is None:
+            return nbytes <= vllm_state.room_for(self.parallel_config.local_world_size)
+        return staged.nbytes + nbytes <= self._staging_bytes
+
     def _begin(self, model: Model, version: Union[str, int]) -> None:
         self._end_fetch()
         self._fetch = _Fetch(version, model, self._stage(model))
@@ -190,22 +196,31 @@ class TensordWeightTransferEngine(WeightTransferEngine[TensordInitInfo, TensordU
         return staged
 
     def _apply(self, model: Model, staged: StagedModel) -> None:
-        """Copies a version into the parameters. After an error on any rank, all ranks load the version before again."""
+        """Copies a version into the parameters. After an error on any rank, all ranks load the version before again, or
+        put copies back of a version that is not known."""
         before = vllm_state.loaded.get(self.model)
+        copies = vllm_weights.Copies(self.model) if before is None and self._has_room_for_copies(staged) else None
+
+        def put_back() -> None:
+            if before is not None:
+                vllm_weights.load_in_place(self.model, self.model_config, self._stage(before))
+            elif copies is not None:
+                copies.put_back()
+            else:
+                raise errors.TensordError("the version before is not known")
+
         try:
             together(lambda: vllm_weights.load_in_place(self.model, self.model_config, staged))
         except Exception as error:
             vllm_state.loaded.pop(self.model, None)
             mixed = f"the parameters are partly of {name_of(model)}: update again before the model serves"
-            if before is None:
-                raise errors.TensordError(f"{error}; {mixed}") from error
             try:
-                together(lambda: vllm_weights.load_in_place(self.model, self.model_config, self._stage(before)))
+                together(put_back)
             except Exception as second:
-                raise errors.TensordError(f"{error}; then {name_of(before)} could not be loaded again ({second}); "
-                                          f"{mixed}") from error
-            vllm_state.loaded[self.model] = before
-            log.warning("%s was not loaded: the parameters are those of %s again", name_of(model), name_of(before))
+                raise errors.TensordError(f"{error}; and the old parameters are lost ({second}): {mixed}") from error
+            if before is not None:
+                vllm_state.loaded[self.model] = before
+            log.warning("%s was not loaded: the parameters are as they were before", name_of(model))
             raise
         vllm_state.loaded[self.model] = model
 

@@ -6,7 +6,7 @@ them into temporary memory, processes them as for the first start, and copies th
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Dict, Iterator, Set
+from typing import Any, Dict, Iterator, List, Set
 
 import torch
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
@@ -77,6 +77,29 @@ def load_in_place(model: torch.nn.Module, model_config: Any, remote: Model) -> N
     absent = [name for name, parameter in model.named_parameters() if parameter.is_meta]
     if absent:
         raise MismatchError(f"vLLM left {', '.join(absent[:5])} without memory")
+
+
+class Copies:
+    """Copies of a model's parameters and buffers in the host's memory."""
+
+    def __init__(self, model: torch.nn.Module):
+        self._copies = [(tensor, tensor.detach().to("cpu", copy=True)) for tensor in _memory_of(model)]
+
+    def put_back(self) -> None:
+        """Gives the parameters and buffers the bytes that they had."""
+        with torch.no_grad():
+            for tensor, copy in self._copies:
+                tensor.detach().copy_(copy)
+
+
+def nbytes_of(model: torch.nn.Module) -> int:
+    """Returns the bytes of a model's parameters and buffers."""
+    return sum(tensor.nbytes for tensor in _memory_of(model))
+
+
+def _memory_of(model: torch.nn.Module) -> List[torch.Tensor]:
+    """Returns the parameters and buffers of a model; one that has several names only once."""
+    return [*model.parameters(), *model.buffers()]
 
 
 def _give_up(model: torch.nn.Module, model_config: Any) -> None:
