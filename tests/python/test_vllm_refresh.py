@@ -4,6 +4,8 @@ import hashlib
 import json
 import re
 import shutil
+import threading
+import time
 from pathlib import Path
 
 import engines
@@ -142,6 +144,44 @@ def test_the_latest_version_of_a_family_and_of_a_cache(serve, run, tp):
     steps.then(3, "reload", url_of(server, "run") + "?version=latest")
     ranks = steps.run(run, tp)
     assert sent_of(server, 3) <= 3.05 * sum(said[0]["bytes"] for said in ranks)
+
+
+def test_both_ranks_take_one_version_while_others_appear(serve, run, tmp_path):
+    """Versions are renamed into place and removed while two ranks update to the latest one again and again. An update
+    fails, or all parameters of both ranks are of one version."""
+    write_versions(serve.root, "llama", 1)
+    write_versions(tmp_path, "llama", 12)
+    server = serve()
+    files = {1: [digests_of_rank(server, 1, 2, rank) for rank in range(2)]}
+
+    def is_latest(number):
+        return server.get("/models/run/versions").json()["latest"] == name_of(number)
+
+    def train():
+        while bytes_of(server, "version=latest") == 0:  # the ranks have not begun
+            time.sleep(0.1)
+        for number in range(2, 13):
+            (tmp_path / "run" / name_of(number)).rename(serve.root / "run" / name_of(number))
+            while not is_latest(number):
+                time.sleep(0.02)
+            files[number] = [digests_of_rank(server, number, 2, rank) for rank in range(2)]
+            if number > 3:
+                shutil.rmtree(serve.root / "run" / name_of(number - 2))
+
+    trainer = threading.Thread(target=train, daemon=True)
+    trainer.start()
+    steps = [["init", {"url": url_of(server, "run")}]] + [["update", {"version": "latest"}]] * 80
+    ranks = run(serve.root / "run" / name_of(1), "-", 2, json.dumps(steps))
+    trainer.join(60)
+    assert len(files) == 12
+    seen = set()
+    for step in zip(*ranks, strict=True):
+        fitting = [number for number, both in files.items()
+                   if all(one["digests"].items() <= file.items() for one, file in zip(step, both, strict=True))]
+        assert fitting, [one["error"] for one in step]
+        seen.update(fitting)
+    assert len(seen) > 1
+    print(sorted(seen), {one["error"] for said in ranks for one in said})
 
 
 def test_little_room_reads_parts_together(serve, run):
