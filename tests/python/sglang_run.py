@@ -3,8 +3,8 @@
 It prints, as JSON, the bytes of the rank's parameters, the names of those that differ between SGLang's own loader and
 the same model loaded from its URL, and the files that SGLang got for its configuration and its tokenizer. WAY "error":
 the error of the latter alone; a list of [path, load format]: the model of FOLDER in an engine whose weights SGLang's
-WeightUpdater updates from each path, where {rank} stands for the number of the rank, from 1. It then prints the result
-of each update, what the parameters are after it, and whether they are still in the same memory.
+WeightUpdater updates from each path. It then prints the result of each update, what the parameters are after it, and
+whether they are still in the same memory. In URLs, {rank} stands for the number of the rank, from 1.
 """
 import hashlib
 import importlib.abc
@@ -73,6 +73,7 @@ tensord.engines.plugins.register_sglang()
 HookRegistry.apply_hooks()
 folder, url, rank, tp, store, way = become_rank()
 rank, tp = int(rank), int(tp)
+url = url.replace("{rank}", str(rank + 1))
 
 
 def load(path):

@@ -116,6 +116,7 @@ def test_ranks_that_find_several_versions_take_that_of_the_first(serve, run):
     server = serve()
     ranks = update(run, second, [str(first), str(second), url_of(server, "run?version={rank}"),
                                  url_of(server, "run/weight_v00000{rank}")], 2)
+    assert [rank["wrong"] for rank in run(first, url_of(server, "run?version={rank}"), 2)] == [[], []]
     for _, (local, _, named, folder) in ranks:
         assert named["done"] and named["digest"] == local["digest"]
         assert not folder["done"] and folder["digest"] == local["digest"] and "changed on the server" in folder["said"]
