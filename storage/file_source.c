@@ -40,6 +40,7 @@ struct td_mapping {
     bool immutable;       /* nobody can write to the file */
     bool hides_residence; /* the kernel does not report to this user which pages are in memory */
     bool leased;
+    _Atomic uint64_t links;      /* of a held file, as in td_file_source; 0: the file is not held */
     _Atomic bool broken;         /* the lease is being given up, so the bytes are no longer pinned */
     _Atomic uint64_t looked_ns;  /* when the file was last looked at, by coarse_clock_ns */
     bool ended;                  /* the lease was released; used by the thread that breaks leases */
@@ -321,6 +322,12 @@ static bool is_unwritten(struct td_mapping *mapping)
            (cache->lease_signal == 0 || td_find_writers(mapping->fd, cache->lease_signal) != TD_WRITERS_SOME);
 }
 
+/* Returns whether the names of a held file were removed since it was opened. */
+static bool has_lost_links(const struct td_mapping *mapping, const struct stat *st)
+{
+    return st->st_nlink < atomic_load_explicit(&mapping->links, memory_order_relaxed);
+}
+
 /* Compares the times before it asks the watch. A write that is under way has changed the mtime, but the watch has not
  * heard of it yet; by the time the mtime can be set back, the watch has. */
 static bool mapping_unchanged(struct td_blob *blob)
@@ -332,7 +339,7 @@ static bool mapping_unchanged(struct td_blob *blob)
     struct td_file_id now = td_file_id_of(&st);
     if (now.size_bytes != mapping->id.size_bytes || now.mtime_ns != mapping->id.mtime_ns)
         return false;
-    return now.ctime_ns == mapping->id.ctime_ns || is_unwritten(mapping);
+    return now.ctime_ns == mapping->id.ctime_ns || has_lost_links(mapping, &st) || is_unwritten(mapping);
 }
 
 static bool mapping_pinned(struct td_blob *blob)
@@ -397,27 +404,80 @@ static void limit_retired(struct td_mapping_cache *cache)
         td_mapping_cache_reap(cache);
 }
 
-/* Opens, checks and maps the file, then takes the lease or the watch and checks the file again. */
-static bool mapping_create(struct td_mapping_cache *cache, const struct td_root *root,
-                           const struct td_file_source *source, struct td_mapping **out, struct td_error *err)
+/* Opens the file at the source's path and checks that it is the one that was scanned. */
+static bool open_by_path(const struct td_root *root, const struct td_file_source *source, int *fd, struct td_error *err)
 {
-    int fd;
     struct td_file_id id;
     struct td_error why = TD_ERROR_INIT;
-    if (!td_may_wait(err))
-        return false;
-    limit_retired(cache);
-    if (!td_root_open_file(root, source->path, &fd, &id, &why)) {
+    if (!td_root_open_file(root, source->path, fd, &id, &why)) {
         bool no_right = why.code == TD_PERMISSION_DENIED && (why.sys == EACCES || why.sys == EPERM);
         if (why.code == TD_RESOURCE_EXHAUSTED || why.code == TD_IO || no_right)
             return td_error_set(err, why.code, "%s", why.message);
         return refuse_changed(source->path, err);
     }
-    struct td_mapping *mapping = NULL;
-    if (!td_file_id_equal(&id, &source->id)) {
-        (void)refuse_changed(source->path, err);
-        goto fail;
+    if (td_file_id_equal(&id, &source->id))
+        return true;
+    (void)close(*fd);
+    return refuse_changed(source->path, err);
+}
+
+/* Returns whether the open file is the one with this identity: all is equal, or the ctime alone differs, and the file
+ * has fewer than `links` names. */
+static bool is_file(int fd, const struct td_file_id *id, uint64_t links)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return false;
+    struct td_file_id now = td_file_id_of(&st);
+    if (st.st_nlink < links)
+        now.ctime_ns = id->ctime_ns;
+    return td_file_id_equal(&now, id);
+}
+
+/* Opens a held file again: a descriptor of its own, since a lease is one of all copies of a descriptor. Sets *links.
+ * Returns false when the source is not held, or there is no /proc. */
+static bool open_held(struct td_mapping_cache *cache, const struct td_file_source *source, int *fd, uint64_t *links)
+{
+    char path[40];
+    pthread_mutex_lock(&cache->lock);
+    int copy = source->holders > 0 ? fcntl(source->held_fd, F_DUPFD_CLOEXEC, 0) : -1;
+    *links = source->holders > 0 ? source->links : 0;
+    pthread_mutex_unlock(&cache->lock);
+    if (copy < 0)
+        return false;
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", copy);
+    *fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    (void)close(copy);
+    return *fd >= 0;
+}
+
+/* Opens the source's file, which has `links` names at most when it is held; else *links is 0. */
+static bool open_source(struct td_mapping_cache *cache, const struct td_root *root, const struct td_file_source *source,
+                        int *fd, uint64_t *links, struct td_error *err)
+{
+    if (!open_held(cache, source, fd, links)) {
+        *links = 0;
+        return open_by_path(root, source, fd, err);
     }
+    if (is_file(*fd, &source->id, *links))
+        return true;
+    (void)close(*fd);
+    return refuse_changed(source->path, err);
+}
+
+/* Opens, checks and maps the file, then takes the lease or the watch and checks the file again. */
+static bool mapping_create(struct td_mapping_cache *cache, const struct td_root *root,
+                           const struct td_file_source *source, struct td_mapping **out, struct td_error *err)
+{
+    int fd;
+    uint64_t links;
+    const struct td_file_id id = source->id;
+    if (!td_may_wait(err))
+        return false;
+    limit_retired(cache);
+    if (!open_source(cache, root, source, &fd, &links, err))
+        return false;
+    struct td_mapping *mapping = NULL;
     mapping = calloc(1, sizeof *mapping);
     if (mapping == NULL) {
         (void)td_error_no_memory(err);
@@ -440,6 +500,7 @@ static bool mapping_create(struct td_mapping_cache *cache, const struct td_root 
     mapping->fd = fd;
     mapping->id = id;
     mapping->cache = cache;
+    atomic_init(&mapping->links, links);
     atomic_init(&mapping->looked_ns, coarse_clock_ns());
     mapping->is_local = td_sees_every_writer(fd);
     mapping->hides_residence = hides_residence(fd);
@@ -447,8 +508,8 @@ static bool mapping_create(struct td_mapping_cache *cache, const struct td_root 
     if (!mapping->immutable)
         lease_take(mapping);
     bool guarded = mapping->immutable || mapping->leased || td_write_watch_begin(&cache->watcher, &mapping->watch, fd);
-    /* A write between fstat in td_root_open_file and the lease or the watch would be missed: look again. */
-    if (guarded && !td_file_id_is(fd, &id)) {
+    /* A write between the first look and the lease or the watch would be missed: look again. */
+    if (guarded && !is_file(fd, &id, links)) {
         td_blob_unref(&mapping->blob); /* not free: td_mapping_cache_break_leases may have a reference */
         return refuse_changed(source->path, err);
     }
@@ -669,7 +730,7 @@ static bool is_current(struct td_mapping *mapping, const struct td_file_id *id, 
     if (!look)
         return td_file_id_equal(&mapping->id, id);
     atomic_store_explicit(&mapping->looked_ns, coarse_clock_ns(), memory_order_relaxed);
-    return td_file_id_is(mapping->fd, id);
+    return is_file(mapping->fd, id, atomic_load_explicit(&mapping->links, memory_order_relaxed));
 }
 
 bool td_file_source_map(struct td_mapping_cache *cache, const struct td_root *root, struct td_file_source *source,
@@ -712,6 +773,49 @@ void td_file_source_forget(struct td_mapping_cache *cache, struct td_file_source
     struct td_mapping *mapping = cache_remove(cache, source);
     pthread_mutex_unlock(&cache->lock);
     mapping_unref(mapping);
+}
+
+bool td_file_source_hold(struct td_mapping_cache *cache, const struct td_root *root, struct td_file_source *source,
+                         struct td_error *err)
+{
+    int fd;
+    struct stat st;
+    pthread_mutex_lock(&cache->lock);
+    bool is_held = source->holders > 0;
+    source->holders += is_held ? 1 : 0;
+    pthread_mutex_unlock(&cache->lock);
+    if (is_held)
+        return true;
+    if (!td_may_wait(err) || !open_by_path(root, source, &fd, err))
+        return false;
+    if (fstat(fd, &st) != 0) {
+        (void)close(fd);
+        return refuse_changed(source->path, err);
+    }
+    pthread_mutex_lock(&cache->lock);
+    bool is_first = source->holders++ == 0; /* another thread may have been quicker */
+    if (is_first) {
+        source->held_fd = fd;
+        source->links = st.st_nlink;
+    }
+    if (source->mapping != NULL)
+        atomic_store_explicit(&source->mapping->links, source->links, memory_order_relaxed);
+    pthread_mutex_unlock(&cache->lock);
+    if (!is_first)
+        (void)close(fd);
+    return true;
+}
+
+void td_file_source_release(struct td_mapping_cache *cache, struct td_file_source *source)
+{
+    pthread_mutex_lock(&cache->lock);
+    bool is_last = --source->holders == 0;
+    int fd = source->held_fd;
+    if (is_last && source->mapping != NULL)
+        atomic_store_explicit(&source->mapping->links, 0, memory_order_relaxed);
+    pthread_mutex_unlock(&cache->lock);
+    if (is_last)
+        (void)close(fd);
 }
 
 static bool descriptor_read(const void *context, uint64_t off, void *out, size_t len, struct td_error *err)

@@ -20,8 +20,11 @@ struct td_file_source {
     struct td_file_id id;       /* that the file must have when it is used */
     struct td_blob *incoming;   /* the file's bytes while they are still being fetched (incoming.h), one reference, used
                                    in place of the file; set by the owner, who drops it; NULL: the file is there */
-    struct td_mapping *mapping; /* NULL: not mapped; guarded by the cache's lock */
+    struct td_mapping *mapping; /* NULL: not mapped; guarded by the cache's lock, like all that follows */
     struct td_file_source *newer, *older;
+    unsigned holders; /* calls of td_file_source_hold without one of td_file_source_release */
+    int held_fd;      /* valid with holders */
+    uint64_t links;   /* of the file when held_fd was opened */
 };
 
 struct td_mapping_cache {
@@ -99,6 +102,16 @@ bool td_file_source_map(struct td_mapping_cache *cache, const struct td_root *ro
 
 /* Removes the source from the cache. Call before its owner is freed. Blobs in use stay valid. */
 void td_file_source_forget(struct td_mapping_cache *cache, struct td_file_source *source);
+
+/* Holds the file, so that it can be mapped after its last name was removed: from now on the source is mapped by the
+ * descriptor and not by its path, and a ctime that differs counts as the same while the file has fewer links than when
+ * it was opened, since removing a name changes both. Opens the file unless it is held already. Errors: as
+ * td_file_source_map of a file that is not mapped yet. Any thread that may wait. */
+bool td_file_source_hold(struct td_mapping_cache *cache, const struct td_root *root, struct td_file_source *source,
+                         struct td_error *err);
+
+/* Ends one hold; the last one closes the descriptor, which may take long for a file without names. Mappings stay. */
+void td_file_source_release(struct td_mapping_cache *cache, struct td_file_source *source);
 
 /* Returns an input of size_bytes bytes that reads the open descriptor *fd with pread. `fd` is borrowed: the variable
  * must outlive the input, and the caller closes the descriptor. Any number of threads may read the input. */

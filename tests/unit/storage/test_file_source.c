@@ -629,10 +629,78 @@ static void every_page_of_a_range_is_in_memory(void **state)
     close_place(&place);
 }
 
+/* A held file is mapped after its last name is gone, with the bytes and the identity that it had; one that was written
+ * to is not. */
+static void a_held_file_outlives_its_names(void **state)
+{
+    (void)state;
+    struct place place;
+    struct td_error err = TD_ERROR_INIT;
+    open_place(&place, 4, 8, 0);
+    for (size_t i = 0; i < 3; i++)
+        assert_true(td_file_source_hold(&place.cache, place.root, &place.sources[i], &err));
+    struct td_blob *before = map(&place, 0);
+    nap_ms(20); /* a changed ctime differs by then */
+    for (size_t i = 0; i < 4; i++)
+        tree_remove(&place.tree, place.names[i]);
+    assert_true(td_blob_unchanged(before));
+    for (size_t i = 0; i < 2; i++) { /* mapped before, and not */
+        struct td_blob *blob = map(&place, i);
+        assert_true(holds(blob, FILE_BYTES, (unsigned)i) && td_blob_unchanged(blob));
+        td_blob_unref(blob);
+    }
+    expect_changed(&place, 3, "a file that is not held");
+    assert_true(td_file_source_hold(&place.cache, place.root, &place.sources[1], &err)); /* once more */
+    td_file_source_release(&place.cache, &place.sources[1]);
+    td_file_source_forget(&place.cache, &place.sources[1]);
+    td_blob_unref(map(&place, 1));
+    for (size_t i = 0; i < 3; i++)
+        td_file_source_release(&place.cache, &place.sources[i]);
+    td_blob_unref(before);
+    td_file_source_forget(&place.cache, &place.sources[0]);
+    for (size_t i = 0; i < 3; i++)
+        td_file_source_forget(&place.cache, &place.sources[i]);
+    expect_changed(&place, 0, "a file that is held no more");
+    close_place(&place);
+}
+
+static void a_held_file_that_is_written_to_is_refused(void **state)
+{
+    (void)state;
+    struct place place;
+    struct td_error err = TD_ERROR_INIT;
+    open_place(&place, 3, 8, 0);
+    for (size_t i = 0; i < 2; i++)
+        assert_true(td_file_source_hold(&place.cache, place.root, &place.sources[i], &err));
+    nap_ms(20);
+    tree_poke(&place.tree, place.names[0], 5, "x", 1); /* it still has its name */
+    expect_changed(&place, 0, "written in place");
+    char path[TREE_PATH_BYTES];
+    tree_at(&place.tree, place.names[1], path);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    tree_remove(&place.tree, place.names[1]);
+    struct td_blob *blob = map(&place, 1);
+    nap_ms(20);
+    assert_int_equal(pwrite(fd, "x", 1, 5), 1);
+    assert_false(td_blob_unchanged(blob));
+    td_blob_unref(blob);
+    expect_changed(&place, 1, "written to without a name");
+    assert_int_equal(close(fd), 0);
+    write_file(&place, 2, FILE_BYTES, 9); /* not the file that was scanned */
+    assert_false(td_file_source_hold(&place.cache, place.root, &place.sources[2], &err));
+    assert_int_equal(err.code, TD_UNAVAILABLE);
+    for (size_t i = 0; i < 2; i++)
+        td_file_source_release(&place.cache, &place.sources[i]);
+    close_place(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_is_mapped_once),
+        cmocka_unit_test(a_held_file_outlives_its_names),
+        cmocka_unit_test(a_held_file_that_is_written_to_is_refused),
         cmocka_unit_test(empty_file_is_an_empty_blob),
         cmocka_unit_test(cap_evicts_the_oldest),
         cmocka_unit_test(random_use_keeps_the_cap),
