@@ -69,6 +69,7 @@ struct td_catalog {
     struct td_hasher *hasher;
     struct td_row_indexer *indexer;
     struct td_event_ring *events;
+    struct td_removed *removed; /* NULL: models end with their folders */
     struct td_noted_commits noted;
     struct td_tree_watch *watch; /* NULL: none */
     struct td_scan_progress progress;
@@ -347,6 +348,8 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
     bool has_events = changed && old != NULL && strcmp(old->tag, snapshot->tag) != 0;
     bool news = changed && (old == NULL || has_events ||
                             old->unsettled.count != snapshot->unsettled.count); /* more than digests changed */
+    if (changed && catalog->removed != NULL)
+        td_removed_publish(catalog->removed, old, snapshot);
     struct td_snapshot_changes *changes = has_events ? td_snapshot_changes_find(old, snapshot) : NULL;
     pthread_mutex_lock(&catalog->lock);
     struct td_catalog_status *status = &catalog->status;
@@ -602,6 +605,15 @@ static bool create_indexer(struct td_catalog *catalog, struct td_error *err)
     return td_row_indexer_create(&config, &catalog->indexer, err);
 }
 
+static bool create_removed(struct td_catalog *catalog, struct td_error *err)
+{
+    const struct td_removed_config config = {.keep_ns = catalog->config.keep_removed_ns,
+                                             .max_files = catalog->config.keep_removed_files,
+                                             .max_models = catalog->config.keep_removed_models,
+                                             .maps = &catalog->maps};
+    return config.keep_ns == 0 || td_removed_create(&config, &catalog->removed, err);
+}
+
 static bool init_sync(struct td_catalog *catalog)
 {
     return td_clock_condition_init(&catalog->wake) && td_clock_condition_init(&catalog->scanned) &&
@@ -648,7 +660,7 @@ bool td_catalog_create(const struct td_catalog_config *config, struct td_catalog
         goto fail_decodes;
     td_mapping_cache_on_retired(&catalog->maps, on_retired_map, catalog);
     if (!td_event_ring_create(TD_EVENTS_MAX, &catalog->events, err) || !create_hasher(catalog, err) ||
-        !create_indexer(catalog, err) || !create_watch(catalog, err))
+        !create_indexer(catalog, err) || !create_removed(catalog, err) || !create_watch(catalog, err))
         goto fail_maps;
     int sys = pthread_create(&catalog->scanner, NULL, scanner_main, catalog);
     if (sys != 0) {
@@ -658,6 +670,7 @@ bool td_catalog_create(const struct td_catalog_config *config, struct td_catalog
     *out = catalog;
     return true;
 fail_maps:
+    td_removed_destroy(catalog->removed);
     td_mapping_cache_fini(&catalog->maps);
 fail_decodes:
     td_decode_cache_fini(&catalog->decodes);
@@ -686,6 +699,7 @@ void td_catalog_destroy(struct td_catalog *catalog)
     td_row_indexer_destroy(catalog->indexer);
     td_hasher_destroy(catalog->hasher);
     td_event_ring_destroy(catalog->events);
+    td_removed_destroy(catalog->removed);
     td_snapshot_unref(catalog->current);
     free_retired(catalog);
     td_unsettled_list_fini(&catalog->unsettled);
@@ -714,6 +728,17 @@ void td_catalog_on_publish(struct td_catalog *catalog, void (*on_publish)(void *
     catalog->on_publish = on_publish;
     catalog->on_publish_context = context;
     pthread_mutex_unlock(&catalog->lock);
+}
+
+bool td_catalog_note_read(struct td_catalog *catalog, const struct td_snapshot *snapshot, struct td_text path,
+                          struct td_error *err)
+{
+    return catalog->removed == NULL || td_removed_note_read(catalog->removed, snapshot, path, err);
+}
+
+struct td_removed *td_catalog_removed(struct td_catalog *catalog)
+{
+    return catalog->removed;
 }
 
 struct td_event_ring *td_catalog_events(struct td_catalog *catalog)

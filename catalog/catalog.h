@@ -7,6 +7,7 @@
 #include "catalog/dataset/row_indexer.h"
 #include "catalog/digests/hasher.h"
 #include "catalog/events/event_ring.h"
+#include "catalog/removed/removed.h"
 #include "catalog/scan/scan.h"
 #include "storage/decode_cache.h"
 #include "storage/tree_watch.h"
@@ -26,10 +27,13 @@ struct td_catalog_config {
     bool files_are_immutable;  /* see td_mapping_cache_init */
     int lease_signal;          /* signal for file leases, see td_mapping_cache_init; 0: takes no leases */
     struct td_scan_config scan;
-    const char *state_dir;  /* directory that keeps digests; borrowed until create returns; NULL: none */
-    size_t hash_threads;    /* background threads that hash; 0: nothing is hashed */
-    size_t index_threads;   /* background threads that index datasets; 0: two */
-    size_t require_models;  /* not ready while fewer models than this are usable */
+    const char *state_dir;      /* directory that keeps digests; borrowed until create returns; NULL: none */
+    size_t hash_threads;        /* background threads that hash; 0: nothing is hashed */
+    size_t index_threads;       /* background threads that index datasets; 0: two */
+    uint64_t keep_removed_ns;   /* as td_removed_config.keep_ns; 0: models end with their folders */
+    size_t keep_removed_files;  /* as its max_files */
+    size_t keep_removed_models; /* as its max_models */
+    size_t require_models;      /* not ready while fewer models than this are usable */
     const char *own_folder; /* of this server in the root, static; it fills the root with models that are asked for, and
                                removes them: that none is there is no reason for a warning, and a root without files
                                that has this folder is not one that was unmounted; NULL: none */
@@ -153,6 +157,14 @@ bool td_catalog_wait_digest(struct td_catalog *catalog, const struct td_snapshot
  */
 void td_catalog_note_digest(struct td_catalog *catalog, const struct td_file_id *id,
                             const uint8_t sum[TD_SHA256_BYTES]);
+
+/* Does what td_removed_note_read does; nothing when models end with their folders. */
+bool td_catalog_note_read(struct td_catalog *catalog, const struct td_snapshot *snapshot, struct td_text path,
+                          struct td_error *err);
+
+/* Returns the models that outlive their folders, which live as long as the catalog; NULL: models end with their
+ * folders. */
+struct td_removed *td_catalog_removed(struct td_catalog *catalog);
 
 /* Return the caches of mapped files and of decoded tensors, which live as long as the catalog. */
 struct td_mapping_cache *td_catalog_maps(struct td_catalog *catalog);

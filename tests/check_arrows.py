@@ -20,7 +20,7 @@ import python_arrows
 # that is not named here belongs to the folder above.
 BASE = {"core", "parser", "storage"}
 CATALOG = {"catalog"} | {f"catalog/{inner}" for inner in ("model", "names", "sandbox", "dataset", "digests",
-                                                           "checkpoints", "events", "scan")}
+                                                           "checkpoints", "events", "removed", "scan")}
 LOWER = {"core", "parser", "storage", "slicing", "work", "catalog/upstream", "catalog/publish", "http",
          "rank"} | CATALOG
 CALL = LOWER | {"api/call"}
@@ -37,6 +37,7 @@ MAY_USE = {
     "catalog/dataset": BASE | {"work", "catalog/model", "catalog/names", "catalog/sandbox"},
     "catalog/digests": BASE | {"work", "catalog/model"},
     "catalog/checkpoints": BASE | {"catalog/model"},
+    "catalog/removed": BASE | {"catalog/model"},
     "catalog/events": BASE | {"catalog/model", "catalog/names", "catalog/dataset"},
     "catalog/scan": BASE | CATALOG - {"catalog"},
     "catalog": BASE | CATALOG,
