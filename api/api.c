@@ -6,6 +6,8 @@
 #include "api/native/native.h"
 #include "api/oci/oci.h"
 #include "api/s3/s3.h"
+#include "catalog/names/family.h"
+#include "core/waiting.h"
 
 #include <string.h>
 
@@ -121,6 +123,87 @@ static void make_private(const struct td_call *call)
         call->response->cache_control = "private, no-cache";
 }
 
+/* Returns whether the request changes nothing, and does not wait for a change: such waits end when the folder of their
+ * model is removed. */
+static bool only_reads(const struct td_request *request, const struct td_uri *uri)
+{
+    static const char *const posts[] = {"/tensors:read", "/plans"};
+    struct td_text path = uri->raw_path;
+    bool reads = td_text_equals(request->method, "GET") || td_text_equals(request->method, "HEAD");
+    for (size_t i = 0; i < sizeof posts / sizeof *posts && !reads; i++) {
+        const size_t len = strlen(posts[i]);
+        reads = td_text_equals(request->method, "POST") && path.len > len &&
+                td_text_equals(td_text_skip(path, path.len - len), posts[i]);
+    }
+    return reads && td_uri_parameter(uri, "wait") == NULL;
+}
+
+/* Returns whether the request asks for the newest version of a family, which a removed one is not: by `latest`, or by
+ * `main`, unless the path also has the name of the model's folder. */
+static bool asks_for_newest(const struct td_uri *uri, const char *id)
+{
+    const struct td_text *version = td_uri_parameter(uri, "version");
+    const char *slash = strrchr(id, '/');
+    struct td_text name = td_text_of(slash == NULL ? id : slash + 1);
+    struct td_text path = uri->path;
+    bool has_main = false;
+    bool has_name = false;
+    if (version != NULL && td_text_equals(*version, TD_VERSION_LATEST))
+        return true;
+    while (path.len > 0) {
+        struct td_text segment = td_text_take_until(&path, '/');
+        if (td_text_equals(segment, TD_VERSION_LATEST))
+            return true;
+        has_main = has_main || td_text_equals(segment, "main");
+        has_name = has_name || td_text_equals_ignore_case(segment, name.p);
+    }
+    return has_main && !has_name;
+}
+
+/* Answers the call again from the last snapshot that had a model whose folder was removed. Returns whether that is an
+ * answer of this model. */
+static bool answer_of(const struct td_call *call, const struct td_removed_model *removed)
+{
+    struct td_response *response = call->response;
+    struct td_call again = call_of(call->api, call->request, call->uri, response);
+    again.caller = call->caller;
+    again.kept = removed->snapshot;
+    response->kept = td_text_of(removed->id);
+    call->request->facade->answer(&again);
+    response->kept = TD_TEXT("");
+    td_snapshot_unref(again.snapshot);
+    bool is_answer = response->wait_until_ns != 0 || (response->status < 500 && response->status != 404);
+    return td_waiting_was_refused() || (response->is_of_kept && is_answer);
+}
+
+/* Replaces an answer that may be one because a model's folder was removed by that of the model, if it is kept. While a
+ * folder is removed, answers about what is left of it may be wrong as well. */
+static void answer_kept(const struct td_call *call)
+{
+    struct td_removed *table = td_catalog_removed(call->api->catalog);
+    struct td_response *response = call->response;
+    struct td_removed_model removed;
+    bool may_be = response->status == 404 || response->status == 412 || response->status == 422 ||
+                  (response->status == 503 && response->changed);
+    if (table == NULL || !may_be || td_waiting_was_refused() || !only_reads(call->request, call->uri))
+        return;
+    for (size_t i = 0; td_removed_get(table, i, &removed); i++) {
+        if (asks_for_newest(call->uri, removed.id)) {
+            td_snapshot_unref(removed.snapshot);
+            continue;
+        }
+        struct td_response first = *response;
+        td_response_init_for(response, call->request);
+        memcpy(response->token, first.token, sizeof response->token);
+        bool found = answer_of(call, &removed);
+        td_snapshot_unref(removed.snapshot);
+        td_response_fini(found ? &first : response);
+        if (found)
+            return;
+        *response = first;
+    }
+}
+
 /* Passes the call of an admitted request to its facade: to begin an upload, which returns a sink or NULL, or to answer,
  * which returns NULL. */
 static struct td_body_sink *pass_call(struct td_api *api, const struct td_request *request,
@@ -138,10 +221,12 @@ static struct td_body_sink *pass_call(struct td_api *api, const struct td_reques
     struct td_request copy = *request;
     struct td_body_sink *sink = NULL;
     if (td_access_begin(&call) && (call.caller.bare.p == NULL || take_signature_off(&call, &copy, &uri))) {
-        if (begins_upload)
+        if (begins_upload) {
             sink = request->facade->begin_upload(&call);
-        else
+        } else {
             request->facade->answer(&call);
+            answer_kept(&call);
+        }
     }
     make_private(&call);
     td_snapshot_unref(call.snapshot);

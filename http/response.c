@@ -50,6 +50,9 @@ void td_response_init(struct td_response *response)
     response->header_count = 0;
     response->announced_bytes = 0;
     response->wait_until_ns = 0;
+    response->asks_body = true;
+    response->kept = TD_TEXT("");
+    response->is_of_kept = false;
     response->facade = NULL;
     response->cancel = NULL;
     response->resource = TD_TEXT("");
@@ -80,6 +83,7 @@ void td_response_init_for(struct td_response *response, const struct td_request 
     td_response_init(response);
     response->facade = request->facade;
     response->cancel = request->cancel;
+    response->asks_body = !td_text_equals(request->method, "HEAD");
     response->resource = request->target;
     if (query != NULL)
         response->resource.len = (size_t)(query - request->target.p);
@@ -88,6 +92,13 @@ void td_response_init_for(struct td_response *response, const struct td_request 
         return;
     td_request_id_choose(request, response->request_id);
     add_request_id(response);
+}
+
+void td_response_note_subject(struct td_response *response, struct td_text path)
+{
+    const size_t len = response->kept.len;
+    if (len > 0 && td_text_begins(path, response->kept) && (path.len == len || path.p[len] == '/'))
+        response->is_of_kept = true;
 }
 
 void td_response_fini(struct td_response *response)
@@ -212,6 +223,9 @@ static void response_reset(struct td_response *response, int status)
     response->changed = old.changed;
     response->facade = old.facade;
     response->cancel = old.cancel;
+    response->asks_body = old.asks_body;
+    response->kept = old.kept;
+    response->is_of_kept = old.is_of_kept;
     response->resource = old.resource;
     memcpy(response->request_id, old.request_id, sizeof response->request_id);
     memcpy(response->token, old.token, sizeof response->token);

@@ -93,6 +93,10 @@ struct td_response {
     uint64_t announced_bytes;       /* of a 304: the length that a 200 would have had */
     uint64_t wait_until_ns; /* not 0: this is no answer yet. The request is to be handled again when the catalog has
                                published something, and at this time (td_clock_ns) at the latest */
+    bool asks_body;         /* the request's method is not HEAD */
+    struct td_text kept; /* the id of a model whose folder was removed: the answer counts only if it is of this model,
+                            or of one below; borrowed; empty: any answer counts */
+    bool is_of_kept;     /* it is, as td_response_note_subject found */
     const struct td_facade *facade;       /* gives errors and entity tags their form; NULL: plain text */
     struct td_text resource;              /* the target without its query, for errors; borrowed from the request */
     char request_id[TD_REQUEST_ID_BYTES]; /* empty: none was chosen yet */
@@ -106,6 +110,9 @@ void td_response_init(struct td_response *response);
  * facade has a field of its own for the request's id, chooses the id and adds that field. The request must live as long
  * as errors can be written. */
 void td_response_init_for(struct td_response *response, const struct td_request *request);
+
+/* Notes what the answer is about: the path of a file, or the id of a model or repository. */
+void td_response_note_subject(struct td_response *response, struct td_text path);
 
 /* Frees the body, the stream and owned_type. */
 void td_response_fini(struct td_response *response);

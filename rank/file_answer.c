@@ -30,6 +30,13 @@ bool td_lfs_pointer_refuse(const struct td_entry *entry, struct td_error *err)
                         entry->path);
 }
 
+bool td_note_read(struct td_catalog *catalog, const struct td_snapshot *snapshot, const char *path,
+                  struct td_response *response, struct td_error *err)
+{
+    td_response_note_subject(response, td_text_of(path));
+    return !response->asks_body || td_catalog_note_read(catalog, snapshot, td_text_of(path), err);
+}
+
 bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapshot, const struct td_entry *entry,
                     struct td_response *response, struct td_error *err)
 {
@@ -37,7 +44,8 @@ bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapsh
     struct td_blob *blob = NULL;
     if (entry->file->is_lfs_pointer)
         return td_lfs_pointer_refuse(entry, err);
-    bool ok = td_file_source_map(td_catalog_maps(catalog), snapshot->root, &entry->file->source, &blob, err) &&
+    bool ok = td_note_read(catalog, snapshot, entry->path, response, err) &&
+              td_file_source_map(td_catalog_maps(catalog), snapshot->root, &entry->file->source, &blob, err) &&
               td_body_append(&response->body, blob, 0, id->size_bytes, err);
     td_blob_unref(blob);
     if (!ok)
@@ -54,7 +62,8 @@ bool td_rank_file_answer(const struct td_rank_store *store, const struct td_rank
                          struct td_rank_file *file, const char *tag, struct td_response *response, struct td_error *err)
 {
     char former[TD_TAG_BYTES];
-    if (!td_rank_store_former_tag(set, rank, former, err) ||
+    if (!td_note_read(store->catalog, set->snapshot, set->model->id, response, err) ||
+        !td_rank_store_former_tag(set, rank, former, err) ||
         !td_rank_file_append(store->catalog, set->snapshot, set->checkpoint, file, response->cancel, &response->body,
                              err))
         return false;

@@ -9,8 +9,13 @@
 /* Sets TD_CONFLICT for a file that is a Git LFS pointer: what to do about it. Returns false. */
 bool td_lfs_pointer_refuse(const struct td_entry *entry, struct td_error *err);
 
+/* Notes that the response answers bytes of the snapshot's file at this path, or of the model with this id: as its
+ * subject, and if the request asks for a body, as td_catalog_note_read, whose errors it has. */
+bool td_note_read(struct td_catalog *catalog, const struct td_snapshot *snapshot, const char *path,
+                  struct td_response *response, struct td_error *err);
+
 /* Fills the response with a whole 200 answer of the file: body, type, validators, Last-Modified. Errors: TD_CONFLICT
- * for a Git LFS pointer; as td_file_source_map; then the caller must fail the response. */
+ * for a Git LFS pointer; as td_note_read; as td_file_source_map; then the caller must fail the response. */
 bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapshot, const struct td_entry *entry,
                     struct td_response *response, struct td_error *err);
 

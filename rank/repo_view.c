@@ -262,6 +262,13 @@ bool td_repo_view_open(struct td_snapshot *snapshot, const struct td_repo *repo,
     return (ok && has_checkpoint(view)) || no_revision(revision, err);
 }
 
+void td_repo_view_note(const struct td_repo_view *view, struct td_text revision, struct td_response *response)
+{
+    if (view->entry_count > 0 && view->prefix_len > 0 && !td_text_equals(revision, "main"))
+        td_response_note_subject(response,
+                                 td_text_n(view->snapshot->entries[view->first_entry].path, view->prefix_len - 1));
+}
+
 void td_repo_view_ranks(struct td_snapshot *snapshot, const struct td_model *model, const struct td_rank_name *name,
                         struct td_repo_view *view)
 {

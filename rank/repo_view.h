@@ -58,6 +58,10 @@ bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, 
 bool td_repo_view_list_rank_files(const struct td_repo_view *view, struct td_arena *arena, struct td_repo_item **items,
                                   size_t *count, struct td_error *err);
 
+/* Notes the view's folder as the subject of the response (td_response_note_subject), unless the revision is the one
+ * that clients get without naming any. */
+void td_repo_view_note(const struct td_repo_view *view, struct td_text revision, struct td_response *response);
+
 /* Returns whether each checkpoint that the view replaces can be written to a safetensors file; true when the view
  * replaces none. */
 bool td_repo_view_fits(const struct td_repo_view *view);

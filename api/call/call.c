@@ -158,7 +158,8 @@ struct td_snapshot *td_call_acquire(const struct td_call *call, struct td_error 
         (void)td_error_set(err, TD_PERMISSION_DENIED, "this needs a token");
         return NULL;
     }
-    struct td_snapshot *snapshot = td_catalog_acquire(call->api->catalog);
+    struct td_snapshot *snapshot =
+        call->kept != NULL ? td_snapshot_ref(call->kept) : td_catalog_acquire(call->api->catalog);
     if (snapshot == NULL || token == NULL || token->models == NULL)
         return snapshot;
     const struct td_view_filter filter = {

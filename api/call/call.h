@@ -35,12 +35,14 @@ struct td_call {
     struct td_api *api;
     const struct td_request *request;
     const struct td_uri *uri;
-    struct td_caller caller;          /* who asks */
-    struct td_snapshot *snapshot;     /* the call's reference, which td_api_handle drops; NULL: none was taken yet */
-    enum td_catalog_stage stage;      /* how far the catalog was before the snapshot was taken */
-    const struct td_model *model;     /* NULL when the path names no model */
-    const struct td_family *family;   /* that the path names, if `version` or the list of versions is asked for; or NULL
-                                       */
+    struct td_caller caller;        /* who asks */
+    struct td_snapshot *kept;       /* in place of the catalog's snapshot: one that has a model whose folder was removed
+                                       (catalog/removed/removed.h); NULL: the catalog's */
+    struct td_snapshot *snapshot;   /* the call's reference, which td_api_handle drops; NULL: none was taken yet */
+    enum td_catalog_stage stage;    /* how far the catalog was before the snapshot was taken */
+    const struct td_model *model;   /* NULL when the path names no model */
+    const struct td_family *family; /* that the path names, if `version` or the list of versions is asked for; or NULL
+                                     */
     const struct td_version *version; /* of the family: what ?version= stands for, and `model` is its model; or NULL */
     bool takes_version;               /* ?version= is a known parameter of the route */
     const struct td_dataset *dataset; /* NULL when the path names no dataset */

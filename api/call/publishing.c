@@ -183,12 +183,21 @@ bool td_publishing_commit(const struct td_call *call, struct td_publish_repo *re
     return false;
 }
 
+void td_publishing_forget(const struct td_call *call, const struct td_publish_name *name)
+{
+    struct td_removed *removed = td_catalog_removed(call->api->catalog);
+    if (removed != NULL)
+        td_removed_forget(removed, td_text_of(name->path));
+}
+
 /* Logs that a repository was removed, and waits until no face shows it. */
 static bool show_removed(const struct td_call *call, const struct td_publish_name *name, struct td_error *err)
 {
     td_log(TD_LOG_INFO, "publish: removed token=%s model=\"%s\"",
            call->response->token[0] == '\0' ? "-" : call->response->token, name->path);
-    return show(call, "it was removed", comes_later, err);
+    bool is_shown = show(call, "it was removed", comes_later, err);
+    td_publishing_forget(call, name);
+    return is_shown;
 }
 
 bool td_publishing_remove(const struct td_call *call, const struct td_publish_name *name, struct td_error *err)

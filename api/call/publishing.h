@@ -56,4 +56,8 @@ bool td_publishing_remove_empty(const struct td_call *call, const struct td_publ
  */
 bool td_publishing_show(const struct td_call *call, const char *what);
 
+/* Ends the hold on a model whose folder this server has removed: it does not outlive the folder. Call it when the
+ * catalog shows the removal. */
+void td_publishing_forget(const struct td_call *call, const struct td_publish_name *name);
+
 #endif

@@ -144,8 +144,10 @@ static bool find_repo(struct td_hub_call *hub, size_t first, size_t n)
 {
     hub->id = td_hub_path_join(&hub->path, first, first + n);
     hub->repo = td_repo_find(hub->call->snapshot, hub->as_dataset, hub->id);
-    if (hub->repo != NULL && !hub->as_dataset)
+    if (hub->repo != NULL && !hub->as_dataset) {
         td_incoming_call_note_read(hub->call, td_text_of(hub->repo->id));
+        td_response_note_subject(hub->call->response, td_text_of(hub->repo->id));
+    }
     return hub->repo != NULL;
 }
 

@@ -95,7 +95,9 @@ bool td_hub_try_view(struct td_hub_call *hub, struct td_error *err)
 {
     td_error_init(err);
     bool ok = td_repo_view_open(hub->call->snapshot, hub->repo, hub->revision, &hub->view, err);
-    if (!ok)
+    if (ok)
+        td_repo_view_note(&hub->view, hub->revision, hub->call->response);
+    else
         hub->view.commit[0] = '\0';
     return ok;
 }

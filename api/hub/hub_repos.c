@@ -147,9 +147,12 @@ void td_hub_move_repo(struct td_hub_write *write)
     }
     td_log(TD_LOG_INFO, "publish: moved token=%s model=\"%s\" to=\"%s\"",
            call->response->token[0] == '\0' ? "-" : call->response->token, write->name.path, to.path);
+    const struct td_publish_name from = write->name;
     write->name = to;
     note_commits(write);
-    if (td_publishing_show(call, "it was moved"))
+    bool is_shown = td_publishing_show(call, "it was moved");
+    td_publishing_forget(call, &from);
+    if (is_shown)
         td_hub_write_answer_text(write, "{}");
 }
 

@@ -213,6 +213,7 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
     if ((directory.len > 0 || call->snapshot->root_is_model) && !td_call_may_describe(call, directory))
         return NULL;
     td_incoming_call_note_read(call, td_text_of(call->model->id));
+    td_response_note_subject(response, td_text_of(call->model->id));
     struct td_text rest = {.p = path.p + at, .len = path.len - at};
     call->takes_version = true;
     if (rest.len == 0) {

@@ -2,6 +2,7 @@
 #include "api/native/parameters.h"
 #include "api/native/routes.h"
 #include "core/json/json_document.h"
+#include "rank/file_answer.h"
 #include "rank/tensor_source.h"
 
 #include <stdio.h>
@@ -107,7 +108,8 @@ static void answer_batch(const struct td_call *call, const struct td_checkpoint 
     struct td_rank_file *file = NULL;
     struct td_error err = TD_ERROR_INIT;
     bool is_raw = batch->format != SAFETENSORS;
-    bool ok = (!is_raw || name_results(batch, &err)) &&
+    bool ok = td_note_read(call->api->catalog, call->snapshot, call->model->id, call->response, &err) &&
+              (!is_raw || name_results(batch, &err)) &&
               td_plan_from_items(batch->items.items, batch->items.count, &tensors, budget, &plan, &err) &&
               td_rank_file_create(&plan, &tensors, metadata, 1, !is_raw, budget, &file, &err) &&
               td_rank_file_append(call->api->catalog, call->snapshot, checkpoint, file, call->request->cancel,

@@ -9,6 +9,7 @@
 #include "core/buffer.h"
 #include "core/digest.h"
 #include "core/digits.h"
+#include "rank/file_answer.h"
 #include "rank/tensor_source.h"
 #include "slicing/plan/plan_items.h"
 
@@ -233,7 +234,8 @@ static bool append_part(const struct td_call *call, const struct td_checkpoint *
         ok = td_body_append_heap(&call->response->body, data, len, err);
     }
     td_buffer_fini(&head);
-    ok = ok && td_plan_from_selection(&tensors, wanted->number, &wanted->selection, budget, &plan, err) &&
+    ok = ok && td_note_read(call->api->catalog, call->snapshot, call->model->id, call->response, err) &&
+         td_plan_from_selection(&tensors, wanted->number, &wanted->selection, budget, &plan, err) &&
          td_rank_file_create(&plan, &tensors, metadata, 1, wanted->format == FORMAT_SAFETENSORS, budget, &file, err) &&
          td_rank_file_append(call->api->catalog, call->snapshot, checkpoint, file, call->request->cancel,
                              &call->response->body, err);
@@ -248,7 +250,8 @@ static bool append_whole(const struct td_call *call, const struct td_checkpoint 
 {
     struct td_blob *blob = NULL;
     uint64_t base = 0;
-    bool ok = td_tensor_open(call->api->catalog, call->snapshot, checkpoint, wanted->ref, call->request->cancel, &blob,
+    bool ok = td_note_read(call->api->catalog, call->snapshot, call->model->id, call->response, err) &&
+              td_tensor_open(call->api->catalog, call->snapshot, checkpoint, wanted->ref, call->request->cancel, &blob,
                              &base, err) &&
               td_body_append(&call->response->body, blob, base, wanted->nbytes, err);
     td_blob_unref(blob);

@@ -226,6 +226,7 @@ bool td_oci_find_repo(struct td_oci_call *oci)
     if (!td_call_may_describe(oci->call, td_text_of(oci->repo->folder)))
         return false;
     td_incoming_call_note_read(oci->call, td_text_of(oci->repo->id));
+    td_response_note_subject(oci->call->response, td_text_of(oci->repo->id));
     return true;
 }
 

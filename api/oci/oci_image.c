@@ -8,6 +8,7 @@
 #include "api/oci/oci_document.h"
 #include "catalog/model/late_file.h"
 #include "core/digits.h"
+#include "rank/file_answer.h"
 #include "rank/tar_layer.h"
 
 #include <inttypes.h>
@@ -374,7 +375,8 @@ bool td_oci_image_answer_layer(struct td_oci_call *oci, const struct td_made_doc
     struct td_repo_view view;
     if (!td_repo_view_open(oci->call->snapshot, oci->repo, TD_TEXT("main"), &view, err))
         return false;
-    if (!(kept != NULL ? append_kept(&image, &view, kept, sha256, &response->body, err)
+    if (!td_note_read(oci->call->api->catalog, oci->call->snapshot, oci->repo->id, response, err) ||
+        !(kept != NULL ? append_kept(&image, &view, kept, sha256, &response->body, err)
                        : append_by_key(&image, &view, sha256, &response->body, err)))
         return false;
     td_response_describe(response, TD_OCI_BLOB_TYPE);

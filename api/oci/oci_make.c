@@ -104,6 +104,7 @@ static bool take_documents(struct td_oci_call *oci, const struct td_oci_target *
     if (!td_repo_view_open(oci->call->snapshot, oci->repo, target->revision, &view, err) ||
         !td_oci_target_fits(target, view.entry_count, err))
         return false;
+    td_repo_view_note(&view, target->revision, oci->call->response);
     td_buffer_init(&text);
     const char *key = write_key(oci, target, &view, &text);
     *made = key == NULL ? NULL : td_lru_get(&oci->call->api->documents, key);

@@ -56,6 +56,7 @@ struct service {
     struct td_tls *tls; /* NULL: the ports are plain */
     struct td_token_watch tokens;
     struct td_access_log *log;
+    uint64_t held_files;   /* most files of models that may outlive their folders; 0 without --keep-removed */
     size_t incoming_files; /* most files of models on their way; 0 without --upstream, as the next two */
     struct td_upstream_source source;
     struct td_upstream_store *store;
@@ -168,6 +169,8 @@ static void fit_descriptors(struct service *service)
     uint64_t incoming = fetches ? share_of_incoming(config, left) : 0;
     service->incoming_files = (size_t)incoming;
     left = left > incoming ? left - incoming : 0;
+    service->held_files = config->keep_removed_ns == 0 ? 0 : left / 2 < TD_REMOVED_FILES ? left / 2 : TD_REMOVED_FILES;
+    left -= service->held_files;
     if (left >= config->max_maps)
         return;
     uint64_t maps = left < FEWEST_MAPS ? FEWEST_MAPS : left;
@@ -459,6 +462,9 @@ static bool start_parts(struct service *service, struct td_error *err)
                                         .state_dir = config->state_dir[0] == '\0' ? NULL : config->state_dir,
                                         .hash_threads = (size_t)config->hash_threads,
                                         .index_threads = (size_t)config->index_threads,
+                                        .keep_removed_ns = config->keep_removed_ns,
+                                        .keep_removed_files = (size_t)service->held_files,
+                                        .keep_removed_models = (size_t)config->keep_removed_models,
                                         .require_models = (size_t)config->require_models,
                                         .own_folder = service->store != NULL     ? TD_UPSTREAM_FOLDER
                                                       : service->publish != NULL ? TD_PUBLISH_FOLDER

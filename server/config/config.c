@@ -267,6 +267,15 @@ static bool check_publish(const struct td_config *config, struct td_error *err)
                         config->publish);
 }
 
+/* Refuses the options of a server that evicts models to free their disk, and keeps what was removed. */
+static bool check_keep_removed(const struct td_config *config, struct td_error *err)
+{
+    return config->keep_removed_ns == 0 || config->upstream[0] == '\0' ||
+           td_error_set(err, TD_INVALID_ARGUMENT,
+                        "--keep-removed is not possible together with --upstream: models that are evicted would keep "
+                        "their disk; leave one of them out");
+}
+
 bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_error *err)
 {
     memset(config, 0, sizeof *config);
@@ -279,7 +288,7 @@ bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_
                           "no directory is given; usage: tensord serve DIR, or --config FILE with the key "
                           "\"directory\"");
     ok = ok && check_tls(config, err) && check_upstream(config, err) && check_publish(config, err) &&
-         check_access_log(config, err);
+         check_keep_removed(config, err) && check_access_log(config, err);
     if (!ok)
         td_config_fini(config);
     return ok;

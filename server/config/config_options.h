@@ -57,6 +57,8 @@ struct td_config {
     uint64_t publish_max_bytes;      /* of all published blobs and open uploads; 0: no bound */
     uint64_t upload_expires_ns;
     uint64_t keep_commits_ns;
+    uint64_t keep_removed_ns;
+    uint64_t keep_removed_models;
     uint64_t hash_threads;
     uint64_t index_threads;
     const char *sandbox; /* "required", "best-effort" or "off" */

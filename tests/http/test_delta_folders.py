@@ -166,7 +166,8 @@ def test_commands_say_delta(root):
     assert "changes to version weight_v000001" in shown and "U8" not in shown
     whole = json.loads(command("inspect", root / "run", "--json").stdout)
     assert {m["model"] for m in whole["models"]} == {"weight_v000001", "weight_v000004"}
-    assert "tensord apply" in command("plan", root, "run/weight_v000002", "--engine", "vllm", "--tp", "2", ok=False).stderr
+    plan = command("plan", root, "run/weight_v000002", "--engine", "vllm", "--tp", "2", ok=False)
+    assert "tensord apply" in plan.stderr
 
 
 def test_a_stock_hub_client_takes_the_files(srv, root, tmp_path):

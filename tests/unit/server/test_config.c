@@ -86,6 +86,7 @@ static void defaults_are_as_documented(void **state)
     assert_string_equal(config.publish, "off");
     assert_true(config.publish_max_bytes == 0 && config.upload_expires_ns == 86400 * second);
     assert_true(config.keep_commits_ns == 3600 * second);
+    assert_true(config.keep_removed_ns == 0 && config.keep_removed_models == 4);
     assert_true(config.parse_timeout_ns == 30000000000 && config.parse_memory == 1073741824);
     assert_true(config.max_connections == 1024 && config.max_connections_per_address == 256);
     assert_true(config.max_waiters == 1000);
@@ -116,6 +117,7 @@ static void every_option_is_read(void **state)
         "--tokens t --require-auth --metrics-open on --sendfile remote "
         "--publish off --publish-max-bytes 2T --upload-expires 90 --keep-commits=0 "
         "--version-prefix a --version-prefix=b,c "
+        "--keep-removed 0 --keep-removed-models=7 "
         "--upstream http://a,http://b --upstream-token-file=f --upstream-ca u.pem --cache-max-bytes 77 "
         "--sandbox required --parse-timeout 7.5 --parse-memory 200000000";
     char names[OPTIONS_MAX][NAME_BYTES];
@@ -151,6 +153,7 @@ static void every_option_is_read(void **state)
     assert_string_equal(config.publish, "off");
     assert_true(config.publish_max_bytes == UINT64_C(2) << 40 && config.upload_expires_ns == 90 * second);
     assert_true(config.keep_commits_ns == 0);
+    assert_true(config.keep_removed_ns == 0 && config.keep_removed_models == 7);
     assert_string_equal(config.state_dir, "s");
     assert_string_equal(config.files, "immutable");
     assert_string_equal(config.tokens, "t");
@@ -321,6 +324,8 @@ static void mistakes_are_explained(void **state)
         {"a --publish local --publish-max-bytes 1.5G", "--publish-max-bytes takes bytes, or a size"},
         {"a --publish local --upload-expires 0", "from 1s to 365d"},
         {"a --publish local --keep-commits 366d", "from 0s to 365d"},
+        {"a --keep-removed 86401s", "from 0s to 1d"},
+        {"a --keep-removed 5 --upstream http://a", "not possible together with --upstream"},
         {"a --publish local --upstream http://a", "--publish local is not possible together with --upstream"},
         {"a --publish any --upstream http://a", "--publish any is not possible together with --upstream"},
         {"a --publish off --upstream http://a", NULL},
@@ -452,7 +457,7 @@ static void help_lists_all(void **state)
                                           "--upstream",         "--upstream-ca",     "--upstream-token-file",
                                           "--cache-max-bytes",  "--sendfile",        "--publish-max-bytes",
                                           "--publish",          "--upload-expires",  "--keep-commits",
-                                          "--version-prefix"};
+                                          "--version-prefix",   "--keep-removed",    "--keep-removed-models"};
     char text[8192];
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);
