@@ -24,7 +24,7 @@ import harness  # noqa: E402
 
 def pytest_collection_modifyitems(items):
     longest = ("test_vllm_sharded", "test_faults", "test_datasets_arrow_types", "test_datasets_loaders",
-               "test_datasets_training", "test_vllm", "test_dcp_reader")
+               "test_datasets_training", "test_vllm", "test_vllm_refresh", "test_dcp_reader")
     harness.longest_first(items, longest)
 
 

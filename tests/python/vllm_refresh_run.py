@@ -2,11 +2,11 @@
 
 WAY is a JSON list of steps, each a list: ["init", INIT_INFO], ["update", UPDATE_INFO], ["reload", PATH or null] by
 vLLM's own reload_weights, ["zero"] as sleep level 2 leaves it, ["fail", N]: the Nth copy of the next step fails on the
-last rank, ["fail_read"]: its read fails, ["wait"] for a prefetch, ["offline"]: no later step may make a request,
-["as_older", VERSION]: the backend with an older vLLM, ["load", EXTRA]: another model for the later steps, by
---load-format tensord, ["expect", FOLDER]: one of that folder, by vLLM's own loader. It prints a list with an object for
-each: the SHA-256 of each parameter, as vLLM's weight checker computes it, whether each is in the memory that it had,
-and the error.
+last rank, ["fail_read"]: its read fails, ["wait"] for a prefetch, ["finds", VERSION]: other ranks than the first find
+it next, ["offline"]: no later step may make a request, ["as_older", VERSION]: the backend with an older vLLM, ["load",
+EXTRA]: another model for the later steps, by --load-format tensord, ["expect", FOLDER]: one of that folder, by vLLM's
+own loader. It prints a list with an object for each: the SHA-256 of each parameter, as vLLM's weight checker computes
+it, whether each is in the memory that it had, and the error.
 """
 import abc
 import importlib
@@ -99,6 +99,17 @@ class Refreshed:
             raise OSError("a read that fails")
 
         StagedModel.fetch = fetch
+
+    def finds(self, version):
+        """Make the ranks but the first find this version once, whatever they ask for."""
+        original = self.engine._open
+
+        def open_other(_):
+            self.engine._open = original
+            return original(version)
+
+        if me.rank > 0:
+            self.engine._open = open_other
 
     def offline(self):
         """Make every request fail from now on."""
