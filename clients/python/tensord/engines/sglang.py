@@ -104,9 +104,11 @@ def _loading_by(model: torch.nn.Module, load_weights: Callable[[Any], Any]) -> I
 
 def _load_model(original: Callable[..., Any], loader: Any, model: torch.nn.Module, client: Any, *args: Any,
                 **kwargs: Any) -> Any:
-    """Has the copies of the model's `load_weights` read together. SGLang's later steps find the bytes in place."""
+    """Has the copies of the model's `load_weights` read together, from the same content in all ranks. SGLang's later
+    steps find the bytes in place."""
     if not isinstance(client, TensordConnector):
         return original(loader, model, client, *args, **kwargs)
+    client.model = _agreed(client.model, torch.distributed.is_initialized())
     load_weights = model.load_weights
 
     def load_together(weights: Any) -> Any:
@@ -178,7 +180,7 @@ def _update(original: Callable[..., Tuple[bool, str]], updater: Any, model_path:
         load_format = "auto"
     done, said = False, ""
     try:
-        update = _Update(_opened(model_path, together), updater.get_model(), together)
+        update = _Update(_agreed(open_model(model_path), together), updater.get_model(), together)
         _updates.current = update
         with _loading_by(updater.get_model(), update.load_weights):
             done, said = original(updater, model_path, load_format, weight_name_filter, *args, **kwargs)
@@ -191,10 +193,10 @@ def _update(original: Callable[..., Tuple[bool, str]], updater: Any, model_path:
     return done, said
 
 
-def _opened(url: str, together: bool) -> Model:
-    """Returns the model that a URL names, with its manifest, which is the same in all ranks. The latest version may be
-    another one for each rank; then all take that of the first rank. Raises TensordError."""
-    remote, found = _found(open_model(url), together)
+def _agreed(remote: Model, together: bool) -> Model:
+    """Reads the manifest of a model, and returns the model with the same content in all ranks. The latest version may
+    be another one for each rank; then all take that of the first rank. Raises TensordError."""
+    remote, found = _found(remote, together)
     first = found[0][0]
     if first is not None and any(version != first for version, _ in found):
         remote, found = _found(remote if remote.version == first else remote.at(first), together)
