@@ -370,6 +370,7 @@ def test_a_ref_alone_ends_waits(start, tmp_path):
 
 # ---------------------------------------------------------------------------------------------- rights
 
+# shows: security.md token-hidden
 def test_tokens(root, tmp_path, start):
     tokens = TokensFile(tmp_path / "tokens.json")
     some = tokens.add("some", ["run/weight_v00000*", "org/name"]).bearer("some")
@@ -381,7 +382,14 @@ def test_tokens(root, tmp_path, start):
     assert s.get("/models/run?version=latest", some).json()["version"] == "weight_v000009"
     r = s.get("/models/run?version=weight_v000010", some)
     assert r.status == 404 and r.json()["error"]["details"]["known"] == ["weight_v000009", "latest"], r
-    assert "10" not in r.json()["error"]["message"].replace("weight_v000010\"", "")
+    for hidden, absent in (("run?version=weight_v000010", "run?version=weight_v777777"),
+                           ("run?version=10", "run?version=77"), ("org/run/versions", "no/run/versions"),
+                           ("org/run?version=latest", "no/run?version=latest"),
+                           ("run/weight_v000010?version=1", "run/weight_v777777?version=1")):
+        r, other = s.get(f"/models/{hidden}", some), s.get(f"/models/{absent}", some)
+        assert r.status == other.status == 404
+        assert r.body.replace(b"org/run", b"no/run").replace(b"000010", b"777777").replace(
+            b'"10\\"', b'"77\\"') == other.body
     assert s.get("/models/run?version=weight_v000010", every).status == 200
     assert len(s.json("/models/org/name/versions", headers=some)["versions"]) == 3
     assert s.get("/models/org/name?version=v1.0", some).status == 200
