@@ -389,6 +389,12 @@ static bool enter_alone(struct td_pull_directory *out, bool is_new, struct td_er
     return td_error_set(err, TD_CONFLICT, "another tensord writes into \"%s\"", out->staging);
 }
 
+static bool check_free(const struct td_pull_directory *out, struct td_error *err)
+{
+    return !is_taken(out) ||
+           td_error_set(err, TD_CONFLICT, "\"%s\" is there already; give a directory that is not", out->final);
+}
+
 bool td_pull_directory_open_alone(const char *path, const char *end, struct td_pull_directory *out,
                                   struct td_error *err)
 {
@@ -397,9 +403,9 @@ bool td_pull_directory_open_alone(const char *path, const char *end, struct td_p
     out->lock = -1;
     if (!set_final(path, out, err))
         return false;
-    if (is_taken(out))
-        return td_error_set(err, TD_CONFLICT, "\"%s\" is there already; give a directory that is not", out->final);
-    return open_staging(out, end, &is_new, err) && enter_alone(out, is_new, err) && check_writable(out, err);
+    /* again when the staging directory is this process's own: the one before may just have been published */
+    return check_free(out, err) && open_staging(out, end, &is_new, err) && enter_alone(out, is_new, err) &&
+           check_free(out, err) && check_writable(out, err);
 }
 
 void td_pull_directory_discard(const struct td_pull_directory *directory)

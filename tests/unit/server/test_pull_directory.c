@@ -20,6 +20,8 @@ static uint64_t clock_step_ns; /* by which each reading of the clock advances it
 static uint64_t clock_ns;
 /* The tree where another program makes the directory "m" when the clock is first read, which is for a lock. */
 static struct tree *taken_tree;
+/* The tree where another program makes the directory "m" when somebody asks whether locks work. */
+static struct tree *taken_at_lock;
 
 int __real_lstat64(const char *path, struct stat *st);
 int __real_stat64(const char *path, struct stat *st);
@@ -47,6 +49,9 @@ bool __wrap_td_sees_every_writer(int fd);
 bool __wrap_td_sees_every_writer(int fd)
 {
     (void)fd;
+    if (taken_at_lock != NULL)
+        tree_directory(taken_at_lock, "m");
+    taken_at_lock = NULL;
     return !is_remote;
 }
 
@@ -423,6 +428,90 @@ static void others_cannot_open_the_staging_directory(void **state)
     (void)umask(before);
 }
 
+/* ---- directories that one process writes alone ---------------------------------------------------------- */
+
+#define ALONE ".m.alone"
+
+static bool open_alone(const struct tree *tree, struct td_pull_directory *out, struct td_error *err)
+{
+    char path[TREE_PATH_BYTES];
+    tree_at(tree, "m", path);
+    return td_pull_directory_open_alone(path, ".alone", out, err);
+}
+
+static void a_directory_is_written_alone(void **state)
+{
+    struct tree *tree = *state;
+    struct td_pull_directory directory;
+    struct td_pull_directory second;
+    struct td_error err = TD_ERROR_INIT;
+    CHECK(open_alone(tree, &directory, &err), "%s", err.message);
+    assert_true(has(tree, ALONE) && !has(tree, "m"));
+    CHECK(!open_alone(tree, &second, &err) && err.code == TD_CONFLICT, "%s", err.message);
+    assert_non_null(strstr(err.message, "another tensord writes"));
+    td_pull_directory_discard(&second);
+    td_pull_directory_close(&second);
+    tree_text(tree, ALONE "/d/x", "x");
+    td_error_init(&err);
+    CHECK(td_pull_directory_publish(&directory, &err), "%s", err.message);
+    assert_true(has(tree, "m/d/x") && !has(tree, ALONE));
+    td_pull_directory_discard(&directory);
+    td_pull_directory_close(&directory);
+    assert_true(has(tree, "m/d/x"));
+    assert_true(!open_alone(tree, &directory, &err) && err.code == TD_CONFLICT && !has(tree, ALONE));
+    assert_non_null(strstr(err.message, "is there already"));
+    td_pull_directory_close(&directory);
+}
+
+static void files_of_a_killed_process_are_removed(void **state)
+{
+    struct tree *tree = *state;
+    struct td_pull_directory directory;
+    struct td_error err = TD_ERROR_INIT;
+    tree_text(tree, ALONE "/d/x", "x");
+    tree_text(tree, "outside/y", "x");
+    tree_symlink(tree, ALONE "/link", "../outside");
+    CHECK(open_alone(tree, &directory, &err), "%s", err.message);
+    assert_true(has(tree, ALONE) && !has(tree, ALONE "/d") && !has(tree, ALONE "/link") && has(tree, "outside/y"));
+    tree_text(tree, ALONE "/d/z", "x");
+    td_pull_directory_discard(&directory);
+    td_pull_directory_close(&directory);
+    assert_true(!has(tree, ALONE) && !has(tree, "m"));
+}
+
+/* There a lock may be known to this machine alone. */
+static void nobody_is_disturbed_where_others_are_not_seen(void **state)
+{
+    struct tree *tree = *state;
+    struct td_pull_directory directory;
+    struct td_error err = TD_ERROR_INIT;
+    is_remote = true;
+    bool ok = open_alone(tree, &directory, &err); /* new, and so its own */
+    td_pull_directory_discard(&directory);
+    td_pull_directory_close(&directory);
+    tree_text(tree, ALONE "/x", "x");
+    bool again = open_alone(tree, &directory, &err);
+    is_remote = false;
+    CHECK(ok && !again && err.code == TD_FAILED_PRECONDITION, "%s", err.message);
+    td_pull_directory_discard(&directory);
+    td_pull_directory_close(&directory);
+    assert_true(has(tree, ALONE "/x"));
+}
+
+/* Between the look at the name and the new staging directory, another process may give the name to its own. */
+static void a_name_that_was_taken_since_is_refused(void **state)
+{
+    struct tree *tree = *state;
+    struct td_pull_directory directory;
+    struct td_error err = TD_ERROR_INIT;
+    taken_at_lock = tree;
+    bool ok = open_alone(tree, &directory, &err);
+    CHECK(!ok && err.code == TD_CONFLICT && strstr(err.message, "is there already") != NULL, "%s", err.message);
+    td_pull_directory_discard(&directory);
+    td_pull_directory_close(&directory);
+    assert_true(has(tree, "m") && !has(tree, ALONE));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -439,6 +528,10 @@ int main(void)
         TEST_IN(tree, a_lock_that_is_held_for_ever_holds_up_nobody),
         TEST_IN(tree, nothing_is_removed_elsewhere),
         cmocka_unit_test(others_cannot_open_the_staging_directory),
+        TEST_IN(tree, a_directory_is_written_alone),
+        TEST_IN(tree, files_of_a_killed_process_are_removed),
+        TEST_IN(tree, nobody_is_disturbed_where_others_are_not_seen),
+        TEST_IN(tree, a_name_that_was_taken_since_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
