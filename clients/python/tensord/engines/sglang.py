@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import threading
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 from urllib.parse import urlsplit
 
 import torch
@@ -20,17 +20,15 @@ from sglang.srt.distributed.parallel_state import get_tp_group
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
 from ..client import open_model
-from ..errors import TensordError
 from ..lazy import deferred, weights_of
 from ..net import resources
 from ..tensors.model import Model
+from .ranks import Ranks
 
 _LOADER = "sglang.srt.model_loader.loader"
 _UPDATER = "sglang.srt.model_executor.model_runner_components.weight_updater"
 # Formats of SGLang's start that its updates refuse. The URL of an update says where the weights come from.
 _NOT_FOR_UPDATES = ("remote", "dummy")
-
-_Value = TypeVar("_Value")
 
 
 def register() -> None:
@@ -108,7 +106,7 @@ def _load_model(original: Callable[..., Any], loader: Any, model: torch.nn.Modul
     steps find the bytes in place."""
     if not isinstance(client, TensordConnector):
         return original(loader, model, client, *args, **kwargs)
-    client.model = _agreed(client.model, torch.distributed.is_initialized())
+    client.model = _ranks().agreed(lambda: client.model)
     load_weights = model.load_weights
 
     def load_together(weights: Any) -> Any:
@@ -128,12 +126,12 @@ class _Update:
     SGLang loads the new weights, and loads again after an error. The first time the old weights are copied to the
     host's memory, and the new ones are read over them; the second time the old ones are put back.
 
-    `together`: whether all ranks make this update. Then they decide together whether it has failed.
+    `ranks`: those that make this update. They decide together whether it has failed.
     """
 
-    def __init__(self, remote: Model, model: torch.nn.Module, together: bool):
+    def __init__(self, remote: Model, model: torch.nn.Module, ranks: Ranks):
         self._remote, self._model, self._load_weights = remote, model, model.load_weights
-        self._together = together
+        self._ranks = ranks
         self._has_begun = False
         self._old: Dict[str, torch.Tensor] = {}
 
@@ -150,14 +148,13 @@ class _Update:
                 state[name].copy_(old)
             return
         self._has_begun = True
-        failed: Optional[Exception] = None
-        try:
-            self._old = {name: tensor.to("cpu", copy=True) for name, tensor in self._state().items()}
-            with deferred(self._remote):
-                self._load_weights(weights)
-        except Exception as error:
-            failed = error
-        _check_ranks(failed, None, self._together)
+        self._ranks.together(lambda: self._replace(weights))
+
+    def _replace(self, weights: Any) -> None:
+        """Copies the old weights, and reads the new ones over them."""
+        self._old = {name: tensor.to("cpu", copy=True) for name, tensor in self._state().items()}
+        with deferred(self._remote):
+            self._load_weights(weights)
 
     def _state(self) -> Dict[str, torch.Tensor]:
         """Returns the memory of the parameters and buffers by name; of those that share memory only the first."""
@@ -175,12 +172,12 @@ def _update(original: Callable[..., Tuple[bool, str]], updater: Any, model_path:
     if not _is_model(model_path):
         return original(updater, model_path, load_format, weight_name_filter, *args, **kwargs)
     old_path = updater.model_config.model_path
-    together = weight_name_filter is None and torch.distributed.is_initialized()  # a filter is for lost experts
+    ranks = _ranks(is_alone=weight_name_filter is not None)  # SGLang filters on a rank that has lost experts
     if str(getattr(load_format, "value", load_format)) in _NOT_FOR_UPDATES:
         load_format = "auto"
     done, said = False, ""
     try:
-        update = _Update(_agreed(open_model(model_path), together), updater.get_model(), together)
+        update = _Update(ranks.agreed(lambda: open_model(model_path)), updater.get_model(), ranks)
         _updates.current = update
         with _loading_by(updater.get_model(), update.load_weights):
             done, said = original(updater, model_path, load_format, weight_name_filter, *args, **kwargs)
@@ -193,40 +190,11 @@ def _update(original: Callable[..., Tuple[bool, str]], updater: Any, model_path:
     return done, said
 
 
-def _agreed(remote: Model, together: bool) -> Model:
-    """Reads the manifest of a model, and returns the model with the same content in all ranks. The latest version may
-    be another one for each rank; then all take that of the first rank. Raises TensordError."""
-    remote, found = _found(remote, together)
-    first = found[0][0]
-    if first is not None and any(version != first for version, _ in found):
-        remote, found = _found(remote if remote.version == first else remote.at(first), together)
-    remote.agree(tag for _, tag in found)
-    return remote
-
-
-def _found(remote: Model, together: bool) -> Tuple[Model, List[Tuple[Optional[str], str]]]:
-    """Reads the manifest of a model. Returns the model, and the version and the entity tag that each rank has found.
-    Raises TensordError."""
-    failed: Optional[Exception] = None
-    value: Tuple[Optional[str], str] = (None, "")
-    try:
-        value = (remote.version, remote.manifest().etag)
-    except Exception as error:
-        failed = error
-    return remote, _check_ranks(failed, value, together)
-
-
-def _check_ranks(failed: Optional[Exception], value: _Value, together: bool) -> List[_Value]:
-    """Returns the values of all ranks; this rank's alone if they do not update together. Raises `failed`, or
-    TensordError if another rank has failed."""
-    reason = "" if failed is None else str(failed) or type(failed).__name__
-    states = get_tp_group().all_gather_object((reason, value)) if together else [(reason, value)]
-    if failed is not None:
-        raise failed
-    for rank, (reason, _) in enumerate(states):
-        if reason:
-            raise TensordError(f"rank {rank} has failed: {reason}")
-    return [other for _, other in states]
+def _ranks(is_alone: bool = False) -> Ranks:
+    """Returns the ranks that load a model together: those of tensor parallelism, or this one."""
+    if is_alone or not torch.distributed.is_initialized():
+        return Ranks(lambda value: [value])
+    return Ranks(get_tp_group().all_gather_object)
 
 
 def _weights(original: Callable[..., Any], loader: Any, source: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,62 +1,13 @@
-"""Steps that the ranks of a vLLM model do together: all of them succeed, or all raise an error.
-
-The ranks are those of one replica, of tensor and pipeline parallelism. vLLM makes each call of its workers on all of
-them.
-"""
+"""The ranks of a vLLM model: those of one replica, of tensor and pipeline parallelism. vLLM makes each call of its
+workers on all of them."""
 from __future__ import annotations
 
-from typing import Any, Callable, List, Optional, Tuple, TypeVar
+from typing import Any, List
 
 import torch
 from vllm.distributed import parallel_state
 
-from ..errors import TensordError
-from ..tensors.model import Model
-
-Result = TypeVar("Result")
-
-
-def together(work: Callable[[], Result], value_of: Callable[[Result], Any] = lambda _: None
-             ) -> Tuple[Result, List[Any]]:
-    """Does this rank's part of a step. Returns its result, and the value of each rank's result, once all ranks have
-    done theirs. Raises the error of this rank, or TensordError for one of another. `work` may not wait for ranks."""
-    done: List[Result] = []
-    failures: List[Exception] = []
-    value, text = None, ""
-    try:
-        done.append(work())
-        value = value_of(done[0])
-    except Exception as error:
-        failures.append(error)
-        text = f"{type(error).__name__}: {error}"
-    said = _gathered((value, text))
-    if failures:
-        raise failures[0]
-    for rank, (_, text) in enumerate(said):
-        if text:
-            raise TensordError(f"rank {rank} failed: {text}")
-    return done[0], [value for value, _ in said]
-
-
-def agreed(find: Callable[[], Model]) -> Model:
-    """Returns a version of a model, the same on all ranks, with its manifest. `find` returns the one that this rank
-    finds; if that is another one than on the first rank, since the latest version has just changed, that one is taken.
-
-    Raises as `together`; ChangedError if the ranks found another content under one name.
-    """
-    model, said = together(find, _identity)
-    found: Model = model
-    first = said[0][0]
-    if first is not None and any(version != first for version, _ in said):
-        found, said = together(lambda: model if model.version == first else model.at(first), _identity)
-    tags = [tag for _, tag in said]
-    if len(set(tags)) > 1:
-        together(lambda: found.agree(tags))
-    return found
-
-
-def _identity(model: Model) -> Tuple[Optional[str], str]:
-    return model.version, model.manifest().etag
+from .ranks import Ranks
 
 
 def _gathered(value: Any) -> List[Any]:
@@ -68,3 +19,7 @@ def _gathered(value: Any) -> List[Any]:
             torch.distributed.all_gather_object(made, values, group=group.cpu_group)
             values = [one for part in made for one in part]
     return values
+
+
+_ranks = Ranks(_gathered)
+together, agreed = _ranks.together, _ranks.agreed
