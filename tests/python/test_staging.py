@@ -127,8 +127,37 @@ def test_memory_is_kept_as_long_as_it_suffices():
     assert bytes(memory.take(5)) == b"abcde"
     memory.take(2000)
     assert bytes(first[:5]) == b"abcde" and memory.nbytes == 2000
+    memory.release()
+    assert bytes(first[:5]) == b"abcde" and memory.nbytes == 0
+
+
+@pytest.mark.parametrize("code", [0, 2])
+def test_memory_is_pinned_where_a_gpu_is(monkeypatch, code):
+    """By calls as torch has them; a system that lets nothing be pinned answers with an error."""
+    calls = []
+
+    class Cudart:
+        def cudaHostRegister(self, address, nbytes, flags):
+            calls.append(("pin", address, nbytes, flags))
+            return code
+
+        def cudaHostUnregister(self, address):
+            calls.append(("unpin", address))
+            return 0
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "cudart", Cudart)
+    memory = staging.StagingMemory()
+    memory.take(1000)
+    address = calls[0][1]
+    assert calls == [("pin", address, 1000, 0)]
     memory.release_unpinned()
-    assert memory.nbytes == (2000 if torch.cuda.is_available() else 0)
+    assert memory.nbytes == (1000 if code == 0 else 0)
+    memory.release()
+    assert calls[1:] == ([("unpin", address)] if code == 0 else [])
+    memory.take(10)
+    assert len([call for call in calls if call[0] == "pin"]) == 2
+    monkeypatch.undo()
 
 
 def test_free_bytes_are_of_the_system_and_of_the_cgroup(monkeypatch, tmp_path):

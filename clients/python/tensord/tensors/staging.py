@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import os
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set
 
 from ..net.transfer import Stop
 from . import dtypes
@@ -16,27 +16,37 @@ ALIGNMENT = 64  # of each box in the memory, in bytes
 
 
 class StagingMemory:
-    """Memory that is kept from one read to the next: in memory that a GPU reads by itself, if torch has CUDA."""
+    """Memory that is kept from one read to the next. With CUDA it is pinned, so that a GPU reads it by itself: as many
+    bytes as are asked for, where torch's own pinned memory is rounded up to a power of two."""
 
     def __init__(self) -> None:
-        self._view = memoryview(bytearray())
+        self._tensor: Any = None
         self._is_pinned = False
 
     def take(self, nbytes: int) -> memoryview:
         """Returns uninitialised memory of that many bytes. Calls overwrite each other's memory."""
-        if len(self._view) < nbytes:
+        import torch
+
+        if self._tensor is None or self.nbytes < nbytes:
             self.release()
-            self._view, self._is_pinned = _make(nbytes)
-        return self._view[:nbytes]
+            self._tensor = torch.empty(nbytes, dtype=torch.uint8, device="cpu")
+            ask_huge_pages([self._tensor])
+            if torch.cuda.is_available():  # an error: the system lets no more be pinned, and copies are slower
+                self._is_pinned = int(torch.cuda.cudart().cudaHostRegister(self._tensor.data_ptr(), nbytes, 0)) == 0
+        return view_of_torch(self._tensor)[:nbytes]
 
     @property
     def nbytes(self) -> int:
         """How many bytes it has now."""
-        return len(self._view)
+        return 0 if self._tensor is None else int(self._tensor.nbytes)
 
     def release(self) -> None:
-        """Frees the memory, once no view of it exists."""
-        self._view, self._is_pinned = memoryview(bytearray()), False
+        """Frees the memory, once no view of it exists. Nothing may be copied from it to a GPU any more."""
+        if self._is_pinned:
+            import torch
+
+            torch.cuda.cudart().cudaHostUnregister(self._tensor.data_ptr())
+        self._tensor, self._is_pinned = None, False
 
     def release_unpinned(self) -> None:
         """Frees memory that is not pinned: to make it again costs little."""
@@ -146,20 +156,6 @@ class _StagedReader(Reader):
                     wait()
         if rest:
             super().read(rest, what, stop, sums)
-
-
-def _make(nbytes: int) -> Tuple[memoryview, bool]:
-    """Makes memory. Returns a view of it, and whether it is pinned."""
-    import torch
-
-    if torch.cuda.is_available():
-        try:
-            return view_of_torch(torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True)), True
-        except RuntimeError:  # the system lets no more be pinned: copies to a GPU are slower from other memory
-            pass
-    tensor = torch.empty(nbytes, dtype=torch.uint8, device="cpu")
-    ask_huge_pages([tensor])
-    return view_of_torch(tensor), False
 
 
 def free_bytes() -> int:
