@@ -566,12 +566,15 @@ bool td_grouping_build(struct td_grouping *g)
     }
     if (snapshot->model_count > 0)
         qsort(snapshot->models, snapshot->model_count, sizeof *snapshot->models, model_compare);
-    if (!td_deltas_find_bases(snapshot, g->version_prefixes, g->err) ||
-        !td_repos_build(snapshot, g->caches, g->cache_count, g->err))
+    if (!td_repos_build(snapshot, g->caches, g->cache_count, g->err))
         return false;
-    return g->names_only ||
-           (td_families_build(snapshot, g->version_prefixes, g->err) && td_datasets_build(snapshot, g->err) &&
-            td_buckets_build(snapshot, g->err) && td_oci_names_build(snapshot, g->err));
+    if (g->names_only)
+        return true;
+    if (!td_families_build(snapshot, g->version_prefixes, g->err))
+        return false;
+    td_deltas_find_bases(snapshot);
+    return td_datasets_build(snapshot, g->err) && td_buckets_build(snapshot, g->err) &&
+           td_oci_names_build(snapshot, g->err);
 }
 
 void td_grouping_fini(struct td_grouping *g)

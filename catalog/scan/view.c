@@ -357,9 +357,10 @@ static bool build_view(struct builder *b)
     if (b->is_cancelled)
         return refuse_cancelled(b->err);
     const struct td_version_prefixes *prefixes = td_families_of(b->base)->prefixes;
-    return td_deltas_find_bases(b->view, prefixes, b->err) && build_repos(b) &&
-           td_families_build(b->view, prefixes, b->err) &&
-           td_datasets_copy(b->view, b->base, repo_of_dataset, b, b->err) && td_buckets_build(b->view, b->err) &&
+    if (!build_repos(b) || !td_families_build(b->view, prefixes, b->err))
+        return false;
+    td_deltas_find_bases(b->view);
+    return td_datasets_copy(b->view, b->base, repo_of_dataset, b, b->err) && td_buckets_build(b->view, b->err) &&
            td_oci_names_build(b->view, b->err) && (!b->view->problems.incomplete || td_error_no_memory(b->err));
 }
 

@@ -162,10 +162,10 @@ def test_pull_takes_the_files(srv, root, tmp_path):
 
 
 def test_commands_say_delta(root):
-    shown = command("inspect", root / "run").stdout
+    shown = command("inspect", root).stdout
     assert "changes to version weight_v000001" in shown and "U8" not in shown
-    whole = json.loads(command("inspect", root / "run", "--json").stdout)
-    assert {m["model"] for m in whole["models"]} == {"weight_v000001", "weight_v000004"}
+    whole = json.loads(command("inspect", root, "--json").stdout)
+    assert {m["model"] for m in whole["models"]} == {"run/weight_v000001", "run/weight_v000004"}
     plan = command("plan", root, "run/weight_v000002", "--engine", "vllm", "--tp", "2", ok=False)
     assert "tensord apply" in plan.stderr
 

@@ -48,7 +48,7 @@ static void a_base_is_a_version_beside_the_delta(void **state)
         {"run/weight_v000008", "000008", "000008"},                           /* itself */
         {"run/weight_v000009", "1000000000000000000", "1000000000000000000"}, /* more than 18 digits */
         {"run/named", "000001", "000001"},                                    /* beside versions, but none itself */
-        {"v2", "1", "v1"},
+        {"v2", "1", "1"},                                                     /* the served directory is no family */
         {"deep/er/step_11", "10", "step_10"},
         {"deep/er/12", "10", "010"},
         {"deep/er/6", "5", "5"}, /* deep/5 is not beside it */
@@ -62,6 +62,19 @@ static void a_base_is_a_version_beside_the_delta(void **state)
     (void)scanner_scan(&place->scanner);
     for (size_t i = 0; i < COUNT_OF(deltas); i++)
         check_base(place, deltas[i].id, deltas[i].base);
+}
+
+/* Versions of a Hugging Face cache are its snapshots, by the names of their refs. */
+static void a_base_is_a_ref_of_a_cache(void **state)
+{
+    struct place *place = *state;
+    make_full(&place->tree, "models--run--m/snapshots/aaa");
+    make_delta(&place->tree, "models--run--m/snapshots/bbb", "000001");
+    tree_text(&place->tree, "models--run--m/refs/weight_v000001", "aaa");
+    tree_text(&place->tree, "models--run--m/refs/weight_v000002", "bbb");
+    tree_text(&place->tree, "models--run--m/refs/main", "bbb");
+    (void)scanner_scan(&place->scanner);
+    check_base(place, "run/m", "weight_v000001");
 }
 
 static void a_base_comes_and_goes(void **state)
@@ -82,6 +95,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST_IN(place, a_base_is_a_version_beside_the_delta),
+        TEST_IN(revisions, a_base_is_a_ref_of_a_cache),
         TEST_IN(place, a_base_comes_and_goes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
