@@ -7,7 +7,8 @@ import threading
 import numpy as np
 import pytest
 import torch
-from conftest import url_of
+from conftest import bytes_of, url_of
+from safetensors.torch import save_file
 from test_loading import equal, write_sharded
 
 import tensord
@@ -154,3 +155,61 @@ def test_a_server_that_hashes_nothing(serve):
     with pytest.raises(errors.AnswerError, match="--hash-threads"):
         tensord.load_file(url, verify=True)
     assert equal(tensord.load_file(url), tensors)
+
+
+# ------------------------------------------------------------------------------------------------ since a version
+
+@pytest.fixture
+def run(serve):
+    """Three steps: of the second, one tensor of three differs and one is new; the third is the second."""
+    def step(number):
+        g = torch.Generator().manual_seed(2)
+        tensors = {n: torch.randn(500, 300, generator=g) for n in ("frozen.a", "frozen.b", "w")}
+        tensors["w"] = tensors["w"] + min(number, 2)
+        return tensors | ({} if number == 1 else {"new": torch.arange(10)})
+
+    for number in (1, 2, 3):
+        folder = serve.root / "run" / f"step-{number}"
+        folder.mkdir(parents=True)
+        save_file(step(number), folder / "model.safetensors")
+    return step, serve(hash_threads=1)
+
+
+def test_changes(run):
+    step, server = run
+    with tensord.connect(url_of(server, "run?version=step-2")) as client:
+        found = client.model().changes("step-1")
+        assert [row["name"] for row in found["changed"]] == ["w"] and [r["name"] for r in found["added"]] == ["new"]
+        assert found["removed"] == [] and (found["same"], found["same_bytes"]) == (2, 2 * 500 * 300 * 4)
+        assert found["changed"][0]["sha256"] == hashlib.sha256(bytes_of_tensor(step(2)["w"])).hexdigest()
+        assert client.model().changes(1) == found
+        assert client.model().at("step-1").changes("step-2")["removed"] == ["new"]
+        with pytest.raises(errors.NotFoundError, match="step-9"):
+            client.model().changes("step-9")
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_load_into_reads_what_changed(run, verify):
+    step, server = run
+    before = bytes_of(server, "/plans/") + bytes_of(server, "tensors:read")
+    target = step(1) | {"new": torch.zeros(10, dtype=torch.int64)}
+    with tensord.connect(url_of(server, "run?version=step-2")) as client:
+        assert client.model().load_into(target, since="step-1", verify=verify) == ([], [])
+    assert equal(target, step(2))
+    read = bytes_of(server, "/plans/") + bytes_of(server, "tensors:read") - before
+    assert 500 * 300 * 4 + 80 <= read < 2 * 500 * 300 * 4
+    before += read
+    assert tensord.load_into(target, url_of(server, "run?version=latest"), since=2) == ([], [])
+    assert equal(target, step(3))
+    assert bytes_of(server, "/plans/") + bytes_of(server, "tensors:read") == before, "nothing has changed"
+
+
+def test_what_since_refuses(run):
+    """A model without a version has nothing to compare; nothing is written after an unknown version."""
+    step, server = run
+    target = step(1)
+    with pytest.raises(ValueError, match="at\\(version\\)"):
+        tensord.load_into(target, url_of(server, "run/step-2"), strict=False, since="step-1")
+    with pytest.raises(errors.NotFoundError, match="step-9"):
+        tensord.load_into(target, url_of(server, "run?version=2"), strict=False, since="step-9")
+    assert equal(target, step(1))

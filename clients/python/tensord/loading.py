@@ -53,11 +53,11 @@ def state_dict(url: UrlOrModel, match: Optional[str] = None, device: Any = None,
 
 def load_into(target: Any, url: UrlOrModel, strict: bool = True, dtype: Any = None, match: Optional[str] = None,
               names: Optional[Dict[str, str]] = None, verify: Optional[bool] = None,
-              **options: Any) -> Tuple[List[str], List[str]]:
+              since: Union[str, int, None] = None, **options: Any) -> Tuple[List[str], List[str]]:
     """Reads a checkpoint into a module or a dict of tensors; see Model.load_into."""
     checks = _checks(verify, options)
     with _opened(url, options) as model:
-        return model.load_into(target, strict, dtype, match, names, checks)
+        return model.load_into(target, strict, dtype, match, names, checks, since)
 
 
 def read_boxes(url: UrlOrModel, wanted: Iterable[Tuple[str, Any]], out: Optional[Sequence[Any]] = None,

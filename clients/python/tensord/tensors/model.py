@@ -1,7 +1,7 @@
 """`Model` is one checkpoint of one model at one version."""
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple, Union
 
 from .. import errors
 from ..address import Endpoint
@@ -15,7 +15,7 @@ from .manifest import Manifest, TensorInfo, read_manifest
 from .reading import Reader, Want
 from .remote_slice import RemoteSlice
 from .verifying import Sums
-from .versions import read_versions, wait_version
+from .versions import read_changes, read_versions, wait_version
 
 
 class Model:
@@ -99,6 +99,17 @@ class Model:
         first version ends the wait. `timeout`: seconds. Raises TimeoutError, NotFoundError, ConnectError, AnswerError.
         """
         return wait_version(self.session, self.id, self.version if after is None else str(after), timeout)
+
+    def changes(self, since: Union[str, int]) -> Dict[str, Any]:
+        """Returns what changed from another version to this one, as the server describes it: "changed" and "added" have
+        a row for each tensor (name, dtype, shape, nbytes, sha256, href), "removed" has names, and "same", "same_bytes"
+        and "changed_bytes" are numbers.
+
+        `since`: a name, a number or a ref. Of a model that was opened without a version, the latest version is
+        compared. The server hashes tensors when somebody first asks. The call waits as long as that makes progress.
+        Raises NotFoundError, ConnectError, AnswerError.
+        """
+        return read_changes(self.session, self.id, str(since), self.version)
 
     def reader(self) -> Reader:
         """Returns a Reader for the manifest's version."""
@@ -285,14 +296,17 @@ class Model:
         return tensor, None if tensor.device.type == "meta" else memory.want_into(tensor, box, info.dtype)
 
     def load_into(self, target: Any, strict: bool = True, dtype: Any = None, match: Optional[str] = None,
-                  names: Optional[Dict[str, str]] = None, verify: bool = False) -> Tuple[List[str], List[str]]:
+                  names: Optional[Dict[str, str]] = None, verify: bool = False,
+                  since: Union[str, int, None] = None) -> Tuple[List[str], List[str]]:
         """Reads the checkpoint into memory that exists: a module's parameters and buffers, or a dict of tensors.
 
         `strict`: every name must be on both sides, else MismatchError; False reads the common names. `dtype`: the
         type that tensors may be converted to, of torch, or "any"; by default types must be equal. `match`: only
         tensors of the checkpoint with names that match. `names`: the checkpoint's name for a name of the target, if
-        they differ. `verify` as in `state_dict`. Returns the names that the checkpoint lacks, and those that the target
-        lacks. Shapes must be equal. Nothing is written before all of this has been checked.
+        they differ. `verify` as in `state_dict`. `since`: the version whose tensors the target has now, of a model
+        that was opened at a version; only tensors that changed since or were added are read. Returns the names that the
+        checkpoint lacks, and those that the target lacks. Shapes must be equal. Nothing is written before all of this
+        has been checked.
         """
         if not isinstance(target, dict) and not hasattr(target, "state_dict"):
             raise TypeError(f"load_into fills a module or a dict of tensors of torch, not {type(target).__name__}")
@@ -323,8 +337,21 @@ class Model:
             wants[place] = memory.want_into(tensor.detach(), boxes.whole(info.name, info.shape), info.dtype)
         if faults:
             raise errors.MismatchError(f"{self.id} does not fit: {'; '.join(faults[:10])}")
-        self.reader().read(list(wants.values()), sums=self._sums(match, verify))
+        read = list(wants.values())
+        if since is not None:
+            fresh = self._changed_since(since)
+            read = [want for want in read if want.box.name in fresh]
+        self.reader().read(read, sums=self._sums(match, verify))
         return missing, unexpected
+
+    def _changed_since(self, since: Union[str, int]) -> Set[str]:
+        """Returns the names of the tensors that changed since a version, or were added. Raises ValueError for a model
+        without a version, and as `changes`."""
+        if self.version is None:
+            raise ValueError(f"since= compares versions, and {self.id} was opened without one: ?version=latest in the "
+                             "URL, or at(version)")
+        found = self.changes(since)
+        return {row["name"] for row in [*found["changed"], *found["added"]]}
 
     def __getitem__(self, name: str) -> Any:
         """Returns a slice view of a tensor: `get_shape()`, `get_dtype()`, `[...]`. Nothing is read yet."""

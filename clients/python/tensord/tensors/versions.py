@@ -8,6 +8,7 @@ from .. import errors
 from ..address import path_of
 from ..net.pages import longest_wait, pause_after, read_pages, tag_of
 from ..net.session import Session
+from .manifest import ask_hashed, sha256_of
 
 _TEXTS = ("version", "kind", "href")
 
@@ -33,6 +34,27 @@ def read_versions(session: Session, model: str, wait: Optional[str] = None, seco
     if not (latest is None or isinstance(latest, str)):
         raise errors.ProtocolError(f"the latest version of {model} has no name: is this a tensord server?")
     return Versions(listing.rows, latest, tag_of(listing, "versions"))
+
+
+def read_changes(session: Session, model: str, since: str, version: Optional[str]) -> Dict[str, Any]:
+    """Reads what changed from one version of a model to another (None: the latest), as `Model.changes` returns it.
+
+    Raises NotFoundError, ConnectError, AnswerError, ProtocolError.
+    """
+    found = ask_hashed(session, path_of(model, "changes", since=since, version=version))
+    try:
+        rows = [*found["changed"], *found["added"]]
+        for row in rows:
+            sha256_of(row)
+        fits = (all(isinstance(row["name"], str) for row in rows) and
+                all(isinstance(name, str) for name in found["removed"]) and
+                all(type(found[key]) is int for key in ("same", "same_bytes", "changed_bytes")))
+    except (KeyError, TypeError, AttributeError):
+        fits = False
+    if not fits or found.get("model") != model or version not in (None, found.get("version")):
+        raise errors.ProtocolError(f"the changes of {model} are malformed: is this a tensord server?")
+    checked: Dict[str, Any] = found
+    return checked
 
 
 def wait_version(session: Session, model: str, after: Optional[str], timeout: float) -> str:
