@@ -23,6 +23,7 @@ enum { TD_RESPONSE_HEADERS = 9, TD_HEADER_VALUE_BYTES = 512, TD_ETAG_BYTES = 96,
     ROUTE(TD_ROUTE_MODELS, "models")             \
     ROUTE(TD_ROUTE_MODEL, "model")               \
     ROUTE(TD_ROUTE_VERSIONS, "versions")         \
+    ROUTE(TD_ROUTE_CHANGES, "changes")           \
     ROUTE(TD_ROUTE_MANIFEST, "manifest")         \
     ROUTE(TD_ROUTE_TENSOR, "tensor")             \
     ROUTE(TD_ROUTE_FILE, "file")                 \

@@ -142,8 +142,8 @@ static bool make_room(struct td_tensor_sums *sums, struct td_error *err)
     enum { FIRST = 16 };
     if (sums->count == TD_TENSOR_SUMS_MAX)
         return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "digests of more than %d tensors are not given at once: ask for fewer, by page_size or "
-                            "match",
+                            "digests of more than %d tensors are not given at once; page_size and match make a "
+                            "manifest shorter",
                             TD_TENSOR_SUMS_MAX);
     if (sums->count < sums->capacity)
         return true;
@@ -187,6 +187,18 @@ bool td_tensor_sums_add_result(struct td_tensor_sums *sums, const struct td_plan
         return td_error_no_memory(err);
     sums->count++;
     return true;
+}
+
+bool td_tensor_sums_last_equal(const struct td_tensor_sums *a, const struct td_tensor_sums *b)
+{
+    const struct td_tensor_sum *x = &a->items[a->count - 1];
+    const struct td_tensor_sum *y = &b->items[b->count - 1];
+    return x->has_bytes && y->has_bytes && memcmp(x->key.bytes, y->key.bytes, sizeof x->key.bytes) == 0;
+}
+
+void td_tensor_sums_drop_last(struct td_tensor_sums *sums)
+{
+    sums->count--;
 }
 
 bool td_tensor_sums_find(struct td_tensor_sums *sums, struct td_virtual_digests *digests)

@@ -62,6 +62,12 @@ bool td_tensor_sums_add(struct td_tensor_sums *sums, size_t number, struct td_er
 bool td_tensor_sums_add_result(struct td_tensor_sums *sums, const struct td_plan_output *output,
                                const struct td_layout *layout, struct td_error *err);
 
+/* Returns whether the last tensors of two sets have the same key, and so the same bytes. Both sets have one. */
+bool td_tensor_sums_last_equal(const struct td_tensor_sums *a, const struct td_tensor_sums *b);
+
+/* Removes the last tensor of the set, which has one. */
+void td_tensor_sums_drop_last(struct td_tensor_sums *sums);
+
 /* Sets those digests that the table has. Returns whether all are known. */
 bool td_tensor_sums_find(struct td_tensor_sums *sums, struct td_virtual_digests *digests);
 

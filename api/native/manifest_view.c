@@ -66,23 +66,22 @@ static void write_one_segment(struct td_buffer *out, const struct td_tensor *ten
     }
 }
 
-/* Appends a tensor's path in the interface: /models/{id}/tensors/{name}[?version=][&checkpoint=]. */
-static void write_href(struct td_buffer *out, const struct view *view, const struct td_tensor *tensor)
+void td_manifest_write_href(struct td_buffer *out, const struct td_shown_model *shown, const struct td_model *model,
+                            const struct td_checkpoint *checkpoint, const struct td_tensor *tensor)
 {
-    const struct td_checkpoint *checkpoint = view->checkpoint;
     td_buffer_puts(out, "/models/");
-    td_uri_encode(out, td_text_of(view->shown.id), true);
+    td_uri_encode(out, td_text_of(shown->id), true);
     td_buffer_puts(out, "/tensors/");
     if (tensor->name_len > 0 && has_lost_segment(tensor->name))
         write_one_segment(out, tensor);
     else
         td_uri_encode(out, td_tensor_name(tensor), true);
-    const char *separator = td_shown_model_write_query(&view->shown, "?", out);
+    const char *separator = td_shown_model_write_query(shown, "?", out);
     if (checkpoint->lacks != NULL) {
         td_buffer_printf(out, "%spartial=1", separator);
         separator = "&";
     }
-    if (!td_model_is_default_checkpoint(view->model, checkpoint)) {
+    if (!td_model_is_default_checkpoint(model, checkpoint)) {
         td_buffer_printf(out, "%scheckpoint=", separator);
         td_uri_encode(out, td_text_of(checkpoint->id), false);
     }
@@ -187,7 +186,7 @@ static void write_tensor(struct td_buffer *out, const struct view *view, struct 
         td_buffer_printf(out, ",\"sha256\":\"%s\"", text);
     }
     td_buffer_puts(out, ",\"href\":\"");
-    write_href(out, view, tensor); /* percent-encoded: nothing to escape */
+    td_manifest_write_href(out, &view->shown, model, checkpoint, tensor); /* percent-encoded: nothing to escape */
     td_buffer_puts(out, "\"}");
 }
 

@@ -55,6 +55,7 @@ static const struct word_route model_routes[] = {
     {"tensors", "{name}", false, TD_ROUTE_TENSOR, td_handle_tensor, true},
     {"tensors:read", NULL, true, TD_ROUTE_READ, td_handle_read, true},
     {"versions", NULL, false, TD_ROUTE_VERSIONS, td_handle_versions, false},
+    {"changes", NULL, false, TD_ROUTE_CHANGES, td_handle_changes, false},
     {"files", NULL, false, TD_ROUTE_FILE, td_handle_files, false},
     {"files", "{path}", false, TD_ROUTE_FILE, td_handle_file, false},
     {"plans", NULL, true, TD_ROUTE_PLANS, td_handle_plans, true},
@@ -166,22 +167,14 @@ static bool waits_for_model(const struct td_call *call, struct td_text path)
     return supposed_id(path).len == path.len && td_wait_for_name(call, td_model_parameters);
 }
 
-/* Chooses the handler of the list of versions of a folder that is no model. */
-static void (*list_versions(struct td_call *call))(const struct td_call *)
+/* Chooses the handler of the list of versions, or of the changes, of a folder that is no model. */
+static void (*route_family(struct td_call *call, struct td_text path))(const struct td_call *)
 {
-    call->response->route = TD_ROUTE_VERSIONS;
-    return td_call_may_describe(call, td_text_of(call->family->id)) ? td_handle_versions : NULL;
-}
-
-/* Answers 422, since the files of a delta hold no tensors of a model. */
-static void refuse_delta(const struct td_call *call)
-{
-    const char *base = call->model->base;
-    td_response_fail(call->response, 422, NULL,
-                     "model \"%.400s\" is a delta: its files hold the changes to %s%.255s%s; make the full version of "
-                     "both with \"tensord apply\", or read its files",
-                     call->model->id, base == NULL ? "another version" : "version \"", base == NULL ? "" : base,
-                     base == NULL ? "" : "\"");
+    bool is_list = td_versions_is_list(path);
+    call->response->route = is_list ? TD_ROUTE_VERSIONS : TD_ROUTE_CHANGES;
+    if (!td_call_may_describe(call, td_text_of(call->family->id)))
+        return NULL;
+    return is_list ? td_handle_versions : td_handle_changes;
 }
 
 /* Chooses the handler of a path below /models/; NULL after it answered. */
@@ -194,7 +187,7 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
     if (!td_versions_find(call, path, &at))
         return NULL;
     if (call->model == NULL && call->family != NULL)
-        return list_versions(call);
+        return route_family(call, path);
     if (call->model == NULL &&
         (!find_incoming(call, path, &at) || (call->model != NULL && !td_versions_find(call, path, &at))))
         return NULL;
@@ -227,9 +220,9 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
             continue;
         response->route = row->route;
         call->is_post = row->is_post;
-        call->takes_version = row->route != TD_ROUTE_VERSIONS;
+        call->takes_version = row->route != TD_ROUTE_VERSIONS && row->route != TD_ROUTE_CHANGES;
         if (row->route == TD_ROUTE_FILE || !td_incoming_call_awaits(call))
-            return row->reads_tensors && call->model->is_delta ? refuse_delta : row->handle;
+            return row->reads_tensors && call->model->is_delta ? td_native_refuse_delta : row->handle;
         struct td_text id = td_incoming_call_known_id(call, td_text_of(call->model->id));
         if (!td_incoming_call_waits(call, id))
             td_incoming_call_fail(call, id, TD_INCOMING_HAS_FILES);

@@ -71,6 +71,16 @@ static const struct td_checkpoint *find_checkpoint(const struct td_call *call, b
     return NULL;
 }
 
+void td_native_refuse_delta(const struct td_call *call)
+{
+    const char *base = call->model->base;
+    td_response_fail(call->response, 422, NULL,
+                     "model \"%.400s\" is a delta: its files hold the changes to %s%.255s%s; make the full version of "
+                     "both with \"tensord apply\", or read its files",
+                     call->model->id, base == NULL ? "another version" : "version \"", base == NULL ? "" : base,
+                     base == NULL ? "" : "\"");
+}
+
 const struct td_checkpoint *td_checkpoint_parameter(const struct td_call *call)
 {
     return find_checkpoint(call, false);

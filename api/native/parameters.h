@@ -14,6 +14,9 @@ const struct td_checkpoint *td_checkpoint_parameter(const struct td_call *call);
  * answered 400 or 404. */
 const struct td_checkpoint *td_checkpoint_parameter_or_part(const struct td_call *call);
 
+/* Answers 422, since the files of a delta, which the call's model is, hold no tensors of a model. */
+void td_native_refuse_delta(const struct td_call *call);
+
 /* Checks that the checkpoint's manifest has this tag (its member "etag"), or had it before the files were hashed.
  * tag NULL: the request is not bound. Returns false after it answered 412. */
 bool td_native_check_manifest(const struct td_call *call, const struct td_checkpoint *checkpoint, const char *tag);

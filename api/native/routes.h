@@ -10,6 +10,7 @@ extern const char *const td_dataset_parameters[];
 
 void td_handle_models(const struct td_call *call);
 void td_handle_model(const struct td_call *call);
+void td_handle_changes(const struct td_call *call);  /* changes */
 void td_handle_versions(const struct td_call *call); /* versions; the model may be NULL, and then there is a family */
 void td_handle_manifest(const struct td_call *call);
 void td_handle_tensor(const struct td_call *call);

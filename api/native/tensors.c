@@ -1,10 +1,10 @@
 /* The manifest of a checkpoint; one tensor or a part of it, as bare bytes or as a file of NumPy or safetensors. */
+#include "api/call/hash_wait.h"
 #include "api/native/listing.h"
 #include "api/native/manifest_view.h"
 #include "api/native/parameters.h"
 #include "api/native/routes.h"
 #include "api/native/shown_model.h"
-#include "api/native/tensor_digests.h"
 #include "catalog/checkpoints/partial_checkpoint.h"
 #include "core/buffer.h"
 #include "core/digest.h"

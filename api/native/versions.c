@@ -10,6 +10,7 @@
 #include <string.h>
 
 static const char list_word[] = "versions";
+static const char changes_word[] = "changes";
 
 /* ---- one version --------------------------------------------------------------------------------------- */
 
@@ -77,29 +78,62 @@ static void fail_ambiguous(const struct td_call *call, struct td_text text, cons
     fail_with_names(call, 400, first, count, "", what, "; give one of these names");
 }
 
-/* Sets call->version and call->model to what the text stands for in call->family. */
-static bool choose_version(struct td_call *call, struct td_text text, bool is_whole_path)
+/* Sets *version to what the text stands for in call->family. Returns false after it answered, or, with can_wait, made
+ * the call wait for the version. */
+static bool find_version(const struct td_call *call, struct td_text text, bool can_wait,
+                         const struct td_version **version)
 {
-    const struct td_version *version = NULL;
-    switch (td_family_find_version(call->family, text, &version)) {
+    switch (td_family_find_version(call->family, text, version)) {
     case TD_VERSION_FOUND:
-        call->version = version;
-        call->model = version->model;
         return true;
     case TD_VERSION_AMBIGUOUS:
-        fail_ambiguous(call, text, version);
+        fail_ambiguous(call, text, *version);
         return false;
     default:
-        if (!is_whole_path || !td_wait_for_name(call, td_model_parameters))
+        if (!can_wait || !td_wait_for_name(call, td_model_parameters))
             fail_unknown(call, text);
         return false;
     }
 }
 
-bool td_versions_is_list(struct td_text path)
+bool td_versions_choose(const struct td_call *call, struct td_text text, const struct td_version **version)
+{
+    return find_version(call, text, false, version);
+}
+
+/* Sets call->version and call->model to what the text stands for in call->family. */
+static bool choose_version(struct td_call *call, struct td_text text, bool is_whole_path)
+{
+    const struct td_version *version = NULL;
+    if (!find_version(call, text, is_whole_path, &version))
+        return false;
+    call->version = version;
+    call->model = version->model;
+    return true;
+}
+
+/* Returns whether the text is this word, perhaps with a '/' at its end. */
+static bool is_word(struct td_text text, const char *word)
+{
+    text.len -= text.len > 0 && text.p[text.len - 1] == '/' ? 1 : 0;
+    return td_text_equals(text, word);
+}
+
+/* Returns whether the path ends in "/" and this word, after something else. */
+static bool ends_in(struct td_text path, const char *word)
 {
     path.len -= path.len > 0 && path.p[path.len - 1] == '/' ? 1 : 0;
-    return td_text_equals(td_text_take_last(&path, '/'), list_word) && path.len > 0;
+    return td_text_equals(td_text_take_last(&path, '/'), word) && path.len > 0;
+}
+
+bool td_versions_is_list(struct td_text path)
+{
+    return ends_in(path, list_word);
+}
+
+bool td_versions_is_changes(struct td_text path)
+{
+    return ends_in(path, changes_word);
 }
 
 /* Answers that the model, which no family has the id of, has no version. */
@@ -114,24 +148,22 @@ bool td_versions_find(struct td_call *call, struct td_text path, size_t *at)
 {
     size_t end = 0;
     const struct td_text *text = td_uri_parameter(call->uri, "version");
-    bool can_be_list = td_versions_is_list(path);
-    if (text == NULL && !can_be_list)
+    if (text == NULL && !td_versions_is_list(path) && !td_versions_is_changes(path))
         return true;
     const struct td_family *family = td_family_route(call->snapshot, path, &end);
     if (family != NULL && call->model != NULL && end < *at)
         family = NULL;
     size_t begin = family != NULL ? end : call->model != NULL ? *at : path.len;
     struct td_text rest = td_text_skip(path, begin);
-    bool is_list =
-        can_be_list && rest.len > 0 && rest.len - (rest.p[rest.len - 1] == '/' ? 1 : 0) == sizeof list_word - 1;
-    call->takes_version = !is_list;
+    bool is_of_family = is_word(rest, list_word) || is_word(rest, changes_word);
+    call->takes_version = !is_of_family;
     if (family == NULL)
-        return is_list || text == NULL || call->model == NULL || fail_without_family(call, *text);
-    if (is_list || text != NULL) {
+        return is_of_family || text == NULL || call->model == NULL || fail_without_family(call, *text);
+    if (is_of_family || text != NULL) {
         call->family = family;
         *at = end;
     }
-    return is_list || text == NULL || choose_version(call, *text, rest.len == 0);
+    return is_of_family || text == NULL || choose_version(call, *text, rest.len == 0);
 }
 
 void td_versions_add_header(const struct td_call *call)

@@ -7,7 +7,15 @@
 /* Returns whether the path below /models/ ends in "/versions", so that it may ask for a list of versions. */
 bool td_versions_is_list(struct td_text path);
 
-/* Looks for the family that a path below /models/ names, if the call has ?version= or the path ends in "/versions".
+/* Returns the same of "/changes", for what changed between two versions. */
+bool td_versions_is_changes(struct td_text path);
+
+/* Sets *version to the version of call->family that the text stands for, as ?version= does. Returns false after it
+ * answered 400 or 404. */
+bool td_versions_choose(const struct td_call *call, struct td_text text, const struct td_version **version);
+
+/* Looks for the family that a path below /models/ names, if the call has ?version= or the path ends in "/versions"
+ * or "/changes".
  * call->model is the model with the longest id at the beginning of the path, which ends at *at; or NULL. A family with
  * a longer or equal id takes precedence: then sets call->family and *at, and for ?version= also call->version and
  * call->model. Returns false after it answered, or made the call wait for the version. */

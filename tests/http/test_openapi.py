@@ -36,6 +36,7 @@ BODIES = {"/models/{id}/tensors:read": {"tensors": [{"name": "model.norm.weight"
           "/rescan": {}, "/sign": {"path": "/models", "expires_in": 60}}
 # Verbs and paths of publishing, which tests/http/test_publish.py holds the program to.
 WRITING = {"put", "delete"}
+CHANGES = "/models/{id}/changes"  # which needs two versions: test_changes_are_as_promised has it
 PUBLISHING = {f"/{kind}/{{id}}/{rest}" for kind in ("models", "datasets")
               for rest in ("blobs", "blobs/{digest}", "commits")} | {"/datasets/{id}/files/{path}"}
 # Paths that need a server with tokens; test_signing asks for them.
@@ -123,7 +124,7 @@ class Contract:
     def __init__(self, doc):
         self.doc = doc
         self.all_paths = {path: resolve(doc, item) for path, item in doc["paths"].items()}
-        self.paths = {path: item for path, item in self.all_paths.items() if path not in PUBLISHING}
+        self.paths = {path: item for path, item in self.all_paths.items() if path not in PUBLISHING | {CHANGES}}
         self.seen = {path: set() for path in self.paths}     # statuses of GET that were checked
 
     def parameters(self, path, where):
@@ -538,6 +539,25 @@ def test_versions_are_as_promised(start, tmp_path, contract):
         unknown = contract.check(path, ask(s, path, f"{target}?version=step-9"), method)
         assert unknown.status == 404, unknown
         assert unknown.json()["error"]["details"]["known"] == ["step-1", "step-2", "step-3", "latest"], unknown
+
+
+def test_changes_are_as_promised(start, tmp_path, contract):
+    for number in (1, 2):
+        write_by_hand(tmp_path / f"root/demo/step-{number}/model.safetensors",
+                      [tensor("w", "F32", [4, 4], str(number)), tensor(f"only.{number}", "BF16", [2])])
+    age(tmp_path / "root")
+    s = start(tmp_path / "root", hash_threads=1)
+    for query, status in (("since=1", 200), ("since=step-1&version=latest", 200), ("since=9", 404), ("", 400),
+                          ("since=1&x=1", 400)):
+        r = contract.check(CHANGES, s.get(f"/models/demo/changes?{query}"))
+        assert r.status == status, r
+    assert contract.check(CHANGES, s.head("/models/demo/changes?since=1"), "HEAD").status == 200
+    known = s.get("/models/demo/changes?since=1&x=1").json()["error"]["details"]["known"]
+    assert known == [p["name"] for p in contract.all_paths[CHANGES]["parameters"] if p["in"] == "query"]
+    s.wait_hashed()
+    tag = s.get("/models/demo/changes?since=1").etag
+    r = contract.check(CHANGES, s.get("/models/demo/changes?since=1", {"If-None-Match": tag}))
+    assert r.status == 304, r
 
 
 def test_bytes_of_every_kind(srv, contract):

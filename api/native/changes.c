@@ -1,0 +1,285 @@
+/* The changes from one version of a family to another: which tensors of their first checkpoints differ.
+ *
+ * Two tensors of one name with the same type and shape are the same if they have the same content key, since files that
+ * are links to others need not be hashed, or the same SHA-256. So the sets of digests hold only tensors whose keys
+ * differ. Both manifests are sorted by name, and each pass goes through them side by side. */
+#include "api/call/hash_wait.h"
+#include "api/native/listing.h"
+#include "api/native/manifest_view.h"
+#include "api/native/parameters.h"
+#include "api/native/routes.h"
+#include "api/native/versions.h"
+#include "catalog/names/family.h"
+#include "core/digits.h"
+
+#include <string.h>
+
+/* One of the two versions. */
+struct side {
+    const struct td_version *version;
+    const struct td_checkpoint *checkpoint;
+    struct td_tensor_sums sums; /* of its tensors that have to be compared, or that rows show */
+};
+
+struct comparison {
+    struct side since, now;
+};
+
+/* The tensors of one name; NULL: the side has none. */
+struct pair {
+    const struct td_tensor *since, *now;
+};
+
+/* A place in both sides: the next tensors, and the next items of the sets. */
+struct walk {
+    size_t since, now, since_sum, now_sum;
+};
+
+enum verdict { SAME, CHANGED, ADDED, REMOVED };
+
+static const struct td_tensor *tensor_at(const struct side *side, size_t i)
+{
+    return i < side->checkpoint->tensor_count ? td_checkpoint_tensor(side->checkpoint, i).tensor : NULL;
+}
+
+/* Sets *pair to the tensors of the next name, and moves on behind them. Returns false at the end. */
+static bool next_pair(const struct comparison *comparison, struct walk *walk, struct pair *pair)
+{
+    *pair = (struct pair){.since = tensor_at(&comparison->since, walk->since),
+                          .now = tensor_at(&comparison->now, walk->now)};
+    if (pair->since != NULL && pair->now != NULL) {
+        int order = td_text_compare(td_tensor_name(pair->since), td_tensor_name(pair->now));
+        pair->since = order > 0 ? NULL : pair->since;
+        pair->now = order < 0 ? NULL : pair->now;
+    }
+    walk->since += pair->since != NULL ? 1 : 0;
+    walk->now += pair->now != NULL ? 1 : 0;
+    return pair->since != NULL || pair->now != NULL;
+}
+
+/* Returns whether both sides have the tensor, with one type and shape. */
+static bool is_comparable(const struct pair *pair)
+{
+    return pair->since != NULL && pair->now != NULL && pair->since->dtype == pair->now->dtype &&
+           pair->since->rank == pair->now->rank &&
+           (pair->now->rank == 0 ||
+            memcmp(pair->since->shape, pair->now->shape, pair->now->rank * sizeof *pair->now->shape) == 0);
+}
+
+/* Adds the tensors of a pair to the sets, unless their keys show that they are the same. */
+static bool add_pair(struct comparison *comparison, const struct walk *walk, const struct pair *pair,
+                     struct td_error *err)
+{
+    struct td_tensor_sums *now = &comparison->now.sums;
+    struct td_tensor_sums *since = &comparison->since.sums;
+    if (pair->now == NULL)
+        return true;
+    if (!td_tensor_sums_add(now, walk->now - 1, err))
+        return false;
+    if (!is_comparable(pair))
+        return true;
+    if (!td_tensor_sums_add(since, walk->since - 1, err))
+        return false;
+    if (td_tensor_sums_last_equal(since, now)) {
+        td_tensor_sums_drop_last(since);
+        td_tensor_sums_drop_last(now);
+    }
+    return true;
+}
+
+/* Fills the sets of both sides. Errors as td_tensor_sums_add. */
+static bool collect(struct comparison *comparison, struct td_error *err)
+{
+    struct walk walk = {0};
+    struct pair pair;
+    bool ok = true;
+    while (ok && next_pair(comparison, &walk, &pair))
+        ok = add_pair(comparison, &walk, &pair, err);
+    return ok;
+}
+
+/* Returns the item of the tensor before `end` if it is the next one of the set, and moves *at behind it; else NULL. */
+static const struct td_tensor_sum *take_sum(const struct td_tensor_sums *sums, size_t end, size_t *at)
+{
+    if (*at == sums->count || sums->items[*at].place != end - 1)
+        return NULL;
+    return &sums->items[(*at)++];
+}
+
+/* Judges a pair, once all digests are known. Sets *sum to the digest of the newer tensor; NULL: it is not in the set.
+ */
+static enum verdict judge(const struct comparison *comparison, struct walk *walk, const struct pair *pair,
+                          const struct td_tensor_sum **sum)
+{
+    *sum = NULL;
+    if (pair->now == NULL)
+        return REMOVED;
+    *sum = take_sum(&comparison->now.sums, walk->now, &walk->now_sum);
+    if (pair->since == NULL)
+        return ADDED;
+    if (!is_comparable(pair))
+        return CHANGED;
+    const struct td_tensor_sum *before = take_sum(&comparison->since.sums, walk->since, &walk->since_sum);
+    if (*sum == NULL || before == NULL)
+        return SAME;
+    bool is_known = (*sum)->has_bytes && before->has_bytes; /* bytes that cannot be served may have changed */
+    return is_known && memcmp((*sum)->sum, before->sum, sizeof before->sum) == 0 ? SAME : CHANGED;
+}
+
+/* ---- the answer ---------------------------------------------------------------------------------------- */
+
+static bool add_href(struct td_description *description, const struct side *side, const struct td_tensor *tensor)
+{
+    const struct td_shown_model shown = {.id = description->call->family->id, .version = side->version->name};
+    struct td_buffer href;
+    td_buffer_init(&href);
+    td_manifest_write_href(&href, &shown, side->version->model, side->checkpoint, tensor);
+    bool ok = !href.failed || td_error_no_memory(&description->err);
+    td_json_add_text(&description->json, "href", td_buffer_text(&href));
+    td_buffer_fini(&href);
+    return ok;
+}
+
+/* Adds a tensor of the newer version; sum NULL: without a digest. Returns false as td_description_room. */
+static bool add_row(struct td_description *description, const struct side *side, const struct td_tensor *tensor,
+                    const struct td_tensor_sum *sum)
+{
+    enum { SIZE_BYTES = 4 /* a sixth of the digits of a size, as td_description_room counts */ };
+    struct td_json_builder *json = &description->json;
+    if (!td_description_room(description, 2 * (size_t)tensor->name_len + (size_t)tensor->rank * SIZE_BYTES +
+                                              strlen(description->call->family->id) + strlen(side->version->name)))
+        return false;
+    td_json_begin_object(json, NULL);
+    td_json_add_text(json, "name", td_tensor_name(tensor));
+    td_json_add_string(json, "dtype", tensor->dtype->name);
+    td_json_begin_array(json, "shape");
+    for (uint32_t i = 0; i < tensor->rank; i++)
+        td_json_add_u64(json, NULL, tensor->shape[i]);
+    td_json_end(json);
+    td_json_add_u64(json, "nbytes", tensor->nbytes);
+    if (sum != NULL && sum->has_bytes) {
+        char text[TD_SHA256_TEXT_BYTES];
+        td_hex_write(sum->sum, sizeof sum->sum, text);
+        td_json_add_string(json, "sha256", text);
+    }
+    if (!add_href(description, side, tensor))
+        return false;
+    td_json_end(json);
+    return true;
+}
+
+/* Adds the list of the tensors with this verdict: rows, or for REMOVED names. */
+static bool add_list(struct td_description *description, const struct comparison *comparison, enum verdict verdict,
+                     const char *key)
+{
+    struct walk walk = {0};
+    struct pair pair;
+    const struct td_tensor_sum *sum;
+    bool ok = true;
+    td_json_begin_array(&description->json, key);
+    while (ok && next_pair(comparison, &walk, &pair)) {
+        if (judge(comparison, &walk, &pair, &sum) != verdict)
+            continue;
+        if (verdict != REMOVED) {
+            ok = add_row(description, &comparison->now, pair.now, sum);
+            continue;
+        }
+        ok = td_description_room(description, pair.since->name_len);
+        if (ok)
+            td_json_add_text(&description->json, NULL, td_tensor_name(pair.since));
+    }
+    td_json_end(&description->json);
+    return ok;
+}
+
+/* Adds the numbers of tensors and bytes. */
+static void add_sums(struct td_description *description, const struct comparison *comparison)
+{
+    struct walk walk = {0};
+    struct pair pair;
+    const struct td_tensor_sum *sum;
+    uint64_t same = 0;
+    uint64_t bytes[REMOVED + 1] = {0}; /* each is at most the total of a manifest, which fits */
+    while (next_pair(comparison, &walk, &pair)) {
+        enum verdict verdict = judge(comparison, &walk, &pair, &sum);
+        same += verdict == SAME ? 1 : 0;
+        bytes[verdict] += (pair.now != NULL ? pair.now : pair.since)->nbytes;
+    }
+    td_json_add_u64(&description->json, "same", same);
+    td_json_add_u64(&description->json, "same_bytes", bytes[SAME]);
+    td_json_add_u64(&description->json, "changed_bytes", bytes[CHANGED]);
+}
+
+static void answer(const struct td_call *call, const struct comparison *comparison)
+{
+    struct td_description description;
+    const char *since = comparison->since.version->name;
+    const char *version = comparison->now.version->name;
+    td_description_begin(&description, call);
+    bool ok = td_description_room(&description, strlen(call->family->id) + strlen(since) + strlen(version));
+    if (ok) {
+        td_json_add_string(&description.json, "model", call->family->id);
+        td_json_add_string(&description.json, "since", since);
+        td_json_add_string(&description.json, "version", version);
+        ok = add_list(&description, comparison, CHANGED, "changed") &&
+             add_list(&description, comparison, ADDED, "added") &&
+             add_list(&description, comparison, REMOVED, "removed");
+    }
+    if (ok)
+        add_sums(&description, comparison);
+    td_description_finish(&description, ok);
+}
+
+/* ---- the request --------------------------------------------------------------------------------------- */
+
+/* Finds the version that the text stands for, and its first checkpoint. Returns false after it answered an error. */
+static bool open_side(const struct td_call *call, struct td_text text, struct side *side)
+{
+    struct td_call own = *call;
+    if (!td_versions_choose(call, text, &side->version))
+        return false;
+    own.model = side->version->model;
+    if (own.model->is_delta) {
+        td_native_refuse_delta(&own);
+        return false;
+    }
+    side->checkpoint = td_checkpoint_parameter(&own);
+    return side->checkpoint != NULL;
+}
+
+/* Answers changes?since=&version=. */
+void td_handle_changes(const struct td_call *call)
+{
+    static const char *const known[] = {"since", "version", NULL};
+    struct td_call own = *call;
+    struct comparison comparison = {0};
+    struct td_error err = TD_ERROR_INIT;
+    const struct td_text *since = td_uri_parameter(call->uri, "since");
+    const struct td_text *version = td_uri_parameter(call->uri, "version");
+    struct td_tensor_sums *const sets[] = {&comparison.since.sums, &comparison.now.sums};
+    if (!td_call_check_parameters(call, known))
+        return;
+    if (since == NULL) {
+        td_response_fail(call->response, 400, NULL,
+                         "since is missing: the version to compare with, as in "
+                         "changes?since=step-1");
+        return;
+    }
+    if (own.family == NULL)
+        own.family = td_family_find(call->snapshot, td_text_of(call->model->id));
+    if (own.family == NULL) {
+        td_response_fail(call->response, 404, "{\"known\": []}", "model \"%.400s\" has no versions", call->model->id);
+        return;
+    }
+    if (!open_side(&own, *since, &comparison.since) ||
+        !open_side(&own, version == NULL ? TD_TEXT(TD_VERSION_LATEST) : *version, &comparison.now))
+        return;
+    td_digests_init(&own, sets[0], comparison.since.version->model, comparison.since.checkpoint, NULL);
+    td_digests_init(&own, sets[1], comparison.now.version->model, comparison.now.checkpoint, NULL);
+    if (!collect(&comparison, &err))
+        td_response_fail_error(call->response, &err);
+    else if (td_digests_wait(&own, sets, 2))
+        answer(&own, &comparison);
+    td_tensor_sums_fini(sets[0]);
+    td_tensor_sums_fini(sets[1]);
+}
