@@ -249,6 +249,22 @@ static void version_folders_in_a_cache_take_precedence(void **state)
     assert_string_equal(td_repo_at(repo, TD_TEXT("step-1"))->commit, C1); /* a ref that is there keeps its meaning */
 }
 
+/* A push to run/step-3 makes a cache of that id, which is a subfolder of `run` as clients know it. */
+static void a_cache_can_be_a_version(void **state)
+{
+    struct place *place = *state;
+    write_snapshot(place, "run--step-3", C0, "a");
+    write_snapshot(place, "run--step-3", C1, "b");
+    write_ref(place, "run--step-3", "main", C0);
+    tree_simple(&place->tree, "run/step-2/model.safetensors", "c");
+    (void)scanner_scan(&place->scanner);
+    expect_versions(place, "run", "step-2 [step-3]");
+    assert_string_equal(meant(place, "run", "3"), "run/step-3");
+    expect_versions(place, "run/step-3", "[" C0 "] " C1);
+    const struct td_repo *repo = td_repo_find(place->scanner.snapshot, false, TD_TEXT("run"));
+    assert_int_equal(td_repo_at(repo, TD_TEXT("step-3"))->entry_count, 1);
+}
+
 /* ---- repositories -------------------------------------------------------------------------------------- */
 
 /* Returns the path below DIR of the file model.safetensors of this revision; "" when there is no such revision. */
@@ -342,6 +358,7 @@ int main(void)
         TEST_IN(revisions, the_latest_of_a_cache_without_numbers_is_main),
         TEST_IN(revisions, snapshots_may_be_named),
         TEST_IN(revisions, version_folders_in_a_cache_take_precedence),
+        TEST_IN(revisions, a_cache_can_be_a_version),
         TEST_IN(revisions, versions_are_revisions_of_a_repository),
         TEST_IN(revisions, revisions_of_a_cache_stay),
     };
