@@ -11,6 +11,7 @@ import safetensors.torch
 import torch
 
 from harness import age, check_error, enc
+from signing import TokensFile
 
 
 def bytes_of(t):
@@ -232,6 +233,20 @@ def test_a_cache_of_the_hub(tmp_path, start):
         assert [row["name"] for row in answer["changed"]] == want["changed"]
         for row in answer["changed"] + answer["added"]:
             assert s.get(row["href"]).body == bytes_of(step(2)[row["name"]])
+
+
+def test_tokens(root, start, tmp_path):
+    """A caller compares only versions that it sees; the others are unknown, and the latest is the latest of its own."""
+    tokens = TokensFile(tmp_path / "tokens.json")
+    some = tokens.add("some", ["run/step-1", "run/step-2"]).bearer("some")
+    none = tokens.add("none", ["plain"]).bearer("none")
+    s = start(root, "--tokens", tokens, hash_threads=1)
+    r = s.get("/models/run/changes?since=step-1", some)
+    assert r.status == 200 and r.json()["version"] == "step-2"
+    e = check_error(s.get("/models/run/changes?since=step-1&version=step-3", some), 404)
+    assert set(e["details"]["known"]) == {"step-1", "step-2", "latest"}
+    check_error(s.get("/models/run/changes?since=step-1", none), 404)
+    check_error(s.get("/models/run/changes?since=step-1"), 401)
 
 
 def test_slow_hashing_is_503(tmp_path, start):

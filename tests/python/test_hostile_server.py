@@ -56,6 +56,7 @@ def load(server):
 @pytest.mark.parametrize("change", [
     {"shape": [1024, 1025]}, {"shape": [-1]}, {"shape": [2**70]}, {"shape": ["x"]}, {"shape": [1.5]},
     {"shape": [1] * 65, "nbytes": 4}, {"offset": "x"}, {"file": 7}, {"alias_of": 3}, {"addressable": 0}, {"dtype": []},
+    {"sha256": 1}, {"sha256": "A" * 64}, {"sha256": ""},
     {"name": "\ud800"}, {"nbytes": 2**60}, {"nbytes": "4194304"}, {"shape": None}, {"name": ["w"]},
 ])
 # shows: security.md python-manifests
