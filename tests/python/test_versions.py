@@ -1,4 +1,5 @@
 """Versions of a model in the Python client: of sibling folders, and of a Hub cache."""
+import hashlib
 import json
 import os
 import pickle
@@ -144,6 +145,82 @@ def test_it_waits_in_few_requests(family):
     with pytest.raises(TimeoutError):
         model.wait_version(timeout=5)
     assert family.whole_log().count("/models/run/versions") <= 4  # with one each second there were 6
+
+
+@pytest.fixture
+def changing(serve):
+    """A server of two versions: `frozen` is the same, `trained` has other values, `new` and `old` are in one each."""
+    frozen = torch.arange(100_000.0)
+    for version, value, other in ((FIRST, 1.0, "old"), (SECOND, 2.0, "new")):
+        folder = serve.root / "run" / version
+        folder.mkdir(parents=True)
+        save_file({"frozen": frozen, "trained": torch.full((3000,), value), other: torch.zeros(5)},
+                  folder / "model.safetensors")
+    harness.age(serve.root)
+    return serve()
+
+
+def test_what_changed_between_versions(changing):
+    model = tensord.open_model(url_of(changing, f"run?version={SECOND}"))
+    for since in (FIRST, 1, "1"):
+        found = model.changes(since)
+        assert [row["name"] for row in found["changed"]] == ["trained"] and found["removed"] == ["old"]
+        assert [row["name"] for row in found["added"]] == ["new"] and found["since"] == FIRST
+        assert (found["same"], found["same_bytes"], found["changed_bytes"]) == (1, 400_000, 12_000)
+    expected = hashlib.sha256(torch.full((3000,), 2.0).numpy().tobytes()).hexdigest()
+    assert found["changed"][0]["sha256"] == expected
+    assert model.changes(SECOND)["changed"] == []
+    assert tensord.connect(origin_of(changing)).model("run").changes(1)["version"] == SECOND
+    with pytest.raises(tensord.NotFoundError, match=FIRST):
+        model.changes("weight_v000009")
+
+
+@pytest.mark.parametrize("as_module", [False, True])
+def test_a_load_reads_only_what_changed(changing, as_module):
+    url = url_of(changing, "run?version=latest")
+    held = tensord.load_file(url_of(changing, f"run?version={FIRST}"))
+    del held["old"]
+    held["new"] = torch.ones(5)
+    held["frozen"][7] = -1.0  # shows that this tensor is not read
+    target = held
+    if as_module:
+        target = torch.nn.Module()
+        for name, tensor in held.items():
+            target.register_buffer(name, tensor)
+    before = bytes_of(changing, "boxes.bin") + bytes_of(changing, "tensors:read")
+    assert tensord.load_into(target, url, since=FIRST) == ([], [])
+    assert bytes_of(changing, "boxes.bin") + bytes_of(changing, "tensors:read") - before == 12_000 + 20
+    assert held["trained"].eq(2).all() and held["new"].eq(0).all() and held["frozen"][7] == -1
+    assert tensord.load_into(target, url, since=SECOND, verify=True) == ([], [])
+    tensord.load_into(target, url)
+    assert held["frozen"][7] == 7
+
+
+def test_a_load_of_changes_checks_as_ever(changing):
+    model = tensord.open_model(url_of(changing, "run?version=latest"))
+    target = {"frozen": torch.zeros(7), "trained": torch.zeros(3000), "new": torch.zeros(5)}
+    with pytest.raises(tensord.MismatchError, match="frozen has shape"):
+        model.load_into(target, since=FIRST)
+    assert target["trained"].eq(0).all()
+    with pytest.raises(tensord.MismatchError, match="missing|unexpected"):
+        model.load_into({"trained": torch.zeros(3000)}, since=FIRST)
+    with pytest.raises(tensord.NotFoundError):
+        model.load_into({"trained": torch.zeros(3000)}, strict=False, since="9")
+    target["frozen"] = torch.zeros(100_000)
+    with pytest.raises(ValueError, match="opened without"):
+        tensord.open_model(url_of(changing, f"run/{SECOND}")).load_into(target, since=FIRST)
+    assert target["trained"].eq(0).all()
+
+
+@pytest.mark.parametrize("found", [
+    [], {}, {"changed": [], "added": [], "removed": [1]}, {"changed": {}, "added": [], "removed": []},
+    {"changed": [{"name": 1}], "added": [], "removed": []}, {"changed": [], "added": ["w"], "removed": []},
+])
+# shows: security.md python-lists
+def test_changes_that_are_malformed(hostile, found):  # noqa: F811
+    hostile.answers["GET"] = answer(found)
+    with pytest.raises(tensord.ProtocolError):
+        tensord.open_model(hostile.url).changes(1)
 
 
 def test_versions_of_a_hub_cache(serve):
