@@ -150,12 +150,15 @@ class Llama:
 
     def write(self, folder, sparse=False):
         """Writes model.safetensors and config.json. Returns what write_tensors does."""
+        self.write_config(folder)
+        return write_tensors(os.path.join(folder, "model.safetensors"), self.shapes(), sparse)
+
+    def write_config(self, folder):
         config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_attention_heads": self.heads,
                   "num_key_value_heads": self.kv_heads, "head_dim": self.head_dim, "hidden_size": self.hidden,
                   "intermediate_size": self.intermediate, "vocab_size": self.vocabulary,
                   "num_hidden_layers": self.layers, "tie_word_embeddings": False, "torch_dtype": "bfloat16"}
         write(os.path.join(folder, "config.json"), [json.dumps(config).encode()])
-        return write_tensors(os.path.join(folder, "model.safetensors"), self.shapes(), sparse)
 
 
 # ---- rows: every row of a file has the same length, so that its place is its number times that, and no two are equal

@@ -1,7 +1,7 @@
 """The peers in Python: one kind of them in a process that continues to run. It answers each line of standard input
 with a line, both JSON. clients.py starts it with a Python that has the packages.
 
-usage: peers.py parse|decode|client|rows|save [FOLDER_OF_A_PYTHON_CLIENT]"""
+usage: peers.py parse|decode|client|rows|save|updates [FOLDER_OF_A_PYTHON_CLIENT]"""
 
 import ctypes
 import glob
@@ -13,6 +13,8 @@ import shutil
 import sys
 import tempfile
 import time
+
+from update_peer import Updates
 
 
 def missing(packages):
@@ -453,7 +455,7 @@ class Save:
 
 
 LAYERS = 16
-KINDS = {"parse": Parse, "decode": Decode, "client": Client, "rows": Rows, "save": Save}
+KINDS = {"parse": Parse, "decode": Decode, "client": Client, "rows": Rows, "save": Save, "updates": Updates}
 
 
 def main():

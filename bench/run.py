@@ -28,7 +28,7 @@ import servers  # noqa: E402
 from clients import Load, Peer  # noqa: E402
 from measure import BenchError, LeftOut  # noqa: E402
 from works import commits, connections, datasets, fanout, inspect, loading  # noqa: E402
-from works import objects, publishing, pull, pushes, ranges, slices, uploads  # noqa: E402
+from works import objects, publishing, pull, pushes, ranges, slices, updates, uploads  # noqa: E402
 
 TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -73,6 +73,8 @@ WORKS = {
     "pull": Work("one file into a directory", pull.run, "tensord", "curl, aria2c, hf download", "tensord pull", False),
     "fanout": Work("ranks that fetch their own files, over a shaped link", fanout.run, "tensord", "whole downloads",
                    "curl", False),
+    "updates": Work("from one version to the next over a shaped link (as root)", updates.run, "tensord",
+                    "ModelExpress, gloo", "tensord pull, apply, Python client", False),
     "cache": Work("processor time of nginx that caches slices of tensord", ranges.cache, "nginx", "", "load_client",
                   False),
     "scan": Work("the first scan of 2,000 files, with the sandbox and without", publishing.scan, "tensord", "", "",
@@ -96,7 +98,7 @@ WORKS = {
 }
 
 
-LONGEST = ("client", "datasets", "parse")  # in --smoke, whose works otherwise take seconds
+LONGEST = ("client", "datasets", "parse", "updates")  # in --smoke, whose works otherwise take seconds
 
 
 class Bench:
@@ -269,7 +271,8 @@ def parse_arguments():
     p.add_argument("--held-connections", type=int, metavar="N", help="for --held (10000)")
     p.add_argument("--parse-rounds", type=int, default=50)
     p.add_argument("--python", default=os.path.join(TREE, ".venv", "bin", "python"),
-                   help="one that has the peers of --parse, --decode, --client and --datasets (.venv/bin/python)")
+                   help="one that has the peers of --parse, --decode, --client, --datasets and --updates "
+                        "(.venv/bin/python)")
     p.add_argument("--path", choices=["files", "tensors"], default="files", help="which URLs of tensord")
     p.add_argument("--reader", choices=("copy", "discard", "both"), default="copy",
                    help="the client copies bodies to user space, as every real one does, and drops them there; or the "
@@ -280,19 +283,24 @@ def parse_arguments():
                         "default during the run, as root (the host's own)")
     p.add_argument("--client-threads", default="auto", metavar="N",
                    help="epoll threads of the load client, or 'connections': blocking ones (auto: the faster way)")
-    p.add_argument("--rates", type=list_of(int), default=[200, 400, 800], metavar="MBIT",
-                   help="of the link of --fanout; 0: not shaped (200,400,800)")
+    p.add_argument("--rates", type=list_of(int), metavar="MBIT",
+                   help="of the link of --fanout (200,400,800) and --updates (1000); 0: not shaped")
     p.add_argument("--ranks", type=list_of(int), default=[1, 2, 4, 8, 16], help="of --fanout (1,2,4,8,16)")
     p.add_argument("--node", type=int, default=0, metavar="MBIT",
                    help="--fanout from a cold cache on the ranks' host, whose loopback has this rate")
-    p.add_argument("--layers", type=int, default=1, help="of the model of --fanout, 25 MB each, beside 17 MB (1)")
+    p.add_argument("--layers", type=int,
+                   help="of the model of --fanout (1) and --updates (8), 25 MB each, beside 17 MB")
+    p.add_argument("--learning-rates", type=list_of(float), default=[1e-6, 1e-5, 1e-4], metavar="RATES",
+                   help="of the steps of --updates (1e-6,1e-5,1e-4)")
+    p.add_argument("--frozen", type=int, default=0, metavar="LAYERS",
+                   help="first layers of the model of --updates that its steps leave as they are (0)")
     p.add_argument("--commit-count", type=int, default=1000, metavar="N", help="of --commits (1000)")
     p.add_argument("--steps", type=int, default=60, metavar="N", help="of --trainer (60)")
     p.add_argument("--step-seconds", type=float, default=10, metavar="S", help="from step to step of --trainer (10)")
     p.add_argument("--upload-rate", type=size_argument, default=16 << 20, metavar="SIZE",
                    help="bytes per second of each of the uploads of --beside (16M)")
     p.add_argument("--over-tls", action="store_true", help="--uploads and --pushes over TLS 1.3, for all clients")
-    p.add_argument("--mtu", type=int, default=1500, help="of the link of --fanout (1500)")
+    p.add_argument("--mtu", type=int, default=1500, help="of the link of --fanout and --updates (1500)")
     p.add_argument("--limit", type=list_of(size_argument), default=[1000 << 20, 100 << 20], metavar="SIZES",
                    help="bytes per second of each connection in later parts of --pull (1000M,100M)")
     p.add_argument("--delay", type=int, default=0, help="ms for each request in one more part of --pull (0: none)")
@@ -315,7 +323,7 @@ def settle_arguments(options):
         options.size = options.size or 64 << 20
         options.sizes, options.connections = [4 << 10, 64 << 10, 1 << 20, 16 << 20], [8]
         options.rounds, options.duration, options.cold_rounds, options.parse_rounds = 1, 0.1, 1, 3
-        options.rates, options.ranks, options.limit = [0], [2], [1000 << 20]
+        options.rates, options.ranks, options.limit, options.learning_rates = [0], [2], [1000 << 20], [1e-5]
         if "tensord" in options.servers and "throughput" in options.works:
             options.also = [name for name in servers.ALSO if name != "other-owner" or os.geteuid() == 0]
     if options.also and ("throughput" not in options.works or "tensord" not in options.servers):

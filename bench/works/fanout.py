@@ -20,6 +20,9 @@ import servers  # noqa: E402
 from measure import BenchError, LeftOut, bytes_text, first_line, median, number, result, table  # noqa: E402
 
 MODEL = "bench/llama"
+SHAPE = {"hidden": 1024, "kv_heads": 16, "head_dim": 64, "intermediate": 2816, "vocabulary": 4096}
+# 16 ranks can share these heads and this vocabulary
+RATES = [200, 400, 800]  # Mbit/s
 TURNS = {"ranks": 5, "whole": 1}  # in each round, whose median counts: a rank file takes a fraction of a second
 PRIVATE = "mount -t tmpfs tmpfs /run && ip link set lo up && exec \"$@\""
 NEEDED = ("tensord", "rates", "ranks", "rounds", "node", "layers", "congestion", "mtu")
@@ -46,6 +49,12 @@ def ask(namespace, server, path):
     """Returns the status of a GET, and the text of the answer."""
     text, _, status = curl(namespace, server, "--write-out", "\\n%{http_code}", server.url(path)).rpartition("\n")
     return int(status), text
+
+
+def has_digests(namespace, server):
+    """Returns whether the server has published the SHA-256 of all its files."""
+    digests = json.loads(ask(namespace, server, "/readyz")[1])["digests"]
+    return digests["published_files"] == digests["files"]
 
 
 def fetch(namespace, server, paths, lengths):
@@ -87,12 +96,8 @@ def measure(options, server, clients, row):
 def measure_node(options, server, clients, row):
     """Measures ranks that read from a cold cache on their host. In each round "node" are the seconds from the first
     request to the end of the last rank, "fetched" those until the cache had the whole model."""
-    def has_digests():
-        digests = json.loads(ask(clients, server, "/readyz")[1])["digests"]
-        return digests["published_files"] == digests["files"]
-
     seconds, cpu, paths = {"fetched": [], "node": []}, {"fetched": [], "node": []}, rank_paths(row["ranks"])
-    server.wait_for(has_digests, "done with hashing", step_s=0.05)
+    server.wait_for(lambda: has_digests(clients, server), "done with hashing", step_s=0.05)
     for _ in range(options.rounds):
         with tempfile.TemporaryDirectory(prefix="tensord-bench-") as work, tempfile.TemporaryDirectory(
                 prefix="tensord-bench-") as root, servers.Tensord(
@@ -126,8 +131,7 @@ def measure_case(options, root, mbit, ranks):
 
 def measure_all(options):
     with tempfile.TemporaryDirectory(prefix="tensord-bench-") as root:
-        files.Llama(options.layers, hidden=1024, kv_heads=16, head_dim=64, intermediate=2816, vocabulary=4096).write(
-            os.path.join(root, MODEL))  # whose heads and vocabulary 16 ranks can share
+        files.Llama(options.layers, **SHAPE).write(os.path.join(root, MODEL))
         return [measure_case(options, root, mbit, ranks) for mbit in options.rates for ranks in options.ranks]
 
 
@@ -148,6 +152,7 @@ def in_private_namespaces(options):
 def run(bench):
     options = argparse.Namespace(**{name: getattr(bench.options, name) for name in NEEDED})
     options.tensord = os.path.abspath(options.tensord)
+    options.rates, options.layers = options.rates or RATES, options.layers or 1
     options.congestion = bench.congestion if options.congestion else "cubic"
     servers.allow_congestion_control(options.congestion)
     rows = in_private_namespaces(options)
