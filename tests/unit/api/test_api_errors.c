@@ -23,8 +23,9 @@ static void nothing_there_is_404(void **state)
         {"/models//qwen3", "\"/qwen3\""},
         {"/models/../qwen3", "not found"},
         {"/models/qwen3/nothing", "nothing at \"nothing\" of model \"qwen3\"; a model has tensors, "},
-        {"/models/qwen3/nothing", "tensors, tensors/{name}, tensors:read, files, files/{path}, plans, plans/{plan}, "
-                                  "shards/{engine}/tp{size}/rank-{rank}.safetensors and model.safetensors"},
+        {"/models/qwen3/nothing",
+         "tensors, tensors/{name}, tensors:read, versions, changes, files, files/{path}, plans, plans/{plan}, "
+         "shards/{engine}/tp{size}/rank-{rank}.safetensors and model.safetensors"},
         {"/models/qwen3/tensor/a", "nothing at \"tensor/a\" of model \"qwen3\""},
         {"/models/qwen3/files/absent/", "absent"},
         {"/models/qwen3/tensorsx", "tensorsx"},
@@ -147,9 +148,10 @@ static void details_list_what_is_known(void **state)
     } cases[] = {
         {"/models?x=1", "known", "[\"page_size\",\"page_token\",\"match\",\"wait\",\"timeout\"]"},
         {"/models/qwen3/tensors?x=1", "known",
-         "[\"checkpoint\",\"partial\",\"match\",\"dtype\",\"page_size\",\"page_token\",\"digests\"]"},
-        {"/models/qwen3/tensors/a/b?x=1", "known", "[\"checkpoint\",\"partial\",\"slice\",\"shard\",\"format\"]"},
-        {"/models/qwen3/model.safetensors?x=1", "known", "[\"checkpoint\"]"},
+         "[\"checkpoint\",\"partial\",\"match\",\"dtype\",\"page_size\",\"page_token\",\"digests\",\"version\"]"},
+        {"/models/qwen3/tensors/a/b?x=1", "known",
+         "[\"checkpoint\",\"partial\",\"slice\",\"shard\",\"format\",\"version\"]"},
+        {"/models/qwen3/model.safetensors?x=1", "known", "[\"checkpoint\",\"version\"]"},
         {"/healthz?x=1", "known", "[]"},
         {"/models/variants/tensors?checkpoint=x", "checkpoints", "[\"fp16.safetensors\",\"fp32.safetensors\"]"},
         {"/models/broken/tensors", "checkpoints", "[]"},
