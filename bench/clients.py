@@ -14,8 +14,8 @@ ENVIRONMENT = {  # of kinds of peers. Allocations are mapped and unmapped each t
                "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_UPDATE_CHECK": "1"},
     "rows": {"HF_HUB_OFFLINE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "PYTHONWARNINGS": "ignore",
              "TOKENIZERS_PARALLELISM": "false"},
-    "updates": {"GLOO_SOCKET_IFNAME": "v0", "TORCH_CPP_LOG_LEVEL": "ERROR", "AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any",
-                "AWS_EC2_METADATA_DISABLED": "true", "no_proxy": "*"},
+    "updates": {"GLOO_SOCKET_IFNAME": "v0", "TORCH_CPP_LOG_LEVEL": "ERROR", "AWS_ACCESS_KEY_ID": "any",
+                "AWS_SECRET_ACCESS_KEY": "any", "AWS_EC2_METADATA_DISABLED": "true", "no_proxy": "*"},
 }
 
 

@@ -261,8 +261,9 @@ class Server:
 
 class Nginx(Server):
     """nginx with two workers. nopush: head and body leave in one segment, which is better for small answers and worse
-    for large ones. pair: TLS goes without sendfile, which nginx cannot use there. cache: {"upstream": a Tensord, "slice": "4m", "valid": "1h"}, whose answers it then stores. dav: takes PUT,
-    with its temporary files beside the root, so that the last step is a rename."""
+    for large ones. pair: TLS goes without sendfile, which nginx cannot use there. cache: {"upstream": a Tensord,
+    "slice": "4m", "valid": "1h"}, whose answers it then stores. dav: takes PUT, with its temporary files beside the
+    root, so that the last step is a rename."""
 
     name = "nginx"
 
@@ -355,7 +356,8 @@ class Tensord(Server):
         inside = ["ip", "netns", "exec", self.namespace] if self.namespace else []
         over_tls = ["--tls-cert", self.pair.cert, "--tls-key", self.pair.key] if self.pair else []
         return [*inside, self.binary, "serve", self.root, "--listen", "%s:%d" % (self.address, self.port),
-                "--access-log", "off", "--hash-threads", "0", *over_tls, *self.options]  # the last of two equal options counts
+                "--access-log", "off", "--hash-threads", "0", *over_tls,
+                *self.options]  # the last of two equal options counts
 
     def start(self):
         self.port = 0

@@ -112,8 +112,8 @@ def run(bench):
     totals = {"%d small files" % count: (small, write_small(small, count)),
               "one file of " + bytes_text(size): (large, write_large(large, size))}
     ways = commands(bench)
-    server = bench.tensord(root=root, pair=bench.chosen_pair, options=["--publish", "local", "--keep-commits", "0", "--s3-listen",
-                                               "127.0.0.1:0"])
+    server = bench.tensord(root=root, pair=bench.chosen_pair,
+                           options=["--publish", "local", "--keep-commits", "0", "--s3-listen", "127.0.0.1:0"])
     with bench.started([server]):
         cells = {(name,): {way: lambda _, way=way, command=command, directory=directory, total=total:
                            send(server, way, command, directory, total) for way, command in ways.items()}

@@ -73,8 +73,8 @@ def tensord(*args):
 
 
 def test_pull(srv, root, tmp_path):
-    for id, version, folder in (("run", "weight_v000009", "run/weight_v000009"), ("run", "latest", "run/weight_v000011"),
-                                ("org/run", "step-10", "org/run/step-10")):
+    for id, version, folder in (("run", "weight_v000009", "run/weight_v000009"),
+                                ("run", "latest", "run/weight_v000011"), ("org/run", "step-10", "org/run/step-10")):
         out = tmp_path / folder.replace("/", "-")
         r = tensord("pull", f"http://127.0.0.1:{srv.port}", id, f"--revision={version}", "-o", out)
         assert r.returncode == 0, r
