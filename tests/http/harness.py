@@ -552,6 +552,14 @@ def raise_open_files(count):
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, count)), hard))
 
 
+def anon_bytes_of(pid):
+    """Return the bytes of memory of a process that no file has."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Anonymous:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no Anonymous: in smaps_rollup")
+
+
 class Server:
     """One tensord over one root. Every server is registered when it starts, and conftest checks how each ended. With
     rescan="0" nothing is watched either, so that scans come only when they are asked for. tls: an ssl.SSLContext, if
@@ -720,10 +728,7 @@ class Server:
         return len(os.listdir(f"/proc/{self.pid}/task"))
 
     def anon_bytes(self):
-        for line in Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Anonymous:"):
-                return int(line.split()[1]) * 1024
-        raise AssertionError("no Anonymous: in smaps_rollup")
+        return anon_bytes_of(self.pid)
 
     def maps(self):
         return Path(f"/proc/{self.pid}/maps").read_text("utf-8", "replace")

@@ -110,9 +110,9 @@ class Engine:
         self.process.stdin.close()
         self.statuses.close()
 
-    def run(self, folder, url, tp, way="", **variables):
-        """Run all ranks at once, with these variables in their environment (None: unset), and return what each
-        printed last, as JSON."""
+    def begin(self, folder, url, tp, way="", **variables):
+        """Begin all ranks at once, with these variables in their environment (None: unset), and return the file of each
+        one's output."""
         self.runs += 1
         store = self.folder / f"store-{self.runs}"  # by which ranks find each other; a port could be another's by then
         outputs = [self.folder / f"rank-{rank}" for rank in range(tp)]
@@ -120,7 +120,16 @@ class Engine:
                  for rank, output in enumerate(outputs)]
         self.process.stdin.write(json.dumps(ranks) + "\n")
         self.process.stdin.flush()
+        return outputs
+
+    def wait(self):
+        """Return the exit status of each rank, when all have ended."""
         statuses = self.statuses.readline()
         assert statuses, (self.folder / "import.err").read_text()[-3000:]
-        assert json.loads(statuses) == [0] * tp, Path(f"{outputs[0]}.err").read_text()[-3000:]
+        return json.loads(statuses)
+
+    def run(self, folder, url, tp, way="", **variables):
+        """Run all ranks at once as `begin` does, and return what each printed last, as JSON."""
+        outputs = self.begin(folder, url, tp, way, **variables)
+        assert self.wait() == [0] * tp, Path(f"{outputs[0]}.err").read_text()[-3000:]
         return [json.loads(output.read_text().splitlines()[-1]) for output in outputs]

@@ -12,17 +12,14 @@ import abc
 import importlib
 import json
 import sys
-from types import SimpleNamespace
 
-import torch
 import vllm_kit
 from engine_ranks import become_rank
-from vllm.config import WeightTransferConfig, set_current_vllm_config
-from vllm.distributed.weight_transfer import WeightTransferEngineFactory, base
+from vllm.config import set_current_vllm_config
+from vllm.distributed.weight_transfer import base
 from vllm.model_executor.model_loader.reload.inplace import reload_weights
-from vllm.model_executor.model_loader.utils import process_weights_after_loading
 from vllm.model_executor.model_loader.weight_checksum import compute_tensor_digests, zero_weights
-from vllm.v1.worker.gpu_worker import Worker
+from vllm_refreshed import Refreshed
 
 import tensord.lazy
 from tensord.net.session import Session
@@ -33,32 +30,8 @@ folder, url, rank, tp, store, way = become_rank()
 me = vllm_kit.Rank(folder, rank, tp, store)
 
 
-class Refreshed:
-    """A model in memory, and vLLM's worker of it."""
-
-    def __init__(self, load_format, extra=None, source=None):
-        self.model, self.config = me.load_model(load_format, extra, source, dtype=None)
-        with set_current_vllm_config(self.config):
-            process_weights_after_loading(self.model, self.config.model_config, torch.device("cpu"))
-        self.engine = WeightTransferEngineFactory.create_engine(
-            WeightTransferConfig(backend="tensord"), self.config, torch.device("cpu"), self.model)
-        self.worker = Worker.__new__(Worker)  # whose constructor wants a GPU
-        self.worker.vllm_config, self.worker.rank = self.config, me.rank
-        self.worker.weight_transfer_engine = self.engine
-        self.worker._weight_update_active = self.worker._weight_update_is_draft = False
-        self.worker.model_runner = SimpleNamespace(reset_lora_state=lambda: None)
-        self.places = self.find_places()
-
-    def find_places(self):
-        return {name: parameter.data_ptr() for name, parameter in self.model.named_parameters()}
-
-    def init(self, info):
-        self.worker.init_weight_transfer_engine(info)
-
-    def update(self, info):
-        self.worker.start_weight_update()
-        self.worker.update_weights(info)
-        self.worker.finish_weight_update()
+class Stepped(Refreshed):
+    """A model in memory, with the steps that are no vLLM's own calls."""
 
     def wait(self):
         """Wait until what was prefetched is there."""
@@ -135,14 +108,14 @@ class Refreshed:
 
 
 results = []
-refreshed = Refreshed("safetensors")
+refreshed = Stepped(me, "safetensors")
 for name, *given in [["start"], *json.loads(way)]:
     error = ""
     try:
         if name == "load":
-            refreshed = Refreshed("tensord", *given)
+            refreshed = Stepped(me, "tensord", *given)
         elif name == "expect":
-            refreshed = Refreshed("safetensors", source=given[0])
+            refreshed = Stepped(me, "safetensors", source=given[0])
         elif name != "start":
             getattr(refreshed, name)(*given)
     except Exception as failure:
