@@ -16,6 +16,7 @@
 #include "catalog/model/box_checkpoint.h"
 #include "catalog/model/dcp_checkpoint.h"
 #include "catalog/model/external_data.h"
+#include "catalog/model/plain_id.h"
 #include "core/checked.h"
 #include "core/text.h"
 #include "parser/formats.h"
@@ -476,9 +477,9 @@ static bool make_tag(const struct td_checkpoint *checkpoint, const struct td_mod
                      bool former, char tag[TD_TAG_BYTES])
 {
     struct td_digest *digest = td_digest_create();
-    td_digest_add_cstring(digest, model->id);
+    td_plain_path_digest(model, model->id, digest);
     td_digest_add_cstring(digest, checkpoint->id);
-    td_shards_add_tags(digest, unit->parts, unit->part_count, former);
+    td_shards_add_tags(digest, model, unit->parts, unit->part_count, former);
     if (unit->index_entry != NULL) {
         const struct td_file *file = unit->index_entry->file;
         td_digest_add_cstring(digest, former ? file->identity_tag : td_file_tag(file));

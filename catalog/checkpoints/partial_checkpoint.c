@@ -7,6 +7,7 @@
 #include "catalog/checkpoints/partial_checkpoint.h"
 
 #include "catalog/model/dcp_checkpoint.h"
+#include "catalog/model/plain_id.h"
 #include "core/array.h"
 #include "core/checked.h"
 #include "parser/format/names.h"
@@ -140,11 +141,11 @@ static bool make_tag(const struct td_checkpoint *checkpoint, const struct td_mod
     struct td_digest *digest = td_digest_create();
     const struct td_entry *index = checkpoint->lacks->index;
     td_digest_add_cstring(digest, "partial");
-    td_digest_add_cstring(digest, model->id);
+    td_plain_path_digest(model, model->id, digest);
     td_digest_add_cstring(digest, checkpoint->id);
     if (index != NULL)
         td_digest_add_cstring(digest, former ? index->file->identity_tag : td_file_tag(index->file));
-    td_shards_add_tags(digest, checkpoint->parts, checkpoint->part_count, former);
+    td_shards_add_tags(digest, model, checkpoint->parts, checkpoint->part_count, former);
     return td_digest_finish(digest, tag);
 }
 

@@ -1,5 +1,6 @@
 #include "catalog/checkpoints/shard_group.h"
 
+#include "catalog/model/plain_id.h"
 #include "core/digits.h"
 #include "core/text.h"
 #include "parser/format/names.h"
@@ -191,11 +192,11 @@ size_t td_shards_duplicate(const struct td_checkpoint *checkpoint)
     return 0;
 }
 
-void td_shards_add_tags(struct td_digest *digest, const struct td_entry *const *parts, size_t part_count,
-                        bool is_former)
+void td_shards_add_tags(struct td_digest *digest, const struct td_model *model, const struct td_entry *const *parts,
+                        size_t part_count, bool is_former)
 {
     for (size_t i = 0; i < part_count; i++) {
-        td_digest_add_cstring(digest, parts[i]->path);
+        td_plain_path_digest(model, parts[i]->path, digest);
         td_digest_add_cstring(digest, is_former ? parts[i]->file->identity_tag : td_file_tag(parts[i]->file));
     }
 }

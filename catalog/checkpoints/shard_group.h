@@ -71,9 +71,10 @@ bool td_shards_merge(struct td_checkpoint *checkpoint, struct td_error *err);
 bool td_shards_metadata(struct td_checkpoint *checkpoint, size_t part_count, struct td_arena *arena,
                         struct td_error *err);
 
-/* Adds the paths and the tags of the parts to a digest. is_former: the tags that they have until they are hashed. */
-void td_shards_add_tags(struct td_digest *digest, const struct td_entry *const *parts, size_t part_count,
-                        bool is_former);
+/* Adds the plain paths and the tags of a model's parts to a digest. is_former: the tags that they have until they are
+ * hashed. */
+void td_shards_add_tags(struct td_digest *digest, const struct td_model *model, const struct td_entry *const *parts,
+                        size_t part_count, bool is_former);
 
 /* Returns whether the SHA-256 of every part, and of the index (NULL: none), is known. */
 bool td_shards_are_hashed(const struct td_entry *const *parts, size_t part_count, const struct td_entry *index);

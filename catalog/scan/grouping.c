@@ -10,6 +10,7 @@
 #include "catalog/checkpoints/rank_part.h"
 #include "catalog/checkpoints/shard_group.h"
 #include "catalog/dataset/dataset.h"
+#include "catalog/model/plain_id.h"
 #include "catalog/model/reserved_id.h"
 #include "catalog/names/bucket.h"
 #include "catalog/names/delta.h"
@@ -293,12 +294,12 @@ static bool make_tag(const struct td_snapshot *snapshot, const struct td_model *
                      char tag[TD_TAG_BYTES])
 {
     struct td_digest *digest = td_digest_create();
-    td_digest_add_cstring(digest, model->id);
+    td_plain_path_digest(model, model->id, digest);
     td_digest_add_cstring(digest, model->revision == NULL ? "" : model->revision);
     td_digest_add(digest, &model->entry_count, sizeof model->entry_count);
     for (size_t i = 0; i < model->entry_count; i++) {
         const struct td_entry *entry = &snapshot->entries[model->first_entry + i];
-        td_digest_add_cstring(digest, entry->path);
+        td_plain_path_digest(model, entry->path, digest);
         td_digest_add_cstring(digest, of_contents ? td_file_sha256(entry->file) : entry->file->identity_tag);
         td_digest_add_cstring(digest, entry->file->error == NULL ? "" : entry->file->error);
     }

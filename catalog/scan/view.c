@@ -12,6 +12,7 @@
 
 #include "catalog/checkpoints/shard_group.h"
 #include "catalog/dataset/dataset.h"
+#include "catalog/model/plain_id.h"
 #include "catalog/names/bucket.h"
 #include "catalog/names/delta.h"
 #include "catalog/names/family.h"
@@ -86,16 +87,15 @@ static bool may_see_below(struct builder *b, const char *beginning, const char *
 /* Asks for a model. org/name@commit/unet, of another revision, counts as org/name/unet. */
 static bool may_see_model(struct builder *b, const struct td_model *model, bool *seen)
 {
-    const char *mark = model->is_other_revision && model->revision != NULL ? strchr(model->id, '@') : NULL;
-    if (mark == NULL) {
-        *seen = may_see(b, td_text_of(model->id));
+    const struct td_plain_path plain = td_plain_path(model, model->id);
+    if (plain.after.len == 0) {
+        *seen = may_see(b, plain.before);
         return true;
     }
     struct td_buffer id;
     td_buffer_init(&id);
-    td_buffer_append(&id, model->id, (size_t)(mark - model->id));
-    const char *rest = strchr(mark, '/');
-    td_buffer_puts(&id, rest == NULL ? "" : rest);
+    td_buffer_append(&id, plain.before.p, plain.before.len);
+    td_buffer_append(&id, plain.after.p, plain.after.len);
     *seen = !id.failed && may_see(b, td_buffer_text(&id));
     bool ok = !id.failed || td_buffer_refuse(&id, b->err);
     td_buffer_fini(&id);

@@ -368,6 +368,41 @@ def test_a_ref_alone_ends_waits(start, tmp_path):
     assert (r.status, r.json()["version"]) == (200, "step-2")
 
 
+@pytest.mark.parametrize("refs", [["step-1"], ["step-1", "main"]])
+def test_a_version_of_a_cache_keeps_its_tags(start, tmp_path, refs):
+    """Another version becomes the latest one, or another commit main: tags, plans and waits of the version stay."""
+    root = tmp_path / "root"
+    write_cache(root, "org/name", C1, 1, *refs)
+    s = start(root, settle="0", rescan="0", hash_threads=0)
+    targets = [with_version(f"/models/org/name{route}", "step-1") for route in ROUTES]
+    before = [s.get(target) for target in targets]
+    assert {r.status for r in before} == {200}
+    manifest = s.json("/models/org/name/tensors?version=step-1")["etag"]
+    body = {"boxes": [{"name": "b"}], "manifest": manifest}
+    plan = s.post("/models/org/name/plans?version=step-1", body)
+    assert plan.status in (200, 201), plan
+    boxes = f"/models/org/name/plans/{plan.json()['id']}/boxes.bin?version=step-1"
+    sent = s.get(boxes)
+    assert sent.status == 200
+    waiter = Waiter(s, f"/models/org/name?version=step-1&wait={enc(s.get(targets[0]).etag)}&timeout={LONG}")
+    wait_for_waiters(s, 1)
+    write_cache(tmp_path / "more", "org/name", C2, 2, *[ref.replace("step-1", "step-2") for ref in refs])
+    for path in ("blobs/blob-2", f"snapshots/{C2}", *[f"refs/{ref.replace('step-1', 'step-2')}" for ref in refs]):
+        (tmp_path / "more/models--org--name" / path).rename(root / "models--org--name" / path)
+    assert s.request("/rescan", method="POST").status == 200
+    assert s.json("/models/org/name?version=latest")["version"] == "step-2"
+    for target, r in zip(targets, before):
+        again = s.get(target)
+        assert (again.etag, again.body) == (r.etag, r.body), target
+    assert s.post("/models/org/name/plans?version=step-1", body).json() == plan.json()
+    again = s.get(boxes, {"If-Match": sent.etag})
+    assert (again.status, again.body, again.etag) == (200, sent.body, sent.etag)
+    assert waiter.is_alive()
+    shutil.rmtree(root / "models--org--name/snapshots" / C1)
+    assert s.request("/rescan", method="POST").status == 200
+    assert waiter.answer().status == 404
+
+
 # ---------------------------------------------------------------------------------------------- rights
 
 # shows: security.md token-hidden
