@@ -47,7 +47,7 @@ def say(*what):
 def write_first_step(folder, nbytes):
     """Write a model of Llama's architecture, of about so many bytes in BF16, whose elements depend on the tensor and on
     their place in it."""
-    hidden, vocabulary = (1024, 4000) if nbytes >= 100 << 20 else (128, 512)
+    hidden, vocabulary = (1024, 4096) if nbytes >= 100 << 20 else (128, 512)  # vLLM pads those to multiples of 64
     of_layer = 2 * 16 * hidden * hidden
     config = transformers.LlamaConfig(
         hidden_size=hidden, intermediate_size=4 * hidden, num_attention_heads=hidden // 32,
