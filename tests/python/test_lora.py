@@ -64,6 +64,25 @@ def test_an_adapter_is_copied_once(serve, cache):
     assert bytes_of(server, "/files/") == sent and copies_in(cache) == [Path(folder).name]
 
 
+@pytest.mark.parametrize("hashed", [["adapter_config.json"], ["adapter_model.safetensors"],
+                                    ["adapter_config.json", "adapter_model.safetensors"]])
+def test_a_copy_is_known_when_files_are_hashed(serve, cache, monkeypatch, hashed):
+    """A server learns the SHA-256 of one file after the other; the copy is still of what it has."""
+    write_adapter(serve.root / "lora" / "a", 1)
+    server = serve(hash_threads=0)
+    folder = found(server, cache, "a")
+    sent = bytes_of(server, "/files/")
+    rows = adapters.resources.files_of
+
+    def with_digests(*arguments):
+        return [{**row, "sha256": hashlib.sha256((Path(folder) / row["path"]).read_bytes()).hexdigest()}
+                if row["path"] in hashed else row for row in rows(*arguments)]
+
+    monkeypatch.setattr(adapters.resources, "files_of", with_digests)
+    assert found(server, cache, "a") == folder
+    assert bytes_of(server, "/files/") == sent and copies_in(cache) == [Path(folder).name]
+
+
 def test_new_content_has_another_path(serve, cache):
     write_adapter(serve.root / "lora" / "a", 1)
     server = serve()

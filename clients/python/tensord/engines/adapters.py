@@ -124,7 +124,9 @@ class Adapters:
                 files.append(_File(path, size, tag, True))
                 continue
             source = resources.source_of(self._session, model, path, version)
-            files.append(_File(path, size, source.first(Patience(self._session.options)).etag, False))
+            tag = source.first(Patience(self._session.options)).etag
+            is_digest = re.fullmatch('"[0-9a-f]{64}"', tag) is not None  # the server has learned it meanwhile
+            files.append(_File(path, size, tag.strip('"') if is_digest else tag, is_digest))
         return files
 
     @staticmethod
@@ -151,14 +153,13 @@ class Adapters:
 
     def _known(self, state: str, files: List[_File]) -> Optional[str]:
         """Returns the folder of a copy of these files, or None."""
-        digests = [file.tag for file in files]
         try:
             with open(state, encoding="utf-8") as file:
-                known = json.load(file)
-            if [row["tag"] for row in known] == digests:
-                digests = [row["sha256"] for row in known]
+                known = {(row["path"], row["tag"]): row["sha256"] for row in json.load(file)}
         except (OSError, ValueError, KeyError, TypeError):  # no copy was made, or the file is damaged
-            pass
+            known = {}
+        # the server learns the SHA-256 of one file after the other
+        digests = [one.tag if one.is_digest else str(known.get((one.path, one.tag))) for one in files]
         folder = self._folder_of(files, digests)
         is_there = all(os.path.isfile(os.path.join(folder, file.path)) and
                        os.path.getsize(os.path.join(folder, file.path)) == file.size for file in files)
