@@ -26,6 +26,7 @@ import tensord
 PAGE = (harness.REPO / "docs/training.md").read_text()
 SECTIONS = {text.partition("\n")[0]: re.findall(r"^```(sh|python)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
             for text in ("\n## The server" + PAGE.partition("\n")[2]).split("\n## ")[1:]}
+RESET = "/reset_prefix_cache?reset_running_requests=true"
 FOLLOW = harness.REPO / "docker/kubernetes/overlays/training/follow.py"
 
 
@@ -149,7 +150,8 @@ def test_exports_of_skyrl(srv, path, tmp_path):
 
 
 class Vllm:
-    """Stands for vLLM's HTTP server: records requests, and refuses paths as often as `refuse` says."""
+    """Stands for vLLM's HTTP server: records requests, and refuses paths as often as `refuse` says, by 500. A refused
+    reset of the prefix cache is a 200, as by vLLM 0.33."""
 
     def __init__(self):
         self.requests, self.refuse, self.arrived = [], {}, threading.Condition()
@@ -158,15 +160,16 @@ class Vllm:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                status = 500 if outer.refuse.get(self.path, 0) > 0 else 200
+                refused, reset = outer.refuse.get(self.path, 0) > 0, self.path.startswith("/reset_prefix_cache")
+                answer = json.dumps({"success": not refused} if reset else {"message": ""}).encode()
                 outer.refuse[self.path] = outer.refuse.get(self.path, 0) - 1
                 with outer.arrived:
                     outer.requests.append((self.path, body))
                     outer.arrived.notify_all()
-                self.send_response(status)
-                self.send_header("Content-Length", "2")
+                self.send_response(500 if refused and not reset else 200)
+                self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
-                self.wfile.write(b"{}")
+                self.wfile.write(answer)
 
             def log_message(self, *_):
                 pass
@@ -193,7 +196,7 @@ class Vllm:
 def update_to(version):
     return [("/pause?mode=keep", {}), ("/start_weight_update", {}),
             ("/update_weights", {"update_info": {"version": version}}),
-            ("/finish_weight_update", {"weight_version": version}), ("/reset_prefix_cache", {}), ("/resume", {})]
+            ("/finish_weight_update", {"weight_version": version}), (RESET, {}), ("/resume", {})]
 
 
 def started(url):
@@ -220,6 +223,9 @@ def test_vllm_is_kept_at_the_latest_version(srv):
                 tensord.save_model(weights(3), f"{url}@step-3")
                 assert vllm.resumed(3)[14:] == update_to("step-3")[:3] + started(url) + update_to("step-3")
                 assert "500" in follower.stderr.readline()
+                vllm.refuse = {RESET: 1}
+                tensord.save_model(weights(4), f"{url}@step-4")
+                assert vllm.resumed(4)[25:] == update_to("step-4")[:5] + started(url) + update_to("step-4")
             finally:
                 follower.kill()
 

@@ -17,10 +17,10 @@ SECONDS = 1800      # the longest wait for an answer of vLLM
 
 
 def post(engine, path, body=None):
-    """Sends a request to vLLM. Raises OSError if it cannot be reached, or refuses."""
+    """Sends a request to vLLM, and returns its answer, an object. Raises OSError if vLLM is not there, or refuses."""
     data, headers = json.dumps(body or {}).encode(), {"Content-Type": "application/json"}
     with urllib.request.urlopen(urllib.request.Request(engine + path, data, headers), timeout=SECONDS) as answer:
-        answer.read()
+        return json.load(answer)
 
 
 def start(engine, url):
@@ -31,12 +31,13 @@ def start(engine, url):
 
 
 def update(engine, version):
-    """Brings vLLM to a version. Requests that run continue with the new weights."""
+    """Brings vLLM to a version. Requests that run continue with it; their tokens so far are computed again."""
     post(engine, "/pause?mode=keep")
     post(engine, "/start_weight_update")
     post(engine, "/update_weights", {"update_info": {"version": version}})
     post(engine, "/finish_weight_update", {"weight_version": version})
-    post(engine, "/reset_prefix_cache")
+    if not post(engine, "/reset_prefix_cache?reset_running_requests=true")["success"]:
+        raise OSError("vLLM did not reset its prefix cache, which has results of the old weights")
     post(engine, "/resume")
 
 
