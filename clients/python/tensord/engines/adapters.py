@@ -125,7 +125,7 @@ class Adapters:
                 continue
             source = resources.source_of(self._session, model, path, version)
             tag = source.first(Patience(self._session.options)).etag
-            is_digest = re.fullmatch('"[0-9a-f]{64}"', tag) is not None  # the server has learned it meanwhile
+            is_digest = re.fullmatch('"[0-9a-f]{64}"', tag) is not None  # the server has learned it since
             files.append(_File(path, size, tag.strip('"') if is_digest else tag, is_digest))
         return files
 
