@@ -138,8 +138,7 @@ struct td_model {
     /* The model is a delta: its files hold the changes to another version (td_shard_index). It has no checkpoints of
      * either kind. */
     bool is_delta;
-    const char
-        *base; /* of a delta: the version that it changes, which may be unknown here; NULL: its index names none */
+    const char *base; /* the version that a delta changes, known here or not; NULL: its index names no version */
     struct td_problems problems;
     size_t damaged_count;   /* derived: how many of the problems are of damaged plain files, such as config.json; the
                                grouping counts them while it adds them */
