@@ -1,435 +1,193 @@
 /* `tensord pull`: copies a model, or the files of one rank, from servers into a directory. */
 #include "server/cmd/commands.h"
 
-#include "catalog/model/file_kind.h"
-#include "catalog/remote/remote_model.h"
 #include "core/clock.h"
 #include "core/digits.h"
-#include "rank/rank_name.h"
 #include "server/cmd/command_line.h"
-#include "server/cmd/copying.h"
-#include "server/cmd/crew.h"
-#include "server/cmd/pull_arguments.h"
-#include "server/cmd/pull_directory.h"
-#include "server/cmd/pull_files.h"
-#include "server/config/config.h"
+#include "server/cmd/pull_model.h"
 #include "server/host/terminal.h"
-#include "storage/fetch/fetch_file.h"
-#include "storage/fetch/fetch_target.h"
+#include "slicing/engine/engine.h"
 
 #include <inttypes.h>
 #include <limits.h>
-#include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-/* Smaller files are fetched in parallel, with one connection each, since the round trip takes longer than their
- * bytes. */
-enum { SMALL_BYTES = 8 * 1024 * 1024, MAX_WORKERS = 16 };
+/* ---- arguments ----------------------------------------------------------------------------------------- */
 
-/* Most new lists of files that the pull continues with. It fails when the model changes more often. */
-enum { MAX_CHANGES = 3 };
+enum { MAX_RANKS = 1000000 };
 
-struct pull {
-    const struct td_pull_arguments *arguments;
-    struct td_copying copying;
-    struct td_fetch_session *session;
-    struct td_remote_model model;
-    struct td_pull_directory directory;
-    struct td_pull_files list;
-    _Atomic size_t next; /* the next file of the workers */
+struct arguments {
+    struct td_copy_urls urls;
+    struct td_pull_wanted wanted;
+    struct td_copy_options copy;
 };
 
-/* A thread that fetches files, with its current file. */
-struct worker {
-    struct td_crew_member member; /* first */
-    struct pull *pull;
-    struct td_fetch_session *session;
-    unsigned connections;
-    bool takes_small;    /* small files, or the others */
-    uint64_t file_bytes; /* on disk, of this file */
+/* The arguments as they are read; NULL: not given. struct arguments has the others. */
+struct given {
+    struct td_command_line line;
+    const char *url_list, *engine, *tp, *rank, *revision;
 };
 
-/* ---- progress ------------------------------------------------------------------------------------------ */
-
-static void note_arrived(void *context, uint64_t off, uint64_t len, bool resumed)
+/* Prints a message about wrong usage. Returns false. */
+static bool usage(const struct given *given, const char *fault, const char *what)
 {
-    struct worker *worker = context;
-    (void)off, (void)resumed;
-    worker->file_bytes += len;
-    atomic_fetch_add(&worker->pull->copying.done_bytes, len);
+    return td_command_line_refuse(&given->line, fault, what);
 }
 
-static void note_waiting(void *context, bool is_waiting)
+/* Appends the engine to the revision, with '-' in place of '@', and sets reads_states. Takes unknown names, too, since
+ * a server may have engines that this program does not know. */
+static bool read_engine(const struct given *given, struct arguments *out)
 {
-    struct worker *worker = context;
-    if (is_waiting)
-        atomic_fetch_add(&worker->pull->copying.waiting, 1);
-    else
-        atomic_fetch_sub(&worker->pull->copying.waiting, 1);
-}
-
-static void note_discarded(void *context)
-{
-    struct worker *worker = context;
-    atomic_fetch_sub(&worker->pull->copying.done_bytes, worker->file_bytes);
-    worker->file_bytes = 0;
-}
-
-/* ---- which files --------------------------------------------------------------------------------------- */
-
-enum { RANK_NAME_BYTES = 64 };
-
-/* The name of a rank's weights in a virtual revision, unless the engine expects the name of a sharded state. */
-static const char rank_weights[] = "model.safetensors";
-
-/* Writes the file name of this rank's weights: the name of a sharded state if the engine expects it, else
- * rank-R.safetensors. */
-static void write_rank_name(const struct td_pull_arguments *arguments, char out[RANK_NAME_BYTES])
-{
-    if (arguments->reads_states)
-        (void)td_rank_name_write_state(arguments->rank, out, RANK_NAME_BYTES);
-    else
-        (void)snprintf(out, RANK_NAME_BYTES, "rank-%" PRIu64 ".safetensors", arguments->rank);
-}
-
-/* Renames a rank's weights that the server lists as model.safetensors, so that the files of several ranks can be in one
- * directory. */
-static bool rename_rank(struct pull *pull, struct td_pull_file *file, struct td_error *err)
-{
-    char name[RANK_NAME_BYTES];
-    const char *base = td_base_name(file->path);
-    if (!pull->arguments->has_rank || strcmp(base, rank_weights) != 0)
-        return true;
-    write_rank_name(pull->arguments, name);
-    if (asprintf(&file->name, "%.*s%s", (int)(base - file->path), file->path, name) < 0) {
-        file->name = NULL;
-        return td_error_no_memory(err);
+    const char *name = given->engine;
+    static const char fault[] = "--engine takes the name of an engine, such as vllm, not ";
+    size_t len = strlen(out->wanted.revision);
+    if (name[0] == '\0' || strlen(name) > 64)
+        return usage(given, fault, name);
+    for (const char *c = name; *c != '\0'; c++) {
+        if ((*c < 'a' || *c > 'z') && (*c < '0' || *c > '9') && strchr("-.@", *c) == NULL)
+            return usage(given, fault, name);
+        out->wanted.revision[len++] = *c == '@' ? '-' : *c;
     }
-    return td_remote_listing_find(&pull->model.listing, file->name) == NULL ||
-           td_error_set(err, TD_FAILED_PRECONDITION, "the model has a file \"%s\" of its own", file->name);
-}
-
-static bool choose_files(struct pull *pull, struct td_error *err)
-{
-    const struct td_remote_listing *listing = &pull->model.listing;
-    uint64_t total = 0;
-    pull->list.files = calloc(listing->count + 1, sizeof *pull->list.files);
-    if (pull->list.files == NULL)
-        return td_error_no_memory(err);
-    for (size_t i = 0; i < listing->count; i++) {
-        const struct td_remote_file *listed = &listing->files[i];
-        struct td_pull_file *file = &pull->list.files[pull->list.count];
-        if (!td_copying_check(&pull->copying, err))
-            return false;
-        if (!td_copy_options_take(&pull->arguments->copy, listed->path))
-            continue;
-        file->path = listed->path;
-        file->expected = &listed->expected;
-        pull->list.count++;
-        total += listed->expected.size_bytes;
-        if (!rename_rank(pull, file, err))
-            return false;
-    }
-    atomic_store(&pull->copying.total_bytes, total);
-    if (pull->list.count == 0)
-        return td_error_set(err, TD_NOT_FOUND, "%s has no files%s", pull->arguments->model,
-                            listing->count > 0 ? " that --include and --exclude let through" : "");
+    out->wanted.revision[len] = '\0';
+    struct td_text tag = td_text_of(out->wanted.revision + len - strlen(name));
+    const char *known = td_engine_of_tag(tag);
+    out->wanted.reads_states =
+        known != NULL ? td_engine_reads_states(td_text_of(known)) : td_text_begins(tag, TD_TEXT("vllm-"));
     return true;
 }
 
-/* Checks before the first byte is fetched that no file's name is taken in a directory that existed before. */
-static bool check_places(const struct pull *pull, struct td_error *err)
+/* Writes the revision of a rank's files, by its name on the Hub: tp8-rank0-vllm. */
+static bool read_rank(const struct given *given, struct arguments *out)
 {
-    for (size_t i = 0; i < pull->list.count; i++)
-        if (!td_copying_check(&pull->copying, err) ||
-            !td_fetch_target_check(pull->directory.root, td_pull_file_name(&pull->list.files[i]), err))
-            return false;
+    uint64_t tp;
+    bool has_some = given->engine != NULL || given->tp != NULL || given->rank != NULL;
+    if (!has_some) {
+        (void)snprintf(out->wanted.revision, sizeof out->wanted.revision, "%s",
+                       given->revision == NULL ? "main" : given->revision);
+        return given->revision != NULL && strlen(given->revision) >= sizeof out->wanted.revision
+                   ? usage(given, "--revision is too long: ", given->revision)
+                   : true;
+    }
+    if (given->engine == NULL || given->tp == NULL || given->rank == NULL)
+        return usage(given, "--engine, --tp and --rank are given together, or none of them", "");
+    if (given->revision != NULL)
+        return usage(given, "--revision cannot be given beside --engine, --tp and --rank, which make one", "");
+    if (!td_number_read_strict(td_text_of(given->tp), MAX_RANKS, &tp) || tp == 0)
+        return usage(given, "--tp takes the number of ranks, from 1, not ", given->tp);
+    if (!td_number_read_strict(td_text_of(given->rank), MAX_RANKS, &out->wanted.rank) || out->wanted.rank >= tp)
+        return usage(given, "--rank takes a number from 0 to one less than --tp, not ", given->rank);
+    out->wanted.has_rank = true;
+    (void)snprintf(out->wanted.revision, sizeof out->wanted.revision, "tp%" PRIu64 "-rank%" PRIu64 "-", tp,
+                   out->wanted.rank);
+    return read_engine(given, out);
+}
+
+/* Returns whether the model is named like a dataset in URLs; if so, prints how to fetch datasets. */
+static bool is_dataset(const char *model)
+{
+    static const char begin[] = "datasets/";
+    if (strncmp(model, begin, sizeof begin - 1) != 0)
+        return false;
+    td_terminal_complain("pull copies models, and \"%s\" names a dataset: get it by HF_ENDPOINT=URL hf download "
+                         "--repo-type dataset %s",
+                         model, model + sizeof begin - 1);
     return true;
 }
 
-/* ---- fetching ------------------------------------------------------------------------------------------ */
-
-static bool fetch_one(struct worker *worker, struct td_pull_file *file, struct td_error *err)
+/* Checks the arguments, and sets the defaults of those that were not given. */
+static bool check_arguments(const struct given *given, struct arguments *out)
 {
-    struct pull *pull = worker->pull;
-    const struct td_fetch_job job = {
-        .root = pull->directory.root,
-        .name = td_pull_file_name(file),
-        .shown = td_pull_file_name(file),
-        .expected = *file->expected,
-        .connections = worker->connections,
-        .events = {.arrived = note_arrived, .waits = note_waiting, .discarded = note_discarded, .context = worker},
+    struct td_error err = TD_ERROR_INIT;
+    const char *list = given->url_list;
+    const char *model = out->wanted.model;
+    if (list == NULL || model == NULL)
+        return usage(given, "give the URL of a server and a model", "");
+    if (is_dataset(model))
+        return false;
+    if (!td_remote_id_check(td_text_of(model), &err)) {
+        bool has_url = strstr(model, "://") != NULL;
+        bool has_revision = !has_url && strpbrk(model, ":@") != NULL;
+        bool has_space = has_url && list[0] != '\0' && list[strlen(list) - 1] == ',';
+        td_terminal_complain("%s%s", err.message,
+                             has_space      ? " (no space after the comma?)"
+                             : has_url      ? " (URL and model are swapped?)"
+                             : has_revision ? " (a revision is given by --revision)"
+                                            : "");
+        return false;
+    }
+    const char *slash = strrchr(model, '/');
+    if (out->wanted.directory == NULL)
+        out->wanted.directory = slash == NULL ? model : slash + 1;
+    return td_copy_options_check(&given->line, &out->copy) && read_rank(given, out) &&
+           td_copy_urls_read(&given->line, given->url_list, &out->urls);
+}
+
+/* Prints a message about one argument too many, with the likely reason. Returns false. */
+static bool too_many(const struct given *given, const char *argument)
+{
+    if (td_copy_urls_refuse_space(&given->line, given->url_list, argument))
+        return false;
+    return usage(given, "only one model is pulled at a time (its directory is given by -o DIR), but there is also ",
+                 argument);
+}
+
+/* Reads the arguments. Returns false after printing a message; the caller frees the URLs in any case. */
+static bool read_arguments(int argc, char **argv, struct arguments *out)
+{
+    struct given given = {0};
+    const struct td_command_option options[] = {
+        {"--engine", .value = &given.engine},
+        {"--tp", .value = &given.tp},
+        {"--rank", .value = &given.rank},
+        {"--output", .value = &out->wanted.directory},
+        {"-o", .value = &out->wanted.directory},
+        {"--revision", .value = &given.revision},
+        {.name = NULL},
     };
-    worker->file_bytes = 0;
-    bool ok = td_remote_model_fetch(worker->session, &pull->model, pull->arguments->model, file->path, &job,
-                                    &file->outcome, err);
-    if (ok && file->outcome.was_there)
-        atomic_fetch_add(&pull->copying.done_bytes, file->expected->size_bytes);
-    file->is_done = ok;
-    return ok;
-}
-
-/* Fetches files until this worker has no more, or a fetch has failed. */
-static void *fetch_files(void *argument)
-{
-    struct worker *worker = argument;
-    struct pull *pull = worker->pull;
-    size_t i;
-    while (!atomic_load(&pull->copying.has_failed) && (i = atomic_fetch_add(&pull->next, 1)) < pull->list.count) {
-        bool is_small = pull->list.files[i].expected->size_bytes < SMALL_BYTES;
-        if (!pull->list.files[i].is_done && is_small == worker->takes_small &&
-            !fetch_one(worker, &pull->list.files[i], &worker->member.err))
-            atomic_store(&pull->copying.has_failed, true);
-    }
-    return NULL;
-}
-
-/* Returns how many files are small. */
-static size_t count_small(const struct pull *pull)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < pull->list.count; i++)
-        count += pull->list.files[i].expected->size_bytes < SMALL_BYTES ? 1 : 0;
-    return count;
-}
-
-/* Fetches the small files by several workers, as many as sessions can be made for. */
-static bool fetch_small(struct pull *pull, struct td_error *err)
-{
-    struct worker workers[MAX_WORKERS];
-    size_t wanted = count_small(pull);
-    size_t count = 0;
-    wanted = wanted < MAX_WORKERS ? wanted : MAX_WORKERS;
-    wanted = wanted < pull->arguments->copy.connections ? wanted : (size_t)pull->arguments->copy.connections;
-    atomic_store(&pull->next, 0);
-    while (count < wanted) {
-        struct worker *worker = &workers[count];
-        *worker =
-            (struct worker){.member = {.err = TD_ERROR_INIT}, .pull = pull, .connections = 1, .takes_small = true};
-        if (!td_fetch_session_create(pull->copying.client, &pull->copying.cancel, &pull->copying.notes,
-                                     &worker->session, NULL))
-            break;
-        count++;
-    }
-    bool ok = td_crew_run(workers, count, sizeof *workers, fetch_files, err);
-    for (size_t i = 0; i < count; i++)
-        td_fetch_session_destroy(workers[i].session);
-    return ok && (count > 0 || wanted == 0 || td_error_no_memory(err));
-}
-
-/* Fetches the large files one after the other, each by all connections. */
-static bool fetch_large(struct pull *pull, struct td_error *err)
-{
-    struct worker worker = {.member = {.err = TD_ERROR_INIT},
-                            .pull = pull,
-                            .session = pull->session,
-                            .connections = (unsigned)pull->arguments->copy.connections};
-    atomic_store(&pull->next, 0);
-    (void)fetch_files(&worker);
-    (void)td_error_copy(err, &worker.member.err);
-    return err->code == TD_OK;
-}
-
-static bool fetch_all(struct pull *pull, struct td_error *err)
-{
-    td_copying_show(&pull->copying, "", pull->arguments->model);
-    bool ok = fetch_small(pull, err) && fetch_large(pull, err);
-    td_copying_show_end(&pull->copying);
-    return ok;
-}
-
-static bool connect_client(struct pull *pull, struct td_error *err)
-{
-    const struct td_pull_arguments *arguments = pull->arguments;
-    struct td_copying *copying = &pull->copying;
-    return td_copying_connect(copying, arguments->urls.items, arguments->urls.count, err) &&
-           td_fetch_session_create(copying->client, &copying->cancel, &copying->notes, &pull->session, err);
-}
-
-/* Lists the files of the model. Errors name the model. */
-static bool list_files(struct pull *pull, struct td_error *err)
-{
-    const struct td_pull_arguments *arguments = pull->arguments;
-    struct td_error why = TD_ERROR_INIT;
-    return td_remote_model_list(pull->session, arguments->model, arguments->revision, NULL, &pull->model, &why) ||
-           td_error_set(err, why.code, "%.96s: %s", arguments->model, why.message);
-}
-
-/* Returns whether the pull fetches a file of this name in the directory of the path. */
-static bool fetches_beside(const struct pull *pull, const char *path, const char *name)
-{
-    char beside[PATH_MAX];
-    (void)snprintf(beside, sizeof beside, "%.*s%s", (int)(td_base_name(path) - path), path, name);
-    return td_remote_listing_find(&pull->model.listing, beside) != NULL &&
-           td_copy_options_take(&pull->arguments->copy, beside);
-}
-
-/* Returns whether the path names the weights of a rank, in a directory that also gets this rank's weights. */
-static bool is_of_a_rank(const struct pull *pull, const char *path)
-{
-    const struct td_pull_arguments *arguments = pull->arguments;
-    struct td_text base = td_text_of(td_base_name(path));
-    char mine[RANK_NAME_BYTES];
-    uint64_t rank;
-    bool as_json = false;
-    if (!arguments->has_rank || !(arguments->reads_states ? td_rank_name_read_state(base, &rank)
-                                                          : td_rank_name_read_file(base, &rank, &as_json)))
+    struct td_command_option shared[TD_COPY_ROWS];
+    const char *others[3] = {NULL};
+    size_t count;
+    memset(out, 0, sizeof *out);
+    td_copy_options_list(&out->copy, shared);
+    given.line =
+        (struct td_command_line){.options = options,
+                                 .shared = shared,
+                                 .usage = "tensord pull URL[,URL...] MODEL [-o DIR] [options]; see pull --help"};
+    if (!td_command_line_read(&given.line, argc, argv, others, 2, &count))
         return false;
-    write_rank_name(arguments, mine);
-    return !as_json && (fetches_beside(pull, path, rank_weights) || fetches_beside(pull, path, mine));
+    given.url_list = others[0];
+    out->wanted.model = others[1];
+    return count > 2 ? too_many(&given, others[2]) : check_arguments(&given, out);
 }
 
-/* Returns whether a file of the staging directory belongs to this pull, or to a pull of another rank. */
-static bool belongs_to_pull(void *context, const char *path)
-{
-    const struct pull *pull = context;
-    if (is_of_a_rank(pull, path))
-        return true;
-    return td_remote_listing_find(&pull->model.listing, path) != NULL &&
-           td_copy_options_take(&pull->arguments->copy, path);
-}
-
-/* Opens the directory, and warns if it holds another model. Ranks of one engine and size may share a directory, since
- * their files have different names. */
-static bool open_directory(struct pull *pull, struct td_error *err)
-{
-    const struct td_pull_arguments *arguments = pull->arguments;
-    char content[512];
-    char others[1024];
-    const char *rank = arguments->has_rank ? strstr(arguments->revision, "-rank") : NULL;
-    if (rank == NULL)
-        (void)snprintf(content, sizeof content, "%s at %s", arguments->model, arguments->revision);
-    else
-        (void)snprintf(content, sizeof content, "%s at %.*s-rank*%s", arguments->model,
-                       (int)(rank - arguments->revision), arguments->revision, strchr(rank + 1, '-'));
-    const struct td_pull_belonging belonging = {.belongs = belongs_to_pull, .context = pull};
-    if (!td_pull_directory_open(arguments->directory, content, &belonging, &pull->directory, err))
-        return false;
-    td_pull_others_describe(&pull->directory, &belonging, pull->list, content, others, sizeof others);
-    if (others[0] != '\0')
-        td_copying_note(&pull->copying, others);
-    return true;
-}
-
-/* ---- a model that changes ------------------------------------------------------------------------------ */
-
-static void free_files(struct td_pull_files list)
-{
-    for (size_t i = 0; i < list.count; i++)
-        free(list.files[i].name);
-    free(list.files);
-}
-
-/* Returns whether the model may have changed while its files were fetched. `why` is the error that ended the fetching,
- * or no error. */
-static bool may_have_changed(const struct pull *pull, const struct td_error *why)
-{
-    if (why->code == TD_OK || why->code == TD_UNAVAILABLE)
-        return td_pull_change_is_seen(pull->list);
-    return why->code == TD_FAILED_PRECONDITION || why->code == TD_NOT_FOUND;
-}
-
-/* Reads the list again. If the list or the commit has changed, chooses files by the new list, keeps those that are
- * complete, and returns true. The commit counts since files without digests can change while the list stays equal.
- * Otherwise keeps the files of the old list and returns false; if the list could not be read, *unread has the error. */
-static bool choose_again(struct pull *pull, struct td_error *unread)
-{
-    struct td_remote_model other = pull->model; /* first the old one; at the end the one to free */
-    struct td_pull_files before = pull->list;
-    td_remote_model_init(&pull->model);
-    pull->list = (struct td_pull_files){0};
-    atomic_store(&pull->copying.has_failed, false);
-    bool is_read = list_files(pull, unread) && choose_files(pull, unread);
-    struct td_pull_files after = pull->list;
-    bool has_changed =
-        is_read && (strcmp(pull->model.commit, other.commit) != 0 || td_pull_change_is_any(before, after));
-    if (has_changed) {
-        atomic_store(&pull->copying.done_bytes, td_pull_change_keep(before, after));
-        if (td_pull_directory_claim(&pull->directory)) { /* otherwise files that other pulls may need stay */
-            td_pull_change_remove(pull->directory.root, before, after);
-            td_pull_directory_share(&pull->directory);
-        }
-        free_files(before);
-    } else {
-        struct td_remote_model read = pull->model;
-        free_files(after);
-        pull->model = other;
-        pull->list = before;
-        other = read;
-    }
-    td_remote_model_fini(&other);
-    return has_changed;
-}
-
-/* Sets the error for a pull that ends because the model changed too often. `why` may be no error. */
-static bool give_up_changing(const struct pull *pull, const struct td_error *why, struct td_error *err)
-{
-    return td_error_set(err, TD_FAILED_PRECONDITION,
-                        "%.96s has changed %d times while it was pulled: run the same command again for the new "
-                        "version%s%s",
-                        pull->arguments->model, MAX_CHANGES + 1, why->code == TD_OK ? "" : "; ", why->message);
-}
-
-/* Fetches all files. When the model changes during the pull, continues with the new version. Fails when the model may
- * have changed and the list cannot be read again, since the directory could then have files of two versions. */
-static bool fetch_newest(struct pull *pull, struct td_error *err)
-{
-    for (unsigned changes = 0;; changes++) {
-        struct td_error why = TD_ERROR_INIT;
-        struct td_error unread = TD_ERROR_INIT;
-        bool ok = fetch_all(pull, &why);
-        if (!may_have_changed(pull, &why))
-            return ok || td_error_copy(err, &why);
-        if (td_pull_change_is_seen(pull->list))
-            td_copying_note(&pull->copying, "files are not as they are listed: the list is read again");
-        bool is_new = choose_again(pull, &unread);
-        if (!td_copying_check(&pull->copying, err))
-            return false;
-        if (!is_new && !ok && unread.code != TD_OK)
-            td_copying_note(&pull->copying, unread.message);
-        if (!is_new)
-            return (ok && unread.code == TD_OK) || td_error_copy(err, ok ? &unread : &why);
-        if (changes == MAX_CHANGES)
-            return give_up_changing(pull, &why, err);
-        td_copying_note(&pull->copying, "the list of files has changed on the server; continuing with the new one");
-        if (!check_places(pull, err))
-            return false;
-    }
-}
-
-static bool pull_model(struct pull *pull, struct td_error *err)
-{
-    return connect_client(pull, err) && list_files(pull, err) && choose_files(pull, err) && open_directory(pull, err) &&
-           check_places(pull, err) && fetch_newest(pull, err) && td_pull_directory_publish(&pull->directory, err);
-}
+/* ---- the result ---------------------------------------------------------------------------------------- */
 
 /* Prints why the pull failed, and where its files are kept. */
-static void print_failure(const struct pull *pull, const struct td_error *err)
+static void print_failure(const struct td_pull *pull, const struct td_error *err)
 {
     char kept[PATH_MAX + 100];
     (void)snprintf(kept, sizeof kept, "what was fetched is kept in \"%s\", and the same command resumes from there",
                    pull->directory.root == NULL ? "" : td_pull_directory_kept(&pull->directory));
-    td_copying_complain(&pull->copying, err, pull->directory.root == NULL ? NULL : kept);
+    td_copying_complain(pull->copying, err, pull->directory.root == NULL ? NULL : kept);
 }
 
 /* Prints the result of the pull. Returns the exit code. */
-static int report_result(const struct pull *pull, uint64_t begin_ns, const struct td_error *err)
+static int report_result(const struct td_pull *pull, uint64_t begin_ns, const struct td_error *err)
 {
     const struct td_pull_report report = {
-        .model = pull->arguments->model,
-        .revision = pull->arguments->revision,
+        .model = pull->wanted->model,
+        .revision = pull->wanted->revision,
         .commit = pull->model.commit,
         .directory = err->code != TD_OK && pull->directory.root != NULL ? td_pull_directory_kept(&pull->directory)
-                                                                        : pull->arguments->directory,
+                                                                        : pull->wanted->directory,
         .list = pull->list,
         .seconds = (double)(td_clock_ns() - begin_ns) / 1e9,
         .failure = err,
     };
     if (err->code != TD_OK)
         print_failure(pull, err);
-    return td_copying_finish(&pull->copying,
+    return td_copying_finish(pull->copying,
                              &(struct td_copying_report){td_pull_report_add, td_pull_report_line, &report},
                              err->code != TD_OK);
 }
@@ -469,22 +227,21 @@ void td_cmd_pull_help(FILE *out)
 
 int td_cmd_pull(int argc, char **argv)
 {
-    struct td_pull_arguments arguments;
+    struct arguments arguments;
     struct td_error err = TD_ERROR_INIT;
-    struct pull pull = {.arguments = &arguments, .directory = {.lock = -1}};
+    struct td_copying copying;
+    struct td_pull pull;
     int status = TD_EXIT_USAGE;
-    if (td_pull_arguments_read(argc, argv, &arguments)) {
+    if (read_arguments(argc, argv, &arguments)) {
         uint64_t begin_ns = td_clock_ns();
-        td_remote_model_init(&pull.model);
-        td_copying_begin(&pull.copying, &arguments.copy);
-        (void)pull_model(&pull, &err);
+        td_copying_begin(&copying, &arguments.copy);
+        td_pull_init(&pull, &arguments.wanted, &copying);
+        if (td_copying_connect(&copying, arguments.urls.items, arguments.urls.count, &err))
+            (void)td_pull_model(&pull, &err);
         status = report_result(&pull, begin_ns, &err);
-        free_files(pull.list);
-        td_pull_directory_close(&pull.directory);
-        td_fetch_session_destroy(pull.session);
-        td_copying_end(&pull.copying);
-        td_remote_model_fini(&pull.model);
+        td_pull_fini(&pull);
+        td_copying_end(&copying);
     }
-    td_pull_arguments_fini(&arguments);
+    td_copy_urls_fini(&arguments.urls);
     return status;
 }
