@@ -12,6 +12,7 @@
 #include "core/buffer.h"
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/process.h"
 #include "core/socket_send.h"
 #include "parser/formats.h"
 #include "storage/file_source.h"
@@ -21,7 +22,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,8 +131,8 @@ static int end_process(struct worker *worker)
     return how;
 }
 
-/* Starts the program with the socket as its descriptor 0, no environment, no blocked or ignored signals, in a process
- * group of its own, which a terminal's interrupt does not reach. Returns 0 or an errno value. */
+/* Starts the program with the socket as its descriptor 0, no environment, and as td_process_start says. Returns 0 or an
+ * errno value. */
 static int spawn_process(const struct td_parse_pool *pool, int socket, pid_t *pid)
 {
     const char *program = pool->config.program == NULL ? "/proc/self/exe" : pool->config.program;
@@ -142,27 +142,13 @@ static int spawn_process(const struct td_parse_pool *pool, int socket, pid_t *pi
     char *const arguments[] = {name, word, memory, NULL};
     char *const environment[] = {NULL};
     posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t none, all;
     (void)snprintf(memory, sizeof memory, "%" PRIu64, pool->config.memory_bytes);
-    (void)sigemptyset(&none);
-    (void)sigfillset(&all);
     int sys = posix_spawn_file_actions_init(&actions);
     if (sys != 0)
         return sys;
-    sys = posix_spawnattr_init(&attributes);
-    if (sys != 0) {
-        (void)posix_spawn_file_actions_destroy(&actions);
-        return sys;
-    }
-    (void)posix_spawnattr_setsigmask(&attributes, &none);
-    (void)posix_spawnattr_setsigdefault(&attributes, &all);
-    (void)posix_spawnattr_setpgroup(&attributes, 0);
-    (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
     sys = posix_spawn_file_actions_adddup2(&actions, socket, STDIN_FILENO);
     if (sys == 0)
-        sys = posix_spawn(pid, program, &actions, &attributes, arguments, environment);
-    (void)posix_spawnattr_destroy(&attributes);
+        sys = td_process_start(program, arguments, environment, &actions, pid);
     (void)posix_spawn_file_actions_destroy(&actions);
     return sys;
 }
