@@ -53,8 +53,8 @@ static bool take_lock(struct td_own_folder *folder, const char *root, struct td_
     if (flock(folder->lock_fd, LOCK_EX | LOCK_NB) == 0)
         return true;
     if (errno == EWOULDBLOCK)
-        return td_error_set(err, TD_FAILED_PRECONDITION, "another tensord with %s serves \"%s\"; %s",
-                            folder->rules->option, root, folder->rules->when_taken);
+        return td_error_set(err, TD_FAILED_PRECONDITION, "another tensord with %s %s \"%s\"; %s", folder->rules->option,
+                            folder->rules->deed, root, folder->rules->when_taken);
     return td_error_sys(err, TD_IO, errno, "%s needs a lock on \"%s/%s/lock\"", folder->rules->option, root,
                         folder->rules->name);
 }

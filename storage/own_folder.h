@@ -18,7 +18,8 @@
 
 struct td_own_folder_rules {
     const char *name;            /* of the folder: ".tensord-upstream" */
-    const char *option;          /* of the server, which needs the folder: "--upstream" */
+    const char *option;          /* of the server, or the command, which needs the folder: "--upstream" */
+    const char *deed;            /* what it does with the directory, for messages: "serves" */
     const char *when_taken;      /* what the operator can do when another process has the folder */
     const char *const *children; /* names of the folders in it besides trash, and a NULL */
 };

@@ -23,6 +23,7 @@ static const char *const children[] = {"incoming", "new", "parts", "sessions", N
 static const struct td_own_folder_rules publish_folder = {
     .name = TD_PUBLISH_FOLDER,
     .option = "--publish",
+    .deed = "serves",
     .when_taken = "one at a time publishes to a directory, and others serve it without this option",
     .children = children};
 

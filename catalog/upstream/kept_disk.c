@@ -76,6 +76,7 @@ static const char *const folders[] = {"incoming", "records", "check", NULL};
 
 const struct td_own_folder_rules td_kept_folder = {.name = TD_UPSTREAM_FOLDER,
                                                    .option = "--upstream",
+                                                   .deed = "serves",
                                                    .when_taken = "give each a directory of its own",
                                                    .children = folders};
 
