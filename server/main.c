@@ -23,6 +23,7 @@ static const struct command {
     {"health", td_cmd_health, td_cmd_health_help}, {"token", td_cmd_token, td_cmd_token_help},
     {"sign", td_cmd_sign, td_cmd_sign_help},       {"pull", td_cmd_pull, td_cmd_pull_help},
     {"push", td_cmd_push, td_cmd_push_help},       {"apply", td_cmd_apply, td_cmd_apply_help},
+    {"follow", td_cmd_follow, td_cmd_follow_help},
 };
 
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
@@ -48,6 +49,8 @@ static void help(FILE *out)
         "                                    make, list and revoke tokens; see token --help\n"
         "  tensord pull URL[,URL...] MODEL [-o DIR] [--engine NAME --tp SIZE --rank R]\n"
         "                                    copy a model, or one rank's files, from a server; see pull --help\n"
+        "  tensord follow URL[,URL...] MODEL [-o DIR] [--keep N] [--apply] [--exec CMD] [--once]\n"
+        "                                    keep a directory at the newest version of a model; see follow --help\n"
         "  tensord push DIR URL MODEL        put the files of DIR into a model on a server, as one commit; see\n"
         "                                    push --help\n"
         "  tensord apply BASE DELTA [DELTA ...] -o OUT [--base-version TEXT] [--json]\n"
@@ -76,6 +79,7 @@ static void brief(FILE *out)
     (void)fputs("tensord serves the tensors of model checkpoints over HTTP, directly from the files.\n"
                 "  tensord serve DIR          serve every model and dataset below DIR, on http://127.0.0.1:8080\n"
                 "  tensord pull URL MODEL     copy a model, or one rank's files, from a server\n"
+                "  tensord follow URL MODEL   keep a directory at the newest version of a model\n"
                 "  tensord push DIR URL MODEL put the files of DIR into a model on a server\n"
                 "  tensord apply BASE DELTA -o OUT   make a full version from a base and deltas\n"
                 "  tensord inspect FILE|DIR   print the tensors of files\n"

@@ -25,5 +25,7 @@ int td_cmd_sign(int argc, char **argv);
 void td_cmd_sign_help(FILE *out);
 int td_cmd_apply(int argc, char **argv);
 void td_cmd_apply_help(FILE *out);
+int td_cmd_follow(int argc, char **argv);
+void td_cmd_follow_help(FILE *out);
 
 #endif

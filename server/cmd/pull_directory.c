@@ -62,6 +62,11 @@ static bool make_directories(const char *path, size_t len, struct td_error *err)
     return ok;
 }
 
+bool td_directories_make(const char *path, struct td_error *err)
+{
+    return make_directories(path, strlen(path), err);
+}
+
 /* Returns whether the staging directory cannot be renamed to the final name, since a file, a directory or a link has
  * the name, or it is no usable name. */
 static bool is_taken(const struct td_pull_directory *directory)
@@ -355,7 +360,7 @@ bool td_pull_directory_open(const char *path, const char *content, const struct 
     }
     if (leads_nowhere(out->final))
         return td_error_set(err, TD_IO, "\"%s\" is a symlink that leads nowhere", out->final);
-    return make_directories(out->final, strlen(out->final), err) && td_root_create(out->final, &out->root, err) &&
+    return td_directories_make(out->final, err) && td_root_create(out->final, &out->root, err) &&
            check_writable(out, err);
 }
 

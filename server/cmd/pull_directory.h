@@ -64,4 +64,7 @@ const char *td_pull_directory_kept(const struct td_pull_directory *directory);
 
 void td_pull_directory_close(struct td_pull_directory *directory);
 
+/* Makes the directory and those above it that are missing. Errors: TD_IO, TD_RESOURCE_EXHAUSTED. */
+bool td_directories_make(const char *path, struct td_error *err);
+
 #endif

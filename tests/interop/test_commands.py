@@ -16,7 +16,7 @@ import pytest
 
 from harness import REPO, Server, age, is_sanitized, tensor, tensord_binary, write_by_hand
 
-COMMANDS = ["serve", "pull", "push", "apply", "inspect", "plan", "verify", "health", "token", "sign"]
+COMMANDS = ["serve", "pull", "push", "apply", "follow", "inspect", "plan", "verify", "health", "token", "sign"]
 
 # Bytes that act on a terminal, begin a line, are not UTF-8, or reverse the text around them.
 HOSTILE = (
