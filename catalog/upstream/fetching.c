@@ -290,7 +290,7 @@ static void begin_files(struct td_fetching *f, struct td_intake *intake)
 enum comparison {
     IS_SAME,
     IS_OTHER,
-    IS_UNKNOWN, /* equal as far as the list shows: it lacks digests */
+    IS_UNKNOWN, /* equal as far as is known: digests are missing, or the catalog does not show the model yet */
 };
 
 static enum comparison compare_file(const struct td_remote_file *listed, const struct td_entry *entry)
@@ -305,14 +305,14 @@ static enum comparison compare_file(const struct td_remote_file *listed, const s
     return strcmp(known, sha256) == 0 ? IS_SAME : IS_OTHER;
 }
 
-/* Compares a list of the upstream's with the model that the catalog shows. A model that it does not show is the same:
- * there is nothing to renew. */
+/* Compares a list of the upstream's with the model that the catalog shows. After a start, it shows none before its
+ * first scan. */
 static enum comparison compare_list(const struct td_fetching *f, const struct td_intake *intake)
 {
     const struct td_remote_listing *listing = &intake->model.listing;
     struct td_snapshot *snapshot = f->config.catalog == NULL ? NULL : td_catalog_acquire(f->config.catalog);
     const struct td_repo *repo = snapshot == NULL ? NULL : td_repo_find(snapshot, false, td_text_of(intake->id));
-    enum comparison result = repo == NULL || repo->entry_count == listing->count ? IS_SAME : IS_OTHER;
+    enum comparison result = repo == NULL ? IS_UNKNOWN : repo->entry_count == listing->count ? IS_SAME : IS_OTHER;
     for (size_t i = 0; repo != NULL && i < listing->count && result != IS_OTHER; i++) {
         enum comparison one = compare_file(
             &listing->files[i], td_snapshot_find_in_run(snapshot, repo->first_entry, repo->entry_count,

@@ -102,13 +102,17 @@ def test_a_model_that_is_removed_there_stays(origin, cache):    # noqa: F811
     await_bytes(s, weights(2))
 
 
-def test_changes_while_the_cache_was_away(tmp_path, origin, cache, start):  # noqa: F811
+@pytest.mark.parametrize("others", [0, 8000])
+def test_changes_while_the_cache_was_away(tmp_path, origin, cache, start, others):  # noqa: F811
+    """others: folders beside the kept models; with many, the cache compares before its first scan has ended."""
     push(origin, 0)
     push(origin, 0, "org/other")
     s = cache(url_of(origin))
     fetch(s), fetch(s, "org/other")
     s.stop()
     push(origin, 1)
+    for i in range(others):
+        (tmp_path / "cache" / "others" / str(i)).mkdir(parents=True)
     s = start(tmp_path / "cache", "--upstream", url_of(origin), hash_threads=1)
     await_bytes(s, weights(1))
     s.wait_for(lambda: count(s, "renewed_total") == 1, "one model was another one")
