@@ -39,7 +39,8 @@ enum { SMALL, LARGE };
 
 struct job {
     struct td_work_job work;     /* first */
-    struct td_virtual_file file; /* with a reference on the snapshot */
+    struct td_virtual_file file; /* with a reference on the snapshot; its recipe is dropped when it has been followed */
+    bool is_rank_file;           /* as is_rank_file returned for the file */
     /* of the thread that runs the job */
     struct td_body body;
     uint8_t *window;          /* WINDOW_BYTES; borrowed */
@@ -106,6 +107,12 @@ static struct job *find_job(const struct td_virtual_hasher *hasher, const struct
     return job;
 }
 
+/* Returns whether the file is a rank file or a set of tensors, which take memory of the rank store. */
+static bool is_rank_file(const struct td_virtual_file *file)
+{
+    return file->origin.kind != TD_REVISION_FILES || file->recipe.next != NULL;
+}
+
 /* Creates a job, and moves the file's recipe to it. Returns NULL when memory is short. */
 static struct job *create_job(struct td_virtual_file *file)
 {
@@ -114,18 +121,13 @@ static struct job *create_job(struct td_virtual_file *file)
         return NULL;
     td_work_job_init(&job->work, file->owner, file->size_bytes);
     job->file = *file;
+    job->is_rank_file = is_rank_file(file);
     if (file->snapshot != NULL)
         (void)td_snapshot_ref(file->snapshot);
     file->recipe = (struct td_virtual_recipe){.context = NULL};
     td_body_init(&job->body);
     td_error_init(&job->err);
     return job;
-}
-
-/* Returns whether the file is a rank file or a set of tensors, which take memory of the rank store. */
-static bool is_rank_file(const struct td_virtual_file *file)
-{
-    return file->origin.kind != TD_REVISION_FILES || file->recipe.next != NULL;
 }
 
 /* ---- limits; all under the lock ------------------------------------------------------------------------ */
@@ -141,10 +143,10 @@ struct shares {
     bool has_unasked;              /* a file of another owner that nobody asked for by name */
 };
 
-static void count(struct share *share, const struct td_virtual_file *file, bool counts)
+static void count(struct share *share, const struct job *job, bool counts)
 {
     share->files += counts ? 1 : 0;
-    share->ranks += counts && is_rank_file(file) ? 1 : 0;
+    share->ranks += counts && job->is_rank_file ? 1 : 0;
 }
 
 static struct shares count_shares(const struct td_virtual_hasher *hasher, const struct td_virtual_file *file)
@@ -152,9 +154,9 @@ static struct shares count_shares(const struct td_virtual_hasher *hasher, const 
     struct shares shares = {.has_unasked = false};
     for (const struct job *job = next_job(hasher, NULL); job != NULL; job = next_job(hasher, job)) {
         bool is_own = job->file.owner == file->owner;
-        count(&shares.all, &job->file, true);
-        count(&shares.own, &job->file, is_own);
-        count(&shares.client, &job->file, job->file.client == file->client);
+        count(&shares.all, job, true);
+        count(&shares.own, job, is_own);
+        count(&shares.client, job, job->file.client == file->client);
         shares.has_unasked = shares.has_unasked || (job->file.is_unasked && !is_own);
     }
     return shares;
@@ -208,7 +210,7 @@ static struct job *find_displaced(const struct td_virtual_hasher *hasher, bool o
     struct job *jobs[TD_VIRTUAL_HASHER_QUEUE];
     size_t count = 0;
     for (struct job *job = next_job(hasher, NULL); job != NULL; job = next_job(hasher, job))
-        if (!of_ranks || is_rank_file(&job->file))
+        if (!of_ranks || job->is_rank_file)
             jobs[count++] = job;
     qsort(jobs, count, sizeof(struct job *), job_compare);
     struct job *found = NULL;
