@@ -160,8 +160,8 @@ static bool asks_for_newest(const struct td_uri *uri, const char *id)
     return has_main && !has_name;
 }
 
-/* Answers the call again from the last snapshot that had a model whose folder was removed. Returns whether that is an
- * answer of this model. */
+/* Answers the call again from the snapshot that is kept for a removed model. Returns whether the answer is about this
+ * model. */
 static bool answer_of(const struct td_call *call, const struct td_removed_model *removed)
 {
     struct td_response *response = call->response;
@@ -176,8 +176,9 @@ static bool answer_of(const struct td_call *call, const struct td_removed_model 
     return td_waiting_was_refused() || (response->is_of_kept && is_answer);
 }
 
-/* Replaces an answer that may be one because a model's folder was removed by that of the model, if it is kept. While a
- * folder is removed, answers about what is left of it may be wrong as well. */
+/* Answers the call again from the kept models, if it may have failed because a folder was removed. A call fails so,
+ * too, while another program still removes the files of the folder one by one. Keeps the first answer if no kept model
+ * has one. */
 static void answer_kept(const struct td_call *call)
 {
     struct td_removed *table = td_catalog_removed(call->api->catalog);

@@ -45,7 +45,7 @@ enum td_body_place {
 /* Returns where the body of a request with this method and target goes, whatever its length. */
 enum td_body_place td_api_body_place(const struct td_api *api, const struct td_request *request);
 
-/* Makes the sink that takes a request's body, before the body is read. Call it for requests whose body has the place
+/* Makes the sink that takes a request's body. Call it before the body is read, for requests with the body place
  * TD_BODY_SINK. The caller releases the sink after td_api_handle, or when the body is cut. Returns NULL if the request
  * was answered without its body; *response then has the answer. The caller calls td_response_fini for *response in
  * either case. May wait for a disk. */

@@ -36,8 +36,8 @@ struct td_call {
     const struct td_request *request;
     const struct td_uri *uri;
     struct td_caller caller;        /* who asks */
-    struct td_snapshot *kept;       /* in place of the catalog's snapshot: one that has a model whose folder was removed
-                                       (catalog/removed/removed.h); NULL: the catalog's */
+    struct td_snapshot *kept;       /* the snapshot of a removed model (catalog/removed/removed.h), which the call then
+                                       reads; NULL: the call reads the catalog's */
     struct td_snapshot *snapshot;   /* the call's reference, which td_api_handle drops; NULL: none was taken yet */
     enum td_catalog_stage stage;    /* how far the catalog was before the snapshot was taken */
     const struct td_model *model;   /* NULL when the path names no model */
