@@ -521,47 +521,34 @@ def self_test():
           "lazy.py": "import tensord.client\n"}, "tensord.client, tensord.lazy"),
         ({"net/__init__.py": "from .a import b\n", "net/a.py": "from . import b\n"}, "tensord.net, tensord.net.a"),
     ]
+    def circle_of(kind, members):
+        return [] if members is None else [f"{kind} include each other in a circle: {members}"]
+
     wrong = 0
+
+    def judge(case, faults, is_right):
+        nonlocal wrong
+        if not is_right:
+            wrong += 1
+            print(f"{case}: {faults or 'no fault'}", file=sys.stderr)
+
     with tempfile.TemporaryDirectory() as folder:
         tree = Tree(folder)
-        for name, text, is_fault in python_cases:
-            faults = tree.python_faults({name: text})
-            if bool(faults) != is_fault:
-                wrong += 1
-                print(f"{name}: {text!r}: {faults or 'no fault'}", file=sys.stderr)
-        for files, circle in python_trees:
-            faults = tree.python_faults(files)
-            expected = [] if circle is None else [f"modules include each other in a circle: {circle}"]
-            if faults != expected:
-                wrong += 1
-                print(f"{files}: {faults or 'no fault'}", file=sys.stderr)
-        for name, text, is_fault in cases:
-            faults = tree.faults({name: text})
-            if bool(faults) != is_fault:
-                wrong += 1
-                print(f"{name}: {text!r}: {faults or 'no fault'}", file=sys.stderr)
-        for files, circle in trees:
-            faults = tree.faults(files)
-            expected = [] if circle is None else [f"modules include each other in a circle: {circle}"]
-            if faults != expected:
-                wrong += 1
-                print(f"{files}: {faults or 'no fault'}", file=sys.stderr)
-        for files, circle in folder_trees:
-            faults = tree.faults(files)
-            expected = [] if circle is None else [f"folders include each other in a circle: {circle}"]
-            if faults != expected:
-                wrong += 1
-                print(f"{files}: {faults or 'no fault'}", file=sys.stderr)
+        for check_files, known in ((tree.python_faults, python_cases), (tree.faults, cases)):
+            for name, text, is_fault in known:
+                faults = check_files({name: text})
+                judge(f"{name}: {text!r}", faults, bool(faults) == is_fault)
+        for check_files, kind, known in ((tree.python_faults, "modules", python_trees), (tree.faults, "modules", trees),
+                                         (tree.faults, "folders", folder_trees)):
+            for files, members in known:
+                faults = check_files(files)
+                judge(files, faults, faults == circle_of(kind, members))
         for files, size in sizes:
             faults = tree.faults(files)
-            if len(faults) != (size is not None) or (faults and not faults[0].startswith(f"{size}: ")):
-                wrong += 1
-                print(f"{files}: {faults or 'no fault'}", file=sys.stderr)
+            judge(files, faults, [fault.split(": ")[0] for fault in faults] == [size] * (size is not None))
         for files, is_fault in places:
             faults = tree.faults(files)
-            if bool(faults) != is_fault:
-                wrong += 1
-                print(f"{files}: {faults or 'no fault'}", file=sys.stderr)
+            judge(files, faults, bool(faults) == is_fault)
     return wrong
 
 
