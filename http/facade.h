@@ -51,7 +51,9 @@ struct td_facade {
     void (*answer)(struct td_call *call);
     /* Appends the body of an error answer to `out`; out->failed is set when memory is short. NULL is not allowed. */
     void (*write_error)(struct td_failure *failure, struct td_buffer *out);
-    const char *error_type;           /* the media type of that body */
+    /* Appends the body of an error answer for browsers, in HTML. NULL: browsers get what others get. */
+    void (*write_error_page)(const struct td_failure *failure, struct td_buffer *out);
+    const char *error_type;           /* the media type of the body that write_error writes */
     enum td_uri_query query;          /* how the query of a target is read */
     const char *etag_end;             /* the end of each entity tag; may be empty, not NULL */
     const char *field_name;           /* of a header field that every answer has, errors as well; NULL: no such field */

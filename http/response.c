@@ -84,6 +84,8 @@ void td_response_init_for(struct td_response *response, const struct td_request 
     response->facade = request->facade;
     response->cancel = request->cancel;
     response->asks_body = !td_text_equals(request->method, "HEAD");
+    response->is_for_browser = request->facade != NULL && request->facade->write_error_page != NULL &&
+                               td_request_accepts(request, "text/html");
     response->resource = request->target;
     if (query != NULL)
         response->resource.len = (size_t)(query - request->target.p);
@@ -224,6 +226,7 @@ static void response_reset(struct td_response *response, int status)
     response->facade = old.facade;
     response->cancel = old.cancel;
     response->asks_body = old.asks_body;
+    response->is_for_browser = old.is_for_browser;
     response->kept = old.kept;
     response->is_of_kept = old.is_of_kept;
     response->resource = old.resource;
@@ -233,13 +236,29 @@ static void response_reset(struct td_response *response, int status)
     add_request_id(response);
 }
 
-/* Writes the error in the form of the facade; without a facade, the message alone. */
-static void write_error(const struct td_facade *facade, struct td_failure *failure, struct td_buffer *out)
+void td_response_add_page_headers(struct td_response *response)
 {
-    if (facade != NULL)
-        facade->write_error(failure, out);
-    else
+    td_response_add_header(response, "Content-Security-Policy", "%s",
+                           "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+                           "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'");
+    td_response_add_header(response, "X-Content-Type-Options", "nosniff");
+    td_response_add_header(response, "Referrer-Policy", "no-referrer");
+}
+
+/* Writes the error in the form of the facade; without a facade, the message alone. Returns the media type. */
+static const char *write_error(const struct td_response *response, struct td_failure *failure, struct td_buffer *out)
+{
+    const struct td_facade *facade = response->facade;
+    if (facade == NULL) {
         td_buffer_puts(out, failure->message);
+        return "text/plain; charset=utf-8";
+    }
+    if (response->is_for_browser) {
+        facade->write_error_page(failure, out);
+        return "text/html; charset=utf-8";
+    }
+    facade->write_error(failure, out);
+    return facade->error_type;
 }
 
 /* Makes the response an error with the message that the format and its arguments give. */
@@ -251,7 +270,6 @@ static void write_failure(struct td_response *response, int status, const char *
 {
     char message[1024];
     char shown[2048];
-    const struct td_facade *facade = response->facade;
     struct td_failure failure = {.status = status,
                                  .code = code,
                                  .details = details,
@@ -262,11 +280,13 @@ static void write_failure(struct td_response *response, int status, const char *
     (void)vsnprintf(message, sizeof message, format, args);
     td_utf8_escape(td_text_of(message), shown, sizeof shown); /* the message may have been cut within a character */
     td_buffer_init(&text);
-    write_error(facade, &failure, &text);
+    const char *type = write_error(response, &failure, &text);
     status = failure.status;
     response_reset(response, status);
-    response->content_type = facade != NULL ? facade->error_type : "text/plain; charset=utf-8";
+    response->content_type = type;
     response->cache_control = "no-store";
+    if (response->is_for_browser)
+        td_response_add_page_headers(response);
     if (status == 503 || status == 429)
         td_response_add_header(response, "Retry-After", "1");
     size_t len;

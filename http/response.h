@@ -54,6 +54,10 @@ enum { TD_RESPONSE_HEADERS = 9, TD_HEADER_VALUE_BYTES = 512, TD_ETAG_BYTES = 96,
     ROUTE(TD_ROUTE_RESCAN, "rescan")             \
     ROUTE(TD_ROUTE_SIGN, "sign")                 \
     ROUTE(TD_ROUTE_EVENTS, "events")             \
+    ROUTE(TD_ROUTE_ASSET, "asset")               \
+    ROUTE(TD_ROUTE_VIEW, "view")                 \
+    ROUTE(TD_ROUTE_COMPARE, "compare")           \
+    ROUTE(TD_ROUTE_STATUS, "status")             \
     ROUTE(TD_ROUTE_S3_BUCKET, "s3_bucket")       \
     ROUTE(TD_ROUTE_S3_LIST, "s3_list")           \
     ROUTE(TD_ROUTE_S3_OBJECT, "s3_object")
@@ -95,6 +99,7 @@ struct td_response {
     uint64_t wait_until_ns; /* not 0: this is no answer yet. The request is to be handled again when the catalog has
                                published something, and at this time (td_clock_ns) at the latest */
     bool asks_body;         /* the request's method is not HEAD */
+    bool is_for_browser;    /* the request names text/html in Accept, so errors are pages if the facade has some */
     struct td_text kept; /* the id of a model whose folder was removed: the answer counts only if it is of this model,
                             or of one below; borrowed; empty: any answer counts */
     bool is_of_kept;     /* it is, as td_response_note_subject found */
@@ -152,6 +157,10 @@ void td_response_set_modified(struct td_response *response, int64_t mtime_ns);
 /* Marks the body as a representation of this media type (static): clients may cache it if they revalidate it, and
  * ranges apply. */
 void td_response_describe(struct td_response *response, const char *content_type);
+
+/* Adds the header fields of every page for browsers: X-Content-Type-Options, Referrer-Policy, and a
+ * Content-Security-Policy that allows scripts, styles and images of this server alone, none of them within the page. */
+void td_response_add_page_headers(struct td_response *response);
 
 /* Turns the response into an error answer in the form of its facade. Keeps the route, `close`, `changed`, `token` and
  * what td_response_init_for has set; drops all else. The message is for the client, and is cut at 1,023 bytes;

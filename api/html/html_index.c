@@ -7,6 +7,7 @@
 #include "api/html/html_index.h"
 
 #include "api/call/find_name.h"
+#include "api/html/folder_page.h"
 #include "api/html/html_view.h"
 #include "catalog/dataset/dataset.h"
 #include "catalog/names/repo.h"
@@ -37,7 +38,6 @@ void td_html_add_vary(const struct td_call *call)
 
 /* The headings of the columns. */
 static const char headings_of_models[] = "<tr><th>model</th><th>size</th><th>format</th></tr>\n";
-static const char headings_of_files[] = "<tr><th>file</th><th>size</th><th></th></tr>\n";
 
 /* Writes the links to the start and to the page above (encoded; empty: none). The start is "/#": the http file system
  * of fsspec takes a plain "/" for an item of the folder. */
@@ -294,122 +294,6 @@ void td_html_model(const struct td_call *call)
     page.end_row = 2 + model->checkpoint_count * RESOURCES + model->partial_count + model->problems.count;
     page.write_row = write_of_model;
     answer_page(call, &page);
-}
-
-/* ---- folders ------------------------------------------------------------------------------------------- */
-
-/* Writes the row of an item directly in a folder: a file, or a folder with all files in it. */
-static size_t write_item(const struct td_html_page *page, size_t at, struct td_buffer *out)
-{
-    const struct td_entry *entry = &page->snapshot->entries[at];
-    const char *name = entry->path + page->name_at;
-    size_t len = strcspn(name, "/");
-    bool is_folder = name[len] == '/';
-    struct td_text shown = {.p = name, .len = len + (is_folder ? 1 : 0)};
-    struct row row = {.path = shown, .shown = shown, .suffix = "", .text = ""};
-    row.prefix = td_buffer_text(&page->base);
-    row.bytes = is_folder ? NULL : &entry->file->source.id.size_bytes;
-    if (!is_folder && entry->file->error != NULL)
-        row.text = entry->file->error;
-    write_row(out, &row);
-    if (!is_folder)
-        return at + 1;
-    size_t first;
-    size_t count;
-    td_snapshot_entries_below(page->snapshot, td_text_n(entry->path, page->name_at + len), &first, &count);
-    return first + count;
-}
-
-/* Finds the entries below a folder of these files: a run, because paths are sorted. */
-static bool find_run(const struct td_snapshot *snapshot, const struct td_html_files *files, struct td_text path,
-                     size_t *first, size_t *count, struct td_error *err)
-{
-    struct td_buffer folder;
-    *first = files->first_entry;
-    *count = files->entry_count;
-    if (path.len == 0)
-        return true;
-    td_buffer_init(&folder);
-    if (files->entry_count > 0)
-        td_buffer_append(&folder, snapshot->entries[*first].path, files->prefix_len);
-    td_buffer_append(&folder, path.p, path.len);
-    bool ok = !folder.failed || td_error_no_memory(err);
-    if (ok)
-        td_snapshot_entries_below(snapshot, td_buffer_text(&folder), first, count);
-    td_buffer_fini(&folder);
-    /* files directly in the root are a model each, which does not own the entries below */
-    if (ok && (*count == 0 || *first < files->first_entry || *first + *count > files->first_entry + files->entry_count))
-        ok = td_error_set(err, TD_NOT_FOUND, "no such folder");
-    return ok;
-}
-
-/* Writes the link to the page above a folder. */
-static void write_above(struct td_buffer *out, const struct td_html_files *files, struct td_text path)
-{
-    struct td_text rest = path;
-    struct td_text last = td_text_take_last(&rest, '/');
-    if (path.len == 0) {
-        td_buffer_append(out, files->above.p, files->above.len);
-        return;
-    }
-    td_buffer_append(out, files->base.p, files->base.len);
-    td_uri_encode(out, td_text_n(path.p, path.len - last.len), true);
-}
-
-bool td_html_files_page(const struct td_call *call, const struct td_html_files *files, struct td_text path,
-                        struct td_error *err)
-{
-    size_t first;
-    size_t count;
-    struct td_buffer title;
-    struct td_buffer above;
-    struct td_html_page page;
-    if (!td_may_wait(err)) /* a folder may have many files */
-        return false;
-    if (!find_run(call->snapshot, files, path, &first, &count, err))
-        return false;
-    td_buffer_init(&title);
-    td_buffer_init(&above);
-    td_buffer_append(&title, files->name.p, files->name.len);
-    td_buffer_puts(&title, ": files/");
-    td_buffer_append(&title, path.p, path.len);
-    write_above(&above, files, path);
-    begin_page(call, &page, td_buffer_text(&title), &(struct td_text){.p = above.data, .len = above.len},
-               headings_of_files);
-    page.head.failed = page.head.failed || title.failed || above.failed;
-    td_buffer_fini(&title);
-    td_buffer_fini(&above);
-    td_buffer_append(&page.base, files->base.p, files->base.len);
-    td_uri_encode(&page.base, path, true);
-    td_buffer_puts(&page.base, path.len > 0 ? "/" : "");
-    page.name_at = files->prefix_len + (path.len > 0 ? path.len + 1 : 0);
-    page.first_row = first;
-    page.end_row = first + count;
-    page.write_row = write_item;
-    return set_page(call, &page, err);
-}
-
-bool td_html_folder(const struct td_call *call, struct td_text path)
-{
-    const struct td_model *model = call->model;
-    struct td_html_files files = {.name = td_text_of(model->id)};
-    struct td_buffer base;
-    struct td_error err = TD_ERROR_INIT;
-    td_buffer_init(&base);
-    td_buffer_puts(&base, "/models/");
-    td_uri_encode(&base, td_text_of(model->id), true);
-    td_buffer_puts(&base, "/files/");
-    files.base = td_buffer_text(&base);
-    files.above = files.base;
-    files.above.len -= base.failed ? files.above.len : strlen("files/");
-    files.first_entry = model->first_entry;
-    files.entry_count = model->entry_count;
-    files.prefix_len = model->directory_len > 0 ? model->directory_len + 1 : 0;
-    bool ok = base.failed ? td_error_no_memory(&err) : td_html_files_page(call, &files, path, &err);
-    td_buffer_fini(&base);
-    if (!ok && err.code != TD_NOT_FOUND)
-        td_response_fail_error(call->response, &err);
-    return ok || err.code != TD_NOT_FOUND;
 }
 
 /* ---- names as on the Hub's site ------------------------------------------------------------------------ */

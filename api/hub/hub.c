@@ -3,7 +3,7 @@
 #include "api/call/access.h"
 #include "api/call/find_name.h"
 #include "api/call/incoming_call.h"
-#include "api/html/html_index.h"
+#include "api/html/folder_page.h"
 #include "api/hub/hub_empty.h"
 #include "api/hub/hub_handlers.h"
 #include "api/hub/hub_item.h"

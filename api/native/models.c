@@ -1,5 +1,6 @@
 /* The list of models, the description of a model, its files byte for byte, and the pages of its folders. */
 #include "api/call/incoming_call.h"
+#include "api/html/folder_page.h"
 #include "api/html/html_index.h"
 #include "api/native/listing.h"
 #include "api/native/parameters.h"

@@ -5,8 +5,11 @@
 #include "api/call/access.h"
 #include "api/call/find_name.h"
 #include "api/call/incoming_call.h"
+#include "api/html/asset.h"
+#include "api/html/error_page.h"
 #include "api/html/html_dataset.h"
 #include "api/html/html_index.h"
+#include "api/html/views.h"
 #include "api/native/parameters.h"
 #include "api/native/publish_routes.h"
 #include "api/native/routes.h"
@@ -61,6 +64,7 @@ static const struct word_route model_routes[] = {
     {"plans", NULL, true, TD_ROUTE_PLANS, td_handle_plans, true},
     {"plans", "{plan}", false, TD_ROUTE_PLAN, td_handle_plan, true},
     {"shards", "{engine}/tp{size}/rank-{rank}.safetensors", false, TD_ROUTE_RANK_FILE, td_handle_rank_file, true},
+    {"view", "{page}", false, TD_ROUTE_VIEW, td_html_view, false},
     {"model.safetensors", NULL, false, TD_ROUTE_MODEL_FILE, td_handle_model_file, true},
 };
 
@@ -399,6 +403,10 @@ static void (*route_native(struct td_call *call))(const struct td_call *)
             return system_routes[i].handle;
         }
     }
+    if (td_asset_is_path(path)) {
+        call->response->route = TD_ROUTE_ASSET;
+        return td_html_asset;
+    }
     bool is_start = td_text_equals(path, "/") && td_html_is_wanted(call); /* a browser */
     if (is_start)
         rest = TD_TEXT("");
@@ -463,7 +471,7 @@ static bool owns_native_path(struct td_text raw_path)
     for (size_t i = 0; i < SYSTEM_ROUTES; i++)
         if (td_text_equals(raw_path, system_routes[i].path))
             return true;
-    return false;
+    return td_asset_is_path(raw_path);
 }
 
 /* Returns whether the path is /datasets/.../rows or below: bytes of files answer it. A single row is short as a rule,
@@ -481,6 +489,8 @@ static bool is_bytes(struct td_text rest, const struct word_route *row)
 {
     struct td_text after;
     bool is_whole = row->route == TD_ROUTE_MODEL_FILE;
+    if (row->route == TD_ROUTE_VIEW)
+        return false;
     return take_segment(rest, row->word, &after) && (is_whole || (row->rest != NULL && rest.len > strlen(row->word)));
 }
 
@@ -528,13 +538,14 @@ static bool takes_body(const struct td_request *request)
     return takes;
 }
 
-/* Probes are for everybody; metrics and the contract for callers without credentials, too, where these may have them.
+/* Probes and the files of the pages are for everybody; metrics and the contract for callers without credentials, too,
+ * where these may have them.
  */
 static bool admit_native(struct td_call *call)
 {
     struct td_text path = call->uri->path;
     struct td_refusal refusal;
-    bool is_probe = td_text_equals(path, "/healthz") || td_text_equals(path, "/readyz");
+    bool is_probe = td_text_equals(path, "/healthz") || td_text_equals(path, "/readyz") || td_asset_is_path(path);
     bool is_free = (td_text_equals(path, "/metrics") || td_text_equals(path, "/openapi.json")) &&
                    !td_signed_url_is_meant(call->request->target); /* its parameters must be taken off */
     if ((is_free && td_access_is_free(call)) || td_access_admit(call, td_access_take_bearer, &refusal) || is_probe)
@@ -604,6 +615,7 @@ const struct td_facade td_native_facade = {
     .admit = admit_native,
     .answer = answer_native,
     .write_error = write_error,
+    .write_error_page = td_html_write_error,
     .error_type = "application/json",
     .query = TD_URI_STRICT,
     .etag_end = "",

@@ -56,6 +56,8 @@ def is_hub(path):
 
 
 def names_for(path):
+    if path.startswith("/-/"):
+        return {"asset": "tensord.css"}
     return DATASET_NAMES if "/datasets" in path else NAMES
 
 
@@ -148,6 +150,8 @@ class Contract:
         if str(r.status) not in responses:                   # the error of a HEAD
             promised = self.all_paths[path]["get"]["responses"].get(str(r.status))
             assert promised is not None, f"the document has no {r.status}: {where}"
+        if r.status >= 400 and r.get("Content-Type", "").startswith("text/html"):
+            promised = self.error_page(promised)
         headers = {k.lower(): v for k, v in promised.get("headers", {}).items()}
         if r.status == 304:
             headers = {k.lower(): {**v, "required": False}
@@ -158,6 +162,13 @@ class Contract:
         else:
             self.check_body(promised.get("content", {}), r, where)
         return r
+
+    def error_page(self, promised):
+        """The same refusal for a browser: the section Errors of the document says that it is a page."""
+        pages = self.all_paths["/"]["get"]["responses"]["200"]
+        fields = ("Content-Security-Policy", "X-Content-Type-Options", "Referrer-Policy")
+        return {"headers": {**promised.get("headers", {}), **{name: pages["headers"][name] for name in fields}},
+                "content": pages["content"]}
 
     def check_headers(self, promised, r, where):
         for name, header in promised.items():

@@ -25,7 +25,7 @@ static void nothing_there_is_404(void **state)
         {"/models/qwen3/nothing", "nothing at \"nothing\" of model \"qwen3\"; a model has tensors, "},
         {"/models/qwen3/nothing",
          "tensors, tensors/{name}, tensors:read, versions, changes, files, files/{path}, plans, plans/{plan}, "
-         "shards/{engine}/tp{size}/rank-{rank}.safetensors and model.safetensors"},
+         "shards/{engine}/tp{size}/rank-{rank}.safetensors, view/{page} and model.safetensors"},
         {"/models/qwen3/tensor/a", "nothing at \"tensor/a\" of model \"qwen3\""},
         {"/models/qwen3/files/absent/", "absent"},
         {"/models/qwen3/tensorsx", "tensorsx"},

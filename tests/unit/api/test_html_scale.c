@@ -1,6 +1,6 @@
 /* A folder of 150,000 files is one page. The tests check its memory, alone and with many readers, that every file is on
  * the page, and that any part can be read by itself. */
-#include "api/html/html_index.h"
+#include "api/html/folder_page.h"
 #include "api/html/html_view.h"
 #include "tests/unit/alloc_trials.h"
 #include "tests/unit/work.h"
