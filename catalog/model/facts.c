@@ -12,6 +12,7 @@
 #include "catalog/model/file_kind.h"
 #include "core/checked.h"
 #include "core/json/json.h"
+#include "parser/format/elements.h"
 #include "parser/model_card.h"
 
 #include <stdlib.h>
@@ -331,18 +332,6 @@ void td_facts_destroy(struct td_facts *facts)
 
 /* ---- elements ------------------------------------------------------------------------------------------ */
 
-static uint64_t elements_of(const struct td_tensor *tensor)
-{
-    uint64_t elems = 1;
-    for (uint32_t i = 0; i < tensor->rank; i++)
-        if (tensor->shape[i] == 0)
-            return 0;
-    for (uint32_t i = 0; i < tensor->rank; i++)
-        if (!td_mul_u64(elems, tensor->shape[i], &elems))
-            return UINT64_MAX;
-    return elems;
-}
-
 bool td_facts_count_elements(struct td_manifest *manifest, struct td_dtype_count **out, size_t *count,
                              struct td_error *err)
 {
@@ -363,7 +352,7 @@ bool td_facts_count_elements(struct td_manifest *manifest, struct td_dtype_count
             *out = grown;
             (*out)[(*count)++] = (struct td_dtype_count){.dtype = tensor->dtype};
         }
-        if (!td_add_u64((*out)[at].elems, elements_of(tensor), &(*out)[at].elems))
+        if (!td_add_u64((*out)[at].elems, td_tensor_elements(tensor), &(*out)[at].elems))
             (*out)[at].elems = UINT64_MAX;
     }
     return true;
