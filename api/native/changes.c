@@ -3,9 +3,10 @@
  * Two tensors of one name with the same type and shape are the same if they have the same content key, since files that
  * are links to others need not be hashed, or the same SHA-256. So the sets of digests hold only tensors whose keys
  * differ. Both manifests are sorted by name, and each pass goes through them side by side. */
+#include "api/call/checkpoint_choice.h"
 #include "api/call/hash_wait.h"
+#include "api/call/tensor_text.h"
 #include "api/native/listing.h"
-#include "api/native/manifest_view.h"
 #include "api/native/parameters.h"
 #include "api/native/routes.h"
 #include "api/native/versions.h"
@@ -133,7 +134,7 @@ static bool add_href(struct td_description *description, const struct side *side
     const struct td_shown_model shown = {.id = description->call->family->id, .version = side->version->name};
     struct td_buffer href;
     td_buffer_init(&href);
-    td_manifest_write_href(&href, &shown, side->version->model, side->checkpoint, tensor);
+    (void)td_tensor_write_path(&href, TD_TENSOR_BYTES, &shown, side->version->model, side->checkpoint, tensor);
     bool ok = !href.failed || td_error_no_memory(&description->err);
     td_json_add_text(&description->json, "href", td_buffer_text(&href));
     td_buffer_fini(&href);
@@ -240,7 +241,7 @@ static bool open_side(const struct td_call *call, struct td_text text, struct si
         return false;
     own.model = side->version->model;
     if (own.model->is_delta) {
-        td_native_refuse_delta(&own);
+        td_call_refuse_delta(&own);
         return false;
     }
     side->checkpoint = td_checkpoint_parameter(&own);

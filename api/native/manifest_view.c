@@ -1,5 +1,6 @@
 #include "api/native/manifest_view.h"
 
+#include "api/call/tensor_text.h"
 #include "catalog/checkpoints/partial_checkpoint.h"
 #include "core/buffer.h"
 #include "core/digest.h"
@@ -8,7 +9,6 @@
 #include "core/json/json.h"
 #include "http/page_token.h"
 #include "http/rendered.h"
-#include "http/uri.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,73 +41,6 @@ struct view {
 
 /* ---- text ---------------------------------------------------------------------------------------------- */
 
-/* Returns whether the name, which is not empty, has a segment that clients or proxies remove from a path: ".", ".." or
- * an empty one. */
-static bool has_lost_segment(const char *name)
-{
-    for (;;) {
-        size_t len = strcspn(name, "/");
-        if (len == 0 || (len == 1 && name[0] == '.') || (len == 2 && name[0] == '.' && name[1] == '.'))
-            return true;
-        if (name[len] == '\0')
-            return false;
-        name += len + 1;
-    }
-}
-
-/* Writes such a name as one segment, with every dot escaped. */
-static void write_one_segment(struct td_buffer *out, const struct td_tensor *tensor)
-{
-    for (uint32_t i = 0; i < tensor->name_len; i++) {
-        if (tensor->name[i] == '.')
-            td_buffer_puts(out, "%2E");
-        else
-            td_uri_encode(out, td_text_n(tensor->name + i, 1), false);
-    }
-}
-
-void td_manifest_write_href(struct td_buffer *out, const struct td_shown_model *shown, const struct td_model *model,
-                            const struct td_checkpoint *checkpoint, const struct td_tensor *tensor)
-{
-    td_buffer_puts(out, "/models/");
-    td_uri_encode(out, td_text_of(shown->id), true);
-    td_buffer_puts(out, "/tensors/");
-    if (tensor->name_len > 0 && has_lost_segment(tensor->name))
-        write_one_segment(out, tensor);
-    else
-        td_uri_encode(out, td_tensor_name(tensor), true);
-    const char *separator = td_shown_model_write_query(shown, "?", out);
-    if (checkpoint->lacks != NULL) {
-        td_buffer_printf(out, "%spartial=1", separator);
-        separator = "&";
-    }
-    if (!td_model_is_default_checkpoint(model, checkpoint)) {
-        td_buffer_printf(out, "%scheckpoint=", separator);
-        td_uri_encode(out, td_text_of(checkpoint->id), false);
-    }
-}
-
-static void write_numbers(struct td_buffer *out, const uint64_t *numbers, uint32_t count)
-{
-    td_buffer_putc(out, '[');
-    for (uint32_t i = 0; i < count; i++) {
-        if (i > 0)
-            td_buffer_putc(out, ',');
-        td_buffer_u64(out, numbers[i]);
-    }
-    td_buffer_putc(out, ']');
-}
-
-void td_manifest_write_shape(struct td_buffer *out, const struct td_tensor *tensor)
-{
-    write_numbers(out, tensor->shape, tensor->rank);
-}
-
-void td_manifest_write_strides(struct td_buffer *out, const struct td_tensor *tensor)
-{
-    write_numbers(out, tensor->strides, tensor->rank);
-}
-
 /* Writes the place of each box of a tensor that is stored in several pieces. */
 static void write_pieces(struct td_buffer *out, const struct td_model *model, const struct td_checkpoint *checkpoint,
                          const struct td_tensor *tensor)
@@ -120,9 +53,9 @@ static void write_pieces(struct td_buffer *out, const struct td_model *model, co
         td_buffer_puts(out, ",\"offset\":");
         td_buffer_u64(out, piece->offset);
         td_buffer_puts(out, ",\"start\":");
-        write_numbers(out, piece->starts, tensor->rank);
+        td_tensor_write_numbers(out, piece->starts, tensor->rank);
         td_buffer_puts(out, ",\"shape\":");
-        write_numbers(out, piece->sizes, tensor->rank);
+        td_tensor_write_numbers(out, piece->sizes, tensor->rank);
         td_buffer_putc(out, '}');
     }
     td_buffer_putc(out, ']');
@@ -164,7 +97,7 @@ static void write_tensor(struct td_buffer *out, const struct view *view, struct 
     td_buffer_puts(out, ",\"dtype\":\"");
     td_buffer_puts(out, tensor->dtype->name);
     td_buffer_puts(out, "\",\"shape\":");
-    td_manifest_write_shape(out, tensor);
+    td_tensor_write_shape(out, tensor);
     td_buffer_puts(out, ",\"nbytes\":");
     td_buffer_u64(out, tensor->nbytes);
     td_buffer_puts(out, ",\"file\":");
@@ -174,7 +107,7 @@ static void write_tensor(struct td_buffer *out, const struct view *view, struct 
     write_access(out, tensor);
     if (tensor->strides != NULL) {
         td_buffer_puts(out, ",\"strides\":");
-        td_manifest_write_strides(out, tensor);
+        td_tensor_write_strides(out, tensor);
     }
     if (tensor->alias_of != NULL) {
         td_buffer_puts(out, ",\"alias_of\":");
@@ -186,7 +119,8 @@ static void write_tensor(struct td_buffer *out, const struct view *view, struct 
         td_buffer_printf(out, ",\"sha256\":\"%s\"", text);
     }
     td_buffer_puts(out, ",\"href\":\"");
-    td_manifest_write_href(out, &view->shown, model, checkpoint, tensor); /* percent-encoded: nothing to escape */
+    (void)td_tensor_write_path(out, TD_TENSOR_BYTES, &view->shown, model, checkpoint,
+                               tensor); /* percent-encoded: nothing to escape */
     td_buffer_puts(out, "\"}");
 }
 

@@ -2,7 +2,7 @@
 #ifndef TD_API_NATIVE_MANIFEST_VIEW_H
 #define TD_API_NATIVE_MANIFEST_VIEW_H
 
-#include "api/native/shown_model.h"
+#include "api/call/shown_model.h"
 #include "catalog/model/snapshot.h"
 #include "core/buffer.h"
 #include "http/lru.h"
@@ -33,13 +33,5 @@ bool td_manifest_view_collect(const struct td_manifest_query *query, struct td_t
 bool td_manifest_view_create(struct td_lru *cache, struct td_snapshot *snapshot, const struct td_model *model,
                              const struct td_checkpoint *checkpoint, const struct td_manifest_query *query,
                              struct td_blob **out, struct td_error *err);
-
-/* Appends a tensor's path in the interface: /models/{id}/tensors/{name}[?version=][&partial=1][&checkpoint=]. */
-void td_manifest_write_href(struct td_buffer *out, const struct td_shown_model *shown, const struct td_model *model,
-                            const struct td_checkpoint *checkpoint, const struct td_tensor *tensor);
-
-/* Append a tensor's shape as JSON, [2,3], and its strides, which must not be NULL. */
-void td_manifest_write_shape(struct td_buffer *out, const struct td_tensor *tensor);
-void td_manifest_write_strides(struct td_buffer *out, const struct td_tensor *tensor);
 
 #endif

@@ -1,11 +1,11 @@
 /* The list of models, the description of a model, its files byte for byte, and the pages of its folders. */
 #include "api/call/incoming_call.h"
+#include "api/call/shown_model.h"
 #include "api/html/folder_page.h"
 #include "api/html/html_index.h"
 #include "api/native/listing.h"
 #include "api/native/parameters.h"
 #include "api/native/routes.h"
-#include "api/native/shown_model.h"
 #include "core/digest.h"
 #include "core/json/json.h"
 #include "core/json/json_build.h"

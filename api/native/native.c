@@ -1,6 +1,7 @@
 /* Routes the requests of the native interface: first the paths of the system, then /models and /datasets. All other
  * paths are taken for names as on the Hub's site, which browsers ask for. */
 #include "api/native/native.h"
+#include "api/call/checkpoint_choice.h"
 
 #include "api/call/access.h"
 #include "api/call/find_name.h"
@@ -226,7 +227,7 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
         call->is_post = row->is_post;
         call->takes_version = row->route != TD_ROUTE_VERSIONS && row->route != TD_ROUTE_CHANGES;
         if (row->route == TD_ROUTE_FILE || !td_incoming_call_awaits(call))
-            return row->reads_tensors && call->model->is_delta ? td_native_refuse_delta : row->handle;
+            return row->reads_tensors && call->model->is_delta ? td_call_refuse_delta : row->handle;
         struct td_text id = td_incoming_call_known_id(call, td_text_of(call->model->id));
         if (!td_incoming_call_waits(call, id))
             td_incoming_call_fail(call, id, TD_INCOMING_HAS_FILES);

@@ -1,21 +1,10 @@
-/* The parameters that several routes share. Those that choose a checkpoint of a model: checkpoint and partial; and the
- * check that a request's manifest is still the checkpoint's. Those that delay an answer: wait and timeout. With an
- * entity tag in `wait`, a description or a list waits until it changes. With an empty `wait`, the answer waits for a
- * model or a dataset that does not exist yet. */
+/* The parameters that several routes share. The check that a request's manifest is still the checkpoint's. Those that
+ * delay an answer: wait and timeout. With an entity tag in `wait`, a description or a list waits until it changes. With
+ * an empty `wait`, the answer waits for a model or a dataset that does not exist yet. */
 #ifndef TD_API_NATIVE_PARAMETERS_H
 #define TD_API_NATIVE_PARAMETERS_H
 
 #include "api/call/call.h"
-
-/* Returns the checkpoint that ?checkpoint= names, or the default one without it. NULL: a 404 was answered. */
-const struct td_checkpoint *td_checkpoint_parameter(const struct td_call *call);
-
-/* Returns the same, or with ?partial=1 an incomplete checkpoint of that id if the model has one. Returns NULL after it
- * answered 400 or 404. */
-const struct td_checkpoint *td_checkpoint_parameter_or_part(const struct td_call *call);
-
-/* Answers 422, since the files of a delta, which the call's model is, hold no tensors of a model. */
-void td_native_refuse_delta(const struct td_call *call);
 
 /* Checks that the checkpoint's manifest has this tag (its member "etag"), or had it before the files were hashed.
  * tag NULL: the request is not bound. Returns false after it answered 412. */

@@ -1,8 +1,9 @@
 /* Plans that clients register: POST plans, and GET plans/{plan}. */
+#include "api/call/checkpoint_choice.h"
+#include "api/call/shown_model.h"
 #include "api/native/parameters.h"
 #include "api/native/ranks.h"
 #include "api/native/routes.h"
-#include "api/native/shown_model.h"
 
 #include "core/clock.h"
 #include "core/json/json_canonical.h"

@@ -1,10 +1,11 @@
 /* The files of tensor-parallel ranks, for an engine or for a registered plan. */
 #include "api/native/ranks.h"
+#include "api/call/checkpoint_choice.h"
 
 #include "api/call/hash_wait.h"
+#include "api/call/shown_model.h"
 #include "api/native/parameters.h"
 #include "api/native/routes.h"
-#include "api/native/shown_model.h"
 #include "core/digits.h"
 #include "core/json/json.h"
 #include "rank/file_answer.h"

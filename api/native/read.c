@@ -1,4 +1,5 @@
 /* POST tensors:read: several tensors, or parts of them, in one answer. */
+#include "api/call/checkpoint_choice.h"
 #include "api/native/parameters.h"
 #include "api/native/routes.h"
 #include "core/json/json_document.h"

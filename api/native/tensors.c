@@ -1,15 +1,17 @@
 /* The manifest of a checkpoint; one tensor or a part of it, as bare bytes or as a file of NumPy or safetensors. */
+#include "api/call/checkpoint_choice.h"
 #include "api/call/hash_wait.h"
+#include "api/call/shown_model.h"
+#include "api/call/tensor_text.h"
 #include "api/native/listing.h"
 #include "api/native/manifest_view.h"
-#include "api/native/parameters.h"
 #include "api/native/routes.h"
-#include "api/native/shown_model.h"
 #include "catalog/checkpoints/partial_checkpoint.h"
 #include "core/buffer.h"
 #include "core/digest.h"
 #include "core/digits.h"
 #include "rank/file_answer.h"
+#include "rank/npy_header.h"
 #include "rank/tensor_source.h"
 #include "slicing/plan/plan_items.h"
 
@@ -17,25 +19,6 @@
 #include <strings.h>
 
 /* ---- the manifest -------------------------------------------------------------------------------------- */
-
-/* Reads dtype; NULL without the parameter. Returns false after it answered 400 with the known types. */
-static bool dtype_filter(const struct td_call *call, const struct td_dtype **dtype)
-{
-    const struct td_text *name = td_uri_parameter(call->uri, "dtype");
-    *dtype = NULL;
-    if (name == NULL)
-        return true;
-    *dtype = td_dtype_find(*name);
-    if (*dtype != NULL)
-        return true;
-    const char *known[256];
-    size_t count = 0;
-    for (; td_dtype_at(count) != NULL && count + 1 < sizeof known / sizeof *known; count++)
-        known[count] = td_dtype_at(count)->name;
-    known[count] = NULL;
-    td_call_fail_known(call, 400, known, "unknown dtype \"%.*s\"; details list the known ones", TD_SHOW(*name, 64));
-    return false;
-}
 
 /* Sets the entity tag: a digest of the checkpoint's tag and of the parameters that select a part of the manifest. */
 static void manifest_etag(const struct td_call *call, const struct td_checkpoint *checkpoint)
@@ -104,7 +87,7 @@ void td_handle_manifest(const struct td_call *call)
     td_buffer_init(&after);
     const struct td_checkpoint *checkpoint = NULL;
     bool ok = td_call_check_parameters(call, known) && (checkpoint = td_checkpoint_parameter_or_part(call)) != NULL &&
-              td_digests_parameter(call, &with_digests) && dtype_filter(call, &query.dtype) &&
+              td_digests_parameter(call, &with_digests) && td_dtype_parameter(call, &query.dtype) &&
               td_listing_page_size(call, &query.page_size) &&
               td_listing_name(call, &name, "tensors", call->model->id, filters, 4);
     query.listing = td_buffer_text(&name);
@@ -114,55 +97,6 @@ void td_handle_manifest(const struct td_call *call)
     }
     td_buffer_fini(&name);
     td_buffer_fini(&after);
-}
-
-/* ---- NumPy --------------------------------------------------------------------------------------------- */
-
-/* NumPy's words for types of elements. */
-static const struct {
-    const char *dtype, *descr;
-} npy_types[] = {
-    {"BOOL", "|b1"}, {"U8", "|u1"},  {"I8", "|i1"},  {"U16", "<u2"}, {"I16", "<i2"}, {"F16", "<f2"}, {"U32", "<u4"},
-    {"I32", "<i4"},  {"F32", "<f4"}, {"U64", "<u8"}, {"I64", "<i8"}, {"F64", "<f8"}, {"C64", "<c8"}, {"C128", "<c16"},
-};
-
-static const char *descr_of(const struct td_dtype *dtype)
-{
-    for (size_t i = 0; i < sizeof npy_types / sizeof *npy_types; i++)
-        if (strcmp(npy_types[i].dtype, dtype->name) == 0)
-            return npy_types[i].descr;
-    return NULL;
-}
-
-/* Appends the header of a little-endian, row-major array in NumPy's format, version 1.0
- * (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html): magic, version, length and dictionary,
- * padded to a multiple of 64 bytes. Errors: TD_INVALID_ARGUMENT for a type that NumPy does not have ("BF16");
- * TD_RESOURCE_EXHAUSTED. */
-static bool write_npy_header(struct td_buffer *out, const struct td_dtype *dtype, uint32_t rank, const uint64_t *shape,
-                             struct td_error *err)
-{
-    enum { PREFIX_BYTES = 10, ALIGNMENT = 64 };
-    const char *descr = descr_of(dtype);
-    size_t begin = out->len;
-    if (descr == NULL)
-        return td_error_set(err, TD_INVALID_ARGUMENT, "NumPy has no type %s: format=npy cannot express it; %s",
-                            dtype->name, td_dtype_is_safetensors(dtype) ? "raw and safetensors can" : "raw can");
-    td_buffer_append(out, "\x93NUMPY\x01\x00\x00\x00", PREFIX_BYTES);
-    td_buffer_printf(out, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
-    for (uint32_t i = 0; i < rank; i++) {
-        td_buffer_u64(out, shape[i]);
-        td_buffer_puts(out, i + 1 < rank ? ", " : rank == 1 ? "," : "");
-    }
-    td_buffer_puts(out, "), }");
-    while ((out->len - begin + 1) % ALIGNMENT != 0 && !out->failed)
-        td_buffer_putc(out, ' ');
-    td_buffer_putc(out, '\n');
-    if (out->failed)
-        return td_error_no_memory(err);
-    size_t len = out->len - begin - PREFIX_BYTES; /* 64 dimensions of 20 digits: below 2^16 */
-    out->data[begin + 8] = (char)(len & 0xFF);
-    out->data[begin + 9] = (char)(len >> 8);
-    return true;
 }
 
 /* ---- one tensor ---------------------------------------------------------------------------------------- */
@@ -227,7 +161,8 @@ static bool append_part(const struct td_call *call, const struct td_checkpoint *
     struct td_rank_file *file = NULL;
     struct td_buffer head;
     td_buffer_init(&head);
-    bool ok = wanted->format != FORMAT_NPY || write_npy_header(&head, tensor->dtype, wanted->rank, wanted->shape, err);
+    bool ok =
+        wanted->format != FORMAT_NPY || td_npy_write_header(&head, tensor->dtype, wanted->rank, wanted->shape, err);
     if (ok && head.len > 0) {
         size_t len;
         char *data = td_buffer_release(&head, &len);
@@ -296,7 +231,7 @@ static bool add_tensor_headers(const struct td_call *call, const struct wanted *
     struct td_tensor sent = {.rank = wanted->rank, .shape = wanted->shape};
     struct td_buffer shape;
     td_buffer_init(&shape);
-    td_manifest_write_shape(&shape, &sent);
+    td_tensor_write_shape(&shape, &sent);
     if (shape.failed) {
         td_buffer_fini(&shape);
         return td_call_no_memory(call);

@@ -1,9 +1,9 @@
 #include "api/native/versions.h"
 
+#include "api/call/shown_model.h"
 #include "api/native/listing.h"
 #include "api/native/parameters.h"
 #include "api/native/routes.h"
-#include "api/native/shown_model.h"
 #include "catalog/names/family.h"
 
 #include <stdio.h>

@@ -2,6 +2,7 @@
  * widths are limited; a wider cell pushes the rest of its row to the right. */
 #include "server/cmd/commands.h"
 
+#include "api/call/tensor_text.h"
 #include "api/native/manifest_view.h"
 #include "catalog/scan/scan.h"
 #include "core/buffer.h"
@@ -90,7 +91,7 @@ static void write_note(struct table *table, const struct td_tensor *tensor)
     if (tensor->strides != NULL) {
         begin_note(out);
         td_buffer_puts(out, "strides ");
-        td_manifest_write_strides(out, tensor);
+        td_tensor_write_strides(out, tensor);
     }
     if (tensor->alias_of != NULL) {
         begin_note(out);
@@ -117,7 +118,7 @@ static const char *cell(struct table *table, enum column column, struct td_tenso
         td_buffer_puts(out, tensor->dtype->name);
         break;
     case SHAPE:
-        td_manifest_write_shape(out, tensor);
+        td_tensor_write_shape(out, tensor);
         break;
     case BYTES:
         td_buffer_u64(out, tensor->nbytes);

@@ -1,4 +1,4 @@
-#include "api/native/shown_model.h"
+#include "api/call/shown_model.h"
 
 #include "catalog/names/family.h"
 #include "core/digest.h"

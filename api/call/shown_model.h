@@ -1,7 +1,7 @@
 /* The names under which an answer shows a model: its own id; or, when ?version= has chosen the model among the versions
  * of a family (catalog/names/family.h), the id of the family and the name of the version. */
-#ifndef TD_API_NATIVE_SHOWN_MODEL_H
-#define TD_API_NATIVE_SHOWN_MODEL_H
+#ifndef TD_API_CALL_SHOWN_MODEL_H
+#define TD_API_CALL_SHOWN_MODEL_H
 
 #include "api/call/call.h"
 #include "core/buffer.h"

@@ -1,0 +1,32 @@
+/* Texts about a tensor that several answers have: the paths of its answers, its shape and its strides. */
+#ifndef TD_API_CALL_TENSOR_TEXT_H
+#define TD_API_CALL_TENSOR_TEXT_H
+
+#include "api/call/shown_model.h"
+#include "catalog/model/snapshot.h"
+#include "core/buffer.h"
+
+/* What td_tensor_write_path leads to: the path between a model's id and a tensor's name. */
+#define TD_TENSOR_BYTES "tensors"
+#define TD_TENSOR_PAGE "view/tensor"
+
+/* Appends the path of an answer about a tensor, percent-encoded, with the query that chooses the version and the
+ * checkpoint: /models/{id}/{word}/{name}[?version=][&partial=1][&checkpoint=]. Returns the separator for the next
+ * parameter of the query. */
+const char *td_tensor_write_path(struct td_buffer *out, const char *word, const struct td_shown_model *shown,
+                                 const struct td_model *model, const struct td_checkpoint *checkpoint,
+                                 const struct td_tensor *tensor);
+
+/* Appends the query of such a path alone, as above, after `separator` ("?" for the first parameter of a query). Returns
+ * the separator for the next one. */
+const char *td_checkpoint_write_query(struct td_buffer *out, const char *separator, const struct td_shown_model *shown,
+                                      const struct td_model *model, const struct td_checkpoint *checkpoint);
+
+/* Appends numbers as JSON: [2,3]. */
+void td_tensor_write_numbers(struct td_buffer *out, const uint64_t *numbers, uint32_t count);
+
+/* Append a tensor's shape in this form, and its strides, which must not be NULL. */
+void td_tensor_write_shape(struct td_buffer *out, const struct td_tensor *tensor);
+void td_tensor_write_strides(struct td_buffer *out, const struct td_tensor *tensor);
+
+#endif
