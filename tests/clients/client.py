@@ -5,11 +5,11 @@ import json
 import os
 import re
 import socket
-import subprocess
 import threading
 from pathlib import Path
 
 import harness
+from json_process import JsonProcess
 
 HERE = Path(__file__).resolve().parent
 NEWEST = harness.REPO / ".venv/bin/python"
@@ -36,47 +36,21 @@ class ClientError(Exception):
         self.kinds, self.text = answer["error"], answer["text"]
 
 
-class Worker:
+class Worker(JsonProcess):
     """worker.py with one module of calls; methods are that module's functions."""
 
     def __init__(self, module, python=NEWEST, **env):
-        self.home = harness.temporary_directory(self, "tensord-client-")
-        self.err_path = Path(self.home) / "stderr"
-        with open(self.err_path, "wb") as err:
-            self.proc = subprocess.Popen([str(python), str(HERE / "worker.py"), module], stdin=subprocess.PIPE,
-                                         stdout=subprocess.PIPE, stderr=err, text=True, encoding="utf-8",
-                                         env=quiet_environment(self.home, **env))
-        self.turn = threading.Lock()
+        home = harness.temporary_directory(self, "tensord-client-")
+        super().__init__([python, HERE / "worker.py", module], quiet_environment(home, **env), home)
 
     def __getattr__(self, name):
         return lambda **args: self.call(name, args)
 
     def call(self, name, args):
-        with self.turn:
-            self.proc.stdin.write(json.dumps({"call": name, "args": args}) + "\n")
-            self.proc.stdin.flush()
-            line = self.proc.stdout.readline()
-        if not line:
-            raise AssertionError(f"the client's process ended with {self.proc.wait()}:\n{self.stderr()[-4000:]}")
-        answer = json.loads(line)
+        answer = self.ask({"call": name, "args": args})
         if "error" in answer:
             raise ClientError(answer)
         return answer["result"]
-
-    def stderr(self):
-        return self.err_path.read_text("utf-8", "replace")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc):
-        self.proc.stdin.close()
-        try:
-            self.proc.wait(20)
-        except subprocess.TimeoutExpired:
-            self.proc.kill()
-            self.proc.wait()
-        self.proc.stdout.close()
 
 
 def sha256(path):
