@@ -22,8 +22,8 @@ jobs=$(nproc)
 processes=$((2 * jobs))
 
 # Name, tiers, lane (first: before the others; busy and waiting: side by side; alone: one after the other), seconds it
-# may take, "tests" if it writes JUnit XML to be counted or "one" if it is one check, what it needs beside Debian
-# packages ("-": nothing), what it does.
+# may take, "tests" if it writes JUnit XML to be counted or "one" if it is one check, what it needs beside the Debian
+# packages of all steps ("-": nothing), what it does.
 steps="
 server    quick,full first    900 one   -            the server by Clang with ASan and UBSan, warnings are errors
 gcc       full       first    900 one   -            release build by GCC with tests and bench, warnings are errors
@@ -42,6 +42,7 @@ python    full       waiting 1800 tests venv,engines pytest of the Python client
 http      full       waiting 1800 tests venv,node    pytest over a socket: ASan build; release build for memory
 interop   full       waiting 1200 tests venv,writers pytest with real writers and clients against the ASan build
 clients   full       waiting 1200 tests venv,hub0,readers,node pytest with clients of the Hub, S3, datasets: ASan build
+pages     full       waiting  600 tests venv,node,browser pytest of the pages in Chromium: ASan build
 docker    full       waiting  900 tests venv         the image, built and run by a Docker engine (its own if none runs)
 analysis  long       alone   3600 one   -            clang-tidy with all the states of the analyzer
 fuzzing   long       alone   7200 one   -            libFuzzer targets, each run for 180 s from its corpus and finds
@@ -174,6 +175,12 @@ step_clients() {
     build_servers server
     TENSORD=$root/build-asan/tensord run_pytest clients tests/clients
 }
+# Pictures of the pages stay in build-results/pages. Chromium keeps the processors busy, so each has one process.
+step_pages() {
+    build_servers server
+    rm -rf "$results/pages"
+    TENSORD=$root/build-asan/tensord processes=$jobs run_pytest pages tests/pages
+}
 step_python() {
     build_servers server
     TENSORD=$root/build-asan/tensord run_pytest python tests/python
@@ -252,6 +259,7 @@ set_up_node() {
 }
 set_up_packages() { # NEEDS
     local needs=$1
+    case $needs in *,browser,*) bash scripts/deps.sh pages || return ;; esac
     case $needs in *,venv,*) set_up_venv .venv tests/requirements.txt || return ;; esac
     case $needs in *,engines,*) set_up_alone .venv-engines tests/requirements-engines.txt || return ;; esac
     case $needs in *,readers,*) set_up_alone .venv-readers tests/requirements-readers.txt || return ;; esac
