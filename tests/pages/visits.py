@@ -18,8 +18,9 @@ def tensor(id, name):
 INDEX = {"index": "/", "index-found": "/?q=LLAMA&sort=-bytes", "index-nothing": "/?q=no-such-name",
          "models": "/models/"}
 MODEL = {"model": model(LLAMA), "model-moe": model(MOE), "model-gguf": model(GGUF), "model-hdf5": model(HDF5),
-         "model-broken": model(BROKEN), "model-hostile": model(HOSTILE), "model-hub": f"/{LLAMA}",
-         "folder": model(LLAMA, "files/"), "folder-hostile": model(HOSTILE, "files/")}
+         "model-broken": model(BROKEN), "model-hostile": model(HOSTILE), "model-hub": f"/{LLAMA}"}
+FOLDERS = {"folder": model(LLAMA, "files/"), "folder-hostile": model(HOSTILE, "files/"),
+           "folder-dataset": f"/datasets/{PICTURES}/resolve/main/train/"}
 TENSORS = {"tensors": model(LLAMA, "view/tensors"), "tensors-moe": model(MOE, "view/tensors?sort=-bytes&page=3"),
            "tensors-gguf": model(GGUF, "view/tensors"), "tensors-hostile": model(HOSTILE, "view/tensors"),
            "tensors-nothing": model(LLAMA, "view/tensors?q=no-such-name")}
@@ -31,7 +32,7 @@ RANKS = {"ranks": model(LLAMA, "view/ranks?engine=vllm&tp=2"), "ranks-moe": mode
 COMPARE = {"compare": f"/compare?a={STEPS[0]}&b={STEPS[1]}", "compare-choice": "/compare"}
 STATUS = {"status": "/status"}
 DATASETS = {"dataset-pictures": f"/datasets/{PICTURES}", "dataset-texts": f"/datasets/{TEXTS}"}
-ERRORS = {"missing": ("/models/no/such/model/", 404), "wrong-sort": (model(LLAMA, "view/tensors?sort=colour"), 400)}
+ERRORS = {"missing": ("/models/no/such/model/", 404), "wrong": (model(LLAMA, "?no-such-parameter=1"), 400)}
 
-ALL = {name: (path, 200) for group in (INDEX, MODEL, TENSORS, TENSOR, RANKS, COMPARE, STATUS, DATASETS)
+ALL = {name: (path, 200) for group in (INDEX, MODEL, FOLDERS, TENSORS, TENSOR, RANKS, COMPARE, STATUS, DATASETS)
        for name, path in group.items()} | ERRORS
