@@ -188,3 +188,15 @@ void td_incoming_call_note_read(const struct td_call *call, struct td_text path)
     if (id.len > first.len)
         td_upstream_note_read(call->api->upstream, id);
 }
+
+size_t td_incoming_call_list(const struct td_call *call, struct td_upstream_arrival out[TD_UPSTREAM_MODELS])
+{
+    size_t count = 0;
+    if (call->api->upstream == NULL)
+        return 0;
+    size_t all = td_upstream_get_arrivals(call->api->upstream, out, TD_UPSTREAM_MODELS);
+    for (size_t i = 0; i < all; i++)
+        if (may_see(call, td_text_of(out[i].id)))
+            out[count++] = out[i];
+    return count;
+}

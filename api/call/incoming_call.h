@@ -4,6 +4,7 @@
 #define TD_API_CALL_INCOMING_CALL_H
 
 #include "api/call/call.h"
+#include "catalog/upstream/upstream.h"
 #include "core/clock.h"
 
 enum td_incoming_look {
@@ -48,6 +49,10 @@ bool td_incoming_call_awaits(const struct td_call *call);
  * Returns false, and does nothing, if the fetch will take longer or the wait is over. `id` is the model's at the
  * upstream. */
 bool td_incoming_call_waits(const struct td_call *call, struct td_text id);
+
+/* Copies the models that are being fetched from the upstream and that the caller may see, at most TD_UPSTREAM_MODELS.
+ * Returns their number; 0 without an upstream. Never waits. */
+size_t td_incoming_call_list(const struct td_call *call, struct td_upstream_arrival out[TD_UPSTREAM_MODELS]);
 
 /* Answers 503 for a document that needs all files of the model, such as a manifest: says how much of the model has
  * arrived, and gives `advice` on what the client can do until the rest has. `id` is the model's at the upstream. */

@@ -22,9 +22,12 @@ static void describe(const struct td_call *call, const struct td_asset *asset)
 
 void td_html_asset(const struct td_call *call)
 {
+    static const char *const known[] = {"v", NULL};
     struct td_response *response = call->response;
     struct td_error err = TD_ERROR_INIT;
     struct td_text name = td_text_skip(call->uri->path, folder.len);
+    if (!td_call_check_parameters(call, known))
+        return;
     for (size_t i = 0; i < td_asset_count; i++) {
         const struct td_asset *asset = &td_assets[i];
         if (!td_text_equals(name, asset->name))

@@ -9,9 +9,6 @@
 #include "api/call/find_name.h"
 #include "api/html/folder_page.h"
 #include "api/html/html_view.h"
-#include "catalog/dataset/dataset.h"
-#include "catalog/names/repo.h"
-#include "core/waiting.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -35,9 +32,6 @@ void td_html_add_vary(const struct td_call *call)
 }
 
 /* ---- pieces -------------------------------------------------------------------------------------------- */
-
-/* The headings of the columns. */
-static const char headings_of_models[] = "<tr><th>model</th><th>size</th><th>format</th></tr>\n";
 
 /* Writes the links to the start and to the page above (encoded; empty: none). The start is "/#": the http file system
  * of fsspec takes a plain "/" for an item of the folder. */
@@ -137,57 +131,6 @@ static void answer_page(const struct td_call *call, const struct td_html_page *p
     if (!set_page(call, page, &err))
         td_response_fail_error(call->response, &err);
     td_response_add_header(call->response, "Vary", "Accept");
-}
-
-/* ---- models and datasets ------------------------------------------------------------------------------- */
-
-static size_t write_model(const struct td_html_page *page, size_t at, struct td_buffer *out)
-{
-    const struct td_model *model = &page->snapshot->models[at];
-    struct td_text id = td_text_of(model->id);
-    struct row row = {.prefix = td_text_of("/models/"), .path = id, .suffix = "/", .shown = id};
-    row.text = model->is_delta ? "delta" : "";
-    if (model->checkpoint_count > 0) {
-        row.bytes = &model->total_bytes;
-        row.text = model->checkpoints[0].format;
-    } else if (model->problems.count > 0) {
-        row.subject = model->problems.items[0].path;
-        row.text = model->problems.items[0].message;
-    }
-    if (!model->is_other_revision)
-        write_row(out, &row);
-    return at + 1;
-}
-
-/* Writes a row of the start page: the models, and after them the datasets. A dataset without rows has only the page of
- * its files, at the Hub's path. */
-static size_t write_start(const struct td_html_page *page, size_t at, struct td_buffer *out)
-{
-    if (at < page->snapshot->model_count)
-        return write_model(page, at, out);
-    const struct td_repo *repo = &td_repos_of(page->snapshot)->items[at - page->snapshot->model_count];
-    struct td_text id = td_text_of(repo->id);
-    struct row row = {.prefix = td_text_of("/datasets/"), .path = id, .shown = id};
-    row.suffix = td_dataset_find(page->snapshot, id) != NULL ? "" : "/resolve/main/";
-    row.bytes = &repo->file_bytes;
-    row.text = "dataset";
-    if (td_repo_is_dataset(repo) && !repo->is_other_revision)
-        write_row(out, &row);
-    return at + 1;
-}
-
-void td_html_models(const struct td_call *call)
-{
-    bool is_start = td_text_equals(call->uri->path, "/");
-    struct td_text title = td_text_of(is_start ? "Models and datasets" : "Models");
-    const struct td_text none = TD_TEXT("");
-    struct td_html_page page;
-    if (!td_call_may_list(call))
-        return;
-    begin_page(call, &page, title, is_start ? NULL : &none, headings_of_models);
-    page.end_row = call->snapshot->model_count + (is_start ? td_repos_of(call->snapshot)->count : 0);
-    page.write_row = is_start ? write_start : write_model;
-    answer_page(call, &page);
 }
 
 /* ---- one model ----------------------------------------------------------------------------------------- */

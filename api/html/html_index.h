@@ -13,8 +13,7 @@ bool td_html_is_accepted(const struct td_call *call);
 /* Returns whether Accept names text/html and the path ends in '/', as a folder's does. */
 bool td_html_is_wanted(const struct td_call *call);
 
-/* Answer with the page of all models (at "/" also of the datasets), and with the page of call->model. */
-void td_html_models(const struct td_call *call);
+/* Answers with the page of call->model. */
 void td_html_model(const struct td_call *call);
 
 /* Adds Vary: Accept to a JSON answer of status 200 whose path also has a page, so that caches keep the two apart. */

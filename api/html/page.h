@@ -46,8 +46,10 @@ struct td_template {
 
 /* Where in a page a value is wanted. */
 struct td_page_place {
-    void *context;             /* of the page */
-    size_t row[TD_PAGE_DEPTH]; /* the numbers of the rows of the sections around it, the outermost first */
+    void *context; /* of the page */
+    /* The numbers of the rows of the sections around it, the outermost first: a section within another one counts in
+     * row[1], also if the outer one is only a condition. */
+    size_t row[TD_PAGE_DEPTH];
 };
 
 /* The functions of one kind of page. Each returns and appends the same whenever it is called with the same arguments:

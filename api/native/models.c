@@ -3,6 +3,7 @@
 #include "api/call/shown_model.h"
 #include "api/html/folder_page.h"
 #include "api/html/html_index.h"
+#include "api/html/models_page.h"
 #include "api/native/listing.h"
 #include "api/native/parameters.h"
 #include "api/native/routes.h"

@@ -550,19 +550,44 @@ static uint64_t expect_left_ns(const struct td_intake *intake)
     return left_s < 1e9 ? (uint64_t)(left_s * 1e9) : UINT64_MAX;
 }
 
+/* Returns whether the intake fetches a model that is not here yet. Under the lock, like progress_of. */
+static bool is_on_its_way(const struct td_intake *intake)
+{
+    return intake->phase < TD_INTAKE_PUBLISHED && !intake->renews;
+}
+
+static struct td_upstream_progress progress_of(const struct td_intake *intake)
+{
+    return (struct td_upstream_progress){.arrived_bytes = td_intake_arrived(intake),
+                                         .total_bytes = intake->files == NULL ? 0 : intake->model.listing.total_bytes,
+                                         .left_ns = expect_left_ns(intake),
+                                         .is_listed = intake->files != NULL};
+}
+
 bool td_upstream_get_progress(struct td_upstream *u, struct td_text id, struct td_upstream_progress *out)
 {
     pthread_mutex_lock(&u->f.lock);
     const struct td_intake *intake = td_intake_queue_find(&u->f.queue, id);
-    bool found = intake != NULL && intake->phase < TD_INTAKE_PUBLISHED && !intake->renews;
+    bool found = intake != NULL && is_on_its_way(intake);
     if (found)
-        *out =
-            (struct td_upstream_progress){.arrived_bytes = td_intake_arrived(intake),
-                                          .total_bytes = intake->files == NULL ? 0 : intake->model.listing.total_bytes,
-                                          .left_ns = expect_left_ns(intake),
-                                          .is_listed = intake->files != NULL};
+        *out = progress_of(intake);
     pthread_mutex_unlock(&u->f.lock);
     return found;
+}
+
+size_t td_upstream_get_arrivals(struct td_upstream *u, struct td_upstream_arrival *out, size_t capacity)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&u->f.lock);
+    for (size_t i = 0; i < u->f.queue.count && count < capacity; i++) {
+        const struct td_intake *intake = u->f.queue.intakes[i];
+        if (!is_on_its_way(intake) || intake->phase == TD_INTAKE_QUEUED)
+            continue;
+        memcpy(out[count].id, intake->id, sizeof out[count].id);
+        out[count++].progress = progress_of(intake);
+    }
+    pthread_mutex_unlock(&u->f.lock);
+    return count;
 }
 
 bool td_upstream_was_wrong(struct td_upstream *u, struct td_text etag)

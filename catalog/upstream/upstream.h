@@ -67,6 +67,16 @@ void td_upstream_ask(struct td_upstream *upstream, const struct td_upstream_aske
 /* Sets *out to the progress of a model on its way. Returns false when no such model is on its way. Never waits. */
 bool td_upstream_get_progress(struct td_upstream *upstream, struct td_text id, struct td_upstream_progress *out);
 
+/* A model on its way. */
+struct td_upstream_arrival {
+    char id[TD_UPSTREAM_ID_BYTES];
+    struct td_upstream_progress progress;
+};
+
+/* Copies the models on their way that have begun to arrive, at most `capacity` of them. Returns their number. Never
+ * waits. */
+size_t td_upstream_get_arrivals(struct td_upstream *upstream, struct td_upstream_arrival *out, size_t capacity);
+
 /* Returns whether a response with this entity tag, quotes included, had bytes that turned out to be wrong. A client
  * that was cut off in it must fetch the file again from its start. */
 bool td_upstream_was_wrong(struct td_upstream *upstream, struct td_text etag);
