@@ -7,8 +7,9 @@
 #include "api/call/find_name.h"
 #include "api/call/incoming_call.h"
 #include "api/html/asset.h"
-#include "api/html/dataset_page.h"
+#include "api/html/compare_page.h"
 #include "api/html/error_page.h"
+#include "api/html/html_dataset.h"
 #include "api/html/html_index.h"
 #include "api/html/views.h"
 #include "api/native/parameters.h"
@@ -39,6 +40,7 @@ static const struct system_route system_routes[] = {
     {"/rescan", TD_ROUTE_RESCAN, td_handle_rescan, false, true},
     {"/sign", TD_ROUTE_SIGN, td_handle_sign, false, true},
     {"/events", TD_ROUTE_EVENTS, td_handle_events, false, false},
+    {"/compare", TD_ROUTE_COMPARE, td_html_compare, false, false},
 };
 
 enum { SYSTEM_ROUTES = sizeof system_routes / sizeof *system_routes };
@@ -401,6 +403,8 @@ static void (*route_native(struct td_call *call))(const struct td_call *)
         if (td_text_equals(path, system_routes[i].path)) {
             call->response->route = system_routes[i].route;
             call->is_post = system_routes[i].is_post;
+            if (system_routes[i].route == TD_ROUTE_COMPARE && !td_call_take_snapshot(call))
+                return NULL;
             return system_routes[i].handle;
         }
     }
