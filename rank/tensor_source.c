@@ -204,3 +204,18 @@ bool td_rank_file_append(struct td_catalog *catalog, struct td_snapshot *snapsho
     td_blob_unref(blob);
     return ok;
 }
+
+bool td_tensor_slice_open(const struct td_tensor_slice *slice, bool as_file, struct td_blob **blob,
+                          struct td_error *err)
+{
+    static const struct td_rank_metadata metadata[] = {{"format", "pt"}};
+    const struct td_tensor_list tensors = td_checkpoint_tensors(slice->checkpoint);
+    struct td_plan plan = {0};
+    struct td_rank_file *file = NULL;
+    bool ok = td_plan_from_selection(&tensors, slice->number, slice->selection, slice->budget, &plan, err) &&
+              td_rank_file_create(&plan, &tensors, metadata, 1, as_file, slice->budget, &file, err) &&
+              open_rank_file(slice->catalog, slice->snapshot, slice->checkpoint, file, slice->cancel, blob, err);
+    td_plan_fini(&plan);
+    td_rank_file_unref(file);
+    return ok;
+}

@@ -15,6 +15,23 @@ bool td_tensor_open(struct td_catalog *catalog, const struct td_snapshot *snapsh
                     const struct td_checkpoint *checkpoint, struct td_tensor_ref ref, const struct td_cancel *cancel,
                     struct td_blob **blob, uint64_t *base, struct td_error *err);
 
+/* The selected part of a tensor of a checkpoint. All members are borrowed. */
+struct td_tensor_slice {
+    struct td_catalog *catalog;
+    struct td_snapshot *snapshot;
+    const struct td_checkpoint *checkpoint;
+    size_t number; /* of the tensor, which must be addressable, in the checkpoint */
+    const struct td_selection *selection;
+    struct td_budget *budget;       /* for the memory that the slice takes; outlives what is opened; NULL: none */
+    const struct td_cancel *cancel; /* as in td_tensor_open */
+};
+
+/* Opens a blob of the slice's bytes, little-endian and in row-major order; the caller gets one reference. as_file: the
+ * blob is a safetensors file of this one tensor, under the tensor's name. The blob holds a reference on the snapshot.
+ * Errors as td_plan_from_selection, td_rank_file_create and td_blob_composed; reads fail as td_tensor_open. */
+bool td_tensor_slice_open(const struct td_tensor_slice *slice, bool as_file, struct td_blob **blob,
+                          struct td_error *err);
+
 /* Returns the checkpoint's tensors as slicing reads them. Borrows the checkpoint. */
 struct td_tensor_list td_checkpoint_tensors(const struct td_checkpoint *checkpoint);
 

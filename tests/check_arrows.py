@@ -22,7 +22,7 @@ BASE = {"core", "parser", "storage"}
 CATALOG = {"catalog"} | {f"catalog/{inner}" for inner in ("model", "names", "sandbox", "dataset", "digests",
                                                            "checkpoints", "events", "removed", "scan")}
 LOWER = {"core", "parser", "storage", "slicing", "work", "catalog/upstream", "catalog/publish", "http",
-         "rank"} | CATALOG
+         "rank", "rank/values"} | CATALOG
 CALL = LOWER | {"api/call"}
 MAY_USE = {
     "core": set(),
@@ -46,7 +46,8 @@ MAY_USE = {
     "catalog/publish": BASE | CATALOG | {"storage/fetch"},
     "catalog/delta": BASE | {"catalog/model"},
     "http": {"core", "storage"},
-    "rank": BASE | CATALOG | {"slicing", "work", "http"},
+    "rank/values": {"core", "parser"},
+    "rank": BASE | CATALOG | {"slicing", "work", "http", "rank/values"},
     "api/call": LOWER,
     "api/html": CALL,
     "api/native": CALL | {"api/html"},

@@ -1,4 +1,5 @@
-/* The manifest of a checkpoint; one tensor or a part of it, as bare bytes or as a file of NumPy or safetensors. */
+/* The manifest of a checkpoint; one tensor or a part of it, as bare bytes, as a file of NumPy or safetensors, or as
+ * statistics. */
 #include "api/call/checkpoint_choice.h"
 #include "api/call/hash_wait.h"
 #include "api/call/shown_model.h"
@@ -10,11 +11,14 @@
 #include "core/buffer.h"
 #include "core/digest.h"
 #include "core/digits.h"
+#include "core/json/json.h"
+#include "core/json/json_build.h"
 #include "rank/file_answer.h"
 #include "rank/npy_header.h"
-#include "rank/tensor_source.h"
-#include "slicing/plan/plan_items.h"
+#include "rank/tensor_stats.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -103,9 +107,9 @@ void td_handle_manifest(const struct td_call *call)
 
 enum { SHAPE_HEADER_BYTES = 127 };
 
-enum format { FORMAT_RAW, FORMAT_NPY, FORMAT_SAFETENSORS, FORMAT_COUNT };
+enum format { FORMAT_RAW, FORMAT_NPY, FORMAT_SAFETENSORS, FORMAT_STATS, FORMAT_COUNT };
 
-static const char *const formats[FORMAT_COUNT + 1] = {"raw", "npy", "safetensors", NULL};
+static const char *const formats[FORMAT_COUNT + 1] = {"raw", "npy", "safetensors", "stats", NULL};
 
 /* The requested part of a tensor and its output format. */
 struct wanted {
@@ -117,6 +121,7 @@ struct wanted {
     uint64_t shape[TD_MAX_RANK];
     uint64_t nbytes;
     enum format format;
+    uint64_t bins; /* of the histogram of FORMAT_STATS */
 };
 
 /* Returns the format of this name; FORMAT_COUNT after it answered 400. */
@@ -126,7 +131,7 @@ static enum format read_format(const struct td_call *call, struct td_text text)
     while (format < FORMAT_COUNT && !td_text_equals(text, formats[format]))
         format++;
     if (format == FORMAT_COUNT)
-        td_call_fail_known(call, 400, formats, "no format \"%.*s\"; the formats are raw, npy and safetensors",
+        td_call_fail_known(call, 400, formats, "no format \"%.*s\"; the formats are raw, npy, safetensors and stats",
                            TD_SHOW(text, 64));
     return format;
 }
@@ -149,33 +154,40 @@ static bool read_selection(const struct td_call *call, struct wanted *wanted, st
     return td_selection_nbytes(&wanted->selection, tensor->shape, tensor->dtype, &wanted->nbytes, err);
 }
 
+/* Returns the part as rank/ reads it; borrows `wanted`. */
+static struct td_tensor_slice slice_of(const struct td_call *call, const struct td_checkpoint *checkpoint,
+                                       const struct wanted *wanted)
+{
+    return (struct td_tensor_slice){.catalog = call->api->catalog,
+                                    .snapshot = call->snapshot,
+                                    .checkpoint = checkpoint,
+                                    .number = wanted->number,
+                                    .selection = &wanted->selection,
+                                    .budget = &call->api->ranks.live,
+                                    .cancel = call->request->cancel};
+}
+
 /* Appends the part as a virtual file: with a header of safetensors or of NumPy, or bare. */
 static bool append_part(const struct td_call *call, const struct td_checkpoint *checkpoint, const struct wanted *wanted,
                         struct td_error *err)
 {
-    static const struct td_rank_metadata metadata[] = {{"format", "pt"}};
-    const struct td_tensor *tensor = wanted->ref.tensor;
-    struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
-    struct td_budget *budget = &call->api->ranks.live;
-    struct td_plan plan = {0};
-    struct td_rank_file *file = NULL;
+    const struct td_dtype *dtype = wanted->ref.tensor->dtype;
+    const struct td_tensor_slice slice = slice_of(call, checkpoint, wanted);
+    struct td_body *body = &call->response->body;
+    struct td_blob *blob = NULL;
     struct td_buffer head;
     td_buffer_init(&head);
-    bool ok =
-        wanted->format != FORMAT_NPY || td_npy_write_header(&head, tensor->dtype, wanted->rank, wanted->shape, err);
+    bool ok = wanted->format != FORMAT_NPY || td_npy_write_header(&head, dtype, wanted->rank, wanted->shape, err);
     if (ok && head.len > 0) {
         size_t len;
         char *data = td_buffer_release(&head, &len);
-        ok = td_body_append_heap(&call->response->body, data, len, err);
+        ok = td_body_append_heap(body, data, len, err);
     }
     td_buffer_fini(&head);
     ok = ok && td_note_read(call->api->catalog, call->snapshot, call->model->id, call->response, err) &&
-         td_plan_from_selection(&tensors, wanted->number, &wanted->selection, budget, &plan, err) &&
-         td_rank_file_create(&plan, &tensors, metadata, 1, wanted->format == FORMAT_SAFETENSORS, budget, &file, err) &&
-         td_rank_file_append(call->api->catalog, call->snapshot, checkpoint, file, call->request->cancel,
-                             &call->response->body, err);
-    td_plan_fini(&plan);
-    td_rank_file_unref(file);
+         td_tensor_slice_open(&slice, wanted->format == FORMAT_SAFETENSORS, &blob, err) &&
+         td_body_append(body, blob, 0, blob->len_bytes, err);
+    td_blob_unref(blob);
     return ok;
 }
 
@@ -192,6 +204,133 @@ static bool append_whole(const struct td_call *call, const struct td_checkpoint 
     td_blob_unref(blob);
     return ok;
 }
+
+/* ---- statistics ---------------------------------------------------------------------------------------- */
+
+/* Reads ?bins=. Returns false after it answered 400. */
+static bool read_bins(const struct td_call *call, struct wanted *wanted)
+{
+    wanted->bins = TD_STATS_BINS;
+    if (td_uri_parameter(call->uri, "bins") == NULL)
+        return true;
+    if (wanted->format != FORMAT_STATS)
+        td_response_fail(call->response, 400, NULL, "bins is for format=stats alone");
+    else if (td_call_read_number(call, "bins", TD_STATS_MOST_BINS, &wanted->bins) && wanted->bins == 0)
+        td_response_fail(call->response, 400, NULL, "bins is 0; a histogram has 1 to %d bins", TD_STATS_MOST_BINS);
+    return call->response->status == 200;
+}
+
+/* Adds a number that reads back as the same double; a value that is not finite as a string. */
+static void add_real(struct td_json_builder *json, const char *key, double value)
+{
+    struct td_buffer text;
+    td_buffer_init(&text);
+    td_json_write_real(&text, value, false);
+    json->out->failed = json->out->failed || text.failed;
+    td_json_add_raw(json, key, td_buffer_text(&text));
+    td_buffer_fini(&text);
+}
+
+/* Adds a number that exists only if an element is finite; else null. */
+static void add_finite(struct td_json_builder *json, const char *key, const struct td_tensor_stats *stats, double value)
+{
+    if (stats->summary.finite > 0)
+        add_real(json, key, value);
+    else
+        td_json_add_null(json, key);
+}
+
+static void add_sample(struct td_json_builder *json, const struct td_tensor_stats *stats)
+{
+    const struct td_summary *summary = &stats->summary;
+    td_json_add_u64(json, "elements", stats->elements);
+    td_json_add_u64(json, "sampled", stats->sampled);
+    td_json_add_string(json, "sample", stats->sampled == stats->elements ? "all" : "runs");
+    add_finite(json, "min", stats, summary->min);
+    add_finite(json, "max", stats, summary->max);
+    add_finite(json, "mean", stats, summary->mean);
+    add_finite(json, "std", stats, summary->std);
+    td_json_add_u64(json, "zeros", summary->zeros);
+    td_json_add_u64(json, "nans", summary->nans);
+    td_json_add_u64(json, "infinities", summary->infinities);
+}
+
+static void add_histogram(struct td_json_builder *json, const struct td_tensor_stats *stats)
+{
+    td_json_begin_object(json, "histogram");
+    add_finite(json, "low", stats, stats->summary.min);
+    add_finite(json, "high", stats, stats->summary.max);
+    td_json_begin_array(json, "counts");
+    for (uint32_t i = 0; i < stats->bin_count; i++)
+        td_json_add_u64(json, NULL, stats->counts[i]);
+    td_json_end(json);
+    td_json_end(json);
+}
+
+static void add_heat_map(struct td_json_builder *json, const struct td_tensor_stats *stats)
+{
+    if (stats->map_rows == 0) {
+        td_json_add_null(json, "heatmap");
+        return;
+    }
+    td_json_begin_object(json, "heatmap");
+    td_json_add_u64(json, "rows", stats->map_rows);
+    td_json_add_u64(json, "columns", stats->map_columns);
+    td_json_begin_array(json, "values");
+    for (uint32_t i = 0; i < stats->map_rows * stats->map_columns; i++)
+        if (isnan(stats->map[i]))
+            td_json_add_null(json, NULL);
+        else
+            add_real(json, NULL, stats->map[i]);
+    td_json_end(json);
+    td_json_end(json);
+}
+
+static void write_stats(struct td_buffer *out, const struct td_tensor *tensor, const struct td_tensor_stats *stats)
+{
+    struct td_json_builder json;
+    td_json_builder_init(&json, out);
+    td_json_begin_object(&json, NULL);
+    td_json_add_text(&json, "name", td_text_n(tensor->name, tensor->name_len));
+    td_json_add_string(&json, "dtype", stats->dtype->name);
+    td_json_begin_array(&json, "shape");
+    for (uint32_t i = 0; i < stats->rank; i++)
+        td_json_add_u64(&json, NULL, stats->shape[i]);
+    td_json_end(&json);
+    td_json_add_u64(&json, "nbytes", stats->nbytes);
+    add_sample(&json, stats);
+    add_histogram(&json, stats);
+    add_heat_map(&json, stats);
+    td_json_begin_array(&json, "first");
+    for (uint32_t i = 0; i < stats->first_count; i++)
+        add_real(&json, NULL, stats->first[i]);
+    td_json_end(&json);
+    td_json_end(&json);
+    td_json_builder_fini(&json);
+    td_buffer_putc(out, '\n');
+}
+
+/* Appends the statistics of the part as JSON. */
+static bool append_stats(const struct td_call *call, const struct td_checkpoint *checkpoint,
+                         const struct wanted *wanted, struct td_error *err)
+{
+    const struct td_tensor_slice slice = slice_of(call, checkpoint, wanted);
+    if (!td_note_read(call->api->catalog, call->snapshot, call->model->id, call->response, err))
+        return false;
+    struct td_tensor_stats *stats = td_tensor_stats_create(&slice, (uint32_t)wanted->bins, err);
+    if (stats == NULL)
+        return false;
+    struct td_buffer json;
+    size_t len;
+    td_buffer_init(&json);
+    write_stats(&json, wanted->ref.tensor, stats);
+    free(stats);
+    char *text = td_buffer_release(&json, &len);
+    td_buffer_fini(&json);
+    return text == NULL ? td_error_no_memory(err) : td_body_append_heap(&call->response->body, text, len, err);
+}
+
+/* ---- the answer ---------------------------------------------------------------------------------------- */
 
 /* Answers that the checkpoint does not have the tensor that the path names. */
 static void fail_absent(const struct td_call *call, const struct td_checkpoint *checkpoint)
@@ -225,7 +364,7 @@ static bool find_tensor(const struct td_call *call, const struct td_checkpoint *
     return tensor->reason == NULL;
 }
 
-/* Adds X-Tensor-Dtype and X-Tensor-Shape of the bytes that are sent. */
+/* Adds X-Tensor-Dtype and X-Tensor-Shape of the part that is answered. */
 static bool add_tensor_headers(const struct td_call *call, const struct wanted *wanted)
 {
     struct td_tensor sent = {.rank = wanted->rank, .shape = wanted->shape};
@@ -279,6 +418,10 @@ static uint64_t hash_of_wanted(const struct wanted *wanted)
         hash = mix_hash(hash, tensor->dtype->name, strlen(tensor->dtype->name));
         hash = mix_hash(hash, formats[wanted->format], strlen(formats[wanted->format]));
     }
+    if (wanted->format == FORMAT_STATS) {
+        hash = mix_hash(hash, &wanted->bins, sizeof wanted->bins);
+        hash = mix_hash(hash, TD_VERSION, strlen(TD_VERSION)); /* another version may compute or write them otherwise */
+    }
     return hash;
 }
 
@@ -321,25 +464,32 @@ static void set_tensor_etag(struct td_response *response, const struct td_checkp
     td_response_set_former_etag(response, tag);
 }
 
-void td_handle_tensor(const struct td_call *call)
+/* Fills the response with the part in the wanted format. Returns false after it answered an error. */
+static bool answer_wanted(const struct td_call *call, const struct td_checkpoint *checkpoint, struct wanted *wanted)
 {
-    static const char *const known[] = {"checkpoint", "partial", "slice", "shard", "format", NULL};
     struct td_response *response = call->response;
-    struct wanted wanted = {.format = FORMAT_RAW};
     struct td_error err = TD_ERROR_INIT;
-    const struct td_text *format = td_uri_parameter(call->uri, "format");
-    const struct td_checkpoint *checkpoint = NULL;
-    if (!td_call_check_parameters(call, known) || (checkpoint = td_checkpoint_parameter_or_part(call)) == NULL ||
-        (format != NULL && (wanted.format = read_format(call, *format)) == FORMAT_COUNT) ||
-        !find_tensor(call, checkpoint, &wanted))
-        return;
-    bool ok = read_selection(call, &wanted, &err) &&
-              (wanted.part || wanted.format != FORMAT_RAW ? append_part(call, checkpoint, &wanted, &err)
-                                                          : append_whole(call, checkpoint, &wanted, &err));
+    bool is_stats = wanted->format == FORMAT_STATS;
+    bool ok = read_selection(call, wanted, &err) &&
+              (is_stats                                       ? append_stats(call, checkpoint, wanted, &err)
+               : wanted->part || wanted->format != FORMAT_RAW ? append_part(call, checkpoint, wanted, &err)
+                                                              : append_whole(call, checkpoint, wanted, &err));
     if (!ok)
         td_response_fail_error(response, &err);
-    if (!ok || !add_tensor_headers(call, &wanted))
-        return;
-    td_response_describe(response, "application/octet-stream");
-    set_tensor_etag(response, checkpoint, &wanted);
+    if (!ok || !add_tensor_headers(call, wanted))
+        return false;
+    td_response_describe(response, is_stats ? "application/json" : "application/octet-stream");
+    return true;
+}
+
+void td_handle_tensor(const struct td_call *call)
+{
+    static const char *const known[] = {"checkpoint", "partial", "slice", "shard", "format", "bins", NULL};
+    struct wanted wanted = {.format = FORMAT_RAW};
+    const struct td_text *format = td_uri_parameter(call->uri, "format");
+    const struct td_checkpoint *checkpoint = NULL;
+    if (td_call_check_parameters(call, known) && (checkpoint = td_checkpoint_parameter_or_part(call)) != NULL &&
+        (format == NULL || (wanted.format = read_format(call, *format)) != FORMAT_COUNT) && read_bins(call, &wanted) &&
+        find_tensor(call, checkpoint, &wanted) && answer_wanted(call, checkpoint, &wanted))
+        set_tensor_etag(call->response, checkpoint, &wanted);
 }

@@ -79,7 +79,7 @@ def get_page(srv, target, accept="text/html,*/*;q=0.8"):
     page = Page(r.body.decode("utf-8"))
     assert page.tags <= OURS, page.tags - OURS
     assert not {name for name in page.attributes if name.startswith("on") or name in ("style", "srcdoc")}
-    assert all(source.startswith("/") and not source.startswith("//") for source in page.sources), page.sources
+    assert all(re.match(r"/(?!/)|\?", source) for source in page.sources), page.sources
     return page, r
 
 
@@ -199,38 +199,3 @@ def test_many_readers_of_a_large_folder(tmp_path):
         for c in conns:
             c.close()
         assert s.get("/models/m/files/data/").body == whole.body
-
-
-PIXEL = bytes.fromhex("89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc0"
-                      "000003010100c9fe92ef0000000049454e44ae426082")
-
-
-def test_the_page_of_a_dataset(tmp_path):
-    """Its first rows: texts escaped and cut, bytes that are no UTF-8 replaced, images as images of this server."""
-    rows = [b'<script>alert("1")</script> & more', b"caf\xc3\xa9 \xff", b"x" * 5000]
-    rows += [b"row %d" % i for i in range(20)]
-    (tmp_path / "datasets/texts").mkdir(parents=True)
-    (tmp_path / "datasets/texts/train.jsonl").write_bytes(b"\n".join(rows))
-    (tmp_path / "datasets/pictures/train/a b").mkdir(parents=True)
-    (tmp_path / "datasets/pictures/train/a b/1.png").write_bytes(PIXEL)
-    (tmp_path / "datasets/packed").mkdir(parents=True)
-    (tmp_path / "datasets/packed/train.uint16x4.bin").write_bytes(bytes(range(16)))
-    with Server(tmp_path) as s:
-        def page_with(name, part):
-            """The page, once it has the part: files settle, and then are indexed."""
-            target, accept = f"/datasets/{name}", {"Accept": "text/html"}
-            s.wait_for(lambda: part in s.get(target, accept).body, f"{name} to be indexed")
-            return s.get(target, accept)
-
-        page = page_with("texts", b"23 rows")
-        assert "script" not in page.get("Content-Security-Policy") and "img-src 'self'" in page.get(
-            "Content-Security-Policy")
-        text = page.body.decode()
-        assert "<script" not in text and "&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt; &amp; more" in text
-        assert "caf\u00e9 ?" in text and "x" * 1000 + " ..." in text and "x" * 1001 not in text
-        assert "row 6<" in text and "row 7<" not in text  # ten rows are shown
-        picture = re.search(r'<img [^>]*src="([^"]+)"', page_with("pictures", b"1 rows").body.decode())[1]
-        shown = s.get(picture)
-        assert shown.body == PIXEL and shown.get("Content-Type") == "image/png"
-        assert shown.get("X-Content-Type-Options") == "nosniff"
-        page_with("packed", b"row 1: 8 bytes")

@@ -296,6 +296,21 @@ def test_every_status_of_every_path(srv, contract):
         assert not missing, f"{path}: the document has {sorted(missing)}, which nothing here brings about"
 
 
+def test_statistics_are_as_promised(srv, contract):
+    path = "/models/{id}/tensors/{name}"
+    shapes = set()
+    for entry in srv.json("/models/plain/tensors")["tensors"]:
+        for query in ("", "&bins=1", "&bins=512"):
+            r = contract.check(path, srv.get(entry["href"] + "?format=stats" + query))
+            assert r.status == 200, r
+            shapes.add(len(r.json()["shape"]))
+        assert contract.check(path, srv.head(entry["href"] + "?format=stats"), "HEAD").status == 200
+    assert {1, 2} <= shapes
+    part = contract.check(path, srv.get(entry["href"] + "?format=stats", {"Range": "bytes=2-9"}))
+    assert part.status == 206
+    assert contract.check(path, srv.get(entry["href"] + "?format=stats&bins=0")).status == 400
+
+
 def test_signing(start, tree, contract, tmp_path):
     tokens = TokensFile(tmp_path / "tokens.json").add("ci")
     s = start(tree.root, "--tokens", tokens)
@@ -469,7 +484,8 @@ def test_every_query_parameter_is_known_and_no_other(srv, tree, start, contract)
         "1", "config": "true", "cardData": "true", "blobs": "true", "recursive": "true", "expand": "true", "split":
         "train", "start": "1", "count": "1", "offset": "1", "length": "1", "order": "shuffle", "seed": "1", "epoch":
         "1", "file_start": "1", "wait": "x", "timeout": "1", "after": "x", "kind": "model",
-        "digests": "1", "v": "0", "q": "plain", "page": "1", "a": "plain", "b": "plain",
+        "digests": "1", "bins": "8&format=stats", "v": "0", "q": "plain", "page": "1",
+        "a": "plain", "b": "plain",
         "fingerprint": srv.json("/datasets/org/rows")["splits"][0]["fingerprint"]
     }
     hashing = start(tree.root, hash_threads=1)

@@ -174,8 +174,8 @@ def test_safetensors_format(srv, tmp_path):
                 f.get_tensor(name).shape) == SHAPES[name]
     r = get(srv, "t2", format="safetensors", slice="3:5,:")
     assert load_safetensors(r.body)["t2"].tobytes() == array("t2")[3:5].tobytes()
-    e = check_error(get(srv, "t2", format="pickle"), 400, "pickle", "raw, npy and safetensors")
-    assert e["details"]["known"] == ["raw", "npy", "safetensors"]
+    e = check_error(get(srv, "t2", format="pickle"), 400, "pickle", "raw, npy, safetensors and stats")
+    assert e["details"]["known"] == ["raw", "npy", "safetensors", "stats"]
 
 
 def test_sub_byte_types_are_cut_between_bytes(srv):

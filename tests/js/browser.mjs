@@ -94,7 +94,7 @@ const calls = {
 	// Writes a picture of the whole page, cut off below `height` pixels.
 	async shoot({ page, path, height }) {
 		const [width, all] = await page.page.evaluate(`[innerWidth, document.documentElement.scrollHeight]`);
-		await page.page.screenshot({ path, fullPage: true, animations: "disabled",
+		await page.page.screenshot({ path, fullPage: true, caret: "initial",
 			clip: { x: 0, y: 0, width, height: Math.min(all, height) } });
 	},
 	// Returns axe's findings: rule, impact, help, and up to five places. rules: only these; null: all.

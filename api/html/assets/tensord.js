@@ -28,6 +28,7 @@
       const mark = focused && (focused.id ? "#" + CSS.escape(focused.id)
         : focused.dataset.sort ? `[data-sort="${CSS.escape(focused.dataset.sort)}"]` : null);
       old.replaceWith(fresh);
+      showButtons(fresh);
       const again = mark && fresh.querySelector(mark);
       if (again) again.focus({ preventScroll: true });
       if (keepsHistory) history.replaceState(null, "", url);
@@ -102,8 +103,11 @@
     }
   }
 
-  // Without the script there is nothing to press.
-  for (const button of document.querySelectorAll("button[data-copy]")) button.hidden = false;
+  /* Shows the buttons that copy: without the script there is nothing to press. */
+  function showButtons(section) {
+    for (const button of section.querySelectorAll("button[data-copy]")) button.hidden = false;
+  }
+  showButtons(document);
 
   // A section with data-every is fetched again after so many milliseconds, while the page is seen.
   for (const section of document.querySelectorAll("[id][data-every]")) {

@@ -114,6 +114,7 @@ static const struct {
     {"/models/m/tensors?match=*&page_size=1", NULL, false, NULL},
     {"/models/m/tensors?checkpoint=variant.safetensors&dtype=F32", NULL, false, NULL},
     {"/models/m/tensors/a", NULL, false, NULL},
+    {"/models/m/tensors/a?format=stats&bins=3", NULL, false, NULL},
     {"/models/m/tensors/a", "Range: bytes=1-3", false, NULL},
     {"/models/m/tensors/a", "Range: bytes=1-3,5-6", true, NULL},
     {"/models/m/tensors", "Range: bytes=3-9", false, NULL},
