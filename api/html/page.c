@@ -115,9 +115,38 @@ static struct td_text end_of(struct td_text text, size_t most)
     return td_text_skip(text, at);
 }
 
+/* Returns whether the character of n bytes is a space, of any width. */
+static bool is_space(const unsigned char *p, size_t n)
+{
+    static const char *const wide[] = {"\xc2\xa0", "\xe1\x9a\x80", "\xe2\x80\xaf", "\xe2\x81\x9f", "\xe3\x80\x80"};
+    for (size_t i = 0; i < sizeof wide / sizeof wide[0]; i++)
+        if (td_text_equals(td_text_n((const char *)p, n), wide[i]))
+            return true;
+    return n == 1 ? *p == ' ' : n == 3 && p[0] == 0xe2 && p[1] == 0x80 && p[2] <= 0x8a; /* U+2000 to U+200A */
+}
+
+/* Returns whether the text consists of spaces alone. */
+static bool is_blank(struct td_text text)
+{
+    const unsigned char *p = (const unsigned char *)text.p;
+    for (size_t at = 0, n = 0; at < text.len; at += n) {
+        n = td_utf8_sequence(p + at, text.len - at);
+        if (!is_space(p + at, n))
+            return false;
+    }
+    return true;
+}
+
 static void write_name(struct td_buffer *out, struct td_text name)
 {
     const size_t half = SHOWN_NAME_BYTES / 2;
+    if (name.len <= half && is_blank(name)) { /* else its link would have nothing to be seen */
+        td_buffer_puts(out, "<bdi>");
+        for (size_t i = 0; i < name.len; i++)
+            show_byte(out, (unsigned char)name.p[i]);
+        td_buffer_puts(out, "</bdi>");
+        return;
+    }
     if (name.len <= SHOWN_NAME_BYTES) {
         td_buffer_puts(out, "<bdi>");
         write_text(out, name, false);
