@@ -112,3 +112,18 @@ bool td_dtype_parameter(const struct td_call *call, const struct td_dtype **dtyp
     td_call_fail_known(call, 400, known, "unknown dtype \"%.*s\"; details list the known ones", TD_SHOW(*name, 64));
     return false;
 }
+
+void td_call_fail_tensor(const struct td_call *call, const struct td_checkpoint *checkpoint)
+{
+    struct td_buffer absence;
+    td_buffer_init(&absence);
+    if (checkpoint->lacks != NULL)
+        td_partial_write_absence(call->snapshot, checkpoint, call->rest, &absence);
+    const char *text = absence.len > 0 ? td_buffer_terminate(&absence) : NULL;
+    if (text != NULL)
+        td_response_fail(call->response, 404, NULL, "%s", text);
+    else
+        td_response_fail(call->response, 404, NULL, "checkpoint \"%s\" of model \"%s\" has no tensor \"%.*s\"",
+                         checkpoint->id, call->model->id, TD_SHOW(call->rest, 400));
+    td_buffer_fini(&absence);
+}

@@ -17,4 +17,7 @@ void td_call_refuse_delta(const struct td_call *call);
 /* Reads dtype; sets NULL without the parameter. Returns false after it answered 400 with the known types. */
 bool td_dtype_parameter(const struct td_call *call, const struct td_dtype **dtype);
 
+/* Answers 404, since the checkpoint lacks the tensor that the call's path names (call->rest). */
+void td_call_fail_tensor(const struct td_call *call, const struct td_checkpoint *checkpoint);
+
 #endif

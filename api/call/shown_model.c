@@ -21,6 +21,13 @@ void td_shown_model_add(const struct td_call *call, const struct td_model *model
         td_json_add_string(json, "version", shown.version);
 }
 
+void td_shown_model_write_path(const struct td_shown_model *shown, const char *below, struct td_buffer *out)
+{
+    td_buffer_puts(out, "/models/");
+    td_uri_encode(out, td_text_of(shown->id), true);
+    td_buffer_printf(out, "/%s", below);
+}
+
 const char *td_shown_model_write_query(const struct td_shown_model *shown, const char *separator, struct td_buffer *out)
 {
     if (shown->version == NULL)

@@ -19,6 +19,9 @@ struct td_shown_model td_shown_model_of(const struct td_call *call, const struct
 /* Adds the members "model" and, if there is one, "version" to a JSON object. */
 void td_shown_model_add(const struct td_call *call, const struct td_model *model, struct td_json_builder *json);
 
+/* Appends the path of an answer about the model, percent-encoded and without its query: /models/{id}/{below}. */
+void td_shown_model_write_path(const struct td_shown_model *shown, const char *below, struct td_buffer *out);
+
 /* Appends the query that leads to the version, after `separator`: "?version=step-12". Returns the separator for the
  * next parameter of the query. Appends nothing, and returns `separator`, without a version. */
 const char *td_shown_model_write_query(const struct td_shown_model *shown, const char *separator,

@@ -18,6 +18,15 @@ static bool has_lost_segment(const char *name)
     }
 }
 
+/* Returns whether the name is "." or "..", or one of them after '/'. As a segment of a path clients remove it even when
+ * its dots are escaped (https://url.spec.whatwg.org/#double-dot-path-segment). */
+static bool is_dots(struct td_text name)
+{
+    while (td_text_take_char(&name, '/'))
+        continue;
+    return td_text_equals(name, ".") || td_text_equals(name, "..");
+}
+
 /* Writes such a name as one segment, with every dot escaped. */
 static void write_one_segment(struct td_buffer *out, const struct td_tensor *tensor)
 {
@@ -49,14 +58,22 @@ const char *td_tensor_write_path(struct td_buffer *out, const char *word, const 
                                  const struct td_model *model, const struct td_checkpoint *checkpoint,
                                  const struct td_tensor *tensor)
 {
-    td_buffer_puts(out, "/models/");
-    td_uri_encode(out, td_text_of(shown->id), true);
-    td_buffer_printf(out, "/%s/", word);
+    td_shown_model_write_path(shown, word, out);
+    td_buffer_putc(out, '/');
+    if (is_dots(td_tensor_name(tensor)))
+        td_buffer_puts(out, "%2F");
     if (tensor->name_len > 0 && has_lost_segment(tensor->name))
         write_one_segment(out, tensor);
     else
         td_uri_encode(out, td_tensor_name(tensor), true);
     return td_checkpoint_write_query(out, "?", shown, model, checkpoint);
+}
+
+bool td_tensor_find_in_path(const struct td_checkpoint *checkpoint, struct td_text name, size_t *number)
+{
+    struct td_text bare = name;
+    return (td_text_take_char(&bare, '/') && is_dots(bare) && td_checkpoint_find_number(checkpoint, bare, number)) ||
+           td_checkpoint_find_number(checkpoint, name, number);
 }
 
 void td_tensor_write_numbers(struct td_buffer *out, const uint64_t *numbers, uint32_t count)

@@ -6,7 +6,9 @@
 #include "catalog/model/snapshot.h"
 #include "core/buffer.h"
 
-/* What td_tensor_write_path leads to: the path between a model's id and a tensor's name. */
+#include <stdbool.h>
+
+/* The path between a model's id and a tensor's name, for td_tensor_write_path: to the bytes, and to the page. */
 #define TD_TENSOR_BYTES "tensors"
 #define TD_TENSOR_PAGE "view/tensor"
 
@@ -16,6 +18,11 @@
 const char *td_tensor_write_path(struct td_buffer *out, const char *word, const struct td_shown_model *shown,
                                  const struct td_model *model, const struct td_checkpoint *checkpoint,
                                  const struct td_tensor *tensor);
+
+/* Finds the tensor whose name is in such a path, percent-decoded, and sets *number to its number in the checkpoint. The
+ * path has a '/' more before the names "." and "..", since clients remove such segments. Returns false when the
+ * checkpoint has no such tensor. */
+bool td_tensor_find_in_path(const struct td_checkpoint *checkpoint, struct td_text name, size_t *number);
 
 /* Appends the query of such a path alone, as above, after `separator` ("?" for the first parameter of a query). Returns
  * the separator for the next one. */

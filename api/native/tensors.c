@@ -7,7 +7,6 @@
 #include "api/native/listing.h"
 #include "api/native/manifest_view.h"
 #include "api/native/routes.h"
-#include "catalog/checkpoints/partial_checkpoint.h"
 #include "core/buffer.h"
 #include "core/digest.h"
 #include "core/digits.h"
@@ -332,28 +331,12 @@ static bool append_stats(const struct td_call *call, const struct td_checkpoint 
 
 /* ---- the answer ---------------------------------------------------------------------------------------- */
 
-/* Answers that the checkpoint does not have the tensor that the path names. */
-static void fail_absent(const struct td_call *call, const struct td_checkpoint *checkpoint)
-{
-    struct td_buffer absence;
-    td_buffer_init(&absence);
-    if (checkpoint->lacks != NULL)
-        td_partial_write_absence(call->snapshot, checkpoint, call->rest, &absence);
-    const char *text = absence.len > 0 ? td_buffer_terminate(&absence) : NULL;
-    if (text != NULL)
-        td_response_fail(call->response, 404, NULL, "%s", text);
-    else
-        td_response_fail(call->response, 404, NULL, "checkpoint \"%s\" of model \"%s\" has no tensor \"%.*s\"",
-                         checkpoint->id, call->model->id, TD_SHOW(call->rest, 400));
-    td_buffer_fini(&absence);
-}
-
 /* Finds the tensor that the path names. Returns false after it answered an error. */
 static bool find_tensor(const struct td_call *call, const struct td_checkpoint *checkpoint, struct wanted *wanted)
 {
     struct td_response *response = call->response;
-    if (!td_checkpoint_find_number(checkpoint, call->rest, &wanted->number)) {
-        fail_absent(call, checkpoint);
+    if (!td_tensor_find_in_path(checkpoint, call->rest, &wanted->number)) {
+        td_call_fail_tensor(call, checkpoint);
         return false;
     }
     wanted->ref = td_checkpoint_tensor(checkpoint, wanted->number);
