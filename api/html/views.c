@@ -1,6 +1,10 @@
 #include "api/html/views.h"
 
-/* A page: the first segment of its path, and whether another one follows, which call->rest then has. */
+#include "api/html/tensor_page.h"
+#include "api/html/tensors_page.h"
+
+/* A page: the first segment of its path, and whether a '/' and a name follow, which call->rest then has. The name may
+ * be empty: a tensor's may. */
 struct view {
     const char *word;
     bool has_rest;
@@ -9,6 +13,8 @@ struct view {
 
 /* NULL ends them. */
 static const struct view views[] = {
+    {"tensors", false, td_html_tensors},
+    {"tensor", true, td_html_tensor},
     {NULL, false, NULL},
 };
 
@@ -17,7 +23,8 @@ void td_html_view(const struct td_call *call)
     struct td_call inner = *call;
     struct td_text word = td_text_take_until(&inner.rest, '/');
     for (const struct view *view = views; view->word != NULL; view++) {
-        if (!td_text_equals(word, view->word) || (inner.rest.len > 0) != view->has_rest)
+        const bool fits = view->has_rest ? call->rest.len > word.len : inner.rest.len == 0;
+        if (!td_text_equals(word, view->word) || !fits)
             continue;
         view->answer(&inner);
         return;

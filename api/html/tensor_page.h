@@ -1,0 +1,10 @@
+/* The page of one tensor: /models/{id}/view/tensor/{name}. */
+#ifndef TD_API_HTML_TENSOR_PAGE_H
+#define TD_API_HTML_TENSOR_PAGE_H
+
+#include "api/call/call.h"
+
+/* Answers the page of the tensor with the name call->rest of call->model. */
+void td_html_tensor(const struct td_call *call);
+
+#endif
