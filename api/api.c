@@ -2,6 +2,7 @@
 
 #include "api/call/access.h"
 #include "api/call/call.h"
+#include "api/call/cross_site.h"
 #include "api/hub/hub.h"
 #include "api/native/native.h"
 #include "api/oci/oci.h"
@@ -85,11 +86,36 @@ static struct td_call call_of(struct td_api *api, const struct td_request *reque
                             .is_for_main_port = has_own_port && owner_of(uri->raw_path) != NULL};
 }
 
+/* Returns whether the request is a POST whose body says what to read. */
+static bool reads_by_post(const struct td_api *api, const struct td_request *request)
+{
+    return request->facade->reads_by_post != NULL && request->facade->reads_by_post(request) &&
+           td_api_body_place(api, request) == TD_BODY_MEMORY;
+}
+
+/* Returns whether the request may change something: it has a method of writing, and is no POST that reads. */
+static bool may_change(const struct td_api *api, const struct td_request *request)
+{
+    static const char *const methods[] = {"POST", "PUT", "PATCH", "DELETE"};
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
+        if (td_text_equals(request->method, methods[i]))
+            return !reads_by_post(api, request);
+    return false;
+}
+
+/* Returns whether the request must be refused because a page of another site made a browser send it. */
+static bool is_of_other_site(const struct td_api *api, const struct td_request *request)
+{
+    return td_cross_site_is(request) && may_change(api, request);
+}
+
 bool td_api_admits(struct td_api *api, const struct td_request *request)
 {
     struct td_uri uri;
     struct td_response refusal;
     bool admits = false;
+    if (is_of_other_site(api, request))
+        return false;
     td_response_init_for(&refusal, request);
     if (td_uri_parse(&uri, request->target, request->facade->query, NULL)) {
         struct td_call call = call_of(api, request, &uri, &refusal);
@@ -205,14 +231,21 @@ static void answer_kept(const struct td_call *call)
     }
 }
 
-/* Passes the call of an admitted request to its facade: to begin an upload, which returns a sink or NULL, or to answer,
- * which returns NULL. */
+/* Passes the call of a request to its facade, if the request is admitted: to begin an upload, which returns a sink or
+ * NULL, or to answer, which returns NULL. Answers a preflight, and refuses a change by a page of another site, in place
+ * of every facade. */
 static struct td_body_sink *pass_call(struct td_api *api, const struct td_request *request,
                                       struct td_response *response, bool begins_upload)
 {
     struct td_uri uri;
     struct td_error err = TD_ERROR_INIT;
     td_response_init_for(response, request);
+    if (td_cross_site_answer_preflight(request, response))
+        return NULL;
+    if (is_of_other_site(api, request)) {
+        td_cross_site_refuse(request, response);
+        return NULL;
+    }
     if (!td_uri_parse(&uri, request->target, request->facade->query, &err)) {
         td_response_fail_error(response, &err);
         td_uri_fini(&uri);

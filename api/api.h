@@ -52,8 +52,8 @@ enum td_body_place td_api_body_place(const struct td_api *api, const struct td_r
 struct td_body_sink *td_api_begin_upload(struct td_api *api, const struct td_request *request,
                                          struct td_response *response);
 
-/* Returns whether the request's credentials are good as of now, before its body is read. td_api_handle judges them
- * again. Does not wait. */
+/* Returns whether the request's credentials are good as of now, and no page of another site made a browser send it to
+ * change something, before its body is read. td_api_handle judges it again. Does not wait. */
 bool td_api_admits(struct td_api *api, const struct td_request *request);
 
 /* Returns whether the facade refuses the request by its method. The server then passes the request on whatever is wrong

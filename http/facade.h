@@ -30,6 +30,8 @@ struct td_facade {
     /* Returns whether the server reads the body of a request with this method and target into memory. NULL: it never
      * does. */
     bool (*takes_body)(const struct td_request *request);
+    /* Returns whether a POST of this target only reads: its body says what. NULL: each may change something. */
+    bool (*reads_by_post)(const struct td_request *request);
     /* Returns whether the body of a request with this method and target goes to a sink. Asked only while the api takes
      * uploads (struct td_api). NULL, as begin_upload: never. */
     bool (*takes_upload)(const struct td_request *request);

@@ -17,12 +17,14 @@ struct td_header {
 
 struct td_facade;    /* http/facade.h */
 struct td_body_sink; /* http/body_sink.h */
+struct td_cors;      /* http/cors.h */
 
 /* The length of a body that ends with its last chunk (RFC 9112 section 7.1). */
 #define TD_BODY_LENGTH_UNKNOWN UINT64_MAX
 
 struct td_request {
     const struct td_facade *facade; /* gives the answer its form; NULL in tests of http/ alone */
+    const struct td_cors *cors;     /* the origins whose pages may read the answer; NULL: only those of the server */
     bool is_local;                  /* the request came over the loopback interface */
     bool is_tls;                    /* the request came over TLS */
     uint64_t client;                /* stands for the client's address: a hash whose key is secret */

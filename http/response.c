@@ -11,6 +11,7 @@
 #include "core/digest.h"
 #include "core/json/json.h"
 #include "core/utf8.h"
+#include "http/cors.h"
 #include "http/facade.h"
 
 #include <inttypes.h>
@@ -48,9 +49,12 @@ void td_response_init(struct td_response *response)
     response->is_timed = false;
     response->planning_ns = 0;
     response->header_count = 0;
+    response->allow_origin = NULL;
+    response->varies_by_origin = false;
     response->announced_bytes = 0;
     response->wait_until_ns = 0;
     response->asks_body = true;
+    response->is_for_browser = false;
     response->kept = TD_TEXT("");
     response->is_of_kept = false;
     response->facade = NULL;
@@ -77,6 +81,13 @@ static void add_facade_field(struct td_response *response)
         td_response_add_header_text(response, response->facade->field_name, td_text_of(response->facade->field_value));
 }
 
+/* Adds the field by which caches keep the answers for pages of different origins apart. */
+static void add_vary_by_origin(struct td_response *response)
+{
+    if (response->varies_by_origin)
+        td_response_add_header_text(response, "Vary", TD_TEXT("Origin"));
+}
+
 void td_response_init_for(struct td_response *response, const struct td_request *request)
 {
     const char *query = request->target.len == 0 ? NULL : memchr(request->target.p, '?', request->target.len);
@@ -89,7 +100,10 @@ void td_response_init_for(struct td_response *response, const struct td_request 
     response->resource = request->target;
     if (query != NULL)
         response->resource.len = (size_t)(query - request->target.p);
+    response->allow_origin = td_cors_allowed(request);
+    response->varies_by_origin = td_cors_varies(request->cors);
     add_facade_field(response);
+    add_vary_by_origin(response);
     if (request->facade == NULL || request->facade->request_id_header == NULL)
         return;
     td_request_id_choose(request, response->request_id);
@@ -121,29 +135,40 @@ static struct td_response_header *next_header(struct td_response *response, cons
     }
     struct td_response_header *header = &response->headers[response->header_count++];
     header->name = name;
+    header->value[0] = '\0';
     return header;
+}
+
+/* Returns the field "Vary" of the answer, if it has one and `name` is "Vary"; else NULL. */
+static struct td_response_header *present_vary(struct td_response *response, const char *name)
+{
+    static const char vary[] = "Vary";
+    for (size_t i = 0; strcmp(name, vary) == 0 && i < response->header_count; i++)
+        if (strcmp(response->headers[i].name, vary) == 0)
+            return &response->headers[i];
+    return NULL;
 }
 
 void td_response_add_header(struct td_response *response, const char *name, const char *format, ...)
 {
-    struct td_response_header *header = next_header(response, name);
-    if (header == NULL)
-        return;
+    char value[TD_HEADER_VALUE_BYTES];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(header->value, sizeof header->value, format, args);
+    (void)vsnprintf(value, sizeof value, format, args);
     va_end(args);
+    td_response_add_header_text(response, name, td_text_of(value));
 }
 
 void td_response_add_header_text(struct td_response *response, const char *name, struct td_text value)
 {
-    struct td_response_header *header = next_header(response, name);
+    struct td_response_header *header = present_vary(response, name);
+    if (header == NULL)
+        header = next_header(response, name);
     if (header == NULL)
         return;
-    size_t len = value.len < sizeof header->value ? value.len : sizeof header->value - 1;
-    if (len > 0)
-        memcpy(header->value, value.p, len);
-    header->value[len] = '\0';
+    size_t used = strlen(header->value);
+    (void)snprintf(header->value + used, sizeof header->value - used, "%s%.*s", used > 0 ? ", " : "", (int)value.len,
+                   value.len > 0 ? value.p : "");
 }
 
 /* Writes a metric with its time in milliseconds, cut to tenths. */
@@ -230,9 +255,12 @@ static void response_reset(struct td_response *response, int status)
     response->kept = old.kept;
     response->is_of_kept = old.is_of_kept;
     response->resource = old.resource;
+    response->allow_origin = old.allow_origin;
+    response->varies_by_origin = old.varies_by_origin;
     memcpy(response->request_id, old.request_id, sizeof response->request_id);
     memcpy(response->token, old.token, sizeof response->token);
     add_facade_field(response);
+    add_vary_by_origin(response);
     add_request_id(response);
 }
 

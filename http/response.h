@@ -13,11 +13,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { TD_RESPONSE_HEADERS = 9, TD_HEADER_VALUE_BYTES = 512, TD_ETAG_BYTES = 96, TD_RESPONSE_TOKEN_BYTES = 65 };
+enum { TD_RESPONSE_HEADERS = 10, TD_HEADER_VALUE_BYTES = 512, TD_ETAG_BYTES = 96, TD_RESPONSE_TOKEN_BYTES = 65 };
 
-/* All routes, each with its label in metrics and in the access log. "none": nothing matched, or the request was refused
- * before routing. "hub_file" is a file of the Hub facade; all else of that facade is "hub_api"; so are "oci_manifest",
- * "oci_blob" and "oci_api" of the OCI facade. */
+/* All routes, each with its label in metrics and in the access log. "none": nothing matched, the request was refused
+ * before routing, or it was a preflight of CORS. "hub_file" is a file of the Hub facade; all else of that facade is
+ * "hub_api"; so are "oci_manifest", "oci_blob" and "oci_api" of the OCI facade. */
 #define TD_ROUTES(ROUTE)                         \
     ROUTE(TD_ROUTE_NONE, "none")                 \
     ROUTE(TD_ROUTE_MODELS, "models")             \
@@ -51,6 +51,7 @@ enum { TD_RESPONSE_HEADERS = 9, TD_HEADER_VALUE_BYTES = 512, TD_ETAG_BYTES = 96,
     ROUTE(TD_ROUTE_METRICS, "metrics")           \
     ROUTE(TD_ROUTE_OPENAPI, "openapi")           \
     ROUTE(TD_ROUTE_VERSION, "version")           \
+    ROUTE(TD_ROUTE_START, "start")               \
     ROUTE(TD_ROUTE_RESCAN, "rescan")             \
     ROUTE(TD_ROUTE_SIGN, "sign")                 \
     ROUTE(TD_ROUTE_EVENTS, "events")             \
@@ -92,6 +93,9 @@ struct td_response {
     uint64_t planning_ns; /* the time that planning rank files for the answer took, where it is known; or 0 */
     struct td_response_header headers[TD_RESPONSE_HEADERS];
     size_t header_count;
+    const char *allow_origin; /* Access-Control-Allow-Origin, which brings Access-Control-Expose-Headers with it; of the
+                                 request's td_cors, borrowed; NULL: neither */
+    bool varies_by_origin;    /* every answer to the request has "Vary: Origin" */
     struct td_body body;
     struct td_stream *stream; /* owned; in place of `body`, of a 200 answer that ends the connection; NULL: none */
     const struct td_cancel *cancel; /* the request's; borrowed */
@@ -113,8 +117,8 @@ struct td_response {
 void td_response_init(struct td_response *response);
 
 /* Starts a 200 answer in the form of the request's facade: adds the field that all its answers have, and where the
- * facade has a field of its own for the request's id, chooses the id and adds that field. The request must live as long
- * as errors can be written. */
+ * facade has a field of its own for the request's id, chooses the id and adds that field. Sets the fields of CORS,
+ * which every answer to the request has. The request must live as long as errors can be written. */
 void td_response_init_for(struct td_response *response, const struct td_request *request);
 
 /* Notes what the answer is about: the path of a file, or the id of a model or repository. */
@@ -124,7 +128,8 @@ void td_response_note_subject(struct td_response *response, struct td_text path)
 void td_response_fini(struct td_response *response);
 
 /* Adds a header field. `name` must be static; the value is cut at TD_HEADER_VALUE_BYTES - 1 bytes. A field beyond
- * TD_RESPONSE_HEADERS makes the answer a 500: no handler adds so many, and a lost field must not go unnoticed. */
+ * TD_RESPONSE_HEADERS makes the answer a 500: no handler adds so many, and a lost field must not go unnoticed. The
+ * value of a second "Vary" joins the first, after a comma, since caches such as nginx 1.22 read one line alone. */
 void td_response_add_header(struct td_response *response, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

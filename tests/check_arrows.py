@@ -56,7 +56,7 @@ MAY_USE = {
     "api/s3": CALL,
     "api": CALL | {"api/native", "api/hub", "api/oci", "api/s3"},  # the table of facades
     "server/host": {"core", "storage"},
-    "server/config": {"core", "storage", "server/host"},
+    "server/config": {"core", "storage", "http", "server/host"},
     "server/log": {"core", "http"},
     "server/net": CALL | {"api", "server/config"},
     "server/mhd": CALL | {"api", "server/host", "server/config", "server/log", "server/net"},

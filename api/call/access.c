@@ -111,24 +111,12 @@ static bool take_text(struct td_call *call, struct td_text text, struct td_refus
     return td_access_take_token(call, token, refusal);
 }
 
-bool td_access_take_bearer(struct td_call *call, struct td_refusal *refusal)
-{
-    struct td_text scheme;
-    struct td_text rest;
-    if (!take_field(call,
-                    "this server needs a token: send it as Authorization: Bearer TOKEN, or ask the operator of this "
-                    "server for one",
-                    &scheme, &rest, refusal))
-        return false;
-    if (!td_text_equals_ignore_case(scheme, "Bearer"))
-        return refuse_credentials(refusal, false,
-                                  "this server takes tokens alone: send one as Authorization: Bearer TOKEN");
-    if (rest.len == 0)
-        return refuse_credentials(
-            refusal, true,
-            "the field Authorization has no token after Bearer: is the variable empty that it comes from?");
-    return take_text(call, rest, refusal);
-}
+const char td_access_by_bearer[] =
+    "this server needs a token: send it as Authorization: Bearer TOKEN, or as the password with any user name; ask the "
+    "operator of this server for one";
+const char td_access_by_password[] =
+    "this server needs a token: the token is the password, with any user name, as in curl -u any:TOKEN URL, or in "
+    "podman login and docker login; ask the operator of this server for one";
 
 /* Takes the token of "user:token" in base64. */
 static bool take_basic(struct td_call *call, struct td_text encoded, struct td_refusal *refusal)
@@ -151,17 +139,26 @@ static bool take_basic(struct td_call *call, struct td_text encoded, struct td_r
     return ok;
 }
 
-bool td_access_take_password(struct td_call *call, struct td_refusal *refusal)
+/* Sets call->caller from the credentials of the field Authorization, scheme Bearer (RFC 6750), or scheme Basic
+ * (RFC 7617), whose password is the token, with any user name. Returns false with a refusal, and leaves call->caller
+ * alone, when the request has no valid token or the token may not read. The refusal says that a token has expired,
+ * because only its holder can know its text. It is the same for a wrong token and a revoked one. */
+static bool take_credentials(struct td_call *call, const char *how, struct td_refusal *refusal)
 {
     struct td_text scheme;
     struct td_text rest;
-    if (!take_field(call,
-                    "this server needs a token: the token is the password, with any user name, as in curl -u "
-                    "any:TOKEN URL, or in podman login and docker login; ask the operator of this server for one",
-                    &scheme, &rest, refusal))
+    if (!take_field(call, how, &scheme, &rest, refusal))
         return false;
-    return td_text_equals_ignore_case(scheme, "Basic") ? take_basic(call, rest, refusal)
-                                                       : td_access_take_bearer(call, refusal);
+    if (td_text_equals_ignore_case(scheme, "Basic"))
+        return take_basic(call, rest, refusal);
+    if (!td_text_equals_ignore_case(scheme, "Bearer"))
+        return refuse_credentials(refusal, false,
+                                  "this server takes tokens alone: send one as Authorization: Bearer TOKEN");
+    if (rest.len == 0)
+        return refuse_credentials(
+            refusal, true,
+            "the field Authorization has no token after Bearer: is the variable empty that it comes from?");
+    return take_text(call, rest, refusal);
 }
 
 /* ---- signed URLs ---------------------------------------------------------------------------------------- */
@@ -196,12 +193,12 @@ static bool is_signed_for_s3(const struct td_call *call)
            (field != NULL && td_text_begins(field->value, TD_TEXT("AWS")));
 }
 
-bool td_access_admit(struct td_call *call, td_take_field *take, struct td_refusal *refusal)
+bool td_access_admit(struct td_call *call, const char *how, struct td_refusal *refusal)
 {
     bool is_signed = td_signed_url_is_meant(call->request->target);
     bool has_field = td_request_has_header(call->request, field_name);
-    bool is_admitted =
-        ((is_signed && !has_field) || take(call, refusal)) && (!is_signed || take_signature(call, refusal));
+    bool is_admitted = ((is_signed && !has_field) || take_credentials(call, how, refusal)) &&
+                       (!is_signed || take_signature(call, refusal));
     if (!is_admitted && is_signed_for_s3(call))
         (void)snprintf(refusal->message, sizeof refusal->message,
                        "this is not the port for clients of S3, which is that of --s3-listen; this one takes tokens");
@@ -220,6 +217,8 @@ void td_access_add_challenge(const struct td_call *call, const struct td_refusal
                                refusal->message);
     else
         td_response_add_header(call->response, "WWW-Authenticate", "Bearer realm=\"tensord\"");
+    if (td_request_accepts(call->request, "text/html"))
+        td_access_add_basic_challenge(call, refusal);
 }
 
 void td_access_add_basic_challenge(const struct td_call *call, const struct td_refusal *refusal)
@@ -253,8 +252,8 @@ bool td_access_is_of_this_machine(const struct td_call *call)
     return call->request->is_local && !is_passed_on(call->request);
 }
 
-/* Returns whether the place that the request comes from may publish. Else answers. A page of any site can make a
- * browser on this machine or network send a POST, but it cannot make it send a token. */
+/* Returns whether the place that the request comes from may publish. Else answers. Without a token nothing shows that a
+ * person wanted what a page in a browser sends; pages of other sites were refused before (api/call/cross_site.h). */
 static bool check_place(const struct td_call *call)
 {
     bool is_local_only = call->api->publish_who == TD_PUBLISH_LOCAL;

@@ -27,16 +27,6 @@ void td_access_end(struct td_call *call);
  * after a body that went to a sink, so that an upload that was admitted can end; else now. */
 int64_t td_access_now_s(const struct td_call *call);
 
-/* Takes the credentials of the field Authorization, scheme Bearer (RFC 6750), and sets call->caller. Returns false with
- * a refusal, and leaves call->caller alone, when the request has no valid token or the token may not read. The refusal
- * says that a token has expired, because only its holder can know its text. It is the same for a wrong token and a
- * revoked one. */
-bool td_access_take_bearer(struct td_call *call, struct td_refusal *refusal);
-
-/* Takes the credentials of the field Authorization, scheme Basic (RFC 7617), whose password is the token, with any user
- * name; or scheme Bearer. Returns as td_access_take_bearer. */
-bool td_access_take_password(struct td_call *call, struct td_refusal *refusal);
-
 /* Sets call->caller to this token of call->caller.tokens. Returns false with a refusal, 401 or 403, and leaves
  * call->caller alone, when the token has expired or may not read. For credentials that have been verified. */
 bool td_access_take_token(struct td_call *call, const struct td_token *token, struct td_refusal *refusal);
@@ -44,17 +34,19 @@ bool td_access_take_token(struct td_call *call, const struct td_token *token, st
 /* Writes the token's name into the access log's line. For tokens that the sender has proved to hold. */
 void td_access_note_name(const struct td_call *call, const struct td_token *token);
 
-/* Takes the field Authorization: td_access_take_bearer or td_access_take_password. */
-typedef bool td_take_field(struct td_call *call, struct td_refusal *refusal);
+/* The advice of a refusal to a client without credentials: how clients of a facade send a token. */
+extern const char td_access_by_bearer[], td_access_by_password[];
 
-/* Sets call->caller from the credentials of a request on the main port, for td_facade.admit. If the request has the
- * field Authorization, `take` judges it first: a bad token is refused whatever the URL says. A good signature then
- * gives the call the rights of its signer, and sets call->caller.bare to the target that handlers see. Returns false
- * with a refusal, 401 or 403, or 503 when memory is short. */
-bool td_access_admit(struct td_call *call, td_take_field *take, struct td_refusal *refusal);
+/* Sets call->caller from the credentials of a request on the main port, for td_facade.admit: a token in the field
+ * Authorization, by the scheme Bearer (RFC 6750) or as the password of the scheme Basic (RFC 7617), or a signature in
+ * the URL. If the request has the field, it is judged first: a bad token is refused whatever the URL says. A good
+ * signature then gives the call the rights of its signer, and sets call->caller.bare to the target that handlers see.
+ * how: one of the two advices. Returns false with a refusal, 401 or 403, or 503 when memory is short. */
+bool td_access_admit(struct td_call *call, const char *how, struct td_refusal *refusal);
 
-/* Adds WWW-Authenticate to the answer, an error that the facade has written. td_access_add_basic_challenge asks for the
- * scheme Basic, for clients that know no other one. */
+/* Adds WWW-Authenticate to the answer, an error that the facade has written: the scheme Bearer, and to a request that
+ * accepts HTML the scheme Basic as well, so that a browser asks a person for the token.
+ * td_access_add_basic_challenge asks for the scheme Basic alone, for clients that know no other one. */
 void td_access_add_challenge(const struct td_call *call, const struct td_refusal *refusal);
 void td_access_add_basic_challenge(const struct td_call *call, const struct td_refusal *refusal);
 

@@ -405,7 +405,7 @@ static bool admit_hub(struct td_call *call)
 {
     const struct td_hub_call hub = {.call = call};
     struct td_refusal refusal;
-    if (td_access_admit(call, td_access_take_bearer, &refusal) || td_hub_publish_is_free(call))
+    if (td_access_admit(call, td_access_by_bearer, &refusal) || td_hub_publish_is_free(call))
         return true;
     if (refusal.is_invalid) {
         td_response_fail(call->response, refusal.status, NULL, "%s", refusal.message);
@@ -432,6 +432,7 @@ static void write_error(struct td_failure *failure, struct td_buffer *out)
 const struct td_facade td_hub_facade = {
     .owns = owns_hub_path,
     .takes_body = takes_body,
+    .reads_by_post = takes_body, /* of publishing, all bodies go to sinks */
     .takes_upload = takes_upload,
     .begin_upload = td_hub_publish_begin,
     .is_text = is_text,

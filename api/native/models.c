@@ -272,12 +272,32 @@ void td_handle_model(const struct td_call *call)
 
 /* ---- files --------------------------------------------------------------------------------------------- */
 
+/* Refuses a parameter that chooses something on another path of a model, since a client that sends it here means other
+ * bytes than it would get. Passes over those that nobody knows, as S3 does: clients such as Netron add one to get past
+ * caches. Returns false after it answered 400. */
+static bool check_file_parameters(const struct td_call *call)
+{
+    static const char *const of_others[] = {"checkpoint", "partial", "slice", "shard",     "format",
+                                            "bins",       "digests", "match", "page_size", "page_token",
+                                            "dtype",      "since",   "range", "wait",      "timeout"};
+    static const char *const known[] = {"version", NULL};
+    for (size_t i = 0; i < sizeof of_others / sizeof *of_others; i++) {
+        if (td_uri_parameter(call->uri, of_others[i]) == NULL)
+            continue;
+        td_call_fail_known(
+            call, 400, known,
+            "the query parameter \"%s\" is for other paths, and would change nothing here; known here: %s",
+            of_others[i], known[0]);
+        return false;
+    }
+    return true;
+}
+
 void td_handle_file(const struct td_call *call)
 {
-    static const char *const known[] = {NULL};
     struct td_response *response = call->response;
     struct td_error err = TD_ERROR_INIT;
-    if (!td_call_check_parameters(call, known))
+    if (!check_file_parameters(call))
         return;
     const struct td_entry *entry = td_model_find_file(call->snapshot, call->model, call->rest);
     struct td_text folder = call->rest; /* it ends with '/', except in requests of fsspec */
@@ -295,7 +315,6 @@ void td_handle_file(const struct td_call *call)
 
 void td_handle_files(const struct td_call *call)
 {
-    static const char *const known[] = {NULL};
-    if (td_call_check_parameters(call, known))
+    if (check_file_parameters(call))
         (void)td_html_folder(call, TD_TEXT(""));
 }

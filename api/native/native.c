@@ -249,18 +249,11 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
 static void advise_path(const struct td_call *call, struct td_text path, const struct td_named_page *page,
                         char out[TD_NAME_ADVICE_BYTES])
 {
-    static const struct {
-        const char *path, *advice;
-    } known[] = {
-        {"", "that is a page for browsers (Accept: text/html); "},
-        {"/api", "clients of the Hugging Face Hub ask for what is below /api/models and /api/datasets; "},
-    };
     out[0] = '\0';
     struct td_text bare = {.p = path.p, .len = path.len - (path.p[path.len - 1] == '/' ? 1 : 0)};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (!td_text_equals(bare, known[i].path))
-            continue;
-        (void)snprintf(out, TD_NAME_ADVICE_BYTES, "%s", known[i].advice);
+    if (td_text_equals(bare, "/api")) {
+        (void)snprintf(out, TD_NAME_ADVICE_BYTES,
+                       "clients of the Hugging Face Hub ask for what is below /api/models and /api/datasets; ");
         return;
     }
     if (page != NULL) {
@@ -394,45 +387,6 @@ static void (*route_dataset(struct td_call *call, struct td_text path))(const st
     return NULL;
 }
 
-/* Chooses the handler and fills in the call; NULL after it answered. */
-static void (*route_native(struct td_call *call))(const struct td_call *)
-{
-    struct td_text path = call->uri->path;
-    struct td_text rest;
-    for (size_t i = 0; i < SYSTEM_ROUTES; i++) {
-        if (td_text_equals(path, system_routes[i].path)) {
-            call->response->route = system_routes[i].route;
-            call->is_post = system_routes[i].is_post;
-            if (system_routes[i].route == TD_ROUTE_COMPARE && !td_call_take_snapshot(call))
-                return NULL;
-            return system_routes[i].handle;
-        }
-    }
-    if (td_asset_is_path(path)) {
-        call->response->route = TD_ROUTE_ASSET;
-        return td_html_asset;
-    }
-    bool is_start = td_text_equals(path, "/") && td_html_is_wanted(call); /* a browser */
-    if (is_start)
-        rest = TD_TEXT("");
-    bool is_dataset = !is_start && take_segment(path, "/datasets", &rest);
-    if (!is_start && !is_dataset && !take_segment(path, "/models", &rest))
-        return route_name(call, path);
-    if (!td_call_take_snapshot(call))
-        return NULL;
-    if (is_dataset && rest.len == 0) {
-        call->response->route = TD_ROUTE_DATASETS;
-        return td_handle_datasets;
-    }
-    if (is_dataset)
-        return route_dataset(call, rest);
-    if (rest.len == 0) {
-        call->response->route = TD_ROUTE_MODELS;
-        return td_handle_models;
-    }
-    return route_model(call, rest);
-}
-
 /* Returns whether a client of S3 sent the request: its headers or its query hold a signature, a field that AWS's SDKs
  * add, or a parameter of a listing. Such clients hide the text of an error that is no S3 document, so that a wrong port
  * is the hardest mistake to find. */
@@ -455,6 +409,50 @@ static bool is_of_s3(const struct td_call *call)
                 return true;
     }
     return false;
+}
+
+/* Chooses the handler and fills in the call; NULL after it answered. */
+static void (*route_native(struct td_call *call))(const struct td_call *)
+{
+    struct td_text path = call->uri->path;
+    struct td_text rest;
+    for (size_t i = 0; i < SYSTEM_ROUTES; i++) {
+        if (td_text_equals(path, system_routes[i].path)) {
+            call->response->route = system_routes[i].route;
+            call->is_post = system_routes[i].is_post;
+            if (system_routes[i].route == TD_ROUTE_COMPARE && !td_call_take_snapshot(call))
+                return NULL;
+            return system_routes[i].handle;
+        }
+    }
+    if (td_asset_is_path(path)) {
+        call->response->route = TD_ROUTE_ASSET;
+        return td_html_asset;
+    }
+    bool is_root = td_text_equals(path, "/");
+    bool is_start = is_root && td_html_is_wanted(call); /* a browser */
+    if (is_start)
+        rest = TD_TEXT("");
+    if (is_root && !is_start && !is_of_s3(call)) {
+        call->response->route = TD_ROUTE_START;
+        return td_handle_start;
+    }
+    bool is_dataset = !is_start && take_segment(path, "/datasets", &rest);
+    if (!is_start && !is_dataset && !take_segment(path, "/models", &rest))
+        return route_name(call, path);
+    if (!td_call_take_snapshot(call))
+        return NULL;
+    if (is_dataset && rest.len == 0) {
+        call->response->route = TD_ROUTE_DATASETS;
+        return td_handle_datasets;
+    }
+    if (is_dataset)
+        return route_dataset(call, rest);
+    if (rest.len == 0) {
+        call->response->route = TD_ROUTE_MODELS;
+        return td_handle_models;
+    }
+    return route_model(call, rest);
 }
 
 /* Answers 404 to a client of S3, and says which port it should use. */
@@ -530,17 +528,38 @@ static bool ends_in_post(struct td_text path, const struct word_route *routes, s
     return false;
 }
 
-/* Decides by the end of the decoded path. The handler checks later whether the model or the dataset exists. */
-static bool takes_body(const struct td_request *request)
+/* Returns whether the body of a POST to this path says what to read. A plan counts as well: the server keeps it in
+ * memory alone, under a hash of its text, so that it changes no other answer. */
+static bool is_read_by_post(struct td_text path)
+{
+    return ends_in_post(path, model_routes, MODEL_ROUTES) || ends_in_post(path, dataset_routes, DATASET_ROUTES);
+}
+
+static bool is_post_with_body(struct td_text path)
+{
+    return td_text_equals(path, "/sign") || is_read_by_post(path);
+}
+
+/* Returns whether the request is a POST to such a decoded path. The handler checks later whether the model or the
+ * dataset exists. */
+static bool is_posted_to(const struct td_request *request, bool (*is_such)(struct td_text path))
 {
     struct td_uri uri;
     if (!td_text_equals(request->method, "POST"))
         return false;
-    bool takes = td_uri_parse(&uri, request->target, TD_URI_STRICT, NULL) &&
-                 (td_text_equals(uri.path, "/sign") || ends_in_post(uri.path, model_routes, MODEL_ROUTES) ||
-                  ends_in_post(uri.path, dataset_routes, DATASET_ROUTES));
+    bool is = td_uri_parse(&uri, request->target, TD_URI_STRICT, NULL) && is_such(uri.path);
     td_uri_fini(&uri);
-    return takes;
+    return is;
+}
+
+static bool takes_body(const struct td_request *request)
+{
+    return is_posted_to(request, is_post_with_body);
+}
+
+static bool reads_by_post(const struct td_request *request)
+{
+    return is_posted_to(request, is_read_by_post);
 }
 
 /* Probes and the files of the pages are for everybody; metrics and the contract for callers without credentials, too,
@@ -553,7 +572,7 @@ static bool admit_native(struct td_call *call)
     bool is_probe = td_text_equals(path, "/healthz") || td_text_equals(path, "/readyz") || td_asset_is_path(path);
     bool is_free = (td_text_equals(path, "/metrics") || td_text_equals(path, "/openapi.json")) &&
                    !td_signed_url_is_meant(call->request->target); /* its parameters must be taken off */
-    if ((is_free && td_access_is_free(call)) || td_access_admit(call, td_access_take_bearer, &refusal) || is_probe)
+    if ((is_free && td_access_is_free(call)) || td_access_admit(call, td_access_by_bearer, &refusal) || is_probe)
         return true;
     td_response_fail(call->response, refusal.status, NULL, "%s", refusal.message);
     td_access_add_challenge(call, &refusal);
@@ -613,6 +632,7 @@ static void write_error(struct td_failure *failure, struct td_buffer *out)
 const struct td_facade td_native_facade = {
     .owns = owns_native_path,
     .takes_body = takes_body,
+    .reads_by_post = reads_by_post,
     .takes_upload = td_native_takes_upload,
     .begin_upload = td_native_begin_upload,
     .is_text = is_text,

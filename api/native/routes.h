@@ -32,6 +32,7 @@ void td_handle_readyz(const struct td_call *call);
 void td_handle_metrics(const struct td_call *call);
 void td_handle_openapi(const struct td_call *call);
 void td_handle_version(const struct td_call *call);
+void td_handle_start(const struct td_call *call); /* the path / for programs */
 void td_handle_rescan(const struct td_call *call);
 void td_handle_sign(const struct td_call *call);
 void td_handle_events(const struct td_call *call);

@@ -136,22 +136,55 @@ void td_handle_openapi(const struct td_call *call)
     td_response_set_json(call->response, &json);
 }
 
+/* Begins a JSON object with the program's name and version. */
+static void begin_version(struct td_json_builder *json, struct td_buffer *out)
+{
+    td_buffer_init(out);
+    td_json_builder_init(json, out);
+    td_json_begin_object(json, NULL);
+    td_json_add_string(json, "name", "tensord");
+    td_json_add_string(json, "version", TD_VERSION);
+}
+
+/* Ends the object, and answers with it. */
+static void answer_version(const struct td_call *call, struct td_json_builder *json)
+{
+    struct td_buffer *out = json->out;
+    td_json_end(json);
+    td_json_builder_fini(json);
+    td_buffer_putc(out, '\n');
+    td_response_set_json(call->response, out);
+}
+
 void td_handle_version(const struct td_call *call)
 {
     struct td_buffer json;
     struct td_json_builder builder;
     if (!td_call_check_parameters(call, no_parameters))
         return;
-    td_buffer_init(&json);
-    td_json_builder_init(&builder, &json);
-    td_json_begin_object(&builder, NULL);
-    td_json_add_string(&builder, "name", "tensord");
-    td_json_add_string(&builder, "version", TD_VERSION);
+    begin_version(&builder, &json);
     td_json_add_string(&builder, "commit", td_build_commit());
+    answer_version(call, &builder);
+}
+
+void td_handle_start(const struct td_call *call)
+{
+    static const struct {
+        const char *name, *path;
+    } links[] = {
+        {"models", "/models"},   {"datasets", "/datasets"}, {"events", "/events"}, {"openapi", "/openapi.json"},
+        {"metrics", "/metrics"}, {"ready", "/readyz"},      {"pages", "/"}}; /* for Accept: text/html */
+    struct td_buffer json;
+    struct td_json_builder builder;
+    if (!td_call_check_parameters(call, no_parameters))
+        return;
+    begin_version(&builder, &json);
+    td_json_begin_object(&builder, "links");
+    for (size_t i = 0; i < sizeof links / sizeof *links; i++)
+        td_json_add_string(&builder, links[i].name, links[i].path);
     td_json_end(&builder);
-    td_json_builder_fini(&builder);
-    td_buffer_putc(&json, '\n');
-    td_response_set_json(call->response, &json);
+    answer_version(call, &builder);
+    td_response_add_header(call->response, "Vary", "Accept");
 }
 
 /* ---- rescans ------------------------------------------------------------------------------------------- */

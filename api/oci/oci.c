@@ -580,7 +580,7 @@ static bool is_text(struct td_text raw_path)
 static bool admit_oci(struct td_call *call)
 {
     struct td_refusal refusal;
-    if (td_access_admit(call, td_access_take_password, &refusal))
+    if (td_access_admit(call, td_access_by_password, &refusal))
         return true;
     td_response_fail(call->response, refusal.status, NULL, "%s", refusal.message);
     td_access_add_basic_challenge(call, &refusal);

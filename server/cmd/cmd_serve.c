@@ -17,6 +17,7 @@
 #include "core/digits.h"
 #include "core/log.h"
 #include "core/utf8.h"
+#include "http/cors.h"
 #include "server/cmd/command_line.h"
 #include "server/cmd/token_watch.h"
 #include "server/config/config.h"
@@ -52,6 +53,7 @@ struct service {
     struct td_config used;   /* at the start, with what was chosen or lowered to suit the machine; strings borrowed */
     sigset_t signals;
     int lease_signal;
+    struct td_cors *cors; /* NULL without --cors-origin */
     struct td_ports ports;
     struct td_tls *tls; /* NULL: the ports are plain */
     struct td_token_watch tokens;
@@ -178,6 +180,13 @@ static void fit_descriptors(struct service *service)
            "the limit on open files is %llu: at most %llu files are kept mapped instead of --max-maps %llu",
            (unsigned long long)have, (unsigned long long)maps, (unsigned long long)config->max_maps);
     config->max_maps = maps;
+}
+
+/* Reads the list of --cors-origin, if it is given. */
+static bool begin_cors(struct service *service, struct td_error *err)
+{
+    const char *origins = service->used.cors_origins;
+    return origins[0] == '\0' || td_cors_create(origins, &service->cors, err);
 }
 
 /* Reads the certificate, if TLS is configured. */
@@ -444,9 +453,10 @@ static bool start_parts(struct service *service, struct td_error *err)
     *config = service->config;
     choose_workers(config);
     fit_descriptors(service);
-    if (!check_directory(config->directory, err) || !split_version_prefixes(service, err) || !begin_tls(service, err) ||
-        !td_token_watch_init(&service->tokens, config->tokens, err) || !td_ports_bind(&service->ports, config, err) ||
-        !td_ports_judge(&service->ports, config, err) ||
+    if (!check_directory(config->directory, err) || !split_version_prefixes(service, err) ||
+        !begin_cors(service, err) || !begin_tls(service, err) ||
+        !td_token_watch_init(&service->tokens, config->tokens, err) ||
+        !td_ports_bind(&service->ports, config, service->cors, err) || !td_ports_judge(&service->ports, config, err) ||
         !td_access_log_create(config->access_log, &service->api.metrics.access_log_dropped, &service->log, err))
         return false;
     if (!open_upstream(service, err) || !open_publish(service, err) || !start_parsers(service, err))
@@ -482,6 +492,7 @@ static bool start_parts(struct service *service, struct td_error *err)
         !start_upstream(service, err) || !start_publish(service, err))
         return false;
     service->api.s3_listen = config->s3_listen;
+    service->api.cors = service->cors;
     service->api.events.most_of_client = (size_t)(config->max_waiters + 3) / 4;
     keep_tls(service, false);
     atomic_store(&service->api.rescan_from, rescan_from_of(config->rescan_from));
@@ -519,6 +530,7 @@ static void stop_parts(struct service *service)
     td_token_watch_fini(&service->tokens);
     td_access_log_destroy(service->log);
     td_tls_destroy(service->tls);
+    td_cors_destroy(service->cors);
 }
 
 /* Returns the next signal, -1 when none came in time, or 0 after it has handled a signal about a lease. */

@@ -4,6 +4,7 @@
  * would not notice, while Kubernetes sets variables with that prefix for a service called tensord. */
 #include "server/config/config.h"
 
+#include "http/cors.h"
 #include "server/config/config_file.h"
 #include "server/config/suggest.h"
 #include "server/host/terminal.h"
@@ -233,6 +234,16 @@ static bool check_access_log(const struct td_config *config, struct td_error *er
     return true;
 }
 
+/* Checks the list of --cors-origin. */
+static bool check_cors(const struct td_config *config, struct td_error *err)
+{
+    struct td_error why = TD_ERROR_INIT;
+    struct td_cors *cors = NULL;
+    bool ok = config->cors_origins[0] == '\0' || td_cors_create(config->cors_origins, &cors, &why);
+    td_cors_destroy(cors);
+    return ok || td_error_set(err, why.code, "--cors-origin: %s", why.message);
+}
+
 /* Checks the schemes of --upstream, and refuses options that have no effect without it. */
 static bool check_upstream(const struct td_config *config, struct td_error *err)
 {
@@ -287,8 +298,8 @@ bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_
         ok = td_error_set(err, TD_INVALID_ARGUMENT,
                           "no directory is given; usage: tensord serve DIR, or --config FILE with the key "
                           "\"directory\"");
-    ok = ok && check_tls(config, err) && check_upstream(config, err) && check_publish(config, err) &&
-         check_keep_removed(config, err) && check_access_log(config, err);
+    ok = ok && check_tls(config, err) && check_cors(config, err) && check_upstream(config, err) &&
+         check_publish(config, err) && check_keep_removed(config, err) && check_access_log(config, err);
     if (!ok)
         td_config_fini(config);
     return ok;

@@ -64,6 +64,8 @@ static const struct td_option options[] = {
      SWITCH(require_auth), AT_START},
     {"metrics-open", "on|off", "off", "/metrics and /openapi.json need no token, from other machines either",
      SWITCH(metrics_open), LIVE},
+    {"cors-origin", "ORIGIN,ORIGIN", "", "pages of these other origins may read answers; * = of all; repeatable",
+     ROW(TD_OPTION_LIST, 0, 0, cors_origins, TD_OPTION_EVERYWHERE, NULL, NULL), AT_START},
     {"max-connections", "N", "1024", "open connections; more are answered 503", COUNT(max_connections, 1, 60000),
      AT_START},
     {"max-connections-per-address", "N", "256", "connections from one client address; more are answered 429",

@@ -78,7 +78,8 @@ struct td_config {
     const char *tokens; /* the tokens file; empty: everybody may ask for everything */
     bool require_auth;
     bool metrics_open;
-    const char *rescan_from; /* "local", "any" or "none" */
+    const char *cors_origins; /* whose pages may read answers, with commas between them, or "*"; empty: none */
+    const char *rescan_from;  /* "local", "any" or "none" */
     bool leases;
     const char *files;    /* "mutable" or "immutable" */
     const char *sendfile; /* "on", "remote" or "off" */

@@ -29,6 +29,7 @@
 /* A connection's pool holds, beside the request's header, 64 bytes for each field, a vector of TD_IOVEC_RUNS and the
  * answer's header. It is no larger, because libmicrohttpd clears all of it after every request. */
 enum { POOL_OTHER_BYTES = 12 * 1024 };
+enum { POOL_CORS_BYTES = 1024 }; /* what the fields of CORS may add to the answer's header */
 
 /* libmicrohttpd passes a body on in pieces of half the pool. Over TLS a piece is at most one record, of 16 KiB. */
 enum { UPLOAD_POOL_BYTES = 512 * 1024, TLS_UPLOAD_POOL_BYTES = 64 * 1024 };
@@ -296,6 +297,8 @@ static struct MHD_Daemon *start_daemon(struct td_http_server *server, unsigned i
     bool has_tls = (how & MHD_USE_TLS) != 0;
     const struct td_config *config = server->serving.config;
     size_t pool_bytes = (size_t)config->max_header_bytes + POOL_OTHER_BYTES;
+    if (server->serving.api->cors != NULL)
+        pool_bytes += POOL_CORS_BYTES;
     if (pool_bytes < upload_bytes)
         pool_bytes = upload_bytes;
     size_t stack_bytes = TD_SMALL_STACK_BYTES; /* of every thread that it starts; a handshake takes 28 KiB of it */

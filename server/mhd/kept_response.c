@@ -1,6 +1,7 @@
 #include "server/mhd/kept_response.h"
 
 #include "core/digits.h"
+#include "http/cors.h"
 #include "http/http_date.h"
 #include "server/mhd/sender.h"
 
@@ -9,7 +10,7 @@
 
 /* ---- headers ------------------------------------------------------------------------------------------- */
 
-enum { DATE_BYTES = 30, /* with the NUL */ MOST_FIELDS = TD_RESPONSE_HEADERS + 6 };
+enum { DATE_BYTES = 30, /* with the NUL */ MOST_FIELDS = TD_RESPONSE_HEADERS + 8 };
 
 static const char any_date[] = "Sun, 06 Nov 1994 08:49:37 GMT"; /* an IMF-fixdate has 29 bytes */
 
@@ -38,6 +39,10 @@ static size_t list_fields(const struct td_response *response, char *date, struct
     }
     for (size_t i = 0; i < response->header_count; i++)
         fields[count++] = (struct field){response->headers[i].name, response->headers[i].value};
+    if (response->allow_origin != NULL) {
+        fields[count++] = (struct field){"Access-Control-Allow-Origin", response->allow_origin};
+        fields[count++] = (struct field){"Access-Control-Expose-Headers", td_cors_exposed};
+    }
     if (response->close)
         fields[count++] = (struct field){"Connection", "close"};
     return count;
@@ -84,9 +89,9 @@ static bool is_like(const struct td_kept_response *kept, const struct td_respons
 {
     if (kept->mhd_response == NULL || kept->len != len || (kept->bytes == NULL) != by_sender ||
         kept->status != response->status || kept->content_type != response->content_type ||
-        kept->cache_control != response->cache_control || kept->last_modified_s != response->last_modified_s ||
-        kept->accept_ranges != response->accept_ranges || kept->header_count != response->header_count ||
-        strcmp(kept->etag, response->etag) != 0)
+        kept->cache_control != response->cache_control || kept->allow_origin != response->allow_origin ||
+        kept->last_modified_s != response->last_modified_s || kept->accept_ranges != response->accept_ranges ||
+        kept->header_count != response->header_count || strcmp(kept->etag, response->etag) != 0)
         return false;
     for (size_t i = 0; i < kept->header_count; i++)
         if (kept->headers[i].name != response->headers[i].name)
@@ -138,6 +143,7 @@ static bool make_response(struct td_kept_response *kept, const struct td_respons
     kept->status = response->status;
     kept->content_type = response->content_type;
     kept->cache_control = response->cache_control;
+    kept->allow_origin = response->allow_origin;
     memcpy(kept->etag, response->etag, sizeof kept->etag);
     kept->last_modified_s = response->last_modified_s;
     kept->accept_ranges = response->accept_ranges;

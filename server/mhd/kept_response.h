@@ -28,7 +28,7 @@ struct td_kept_response {
     uint64_t header_bytes; /* length of the header that libmicrohttpd will send */
     /* the content of `mhd_response`, as in td_response */
     int status;
-    const char *content_type, *cache_control;
+    const char *content_type, *cache_control, *allow_origin;
     char etag[TD_ETAG_BYTES];
     int64_t last_modified_s;
     bool accept_ranges;

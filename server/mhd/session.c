@@ -156,6 +156,7 @@ struct td_request td_session_request(const struct td_session *session)
     const struct td_exchange *exchange = &session->exchange;
     return (struct td_request){
         .facade = exchange->facade,
+        .cors = session->link.connection->facade == td_main_port ? session->serving->api->cors : NULL,
         .is_local = td_address_is_loopback(&session->link.connection->address),
         .is_tls = session->link.connection->is_tls,
         .client = session->link.connection->client,

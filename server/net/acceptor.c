@@ -18,6 +18,7 @@
 #include "core/digits.h"
 #include "core/log.h"
 #include "core/socket_send.h"
+#include "http/cors.h"
 #include "http/facade.h"
 #include "http/range.h"
 #include "server/config/listen_address.h"
@@ -57,6 +58,7 @@ struct td_acceptor {
     sem_t deaf;                               /* posted when the thread has closed the listening socket */
     char far_congestion[TD_CONGESTION_BYTES]; /* for td_congestion_accept */
     const struct td_facade *facade;
+    const struct td_cors *cors;
     bool has_tls;
     uint64_t warned_ns; /* when missing descriptors or memory were last logged; 0: never */
     pthread_t thread;
@@ -230,13 +232,15 @@ static void discard_received(int fd)
 
 /* Answers with an error and closes the connection; allocates nothing and does not wait. `field`: a header field, or
  * empty. */
-static void answer_and_close(const struct td_facade *facade, int fd, const char *status, const char *field,
+static void answer_and_close(const struct td_acceptor *acceptor, int fd, const char *status, const char *field,
                              const char *body)
 {
-    static const char format[] = "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n%s"
+    static const char format[] = "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n%s%s"
                                  "Cache-Control: no-store\r\nConnection: close\r\n\r\n";
-    char answer[1024];
-    int n = snprintf(answer, sizeof answer, format, status, facade->error_type, strlen(body), field);
+    char answer[1024 + TD_CORS_LINES_BYTES];
+    char lines[TD_CORS_LINES_BYTES];
+    td_cors_write_lines(acceptor->cors, lines);
+    int n = snprintf(answer, sizeof answer, format, status, acceptor->facade->error_type, strlen(body), field, lines);
     if (n > 0 && (size_t)n + strlen(body) < sizeof answer) {
         memcpy(answer + n, body, strlen(body));
         (void)td_socket_send(fd, answer, (size_t)n + strlen(body), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -255,7 +259,7 @@ static void turn_away(const struct td_acceptor *acceptor, int fd, enum td_over o
     if (acceptor->has_tls)
         (void)close(fd);
     else
-        answer_and_close(facade, fd, is_crowded ? "429 Too Many Requests" : "503 Service Unavailable",
+        answer_and_close(acceptor, fd, is_crowded ? "429 Too Many Requests" : "503 Service Unavailable",
                          "Retry-After: 1\r\n", is_crowded ? facade->crowded : facade->busy);
 }
 
@@ -314,7 +318,7 @@ static void refuse_protocol(const struct td_acceptor *acceptor, struct silent *s
     const struct td_facade *facade = acceptor->facade;
     int fd = silent->connection->fd;
     td_connection_close(silent->connection);
-    answer_and_close(facade, fd, "400 Bad Request", "", acceptor->has_tls ? facade->not_tls : facade->is_tls);
+    answer_and_close(acceptor, fd, "400 Bad Request", "", acceptor->has_tls ? facade->not_tls : facade->is_tls);
     atomic_fetch_add(&acceptor->metrics->malformed, 1);
     free(silent);
 }
@@ -521,6 +525,7 @@ bool td_acceptor_create(const struct td_acceptor_config *config, char *url, size
     (void)sem_init(&acceptor->deaf, 0, 0);
     acceptor->listen_fd = acceptor->epoll_fd = acceptor->wake_fd = acceptor->reserve_fd = -1;
     acceptor->facade = config->facade;
+    acceptor->cors = config->cors;
     acceptor->has_tls = config->has_tls;
     if (!open_listener(config, config->listen, &acceptor->listen_fd, err)) {
         td_acceptor_destroy(acceptor);

@@ -38,6 +38,7 @@ struct td_acceptor_config {
     const char *listen;             /* ADDRESS:PORT, [ADDRESS]:PORT, or :PORT for all addresses */
     const struct td_facade *facade; /* td_main_port or td_s3_port */
     bool has_tls;
+    const struct td_cors *cors; /* the origins whose pages may read answers; NULL: none. Must outlive the acceptor */
 };
 
 /* Binds and listens, but accepts no connection yet: clients wait in the kernel's queue. Writes the URL of the port to

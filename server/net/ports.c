@@ -11,13 +11,14 @@ static bool is_exposed(const struct td_port *port)
     return port->acceptor != NULL && !td_acceptor_is_loopback(port->acceptor);
 }
 
-bool td_ports_bind(struct td_ports *ports, const struct td_config *config, struct td_error *err)
+bool td_ports_bind(struct td_ports *ports, const struct td_config *config, const struct td_cors *cors,
+                   struct td_error *err)
 {
     bool has_tls = config->tls_cert[0] != '\0';
     const struct td_acceptor_config configs[TD_PORTS] = {
-        [TD_PORT_MAIN] = {"--listen", config->listen, td_main_port, has_tls},
-        [TD_PORT_S3] = {"--s3-listen", config->s3_listen, td_s3_port, has_tls},
-        [TD_PORT_PLAIN] = {"--plain-listen", config->plain_listen, td_main_port, false},
+        [TD_PORT_MAIN] = {"--listen", config->listen, td_main_port, has_tls, cors},
+        [TD_PORT_S3] = {"--s3-listen", config->s3_listen, td_s3_port, has_tls, NULL},
+        [TD_PORT_PLAIN] = {"--plain-listen", config->plain_listen, td_main_port, false, cors},
     };
     for (size_t i = 0; i < TD_PORTS; i++) {
         struct td_port *port = &ports->all[i];

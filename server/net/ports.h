@@ -17,9 +17,11 @@ struct td_ports {
     } all[TD_PORTS];
 };
 
-/* Binds the ports. `ports` is zeros, and is closed also after a failure. Errors as td_acceptor_create;
- * TD_INVALID_ARGUMENT for a --plain-listen that others than this machine can reach. */
-bool td_ports_bind(struct td_ports *ports, const struct td_config *config, struct td_error *err);
+/* Binds the ports. `ports` is zeros, and is closed also after a failure. cors: the origins whose pages may read answers
+ * of the main port; NULL: none. It must outlive the ports. Errors as td_acceptor_create; TD_INVALID_ARGUMENT for a
+ * --plain-listen that others than this machine can reach. */
+bool td_ports_bind(struct td_ports *ports, const struct td_config *config, const struct td_cors *cors,
+                   struct td_error *err);
 
 /* Checks whether other machines can reach a port without TLS or without a token. Errors as td_exposure_judge. */
 bool td_ports_judge(const struct td_ports *ports, const struct td_config *config, struct td_error *err);

@@ -111,6 +111,41 @@ def test_paths_do_not_leave_the_model(srv, tree, path):
         assert passwd not in r.body and other not in r.body, f"{spelled}: {r}"
 
 
+@pytest.mark.parametrize("query", ["?cb=1700000000000", "?download=true", "?", "?x", "?a=1&b=2", "?Slice=0"])
+@pytest.mark.parametrize("path", ["config.json", "model.safetensors", "sub dir/", ""])
+def test_parameters_that_nobody_knows(srv, path, query):
+    """Passed over, as by S3: "cb" is Netron's, "download" the Hub's. With them the answer is the same."""
+    target = "/models/plain/files/" + enc(path, "/")
+    for fields in ({}, {"Range": "bytes=0-9"}):
+        plain, asked = srv.get(target, fields), srv.get(target + query, fields)
+        assert plain.status in (200, 206) and (asked.status, asked.body, asked.etag) == (
+            plain.status, plain.body, plain.etag), asked
+    assert srv.head(target + query).length == srv.head(target).length
+    assert srv.get(target + "?cb=1", {"If-None-Match": srv.get(target).etag}).status == 304
+
+
+def test_parameters_of_other_paths_are_refused_on_files(srv):
+    """Those that change the answer of another path of a model, but for pages: a client that sends them means other
+    bytes."""
+    paths = srv.json("/openapi.json")["paths"]
+    shared = srv.json("/openapi.json")["components"]["parameters"]
+
+    def query_of(path):
+        item = paths[path]
+        lists = [item.get("parameters", [])] + [op.get("parameters", []) for op in item.values() if "responses" in op]
+        found = (shared[p["$ref"].rpartition("/")[2]] if "$ref" in p else p for some in lists for p in some)
+        return {p["name"] for p in found if p["in"] == "query"}
+
+    ours = query_of("/models/{id}/files/{path}")
+    is_page = re.compile("/view/|/$").search
+    others = set().union(*(query_of(path) for path in paths if path.startswith("/models") and not is_page(path))) - ours
+    assert ours == {"version"} and {"checkpoint", "slice", "page_size", "wait"} <= others
+    for name in others:
+        for target in ("/models/plain/files/config.json", "/models/plain/files/"):
+            error = check_error(srv.get(f"{target}?cb=1&{name}=1"), 400)
+            assert f'"{name}" is for other paths' in error["message"] and error["details"] == {"known": ["version"]}
+
+
 def test_root_file_model_serves_only_itself(srv, tree):
     assert srv.get("/models/single.safetensors/files/single.safetensors").status == 200
     for path in ("plain/config.json", "plain/model.safetensors", "bytes/range.bin"):

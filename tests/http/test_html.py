@@ -168,10 +168,36 @@ def test_programs_get_json(srv):
             assert srv.get(target, {"Accept": accept}).get("Content-Type") == "application/json", (target, accept)
     for path in ("/datasets", "/datasets/"):
         assert [dataset["id"] for dataset in srv.json(path)["datasets"]] == ["ns/rows"], path
-    for path, says in (("/", "page for browsers"), ("/api", "/api/models")):
-        r = srv.get(path)
-        assert r.status == 404 and says in r.body.decode() and "begin with GET /models" in r.body.decode(), r
-    assert srv.get("/").status == 404 and srv.get("/models/org/m/files/none/").status == 404
+    r = srv.get("/api")
+    assert r.status == 404 and "/api/models" in r.body.decode() and "begin with GET /models" in r.body.decode(), r
+    assert srv.get("/models/org/m/files/none/").status == 404
+
+
+def test_the_start_for_programs(srv):
+    """GET / leads a program to all else: each link answers 200, and that to the pages a page for a browser."""
+    r = srv.get("/")
+    start, version = srv.json("/"), srv.json("/version")
+    assert (start["name"], start["version"]) == ("tensord", version["version"]), start
+    assert {"models", "datasets", "openapi", "metrics", "pages"} <= set(start["links"]), start
+    for name, link in start["links"].items():
+        fields = {"Accept": "text/html"} if name == "pages" else {"Accept": "application/json"}
+        assert srv.get(link, fields).status == 200, (name, link)
+    assert "models" in srv.json(start["links"]["models"]) and "datasets" in srv.json(start["links"]["datasets"])
+    get_page(srv, start["links"]["pages"])
+    assert r.get("Vary") == "Accept" and srv.get("/", {"If-None-Match": r.etag}).status == 304
+    for accept in ("*/*", "application/json", "text/htmlx"):
+        assert srv.get("/", {"Accept": accept}).json() == start
+    assert srv.head("/").length == len(r.body) and srv.get("/", {"Range": "bytes=0-0"}).body == b"{"
+    assert srv.request("/", method="POST").status == 405
+    assert srv.get("/?x=1").status == 400
+
+
+def test_clients_of_s3_at_the_start_are_still_on_the_wrong_port(srv):
+    """They would take the answer for a broken list of buckets."""
+    for target, fields in (("/", {"Authorization": "AWS4-HMAC-SHA256 Credential=x"}), ("/?list-type=2", {}),
+                           ("/?x-id=ListBuckets", {}), ("/", {"X-Amz-Date": "20260101T000000Z"})):
+        r = srv.get(target, fields)
+        assert r.status == 404 and "--s3-listen" in r.body.decode(), r
 
 
 # shows: security.md client-html

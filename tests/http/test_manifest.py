@@ -200,7 +200,8 @@ def test_token_of_another_listing_is_foreign(srv):
     ("/models/plain/model.safetensors?slice=0", ["checkpoint"]),
     ("/models/plain/shards/none/tp1/rank-0.safetensors?format=npy", ["checkpoint"]),
     ("/models/plain/tensors/step?x", ["checkpoint"]),
-    ("/models/plain/files/config.json?download=true", ["download"]),
+    ("/models/plain/files/config.json?slice=0:1", ["version"]),
+    ("/models/plain/files/?page_size=1", ["version"]),
 ])
 def test_unknown_query_parameter(srv, query, known):
     check_error(srv.get(query), 400, *known)

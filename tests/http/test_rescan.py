@@ -249,7 +249,10 @@ def test_whose_requests_are_heeded(root):
         assert s.request("/rescan", method="POST").status == 200
         for header in passed_on:
             answer = s.request("/rescan", [header], method="POST")
-            assert answer.status == 403 and "--rescan-from any" in answer.json()["error"]["message"], answer
+            why = "another site" if header[0] == "Origin" else "--rescan-from any"
+            assert answer.status == 403 and why in answer.json()["error"]["message"], answer
+        answer = s.request("/rescan", [("Origin", f"http://127.0.0.1:{s.port}")], method="POST")    # a page of its own
+        assert answer.status == 403 and "--rescan-from any" in answer.json()["error"]["message"], answer
         for method in ("GET", "HEAD", "PUT", "DELETE"):
             answer = s.request("/rescan", method=method)
             assert (answer.status, answer.get("Allow")) == (405, "POST")
@@ -257,7 +260,7 @@ def test_whose_requests_are_heeded(root):
         assert s.post("/rescan", b"{}").status == 200
     with Server(root, "--rescan-from", "any") as s:
         for header in passed_on:
-            assert s.request("/rescan", [header], method="POST").status == 200
+            assert s.request("/rescan", [header], method="POST").status == (403 if header[0] == "Origin" else 200)
     with Server(root, env={"TENSORD_RESCAN_FROM": "none"}) as s:
         answer = s.request("/rescan", method="POST")
         assert answer.status == 403 and "--rescan-from none" in answer.json()["error"]["message"]

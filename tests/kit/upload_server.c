@@ -196,7 +196,7 @@ struct parts {
 static void start(struct parts *parts, struct td_error *err)
 {
     const struct td_config *config = &parts->config;
-    const struct td_acceptor_config port = {"--listen", config->listen, &facade, config->tls_cert[0] != '\0'};
+    const struct td_acceptor_config port = {"--listen", config->listen, &facade, config->tls_cert[0] != '\0', NULL};
     const struct td_catalog_config catalog = {
         .root = config->directory, .max_maps = 64, .scan = td_scan_config_default()};
     const struct td_tls_files files = {config->tls_cert, config->tls_key, ""};

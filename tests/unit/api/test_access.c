@@ -98,7 +98,7 @@ static void credentials_are_judged(void **state)
     assert_int_equal(status_of(place, "/models/none", "Authorization: Bearer " NOW, true), 404);
 }
 
-/* Clients of registries send a name and a password; the password is the token. RFC 7617 section 2. */
+/* Clients of registries and browsers send a name and a password; the password is the token. RFC 7617 section 2. */
 /* shows: security.md oci-tokens */
 static void passwords_are_tokens(void **state)
 {
@@ -123,7 +123,8 @@ static void passwords_are_tokens(void **state)
         {"Authorization: Digest x", 401, ""},
         {"Authorization: Basic dXNlcjp0ZF9ub3c=\nAuthorization: Basic dXNlcjp0ZF9ub3c=", 401, ""},
     };
-    static const char *const targets[] = {"/v2/", "/v2/m/tags/list", "/v2/_catalog"};
+    static const char *const targets[] = {"/v2/",      "/v2/m/tags/list", "/v2/_catalog",
+                                          "/models/m", "/api/models/m",   "/m/resolve/main/model.safetensors"};
     struct place *place = *state;
     char long_field[4096] = "Authorization: Basic ";
     for (size_t i = 0; i < COUNT_OF(cases); i++)

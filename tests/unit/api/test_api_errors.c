@@ -6,7 +6,6 @@
 static void nothing_there_is_404(void **state)
 {
     static const char *const cases[][2] = {
-        {"/", "/models"},
         {"/nothing", "nothing"},
         {"/model", "model"},
         {"/modelsx", "modelsx"},
@@ -97,7 +96,8 @@ static void wrong_arguments_are_400(void **state)
          "x\" is not a valid number of ranks; tp1"},
         {"/models/qwen3/shards/none/tp1/rank-0.safetensors?x=1", "\"x\""},
         {"/models/qwen3/model.safetensors?x=1", "\"x\""},
-        {"/models/qwen3/files/README.md?download=1", "\"download\""},
+        {"/models/qwen3/files/README.md?slice=1", "\"slice\""},
+        {"/?x=1", "\"x\""},
         {"/healthz?verbose=1", "\"verbose\""},
         {"/readyz?x", "\"x\""},
         {"/metrics?x", "\"x\""},

@@ -80,11 +80,12 @@ static void names_are_the_same_everywhere(void **state)
 {
     (void)state;
     static const char *const routes[] = {
-        "none",     "models",     "model",   "versions",   "changes",    "manifest", "tensor",  "file",
-        "read",     "plans",      "plan",    "shard",      "model_file", "blob",     "commits", "datasets",
-        "dataset",  "rows",       "row",     "rows_batch", "row_index",  "hub_file", "hub_api", "oci_manifest",
-        "oci_blob", "oci_upload", "oci_api", "healthz",    "readyz",     "metrics",  "openapi", "version",
-        "rescan",   "sign",       "events",  "s3_bucket",  "s3_list",    "s3_object"};
+        "none",      "models",     "model",    "versions",   "changes",    "manifest", "tensor",  "file",
+        "read",      "plans",      "plan",     "shard",      "model_file", "blob",     "commits", "datasets",
+        "dataset",   "rows",       "row",      "rows_batch", "row_index",  "hub_file", "hub_api", "oci_manifest",
+        "oci_blob",  "oci_upload", "oci_api",  "healthz",    "readyz",     "metrics",  "openapi", "version",
+        "start",     "rescan",     "sign",     "events",     "asset",      "view",     "compare", "status",
+        "s3_bucket", "s3_list",    "s3_object"};
     static_assert(COUNT_OF(routes) == TD_ROUTE_COUNT, "the label of each route of TD_ROUTES stands here");
     for (int i = 0; i < TD_ROUTE_COUNT; i++)
         assert_string_equal(td_route_name((enum td_route)i), routes[i]);

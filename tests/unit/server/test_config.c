@@ -82,7 +82,7 @@ static void defaults_are_as_documented(void **state)
     assert_true(config.decode_memory == 268435456 && config.hash_threads == 1 && config.index_threads == 2);
     assert_string_equal(config.sandbox, "best-effort");
     assert_true(config.upstream[0] == '\0' && config.upstream_token_file[0] == '\0' && config.upstream_ca[0] == '\0');
-    assert_true(config.cache_max_bytes == 0 && config.version_prefixes[0] == '\0');
+    assert_true(config.cache_max_bytes == 0 && config.version_prefixes[0] == '\0' && config.cors_origins[0] == '\0');
     assert_string_equal(config.publish, "off");
     assert_true(config.publish_max_bytes == 0 && config.upload_expires_ns == 86400 * second);
     assert_true(config.keep_commits_ns == 3600 * second);
@@ -116,7 +116,7 @@ static void every_option_is_read(void **state)
         "--tls-cert c.pem --tls-key=k.pem --tls-client-ca a.pem --plain-listen 127.0.0.1:82 --require-tls on "
         "--tokens t --require-auth --metrics-open on --sendfile remote "
         "--publish off --publish-max-bytes 2T --upload-expires 90 --keep-commits=0 "
-        "--version-prefix a --version-prefix=b,c "
+        "--version-prefix a --version-prefix=b,c --cors-origin http://a --cors-origin=https://b:1,http://c "
         "--keep-removed 0 --keep-removed-models=7 "
         "--upstream http://a,http://b --upstream-token-file=f --upstream-ca u.pem --cache-max-bytes 77 "
         "--sandbox required --parse-timeout 7.5 --parse-memory 200000000";
@@ -131,6 +131,7 @@ static void every_option_is_read(void **state)
     assert_true(parse_line(&config, line, &err));
     assert_string_equal(config.directory, "m");
     assert_string_equal(config.version_prefixes, "a,b,c");
+    assert_string_equal(config.cors_origins, "http://a,https://b:1,http://c");
     assert_string_equal(config.listen, "0.0.0.0:0");
     assert_true(config.max_connections == 10 && config.max_connections_per_address == 3 && config.max_waiters == 6);
     assert_true(config.max_header_bytes == 1024 && config.header_timeout_ns == second * 3 / 2);
@@ -457,7 +458,8 @@ static void help_lists_all(void **state)
                                           "--upstream",         "--upstream-ca",     "--upstream-token-file",
                                           "--cache-max-bytes",  "--sendfile",        "--publish-max-bytes",
                                           "--publish",          "--upload-expires",  "--keep-commits",
-                                          "--version-prefix",   "--keep-removed",    "--keep-removed-models"};
+                                          "--version-prefix",   "--keep-removed",    "--keep-removed-models",
+                                          "--cors-origin"};
     char text[8192];
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);

@@ -26,8 +26,16 @@ static void fill(struct td_response *response, const char *range, const char *ot
 /* Checks the kept response against a new response with the same content. */
 static void check_fields(const struct td_kept_response *kept, const struct td_response *response, size_t len)
 {
-    static const char *const names[] = {"Content-Type",  "ETag",          "Accept-Ranges", "Cache-Control",
-                                        "Last-Modified", "Content-Range", "X-Other",       "Connection"};
+    static const char *const names[] = {"Content-Type",
+                                        "ETag",
+                                        "Accept-Ranges",
+                                        "Cache-Control",
+                                        "Last-Modified",
+                                        "Content-Range",
+                                        "X-Other",
+                                        "Connection",
+                                        "Access-Control-Allow-Origin",
+                                        "Access-Control-Expose-Headers"};
     struct MHD_Response *fresh = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     assert_true(td_answer_header_add(fresh, response));
     for (size_t i = 0; i < COUNT_OF(names); i++) {
@@ -81,7 +89,7 @@ static void other_differences_need_another_response(void **state)
     struct td_response response;
     struct td_kept_response *kept = calloc(1, sizeof *kept);
     size_t len = 100;
-    for (int what = 0; what < 9; what++) {
+    for (int what = 0; what < 10; what++) {
         fill(&response, "bytes 0-99/1000", "a");
         assert_true(td_kept_response_prepare(kept, &response, 100, false));
         td_response_fini(&response);
@@ -98,6 +106,8 @@ static void other_differences_need_another_response(void **state)
             td_response_add_header_text(&response, "X-More", TD_TEXT("m"));
         if (what == 8)
             response.headers[1].name = "X-Another";
+        if (what == 9)
+            response.allow_origin = "https://a.example";
         assert_true(td_kept_response_prepare(kept, &response, len, false));
         CHECK((what == 7 || what == 8) || kept->header_count == 2, "%d", what);
         check_fields(kept, &response, len);
