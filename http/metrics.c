@@ -163,6 +163,40 @@ static void write_ways(const struct td_metrics *metrics, struct td_buffer *out)
                          atomic_load(&metrics->ways[i]));
 }
 
+uint64_t td_metrics_request_count(const struct td_metrics *metrics)
+{
+    uint64_t count = 0;
+    for (size_t route = 0; route < TD_ROUTE_COUNT; route++)
+        for (size_t status = 0; status < TD_STATUS_SLOTS; status++)
+            count += atomic_load(&metrics->requests[route][status]);
+    return count;
+}
+
+void td_metrics_sample(struct td_metrics *metrics)
+{
+    const uint64_t number = atomic_load(&metrics->sample_count);
+    _Atomic uint64_t *sample = metrics->samples[number % TD_METRICS_SAMPLES];
+    atomic_store(&sample[TD_SAMPLED_REQUESTS], td_metrics_request_count(metrics));
+    atomic_store(&sample[TD_SAMPLED_SENT_BYTES], atomic_load(&metrics->sent_bytes));
+    atomic_store(&sample[TD_SAMPLED_UPLOAD_BYTES], atomic_load(&metrics->upload_bytes));
+    atomic_store(&metrics->sample_count, number + 1);
+}
+
+size_t td_metrics_last_seconds(const struct td_metrics *metrics, uint64_t out[TD_METRICS_SAMPLES][TD_SAMPLED_COUNT])
+{
+    const uint64_t taken = atomic_load(&metrics->sample_count);
+    const uint64_t most = TD_METRICS_SAMPLES - 1; /* the oldest may be replaced while it is read */
+    const size_t kept = (size_t)(taken < most ? taken : most);
+    for (size_t i = 1; i < kept; i++)
+        for (size_t what = 0; what < TD_SAMPLED_COUNT; what++) {
+            const uint64_t number = taken - kept + i;
+            uint64_t before = atomic_load(&metrics->samples[(number - 1) % TD_METRICS_SAMPLES][what]);
+            uint64_t after = atomic_load(&metrics->samples[number % TD_METRICS_SAMPLES][what]);
+            out[i - 1][what] = after > before ? after - before : 0;
+        }
+    return kept < 2 ? 0 : kept - 1;
+}
+
 void td_metrics_write(const struct td_metrics *metrics, struct td_buffer *out)
 {
     write_requests(metrics, out);

@@ -46,7 +46,10 @@ enum td_upload_refusal {
 /* Returns the reason's label, such as "client". Static. */
 const char *td_cut_name(enum td_cut cut);
 
-enum { TD_STATUS_SLOTS = 25, TD_LATENCY_BUCKETS = 12 };
+enum { TD_STATUS_SLOTS = 25, TD_LATENCY_BUCKETS = 12, TD_METRICS_SAMPLES = 128 };
+
+/* The counters that td_metrics_sample takes samples of. */
+enum td_sampled { TD_SAMPLED_REQUESTS, TD_SAMPLED_SENT_BYTES, TD_SAMPLED_UPLOAD_BYTES, TD_SAMPLED_COUNT };
 
 struct td_metrics {
     _Atomic uint64_t requests[TD_ROUTE_COUNT][TD_STATUS_SLOTS]; /* the last slot counts all other statuses */
@@ -71,6 +74,8 @@ struct td_metrics {
     _Atomic int64_t certificate_expiry_s; /* since 1970; 0: there is no TLS */
     _Atomic uint64_t tokens;              /* of the file, also expired ones */
     _Atomic bool tokens_failed;           /* the tokens file could not be read again; the tokens before stay */
+    _Atomic uint64_t samples[TD_METRICS_SAMPLES][TD_SAMPLED_COUNT]; /* a ring */
+    _Atomic uint64_t sample_count;                                  /* since the start */
 };
 
 /* Counts one answered request. sent_bytes: of its body. took_ns: from the request line to the last byte handed to the
@@ -83,6 +88,16 @@ void td_metrics_cut(struct td_metrics *metrics, enum td_cut cut);
 
 /* Counts an answer by its way. */
 void td_metrics_way(struct td_metrics *metrics, enum td_way way);
+
+/* Returns the number of answered requests since the start. */
+uint64_t td_metrics_request_count(const struct td_metrics *metrics);
+
+/* Takes a sample of the counters. One thread calls it, once a second. */
+void td_metrics_sample(struct td_metrics *metrics);
+
+/* Copies what was counted in each of the last seconds, the newest last: differences of the samples. Returns their
+ * number, below TD_METRICS_SAMPLES. */
+size_t td_metrics_last_seconds(const struct td_metrics *metrics, uint64_t out[TD_METRICS_SAMPLES][TD_SAMPLED_COUNT]);
 
 /* Appends the samples of HTTP as Prometheus text (version 0.0.4). */
 void td_metrics_write(const struct td_metrics *metrics, struct td_buffer *out);

@@ -41,6 +41,7 @@ static const struct system_route system_routes[] = {
     {"/sign", TD_ROUTE_SIGN, td_handle_sign, false, true},
     {"/events", TD_ROUTE_EVENTS, td_handle_events, false, false},
     {"/compare", TD_ROUTE_COMPARE, td_html_compare, false, false},
+    {"/status", TD_ROUTE_STATUS, td_handle_status, false, false},
 };
 
 enum { SYSTEM_ROUTES = sizeof system_routes / sizeof *system_routes };
@@ -570,7 +571,8 @@ static bool admit_native(struct td_call *call)
     struct td_text path = call->uri->path;
     struct td_refusal refusal;
     bool is_probe = td_text_equals(path, "/healthz") || td_text_equals(path, "/readyz") || td_asset_is_path(path);
-    bool is_free = (td_text_equals(path, "/metrics") || td_text_equals(path, "/openapi.json")) &&
+    bool is_free = (td_text_equals(path, "/metrics") || td_text_equals(path, "/openapi.json") ||
+                    td_text_equals(path, "/status")) &&
                    !td_signed_url_is_meant(call->request->target); /* its parameters must be taken off */
     if ((is_free && td_access_is_free(call)) || td_access_admit(call, td_access_by_bearer, &refusal) || is_probe)
         return true;

@@ -1,5 +1,7 @@
 /* Probes, the version, metrics, rescans and signed URLs: answers that describe the present moment. */
 #include "api/call/access.h"
+#include "api/call/server_status.h"
+#include "api/html/status_page.h"
 #include "api/native/metrics_page.h"
 #include "api/native/openapi_text.h"
 #include "api/native/routes.h"
@@ -79,14 +81,8 @@ void td_handle_readyz(const struct td_call *call)
     if (!td_call_check_parameters(call, no_parameters))
         return;
     td_catalog_get_status(call->api->catalog, &status);
-    bool draining = atomic_load(&call->api->draining);
-    bool ready = status.ready && !draining;
-    const char *state = draining                   ? "draining"
-                        : status.root_missing      ? "root missing"
-                        : status.too_few_models    ? "too few models"
-                        : status.first_scan_failed ? "failed"
-                        : !status.ready            ? "scanning"
-                                                   : "ready";
+    bool ready;
+    const char *state = td_server_state(call, &status, &ready);
     td_buffer_init(&json);
     td_json_builder_init(&builder, &json);
     td_json_begin_object(&builder, NULL);
@@ -102,6 +98,95 @@ void td_handle_readyz(const struct td_call *call)
         call->response->status = 503;
         td_response_add_header(call->response, "Retry-After", "1");
     }
+}
+
+static void write_traffic(struct td_json_builder *json, const struct td_server_status *status)
+{
+    static const char *const names[TD_SAMPLED_COUNT] = {[TD_SAMPLED_REQUESTS] = "requests",
+                                                        [TD_SAMPLED_SENT_BYTES] = "bytes_sent",
+                                                        [TD_SAMPLED_UPLOAD_BYTES] = "bytes_uploaded"};
+    td_json_add_u64(json, "connections", status->connections);
+    td_json_add_u64(json, "max_connections", status->max_connections);
+    td_json_add_u64(json, "in_flight", status->in_flight);
+    td_json_add_u64(json, "waiters", status->waiters);
+    td_json_add_u64(json, "requests", status->requests);
+    td_json_add_u64(json, "bytes_sent", status->sent_bytes);
+    td_json_add_u64(json, "hashed_bytes", status->catalog.hasher.known_bytes);
+    td_json_add_u64(json, "hash_total_bytes", status->catalog.hasher.file_bytes);
+    td_json_add_u64(json, "uploads", status->uploads);
+    td_json_add_u64(json, "bytes_uploaded", status->upload_bytes);
+    td_json_begin_object(json, "seconds");
+    for (size_t what = 0; what < TD_SAMPLED_COUNT; what++) {
+        td_json_begin_array(json, names[what]);
+        for (size_t i = 0; i < status->second_count; i++)
+            td_json_add_u64(json, NULL, status->seconds[i][what]);
+        td_json_end(json);
+    }
+    td_json_end(json);
+}
+
+static void write_lists(struct td_json_builder *json, const struct td_server_status *status)
+{
+    td_json_begin_array(json, "arriving");
+    for (size_t i = 0; i < status->arrival_count; i++) {
+        td_json_begin_object(json, NULL);
+        td_json_add_string(json, "id", status->arrivals[i].id);
+        td_json_add_u64(json, "arrived_bytes", status->arrivals[i].progress.arrived_bytes);
+        td_json_add_u64(json, "total_bytes", status->arrivals[i].progress.total_bytes);
+        td_json_end(json);
+    }
+    td_json_end(json);
+    td_json_begin_array(json, "problems");
+    for (size_t i = 0; i < status->problem_count; i++) {
+        td_json_begin_object(json, NULL);
+        if (status->problems[i].model[0] != '\0')
+            td_json_add_string(json, "model", status->problems[i].model);
+        td_json_add_string(json, "file", status->problems[i].path);
+        td_json_add_string(json, "message", status->problems[i].message);
+        td_json_end(json);
+    }
+    td_json_end(json);
+}
+
+static void answer_status(const struct td_call *call)
+{
+    struct td_json_builder builder;
+    struct td_buffer json;
+    struct td_server_status *status = malloc(sizeof *status);
+    if (status == NULL) {
+        td_call_no_memory(call);
+        return;
+    }
+    td_server_status_get(call, status);
+    td_buffer_init(&json);
+    td_json_builder_init(&builder, &json);
+    td_json_begin_object(&builder, NULL);
+    td_json_add_bool(&builder, "ready", status->ready);
+    td_json_add_string(&builder, "state", status->state);
+    write_numbers(&builder, &status->catalog);
+    write_traffic(&builder, status);
+    write_lists(&builder, status);
+    td_json_end(&builder);
+    td_json_builder_fini(&builder);
+    td_buffer_putc(&json, '\n');
+    td_server_status_fini(status);
+    free(status);
+    td_response_set_text(call->response, "application/json", "no-cache", &json);
+}
+
+void td_handle_status(const struct td_call *call)
+{
+    static const char *const formats[] = {"html", "json", NULL};
+    static const char *const known[] = {"format", NULL};
+    const struct td_text *format = td_uri_parameter(call->uri, "format");
+    if (!td_call_check_parameters(call, known))
+        return;
+    if (format == NULL || td_text_equals(*format, "html"))
+        td_html_status(call);
+    else if (td_text_equals(*format, "json"))
+        answer_status(call);
+    else
+        td_call_fail_known(call, 400, formats, "unknown format \"%.*s\"; it is html or json", TD_SHOW(*format, 64));
 }
 
 void td_handle_metrics(const struct td_call *call)

@@ -202,6 +202,7 @@ static void *reaper_main(void *argument)
     struct td_registry *registry = argument;
     for (unsigned number = 0; !atomic_load(&registry->stop); number = (number + 1) % TD_IDLE_ROUNDS) {
         if (number == 0) {
+            td_metrics_sample(registry->metrics);
             (void)td_registry_count_unread(registry); /* drops the blobs of answers that were read */
             trim_memory(registry);
         }
