@@ -2,14 +2,13 @@
 import hashlib
 import io
 import json
-import os
 
 import gguf
 import numpy as np
 import pytest
 import torch
 
-from harness import DTYPE_BITS, Server, age, enc, tensor, write_by_hand
+from harness import DTYPE_BITS, Server, Tensor, age, enc, tensor, write_by_hand
 from page_reader import read_page
 from test_page_tensors import NAMES
 
@@ -133,3 +132,95 @@ def test_what_is_not_there(srv):
         answer = srv.get(f"/models/{target}", {"Accept": "text/html"})
         assert answer.status == 404 and says in read_page(answer).one(id="error").text, target
     assert srv.get("/models/dtypes/view/tensor/i8?slice=0:1").status == 400
+
+
+# ------------------------------------------------------------------------------------------------ statistics
+
+@pytest.fixture(scope="module")
+def values(tmp_path_factory):
+    """A server of tensors whose values matter."""
+    root = tmp_path_factory.mktemp("values") / "root"
+    rng = np.random.default_rng(7)
+    odd = np.array([[1, -2, np.nan, 0], [np.inf, 5, -np.inf, 0]], "<f4")
+    rows = [("normal", rng.standard_normal((40, 50)).astype("<f4")), ("odd", odd), ("equal", np.full((3, 2), 7, "<f4")),
+            ("nothing", np.zeros((0, 3), "<f4")), ("never", np.full((2, 2), np.nan, "<f4")), ("one", np.float32(2.5)),
+            ("wide", np.array([-1.7e308, 0, 1.7e308])), ("line", np.arange(100, dtype="<f4")),
+            ("large", rng.standard_normal((1100, 1000)).astype("<f4"))]
+    tensors = [Tensor(name, "F64" if a.dtype == np.float64 else "F32", list(a.shape), a.tobytes()) for name, a in rows]
+    write_by_hand(root / "m/model.safetensors", tensors)
+    age(root)
+    with Server(root, hash_threads=0) as s:
+        s.arrays = dict(rows)
+        yield s
+
+
+def numbers(elements, name):
+    return [float(e[name]) for e in elements]
+
+
+@pytest.mark.parametrize("name", ["normal", "odd", "equal", "one", "wide", "line"])
+def test_figures_are_numpys(values, name):
+    """The population's deviation, of the finite elements; numpy.histogram has the rule of the bins."""
+    x = np.asarray(values.arrays[name], np.float64)
+    finite = x[np.isfinite(x)]
+    root = page(values, "m", name)
+    got = {e["data-stat"]: float(e["data-value"]) for e in root.one(id="stats").all(data_stat=None)}
+    scale = 2.0**600 if name == "wide" else 1.0  # sums of the largest doubles overflow
+    small = finite / scale
+    want = {"min": finite.min(), "max": finite.max(), "mean": small.mean() * scale, "std": small.std() * scale,
+            "zeros": (x == 0).sum(), "nans": np.isnan(x).sum(), "infinities": np.isinf(x).sum(), "sampled": x.size,
+            "elements": x.size}
+    assert got == pytest.approx(want, rel=1e-9) and list(got) == list(want)
+    assert "sample" not in root.one(id="stats").text.lower()
+    bins = root.one("svg", id="histogram").all("rect")
+    low, high = numbers(bins, "data-low"), numbers(bins, "data-high")
+    assert (low[0], high[-1]) == (finite.min(), finite.max()) and low[1:] == high[:-1] and low == sorted(low)
+    assert len(bins) == (1 if finite.min() == finite.max() else 64)
+    if name != "wide":
+        counts, _ = np.histogram(finite, len(bins), (finite.min(), finite.max()))
+        assert numbers(bins, "data-count") == list(counts)
+    first = [e.text for e in root.one(id="values").all("li")]
+    assert [float(text) for text in first] == pytest.approx(list(x.reshape(-1)[:16]), nan_ok=True)
+    assert set(first) - {"NaN", "Infinity", "-Infinity"} or not finite.size
+
+
+@pytest.mark.parametrize("name", ["normal", "odd", "large"])
+def test_the_page_shows_what_the_json_has(values, name):
+    stats = values.json(f"/models/m/tensors/{name}?format=stats")
+    root = page(values, "m", name)
+    got = {e["data-stat"]: e["data-value"] for e in root.one(id="stats").all(data_stat=None)}
+    assert {key: float(value) for key, value in got.items()} == {key: float(stats[key]) for key in got}
+    assert [int(e["data-count"]) for e in root.one("svg", id="histogram").all("rect")] == stats["histogram"]["counts"]
+    cells = root.one("svg", id="heatmap").all("rect")
+    assert [None if e.get("data-value") is None else float(e["data-value"]) for e in cells] == stats["heatmap"]["values"]
+    assert [(int(e["x"]), int(e["y"])) for e in cells] == [
+        (j, i) for i in range(stats["heatmap"]["rows"]) for j in range(stats["heatmap"]["columns"])]
+    assert all(0 <= float(e["fill-opacity"]) <= 1 for e in cells)
+
+
+def test_a_sample_says_so(values):
+    stats = page(values, "m", "large").one(id="stats")
+    assert "sample: 1,048,576 of 1,100,000 elements" in stats.text
+    assert stats.one(data_stat="sampled")["data-value"] == "1048576"
+
+
+def test_where_nothing_is_finite(values):
+    for name, elements in (("nothing", "0"), ("never", "4")):
+        root = page(values, "m", name)
+        stats = root.one(id="stats")
+        assert stats.one(data_stat="elements")["data-value"] == elements
+        assert stats.one(data_stat="min").get("data-value") is None and not root.all("svg", id="histogram")
+    assert [e.get("data-value") for e in root.one("svg", id="heatmap").all("rect")] == [None] * 4
+    assert not page(values, "m", "line").all("svg", id="heatmap"), "one dimension is no matrix"
+
+
+def test_types_without_statistics(srv):
+    """The sentence is that of ?format=stats."""
+    for model in ("dtypes", "gguf", "torch", "npz"):
+        for name, t in listed(srv, model).items():
+            answer = srv.get(t["href"] + "?format=stats")
+            stats = page(srv, model, name).one(id="stats")
+            if answer.status == 422:
+                assert answer.json()["error"]["message"] in stats.text
+            else:
+                assert answer.status == 200 and stats.one(data_stat="elements")["data-value"] == str(np.prod(t["shape"]))
