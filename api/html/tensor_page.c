@@ -495,10 +495,10 @@ static void write_map(const struct td_page_place *place, enum td_tensor_slot slo
         td_buffer_printf(out, "%u × %u", of->map_rows, of->map_columns);
         break;
     case TD_SLOT_TENSOR_MAP_WIDTH:
-        td_buffer_u64(out, of->map_columns * CELL_PIXELS);
+        td_buffer_u64(out, (uint64_t)of->map_columns * CELL_PIXELS);
         break;
     case TD_SLOT_TENSOR_MAP_HEIGHT:
-        td_buffer_u64(out, of->map_rows * CELL_PIXELS);
+        td_buffer_u64(out, (uint64_t)of->map_rows * CELL_PIXELS);
         break;
     case TD_SLOT_TENSOR_MAP_BOX:
         td_buffer_printf(out, "0 0 %u %u", of->map_columns, of->map_rows);
@@ -685,7 +685,7 @@ static size_t count_rows(const struct td_page_place *place, unsigned section)
     case TD_SECTION_TENSOR_STATS_END:
         return of != NULL;
     case TD_SECTION_TENSOR_STATS:
-        return of == NULL ? 0 : STATS;
+        return of == NULL ? 0 : (size_t)STATS;
     case TD_SECTION_TENSOR_HAS_STAT:
         return has_stat(page, (enum figure)place->row[0]);
     case TD_SECTION_TENSOR_HISTOGRAM_HEAD:
@@ -699,7 +699,7 @@ static size_t count_rows(const struct td_page_place *place, unsigned section)
     case TD_SECTION_TENSOR_CELLS:
         return of == NULL ? 0 : (size_t)of->map_rows * of->map_columns;
     case TD_SECTION_TENSOR_HAS_CELL:
-        return !isnan(of->map[place->row[0]]);
+        return isnan(of->map[place->row[0]]) ? 0 : 1;
     case TD_SECTION_TENSOR_VALUES_HEAD:
     case TD_SECTION_TENSOR_VALUES_END:
         return of != NULL && of->first_count > 0;

@@ -11,8 +11,9 @@ from harness import DTYPE_BITS, Server, age, enc, frame, nbytes_of, raise_open_f
 from page_reader import read_page
 
 EVIL = "\"><script>alert(1)</script>&lt;'"
-NAMES = ["", "..", ".", "/..", "//..", "/.", "a/../b", "a//b", "./a", "a/", "/a", "model.layers.0.weight", "Model.Layers.0.BIAS", EVIL, "é", "a b",
-         "100%", "%41", "x" * 300, "right\u202eleft", "tab\tline\n[31m", "?q#f", "a+b", "javascript:alert(1)"]
+NAMES = ["", "..", ".", "/..", "//..", "/.", "a/../b", "a//b", "./a", "a/", "/a", "model.layers.0.weight",
+         "Model.Layers.0.BIAS", EVIL, "é", "a b", "100%", "%41", "x" * 300, "right\u202eleft", "tab\tline\n[31m",
+         "?q#f", "a+b", "javascript:alert(1)"]
 COLUMNS = ["name", "dtype", "shape", "elements", "bytes", "file", "offset"]
 MANY = 1234
 
@@ -20,7 +21,8 @@ MANY = 1234
 def many():
     """Returns tensors in an order that no column has."""
     dtypes = ["F32", "BF16", "I64", "F8_E4M3", "U8"]
-    return [tensor(f"layer.{(i * 7919) % MANY:04}.w", dtypes[i * i % 5], ((i * 31) % 17 + 1, i % 3)) for i in range(MANY)]
+    return [tensor(f"layer.{(i * 7919) % MANY:04}.w", dtypes[i * i % 5], ((i * 31) % 17 + 1, i % 3))
+            for i in range(MANY)]
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +147,8 @@ def test_orders_are_over_all_tensors(srv, sort, descending):
     again = urllib.parse.parse_qs(link.partition("?")[2])["sort"]
     assert again == [sort if descending else "-" + sort]
     assert root.one("input", name="sort")["value"] == word if word != "name" else not root.all("input", name="sort")
-    others = {a["data-sort"]: urllib.parse.parse_qs(a["href"].partition("?")[2])["sort"] for a in root.all(data_sort=None)}
+    others = {a["data-sort"]: urllib.parse.parse_qs(a["href"].partition("?")[2])["sort"]
+              for a in root.all(data_sort=None)}
     assert all(others[name] == [name] for name in others if name != sort) and len(others) == 5
 
 
