@@ -45,8 +45,11 @@ bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error
     td_shared_budget_init(&api->rows, TD_ROWS_BUDGET_BYTES, "answers with rows");
     td_shared_budget_init(&api->commits, TD_COMMITS_BYTES, "commits");
     if (init_caches(api)) {
-        if (td_virtual_hasher_create(&api->virtual_hasher, err))
-            return true;
+        if (td_virtual_hasher_create(&api->virtual_hasher, err)) {
+            if (td_patch_store_create(&api->ranks, &api->patches, err))
+                return true;
+            td_virtual_hasher_destroy(api->virtual_hasher);
+        }
         fini_caches(api);
     }
     (void)pthread_cond_destroy(&api->joint_changed);
@@ -56,13 +59,15 @@ bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error
     return td_error_set(err, TD_INTERNAL, "cannot create a lock"); /* unless there is another error already */
 }
 
-bool td_api_keep_digests(struct td_api *api, const char *state_dir, const char *root, struct td_error *err)
+bool td_api_keep_state(struct td_api *api, const char *state_dir, const char *root, struct td_error *err)
 {
-    return td_virtual_digests_keep(td_virtual_hasher_digests(api->virtual_hasher), state_dir, root, err);
+    return td_virtual_digests_keep(td_virtual_hasher_digests(api->virtual_hasher), state_dir, root, err) &&
+           td_patch_store_keep(api->patches, state_dir, root, err);
 }
 
 void td_api_fini(struct td_api *api)
 {
+    td_patch_store_destroy(api->patches);
     td_virtual_hasher_destroy(api->virtual_hasher); /* its bodies are of files in the rank store */
     fini_caches(api);
     td_token_set_unref(api->tokens);

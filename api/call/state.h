@@ -8,6 +8,7 @@
 #include "http/auth/token_set.h"
 #include "http/lru.h"
 #include "http/metrics.h"
+#include "rank/patch/patch_store.h"
 #include "rank/rank_store.h"
 #include "rank/virtual_hasher.h"
 
@@ -53,6 +54,7 @@ struct td_api {
     struct td_lru plans;     /* struct td_stored_plan by id (rank/rank_store.h) */
     struct td_rank_store ranks;
     struct td_virtual_hasher *virtual_hasher; /* of rank files and layers of images */
+    struct td_patch_store *patches;           /* between versions */
     struct td_shared_budget lists;            /* TD_LISTS_BYTES: memory of lists and descriptions that are being sent */
     struct td_shared_budget rows;             /* TD_ROWS_BUDGET_BYTES: memory of answers with rows of datasets */
     struct td_publish *publish;               /* what clients publish; borrowed; NULL: nobody may, --publish off */
@@ -74,12 +76,12 @@ struct td_api {
 };
 
 /* Starts with empty caches. The catalog is borrowed and must outlive the api. Errors: TD_INTERNAL when no lock can be
- * created; as td_virtual_hasher_create. */
+ * created; as td_virtual_hasher_create and td_patch_store_create. */
 bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error *err);
 
-/* Stores the digests of virtual files in state_dir (NULL: in memory only). Call before the first request. Errors as
- * td_virtual_digests_keep. */
-bool td_api_keep_digests(struct td_api *api, const char *state_dir, const char *root, struct td_error *err);
+/* Stores the digests of virtual files, and patches, in state_dir (NULL: digests in memory only, patches in files
+ * without names). Call before the first request. Errors as td_virtual_digests_keep and td_patch_store_keep. */
+bool td_api_keep_state(struct td_api *api, const char *state_dir, const char *root, struct td_error *err);
 
 /* Frees the caches. No request may be running. */
 void td_api_fini(struct td_api *api);

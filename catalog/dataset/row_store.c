@@ -46,25 +46,13 @@ static void remove_old(int dir_fd)
 
 bool td_row_store_open(const char *state_dir, const char *root, struct td_row_store **out, struct td_error *err)
 {
-    int above;
-    struct stat st;
-    if (!td_state_dir_open(state_dir, root, true, &above, err))
+    int fd;
+    if (!td_state_folder_open(state_dir, root, folder_name, &fd, err))
         return false;
-    int refused = mkdirat(above, folder_name, 0700) == 0 || errno == EEXIST ? 0 : errno;
-    int fd = openat(above, folder_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    int sys = refused != 0 ? refused : errno;
-    (void)close(above);
-    if (fd < 0)
-        return td_error_sys(err, TD_IO, sys, "--state-dir: cannot open the folder \"%s\" in \"%s\"", folder_name,
-                            state_dir);
-    bool ours = fstat(fd, &st) == 0 && td_state_is_ours_alone(&st);
-    struct td_row_store *store = ours ? malloc(sizeof *store) : NULL;
+    struct td_row_store *store = malloc(sizeof *store);
     if (store == NULL) {
         (void)close(fd);
-        return ours ? td_error_no_memory(err)
-                    : td_error_set(err, TD_PERMISSION_DENIED,
-                                   "--state-dir: others can write to the folder \"%s\" in \"%s\"", folder_name,
-                                   state_dir);
+        return td_error_no_memory(err);
     }
     store->dir_fd = fd;
     remove_old(fd);

@@ -121,3 +121,22 @@ bool td_state_dir_open(const char *path, const char *root, bool create, int *fd,
         *fd = -1;
     return ok;
 }
+
+bool td_state_folder_open(const char *path, const char *root, const char *name, int *fd, struct td_error *err)
+{
+    int above;
+    struct stat st;
+    if (!td_state_dir_open(path, root, true, &above, err))
+        return false;
+    int refused = mkdirat(above, name, 0700) == 0 || errno == EEXIST ? 0 : errno;
+    *fd = openat(above, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int sys = refused != 0 ? refused : errno;
+    (void)close(above);
+    if (*fd < 0)
+        return td_error_sys(err, TD_IO, sys, "--state-dir: cannot open the folder \"%s\" in \"%s\"", name, path);
+    if (fstat(*fd, &st) == 0 && td_state_is_ours_alone(&st))
+        return true;
+    (void)close(*fd);
+    return td_error_set(err, TD_PERMISSION_DENIED, "--state-dir: others can write to the folder \"%s\" in \"%s\"", name,
+                        path);
+}

@@ -20,6 +20,10 @@
  * not checked), TD_IO. After an error nothing new is left in `root`. */
 bool td_state_dir_open(const char *path, const char *root, bool create, int *fd, struct td_error *err);
 
+/* Opens the folder `name` in the state directory, creates what is missing, and sets *fd, which the caller closes.
+ * Errors as td_state_dir_open. */
+bool td_state_folder_open(const char *path, const char *root, const char *name, int *fd, struct td_error *err);
+
 /* Returns whether the file of this stat belongs to the user of this process and nobody else may write to it. */
 bool td_state_is_ours_alone(const struct stat *st);
 

@@ -488,7 +488,7 @@ static bool start_parts(struct service *service, struct td_error *err)
     if (!td_catalog_create(&catalog, &service->catalog, err))
         return false;
     service->api_made = td_api_init(&service->api, service->catalog, err);
-    if (!service->api_made || !td_api_keep_digests(&service->api, catalog.state_dir, config->directory, err) ||
+    if (!service->api_made || !td_api_keep_state(&service->api, catalog.state_dir, config->directory, err) ||
         !start_upstream(service, err) || !start_publish(service, err))
         return false;
     service->api.s3_listen = config->s3_listen;
