@@ -249,9 +249,8 @@ def test_tokens(root, start, tmp_path):
     check_error(s.get("/models/run/changes?since=step-1"), 401)
 
 
-def test_slow_hashing_is_503(tmp_path, start):
-    """Tensors of 256 GiB of zeros: 503 with when to come again, and the server serves on."""
-    root = tmp_path / "root"
+def save_huge_versions(root):
+    """Write two versions with a tensor of 256 GiB of zeros, which is a hole in the file."""
     for number in (1, 2):
         header = json.dumps({"w": {"dtype": "U8", "shape": [1 << 38], "data_offsets": [0, 1 << 38]}}).encode()
         path = root / "run" / f"step-{number}" / "model.safetensors"
@@ -260,6 +259,12 @@ def test_slow_hashing_is_503(tmp_path, start):
             f.write(struct.pack("<Q", len(header)) + header)
             f.truncate(8 + len(header) + (1 << 38))
     age(root)
+
+
+def test_slow_hashing_is_503(tmp_path, start):
+    """503 with when to come again, and the server serves on."""
+    root = tmp_path / "root"
+    save_huge_versions(root)
     s = start(root, hash_threads=1)
     r = s.get("/models/run/changes?since=step-1", timeout=120)
     check_error(r, 503, "0 of 2 tensors")
