@@ -107,6 +107,55 @@ def test_parameters_get_the_bytes_of_a_version(serve, run, architecture, tp):
         assert 0.9 * times * parameters < sent_of(server, number) <= 1.05 * times * parameters
 
 
+def change_elements(folder, before, seed, share=0.004):
+    """Write a version whose tensors differ from those of another one in their first element and in that share of the
+    others, by bits."""
+    shutil.copytree(before, folder)
+    generator = torch.Generator().manual_seed(seed)
+    for path in folder.glob("*.safetensors"):
+        tensors = load_file(path)
+        for tensor in tensors.values():
+            bits = tensor.view({1: torch.uint8, 2: torch.int16, 4: torch.int32}[tensor.element_size()])
+            bits[torch.rand(bits.shape, generator=generator) < share] ^= 1
+            bits.view(-1)[0] ^= 1 << seed % 6
+        save_file(tensors, path)
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+@pytest.mark.parametrize("architecture", ["llama", "mixtral", "deepseek_v3", "gemma3", "fp8-blocks"])
+def test_patches_bring_parameters_to_a_version(serve, run, architecture, tp):
+    """Memory that is kept is brought from one version to the next by the elements that differ: forward, back, with a
+    prefetch, after an error, and after the version before is gone."""
+    root = serve.root / "run"
+    if architecture == "fp8-blocks":
+        write_llama(root / name_of(1), architecture, seed=1)
+    else:
+        write_versions(serve.root, architecture, 1)
+    for number in (2, 3, 4, 5):
+        change_elements(root / name_of(number), root / name_of(number - 1), number)
+    server = serve()
+    url = url_of(server, "run")
+    steps = Steps(serve.root)
+    steps.then(1, "init", {"url": url, "patches": True}).then(2, "update", {"version": 2})
+    steps.then(3, "update", {"version": 3})
+    steps.then(3, "update", {"version": 4, "prefetch": True}).then(3, "wait").then(4, "update", {"version": 4})
+    steps.then(2, "update", {"version": 2})
+    steps.then(2, "fail_read").then(2, "update", {"version": 3}, error="a read that fails|another rank")
+    steps.then(3, "update", {"version": 3})
+    steps.then(3, "init", {"url": url, "patches": False}).then(5, "update", {"version": 5})
+    ranks = steps.run(run, tp)
+    for rank, said in enumerate(ranks if architecture != "fp8-blocks" else []):
+        file = digests_of_rank(server, 4, tp, rank)
+        for name, digest in said[6]["digests"].items():
+            assert name not in file or digest == file[name], name
+    parameters = sum(said[0]["bytes"] for said in ranks)
+    sent = {number: sent_of(server, number) for number in (2, 3, 4, 5)}
+    print(architecture, tp, {number: count / parameters for number, count in sent.items()})
+    assert sent[2] > 0.9 * parameters and sent[5] > 0.9 * parameters
+    assert bytes_of(server, "format=patch") > 0
+    assert sent[4] < 0.1 * parameters  # tensors of few elements, which are read whole
+
+
 @pytest.mark.parametrize("tp", [1, 2])
 def test_fp8_in_blocks(serve, run, tp):
     for number in (1, 2, 3):

@@ -127,15 +127,22 @@ def source_at(session: Session, target: str,
     """
 
     def locate(endpoint: Endpoint) -> transfer.Resource:
-        _, answer = session.ask("HEAD", target, endpoint=endpoint, once=True)
-        etag, length = answer.fields.get("etag", ""), answer.fields.get("content-length", "")
-        if not re.fullmatch(r'"[!#-~]*"', etag) or not re.fullmatch(r"[0-9]{1,18}", length):
-            raise errors.ProtocolError(f"{endpoint}{target} has no entity tag or no length")
+        found = resource_at(session, target, endpoint)
         if check is not None:
             check(endpoint)
-        return transfer.Resource(target, etag, int(length))
+        return found
 
     return transfer.Source(session.endpoints, locate, one_tag=True)
+
+
+def resource_at(session: Session, target: str, endpoint: Endpoint) -> transfer.Resource:
+    """Asks one server, once, for the entity tag and the length of the resource at a path. Raises AnswerError,
+    ConnectError, ProtocolError."""
+    _, answer = session.ask("HEAD", target, endpoint=endpoint, once=True)
+    etag, length = answer.fields.get("etag", ""), answer.fields.get("content-length", "")
+    if not re.fullmatch(r'"[!#-~]*"', etag) or not re.fullmatch(r"[0-9]{1,18}", length):
+        raise errors.ProtocolError(f"{endpoint}{target} has no entity tag or no length")
+    return transfer.Resource(target, etag, int(length))
 
 
 def fetch(session: Session, model: str, path: str, folder: str, version: Optional[str] = None) -> str:

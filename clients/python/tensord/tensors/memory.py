@@ -46,6 +46,11 @@ def view_of_torch(tensor: Any) -> memoryview:
     return memoryview(array).cast("B")
 
 
+def bytes_of_torch(tensor: Any) -> memoryview:
+    """Returns the bytes of a tensor of any device and strides, row by row: its own memory, or a copy."""
+    return view_of_torch(tensor.detach().to("cpu").contiguous())
+
+
 def empty(framework: str, dtype: str, shape: Sequence[int]) -> Tuple[Any, memoryview]:
     """Makes an uninitialised tensor ("pt") or array ("np") of a manifest's type and shape, and a view of its bytes.
 

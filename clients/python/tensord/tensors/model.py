@@ -4,14 +4,16 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple, Union
 
 from .. import errors
-from ..address import Endpoint
+from ..address import Endpoint, path_of
 from ..lock import ForkSafeLock
 from ..net.buffer import empty_bytes
 from ..net.session import Session
 from ..net.transfer import Stop
 from ..options import Options, of
 from . import boxes, dtypes, indexing, memory
+from .boxes import Box
 from .manifest import Manifest, TensorInfo, read_manifest
+from .patches import Patch, open_patch, put
 from .reading import Reader, Want
 from .remote_slice import RemoteSlice
 from .verifying import Sums
@@ -110,6 +112,43 @@ class Model:
         Raises NotFoundError, ConnectError, AnswerError.
         """
         return read_changes(self.session, self.id, str(since), self.version)
+
+    def patch(self, since: Union[str, int], engine: Optional[str] = None, tp: int = 1,
+              rank: int = 0) -> Optional[Patch]:
+        """Returns the elements in which the tensors of this version differ from those of another one, as the server has
+        compared them; None if the server makes no such patch.
+
+        `since`: a name, a number or a ref. `engine`, `tp`, `rank`: compares the tensors of this rank's file, by
+        default all of the checkpoint's. The call waits while the server compares, for `retry_for` at most. Raises
+        ValueError for a model that was opened without a version; NotFoundError, ChangedError, ConnectError,
+        AnswerError.
+        """
+        part = {} if engine is None else {"engine": engine, "tp_size": str(tp), "tp_rank": str(rank)}
+        return self._open_patch(lambda _: {"since": str(since), **part})
+
+    def patch_of_boxes(self, since: "Model", wanted: Sequence[Box]) -> Optional[Patch]:
+        """Returns the same for boxes of tensors, which the patch names by their numbers in the list, from 0. `since`: a
+        version of this model, at the content of its manifest. Raises as `patch`."""
+        items = [{"name": box.name, "as": str(number), "slice": text} if text else {"name": box.name, "as": str(number)}
+                 for number, box in enumerate(wanted)
+                 for text in [box.slice_text(self.manifest()[box.name].shape)]]
+
+        def query(endpoint: Endpoint) -> Dict[str, str]:
+            plan = self.session.ask_json("POST", self.reader().path("plans"), {"ranks": [{"tensors": items}]},
+                                         endpoint=endpoint, once=True)
+            if not isinstance(plan, dict) or not isinstance(plan.get("id"), str):
+                raise errors.ProtocolError(f"{endpoint} did not answer with a plan")
+            return {"since": str(since.version), "since_manifest": since.manifest().etag, "plan": plan["id"]}
+
+        return self._open_patch(query)
+
+    def _open_patch(self, query: Callable[[Endpoint], Dict[str, str]]) -> Optional[Patch]:
+        if self.version is None:
+            raise ValueError(f"since= compares versions, and {self.id} was opened without one: ?version=latest in the "
+                             "URL, or at(version)")
+        found = open_patch(self.session, self.id, lambda endpoint: path_of(
+            self.id, "changes", version=self.version, format="patch", manifest=self.manifest().etag, **query(endpoint)))
+        return None if found is None else found.check(self.version)
 
     def reader(self) -> Reader:
         """Returns a Reader for the manifest's version."""
@@ -304,9 +343,9 @@ class Model:
         type that tensors may be converted to, of torch, or "any"; by default types must be equal. `match`: only
         tensors of the checkpoint with names that match. `names`: the checkpoint's name for a name of the target, if
         they differ. `verify` as in `state_dict`. `since`: the version whose tensors the target has now, of a model
-        that was opened at a version; only tensors that changed since or were added are read. Returns the names that the
-        checkpoint lacks, and those that the target lacks. Shapes must be equal. Nothing is written before all of this
-        has been checked.
+        that was opened at a version; only elements that differ are read (`patch`), or, where the server makes no patch
+        or a patch is larger, tensors that changed or were added. Returns the names that the checkpoint lacks, and those
+        that the target lacks. Shapes must be equal. Nothing is written before all of this has been checked.
         """
         if not isinstance(target, dict) and not hasattr(target, "state_dict"):
             raise TypeError(f"load_into fills a module or a dict of tensors of torch, not {type(target).__name__}")
@@ -322,6 +361,7 @@ class Model:
             differ = _some("missing", missing) + _some("unexpected", unexpected)
             raise errors.MismatchError(f"{self.id} does not fit: {differ}strict=False loads the names on both sides")
         wants: Dict[Any, Want] = {}
+        targets: Dict[Any, Any] = {}  # the tensor of each want
         faults = []
         for name, tensor in tensors.items():
             if source_of[name] not in offered:
@@ -335,21 +375,52 @@ class Model:
             if tensor.numel() and memory.has_memory(tensor):  # of tied parameters the last counts, as for torch
                 place = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.device)
             wants[place] = memory.want_into(tensor.detach(), boxes.whole(info.name, info.shape), info.dtype)
+            targets[place] = tensor.detach()
         if faults:
             raise errors.MismatchError(f"{self.id} does not fit: {'; '.join(faults[:10])}")
+        sums = self._sums(match, verify)
         read = list(wants.values())
         if since is not None:
-            fresh = self._changed_since(since)
-            read = [want for want in read if want.box.name in fresh]
-        self.reader().read(read, sums=self._sums(match, verify))
+            read = self._update([(wants[place], targets[place]) for place in wants], since, sums)
+        self.reader().read(read, sums=sums)
         return missing, unexpected
 
+    def _update(self, targets: List[Tuple[Want, Any]], since: Union[str, int], sums: Optional[Sums]) -> List[Want]:
+        """Brings tensors from a version to this one where few of their elements differ. Returns those that have to be
+        read whole. Raises ValueError for a model without a version, and as `changes` and `Patch.parts`."""
+        patch = self.patch(since)
+        whole_bytes = sum(self.manifest()[want.box.name].nbytes for want, _ in targets
+                          if patch is not None and want.box.name in patch.entries)
+        if patch is None or patch.nbytes >= whole_bytes > 0:
+            fresh = self._changed_since(since)
+            return [want for want, _ in targets if want.box.name in fresh]
+        patch.check_types({name: info.dtype for name, info in self.manifest().tensors.items()})
+        whole = set(patch.whole)
+        read = [want for want, _ in targets if want.box.name in whole]
+        changing: Dict[str, List[Tuple[Want, Any]]] = {}
+        for want, tensor in targets:
+            if want.box.name not in patch.entries:
+                continue
+            if self._takes_elements(want, tensor):
+                changing.setdefault(want.box.name, []).append((want, tensor))
+            else:
+                read.append(want)
+        for part in patch.parts(changing.__contains__):
+            for _, tensor in changing[part.name]:
+                put(tensor, part)
+        if sums is not None:
+            read += [want for found in changing.values() for want, tensor in found
+                     if not sums.fits(want.box.name, memory.bytes_of_torch(tensor))]
+        return read
+
+    def _takes_elements(self, want: Want, tensor: Any) -> bool:
+        """Returns whether a target has the checkpoint's type, in memory whose bits are the elements."""
+        source = dtypes.torch_dtype(self.manifest()[want.box.name].dtype)
+        return bool(tensor.dtype == source and memory.has_memory(tensor) and not tensor.is_conj() and
+                    not tensor.is_neg())
+
     def _changed_since(self, since: Union[str, int]) -> Set[str]:
-        """Returns the names of the tensors that changed since a version, or were added. Raises ValueError for a model
-        without a version, and as `changes`."""
-        if self.version is None:
-            raise ValueError(f"since= compares versions, and {self.id} was opened without one: ?version=latest in the "
-                             "URL, or at(version)")
+        """Returns the names of the tensors that changed since a version, or were added. Raises as `changes`."""
         found = self.changes(since)
         return {row["name"] for row in [*found["changed"], *found["added"]]}
 

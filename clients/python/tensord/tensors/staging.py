@@ -4,11 +4,13 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set
 
+from ..errors import ChangedError, NotFoundError
 from ..net.transfer import Stop
 from . import dtypes
 from .boxes import Box
 from .memory import ask_huge_pages, view_of_torch
 from .model import Model
+from .patches import put_bytes
 from .reading import Reader, Want
 from .verifying import Sums
 
@@ -22,6 +24,8 @@ class StagingMemory:
     def __init__(self) -> None:
         self._tensor: Any = None
         self._is_pinned = False
+        self.takes_patches: Optional[bool] = None  # True: the memory is kept for them; False: patches are never read
+        self.held: Optional[Held] = None  # the version whose boxes the memory has now
 
     def take(self, nbytes: int) -> memoryview:
         """Returns uninitialised memory of that many bytes. Calls overwrite each other's memory."""
@@ -46,11 +50,11 @@ class StagingMemory:
             import torch
 
             torch.cuda.cudart().cudaHostUnregister(self._tensor.data_ptr())
-        self._tensor, self._is_pinned = None, False
+        self._tensor, self._is_pinned, self.held = None, False, None
 
     def release_unpinned(self) -> None:
-        """Frees memory that is not pinned: to make it again costs little."""
-        if not self._is_pinned:
+        """Frees memory that is not pinned, unless it is kept for patches: to make it again costs little."""
+        if not self._is_pinned and not self.takes_patches:
             self.release()
 
 
@@ -62,6 +66,13 @@ class _Place(NamedTuple):
     end: int
 
 
+class Held(NamedTuple):
+    """All boxes of a version that are in a memory, and where."""
+
+    model: Model
+    places: Dict[Box, _Place]
+
+
 class StagedModel(Model):
     """A model at one version. Some of its boxes are read together, before they are used.
 
@@ -69,6 +80,9 @@ class StagedModel(Model):
     a box is used whose group was not read yet, the group is read, and replaces the one in the memory. So if all boxes
     are one group (`is_whole`), nothing is read after `fetch`. Each group is read once: boxes that are used after their
     group was replaced are read by themselves, and so are boxes that are in no group. For one thread at a time.
+
+    If all boxes are one group, and the memory has the same boxes of another version, `fetch` reads only the elements
+    that differ, where the server makes a patch of them.
     """
 
     def __init__(self, model: Model, wanted: Iterable[Box], room: int, memory: StagingMemory):
@@ -105,8 +119,44 @@ class StagedModel(Model):
 
     def fetch(self, stop: Optional[Stop] = None) -> None:
         """Reads the first group. `stop` lets another thread end the read. Raises the errors of `Reader.read`."""
-        if self._groups:
+        if self._groups and not (self.is_whole and self._patch(stop)):
             self._read(0, stop)
+
+    def _patch(self, stop: Optional[Stop]) -> bool:
+        """Brings the boxes in the memory from the version that they are of to this one. Returns False if they are of no
+        version, or the server has no patch that is smaller than the boxes; then nothing is written."""
+        held = self._memory.held
+        if self._memory.takes_patches is False or held is None or held.model.id != self.id or self.version is None:
+            return False
+        if held.model.version is None or held.places != self._places:
+            return False
+        order = list(self._places)
+        try:
+            patch = self.patch_of_boxes(held.model, order)
+        except (NotFoundError, ChangedError):  # the version before is gone, or has changed
+            return False
+        if patch is None or patch.nbytes >= self.nbytes:
+            return False
+        patch.check_types({str(number): self.manifest()[box.name].dtype for number, box in enumerate(order)})
+        self._memory.held = None
+        self._view = self._memory.take(self._places[order[-1]].end)
+        views = {str(number): self._view_of(box) for number, box in enumerate(order)}
+        for part in patch.parts(stop=stop):
+            put_bytes(views[part.name], part)
+        whole = [Want(order[int(name)], view=views[name]) for name in patch.whole]
+        super().reader().read(whole, self.id, stop)
+        self._finish(0)
+        return True
+
+    def _view_of(self, box: Box) -> memoryview:
+        return self._view[self._places[box].begin : self._places[box].end]
+
+    def _finish(self, group: int) -> None:
+        """Notes that the memory has all boxes of a group."""
+        self._present = group
+        self._past.add(group)
+        if self.is_whole:
+            self._memory.held = Held(self, self._places)
 
     def reader(self) -> Reader:
         """Returns a Reader that takes staged boxes from the memory."""
@@ -124,12 +174,11 @@ class StagedModel(Model):
 
     def _read(self, group: int, stop: Optional[Stop]) -> None:
         self._present = -1
+        self._memory.held = None
         found = self._groups[group]
         self._view = self._memory.take(self._places[found[-1]].end)
-        super().reader().read([Want(box, view=self._view[self._places[box].begin : self._places[box].end])
-                               for box in found], self.id, stop)
-        self._present = group
-        self._past.add(group)
+        super().reader().read([Want(box, view=self._view_of(box)) for box in found], self.id, stop)
+        self._finish(group)
 
 
 class _StagedReader(Reader):
