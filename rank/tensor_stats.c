@@ -106,22 +106,31 @@ static size_t blocks_of(const struct sampling *s, const struct pick *pick)
 
 /* ---- reading -------------------------------------------------------------------------------------------- */
 
+/* Appends the bytes of the slice to `whole`, as places in the files where it has few. */
+static bool open_slice(const struct td_tensor_slice *slice, struct td_body *whole, struct td_error *err)
+{
+    struct td_blob *blob = NULL;
+    bool ok = td_tensor_slice_open(slice, false, &blob, err) && td_body_append(whole, blob, 0, blob->len_bytes, err) &&
+              td_body_resolve(whole, err);
+    td_blob_unref(blob);
+    return ok;
+}
+
 /* Makes the body of all picks, and has the kernel begin to read those that are one run of a mapped file. */
 static bool open_body(struct sampling *s, struct td_error *err)
 {
     const uint64_t block_bytes = s->stats->dtype->block_bytes;
-    struct td_blob *blob = NULL;
-    bool ok = td_tensor_slice_open(s->slice, false, &blob, err);
+    struct td_body whole;
+    td_body_init(&whole);
+    bool ok = open_slice(s->slice, &whole, err);
     for (size_t i = 0; ok && i < s->pick_count; i++)
-        ok = td_body_append(&s->body, blob, first_block(s, &s->picks[i]) * block_bytes,
-                            blocks_of(s, &s->picks[i]) * block_bytes, err);
-    td_blob_unref(blob);
-    if (!ok || !td_body_resolve(&s->body, err))
-        return false;
-    for (size_t i = 0; i < s->body.extent_count; i++)
+        ok = td_body_cut(&whole, first_block(s, &s->picks[i]) * block_bytes, blocks_of(s, &s->picks[i]) * block_bytes,
+                         &s->body, err);
+    td_body_fini(&whole);
+    for (size_t i = 0; ok && i < s->body.extent_count; i++)
         if (s->body.extents[i].count == 1)
             td_blob_will_need(s->body.extents[i].blob, s->body.extents[i].off, s->body.extents[i].len);
-    return true;
+    return ok;
 }
 
 /* Reads the next len bytes of the body. One run of a mapped file is read from its descriptor, so that the kernel
