@@ -200,3 +200,21 @@ size_t td_incoming_call_list(const struct td_call *call, struct td_upstream_arri
             out[count++] = out[i];
     return count;
 }
+
+bool td_incoming_call_state(const struct td_call *call, struct td_incoming_state *out)
+{
+    struct td_upstream_progress progress = {0};
+    struct td_kept_model kept = {0};
+    *out = (struct td_incoming_state){.is_kept = false};
+    if (call->api->upstream == NULL)
+        return false;
+    struct td_text id = td_incoming_call_known_id(call, td_text_of(call->model->id));
+    out->is_kept = td_upstream_find(call->api->upstream, id, &kept);
+    if (!out->is_kept && !td_incoming_call_is_of(call->snapshot))
+        return false;
+    out->is_verified = kept.is_verified;
+    out->has_progress = !out->is_kept && td_upstream_get_progress(call->api->upstream, id, &progress);
+    out->arrived_bytes = progress.arrived_bytes;
+    out->total_bytes = progress.total_bytes;
+    return true;
+}

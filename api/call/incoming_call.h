@@ -34,6 +34,18 @@ bool td_incoming_call_knows(const struct td_call *call, struct td_text id);
 /* Returns whether the snapshot is one of a model on its way, which has files but no checkpoints. */
 bool td_incoming_call_is_of(const struct td_snapshot *snapshot);
 
+/* How a model comes from the upstream. */
+struct td_incoming_state {
+    bool is_kept;                        /* it was fetched, and is here; else it is on its way */
+    bool is_verified;                    /* of a model that was fetched */
+    bool has_progress;                   /* of a model on its way: the next two members are known */
+    uint64_t arrived_bytes, total_bytes; /* else 0 */
+};
+
+/* Sets *out to the state of the call's model. Returns false for a model that does not come from an upstream. Never
+ * waits. */
+bool td_incoming_call_state(const struct td_call *call, struct td_incoming_state *out);
+
 /* Returns whether an answer that needs the checkpoints of the call's model has to wait: the model is on its way, and
  * some of its files have names of checkpoints. */
 bool td_incoming_call_awaits(const struct td_call *call);

@@ -1,7 +1,4 @@
-/* HTML pages: for a person with a browser, and for clients that list folders by their links (fsspec). They are rendered
- * while they are sent (html_view.h), so a folder of any length is one page. The functions that answer need
- * call->snapshot; those of a model need call->model as well. When memory is short they answer an error, unless they
- * return one. */
+/* Which requests get a page for browsers where programs get JSON, and the pages at paths as on the Hub's site. */
 #ifndef TD_API_HTML_HTML_INDEX_H
 #define TD_API_HTML_HTML_INDEX_H
 
@@ -12,9 +9,6 @@ bool td_html_is_accepted(const struct td_call *call);
 
 /* Returns whether Accept names text/html and the path ends in '/', as a folder's does. */
 bool td_html_is_wanted(const struct td_call *call);
-
-/* Answers with the page of call->model. */
-void td_html_model(const struct td_call *call);
 
 /* Adds Vary: Accept to a JSON answer of status 200 whose path also has a page, so that caches keep the two apart. */
 void td_html_add_vary(const struct td_call *call);

@@ -3,6 +3,7 @@
 #include "api/call/shown_model.h"
 #include "api/html/folder_page.h"
 #include "api/html/html_index.h"
+#include "api/html/model_page.h"
 #include "api/html/models_page.h"
 #include "api/native/listing.h"
 #include "api/native/parameters.h"
@@ -204,25 +205,19 @@ static void add_upstream(struct td_description *description, struct td_digest *d
 {
     const struct td_call *call = description->call;
     struct td_json_builder *json = &description->json;
-    struct td_upstream_progress progress = {0};
-    struct td_kept_model kept = {0};
-    if (call->api->upstream == NULL)
-        return;
-    struct td_text id = td_incoming_call_known_id(call, td_text_of(call->model->id));
-    bool is_incoming = td_incoming_call_is_of(call->snapshot);
-    bool is_kept = td_upstream_find(call->api->upstream, id, &kept);
-    if (!is_incoming && !is_kept)
+    struct td_incoming_state state;
+    if (!td_incoming_call_state(call, &state))
         return;
     td_json_begin_object(json, "upstream");
-    td_json_add_string(json, "state", is_kept ? "here" : "incoming");
-    if (is_kept)
-        td_json_add_bool(json, "verified", kept.is_verified);
-    if (!is_kept && td_upstream_get_progress(call->api->upstream, id, &progress)) {
-        td_json_add_u64(json, "arrived_bytes", progress.arrived_bytes);
-        td_json_add_u64(json, "total_bytes", progress.total_bytes);
+    td_json_add_string(json, "state", state.is_kept ? "here" : "incoming");
+    if (state.is_kept)
+        td_json_add_bool(json, "verified", state.is_verified);
+    if (state.has_progress) {
+        td_json_add_u64(json, "arrived_bytes", state.arrived_bytes);
+        td_json_add_u64(json, "total_bytes", state.total_bytes);
     }
     td_json_end(json);
-    const uint64_t facts[] = {is_kept, kept.is_verified, progress.arrived_bytes, progress.total_bytes};
+    const uint64_t facts[] = {state.is_kept, state.is_verified, state.arrived_bytes, state.total_bytes};
     td_digest_add(digest, facts, sizeof facts);
 }
 
