@@ -485,6 +485,12 @@ static void write_bin(const struct td_page_place *place, enum td_tensor_slot slo
     }
 }
 
+/* Returns whether a cell of the heat map has a value: whether an element there is finite. */
+static bool has_cell(const struct td_tensor_stats *of, size_t i)
+{
+    return !isnan(of->map[i]);
+}
+
 static void write_map(const struct td_page_place *place, enum td_tensor_slot slot, struct td_buffer *out)
 {
     const struct page *page = place->context;
@@ -514,7 +520,7 @@ static void write_map(const struct td_page_place *place, enum td_tensor_slot slo
         td_buffer_u64(out, i / of->map_columns);
         break;
     case TD_SLOT_TENSOR_CELL_OPACITY:
-        td_buffer_printf(out, "%.2f", isnan(of->map[i]) || page->darkest <= 0 ? 0 : of->map[i] / page->darkest);
+        td_buffer_printf(out, "%.2f", !has_cell(of, i) || page->darkest <= 0 ? 0 : of->map[i] / page->darkest);
         break;
     case TD_SLOT_TENSOR_CELL_VALUE:
         td_write_decimal(out, of->map[i], false);
@@ -699,7 +705,7 @@ static size_t count_rows(const struct td_page_place *place, unsigned section)
     case TD_SECTION_TENSOR_CELLS:
         return of == NULL ? 0 : (size_t)of->map_rows * of->map_columns;
     case TD_SECTION_TENSOR_HAS_CELL:
-        return isnan(of->map[place->row[0]]) ? 0 : 1;
+        return has_cell(of, place->row[0]);
     case TD_SECTION_TENSOR_VALUES_HEAD:
     case TD_SECTION_TENSOR_VALUES_END:
         return of != NULL && of->first_count > 0;

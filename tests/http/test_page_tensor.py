@@ -226,4 +226,5 @@ def test_types_without_statistics(srv):
             if answer.status == 422:
                 assert answer.json()["error"]["message"] in stats.text
             else:
-                assert answer.status == 200 and stats.one(data_stat="elements")["data-value"] == str(np.prod(t["shape"]))
+                elements = stats.one(data_stat="elements")["data-value"]
+                assert answer.status == 200 and elements == str(np.prod(t["shape"]))
