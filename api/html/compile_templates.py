@@ -1,4 +1,6 @@
-"""Turns templates and assets into C: compile_templates.py TEMPLATES ASSETS OUT.h OUT.c
+"""Turns templates and assets into C: compile_templates.py TEMPLATES ASSETS NAME OUT
+
+ASSETS is "-" where there are none. Writes OUT/NAME.h, which sources include as "NAME.h", and OUT/NAME.c.
 
 A template is HTML with these marks:
 
@@ -244,11 +246,10 @@ def read_assets(folder):
     return assets
 
 
-def write(templates, assets, header, source):
-    words = [f"/* Made from api/html/templates by compile_templates.py. */\n#ifndef TD_API_HTML_TEMPLATES_H\n"
-             "#define TD_API_HTML_TEMPLATES_H\n\n#include \"api/html/page.h\"\n"]
-    parts = ["/* Made from api/html/templates and api/html/assets by compile_templates.py. */\n"
-             "#include \"api/html/templates.h\"\n#include \"api/html/asset.h\"\n"]
+def write(templates, assets, name, out):
+    guard = "TD_" + re.sub("[^a-z0-9]", "_", name).upper() + "_H"
+    words = [f"/* Made by compile_templates.py. */\n#ifndef {guard}\n#define {guard}\n\n#include \"api/html/page.h\"\n"]
+    parts = [f"/* Made by compile_templates.py. */\n#include \"{name}.h\"\n"]
     for template in templates:
         upper = template.name.upper()
         for kind, names in (("slot", template.slots), ("section", template.sections)):
@@ -263,29 +264,32 @@ def write(templates, assets, header, source):
                      f"{template.name}_parts, {len(template.parts)}}};\n")
     for i, (_, data, _) in enumerate(assets):
         parts.append(f"static const unsigned char asset_{i}[] = {{\n{array_of(data)}\n}};\n")
-    listed = "\n".join(f'    {{"{name}", "{TYPES[Path(name).suffix]}", "{tag}", asset_{i}, {len(data)}}},'
-                       for i, (name, data, tag) in enumerate(assets))
-    parts.append(f"const struct td_asset td_assets[] = {{\n{listed}\n}};\nconst size_t td_asset_count = {len(assets)};")
+    listed = "\n".join(f'    {{"{file}", "{TYPES[Path(file).suffix]}", "{tag}", asset_{i}, {len(data)}}},'
+                       for i, (file, data, tag) in enumerate(assets))
+    if assets:
+        parts.append(f"#include \"api/html/asset.h\"\nconst struct td_asset td_assets[] = {{\n{listed}\n}};\n"
+                     f"const size_t td_asset_count = {len(assets)};")
     words.append("#endif")
-    Path(header).write_text("\n".join(words) + "\n", encoding="ascii")
-    Path(source).write_text("\n".join(parts) + "\n", encoding="ascii")
+    for suffix, text in ((".h", words), (".c", parts)):
+        Path(out, name + suffix).parent.mkdir(parents=True, exist_ok=True)
+        Path(out, name + suffix).write_text("\n".join(text) + "\n", encoding="ascii")
 
 
 def main():
-    folder, asset_folder, header, source = sys.argv[1:]
-    assets = read_assets(asset_folder)
-    links = {name: f"/-/{name}?v={tag}" for name, _, tag in assets}
+    folder, asset_folder, name, out = sys.argv[1:]
+    assets = [] if asset_folder == "-" else read_assets(asset_folder)
+    links = {file: f"/-/{file}?v={tag}" for file, _, tag in assets}
     sources = {path.stem: strip_indents(path.read_text(encoding="utf-8"))
                for path in sorted(Path(folder).glob("*.html"))}
     templates = []
-    for name, text in sources.items():
-        if name.startswith("part_"):  # these stand within others alone
+    for stem, text in sources.items():
+        if stem.startswith("part_"):  # these stand within others alone
             continue
         try:
-            templates.append(Template(name, text, sources, links))
+            templates.append(Template(stem, text, sources, links))
         except Wrong as fault:
-            sys.exit(f"{folder}/{name}.html: {fault}")
-    write(templates, assets, header, source)
+            sys.exit(f"{folder}/{stem}.html: {fault}")
+    write(templates, assets, name, out)
 
 
 if __name__ == "__main__":

@@ -135,7 +135,9 @@ static bool find_run(const struct td_snapshot *snapshot, const struct td_html_fi
 /* Returns the contents of the buffer as a string that the caller frees; NULL when memory is short. Frees the buffer. */
 static char *take_string(struct td_buffer *buffer)
 {
-    char *text = td_buffer_terminate(buffer) == NULL ? NULL : strdup(buffer->data);
+    size_t len;
+    td_buffer_putc(buffer, '\0');
+    char *text = td_buffer_release(buffer, &len);
     td_buffer_fini(buffer);
     return text;
 }

@@ -108,7 +108,7 @@ def test_the_build_fails_on_a_fault(tmp_path):
     (tmp_path / "t").mkdir()
     (tmp_path / "a").mkdir()
     (tmp_path / "t/page.html").write_text("<p style=\"{{attr:x}}\">")
-    run = subprocess.run([sys.executable, SCRIPT, "t", "a", "out.h", "out.c"], cwd=tmp_path, capture_output=True,
+    run = subprocess.run([sys.executable, SCRIPT, "t", "a", "made/out", "."], cwd=tmp_path, capture_output=True,
                          text=True)
     assert run.returncode == 1 and run.stderr == "t/page.html: a slot in the attribute style\n", run
-    assert not (tmp_path / "out.c").exists()
+    assert not (tmp_path / "made").exists()
