@@ -22,7 +22,7 @@ class Updates:
     packages = ("torch", "safetensors.torch", "numpy", "zstandard", "xxhash", "tensord")
 
     def __init__(self):
-        self.base, self.memory, self.held = {}, {}, {}
+        self.base, self.memory, self.held, self.ranks, self.changing = {}, {}, {}, [], []
 
     def answer(self, request):
         return getattr(self, request["do"])(request)
@@ -69,9 +69,40 @@ class Updates:
         return timed(lambda: tensord.load_into(self.memory, request["url"], progress=False))
 
     def since(self, request):
+        """Reads changed tensors, as from a server that makes no patches."""
+        from unittest import mock
+
+        import tensord
+
+        with mock.patch.object(tensord.tensors.model, "open_patch", lambda *_: None):
+            return self.patch(request)
+
+    def patch(self, request):
         import tensord
 
         return timed(lambda: tensord.load_into(self.memory, request["url"], since=request["since"], progress=False))
+
+    def base_ranks(self, request):
+        """Makes the ranks' tensors those of a version."""
+        import tensord
+
+        self.ranks = self.ranks or [tensord.load_rank(request["url"], "vllm", request["tp"], rank, progress=False)
+                                    for rank in range(request["tp"])]
+        self.changing = [{name: tensor.clone() for name, tensor in one.items()} for one in self.ranks]
+        return {}
+
+    def rank_patch(self, request):
+        """Writes the elements that differ into a rank's tensors. All tensors of its patch have to be sparse."""
+        import tensord
+        from tensord.tensors.patches import put
+
+        def run():
+            with tensord.connect(request["url"], progress=False) as client:
+                found = client.model().patch(request["since"], "vllm", request["tp"], request["rank"])
+                assert not found.whole
+                for part in found.parts():
+                    put(self.changing[request["rank"]][part.name], part)
+        return timed(run)
 
     def rank(self, request):
         import tensord

@@ -1,5 +1,5 @@
-"""From one version of a model to the next over a link: a whole version, the slices of one rank, changed tensors, a
-delta that is applied, ModelExpress's receiver, and a broadcast of torch.distributed.
+"""From one version of a model to the next over a link: a whole version, the slices of one rank, changed tensors,
+patches of elements, a delta that is applied, ModelExpress's receiver, and a broadcast of torch.distributed.
 
 A trainer's host and a host that follows it are two network namespaces with a veth pair, whose trainer's end sends at a
 given rate (tbf). The bytes are those that the interface of the other end received. Every way begins with version 0 on
@@ -25,7 +25,8 @@ FAMILY = "run"
 BASE = "weight_v000000"
 WAYS = {  # name: what the table calls it
     "whole": "whole version, tensord pull", "into": "whole version, load_into",
-    "rank": "slices of a rank of tp %d, load_rank" % TP, "since": "changed tensors, load_into(since=)",
+    "rank": "slices of a rank of tp %d, load_rank" % TP, "since": "changed tensors, load_into without a patch",
+    "patch": "patch, load_into(since=)", "rank patch": "patch of a rank of tp %d, Model.patch" % TP,
     "apply": "delta, tensord pull and apply", "mx full": "whole version, ModelExpress, S3 port",
     "mx delta": "delta, ModelExpress, S3 port", "broadcast": "whole version, broadcast over gloo",
 }
@@ -76,8 +77,10 @@ class Host:
 
     def prepare(self, name, step):
         """Brings the memory of both sides to where a way begins."""
-        if name in ("into", "since", "broadcast"):
+        if name in ("into", "since", "patch", "broadcast"):
             self.peer.request(do="base_into", path=self.weights(BASE))
+        if name == "rank patch":
+            self.peer.request(do="base_ranks", url="%s?version=%s" % (self.url, BASE), tp=TP)
         if name == "broadcast" and self.held != step:
             self.trainer.request(do="hold", path=self.weights(names(step)[0]))
             self.held = step
@@ -127,6 +130,12 @@ class Host:
 
     def since(self, step, _turn):
         return self.peer.request(do="since", url=self.version_url(step), since=BASE), None
+
+    def patch(self, step, _turn):
+        return self.peer.request(do="patch", url=self.version_url(step), since=BASE), None
+
+    def rank_patch(self, step, turn):
+        return self.peer.request(do="rank_patch", url=self.version_url(step), since=BASE, tp=TP, rank=turn % TP), ""
 
     def rank(self, step, turn):
         return self.peer.request(do="rank", url=self.version_url(step), tp=TP, rank=turn % TP), ""
