@@ -464,3 +464,16 @@ def test_huge_tensors_cost_no_more_than_their_sample(tmp_path, start, dtype, sha
     assert (got["sampled"], got["zeros"], got["min"], got["max"], got["std"]) == (SAMPLE, SAMPLE, 0.0, 0.0, 0.0)
     assert got["histogram"]["counts"] == [SAMPLE]
     assert most_memory(s) - before < 64 << 20
+
+
+def test_a_sample_maps_no_pages_around_it(tmp_path, start):
+    """All of the file is in memory, where a fault would map the pages around the one that is read."""
+    path = tmp_path / "root" / "cached.safetensors"
+    write_sparse(path, "F32", [32, 1 << 21])
+    assert len(path.read_bytes()) > 1 << 28
+    age(tmp_path / "root")
+    s = start(tmp_path / "root", binary=release_binary())
+    s.json("/models/cached.safetensors/tensors")
+    before = most_memory(s)
+    assert stats(s, "cached.safetensors", "huge")["zeros"] == SAMPLE
+    assert most_memory(s) - before < 32 << 20
