@@ -869,7 +869,9 @@ static size_t count_rows(const struct td_page_place *place, unsigned section)
         return place->row[0] == 0;
     case TD_SECTION_MODEL_TAGS_LAST:
         return place->row[0] + 1 == page->tag_count;
-    case TD_SECTION_MODEL_READABLE:
+    case TD_SECTION_MODEL_READABLE: /* the page of tensors also shows the first incomplete checkpoint */
+        return page->whole != NULL || td_partial_find(model, TD_TEXT("")) != NULL;
+    case TD_SECTION_MODEL_SPLITTABLE:
         return page->whole != NULL;
     case TD_SECTION_MODEL_DTYPES:
     case TD_SECTION_MODEL_DTYPES_TABLE:
@@ -906,8 +908,6 @@ static size_t count_rows(const struct td_page_place *place, unsigned section)
         return model->checkpoint_count + model->partial_count > 0;
     case TD_SECTION_MODEL_CHECKPOINTS:
         return model->checkpoint_count + model->partial_count;
-    case TD_SECTION_MODEL_IS_WHOLE:
-        return checkpoint_at(place)->lacks == NULL;
     case TD_SECTION_MODEL_FITS:
         return checkpoint_at(place)->lacks == NULL && checkpoint_at(place)->fits_safetensors;
     case TD_SECTION_MODEL_VERSIONS_SOME:

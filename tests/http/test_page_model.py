@@ -122,6 +122,10 @@ def root(tmp_path_factory):
     write_by_hand(root / "part/model-00001-of-00002.safetensors", [tensor("a", "F32", [2])])
     (root / "part/model.safetensors.index.json").write_text(json.dumps(
         {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}))
+    for name in "qr":
+        write_by_hand(root / "parts/x.safetensors", [tensor("a", "F32", [2])])
+        (root / f"parts/{name}.safetensors.index.json").write_text(json.dumps(
+            {"weight_map": {"a": "x.safetensors", "b": "missing.safetensors"}}))
     (root / "bad").mkdir()
     (root / f"bad/{EVIL}.safetensors").write_bytes(b"rubbish!")
     (root / "bad/lfs.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 +
@@ -231,10 +235,18 @@ def test_a_checkpoint_that_lacks_files(srv):
     problem = page.one("errors", data_file="model.safetensors.index.json")
     assert "model-00002-of-00002.safetensors" in problem.text and "Put the missing files" in problem.text
     row = page.one("checkpoints", data_checkpoint="safetensors")
-    link, = [n.attrs["href"] for n in row.all() if n.attrs.get("data-link")]
-    assert [t["name"] for t in srv.json(link)["tensors"]] == ["a"]
+    links = {n.attrs["data-link"]: n.attrs["href"] for n in row.all() if "data-link" in n.attrs}
+    assert set(links) == {"view", "manifest"} and [t["name"] for t in srv.json(links["manifest"])["tensors"]] == ["a"]
+    assert Page(srv.get(links["view"]).body.decode()).find("tensors", data_tensor="a")
     assert not page.find(data_fact="parameters") and not page.find(id="dtypes") and not page.find(id="tree")
-    assert not page.find("main", data_link="tensors") and not page.find("main", data_link="ranks")
+    assert page.find("main", data_link="tensors") and not page.find("main", data_link="ranks")
+
+
+def test_several_checkpoints_that_lack_files(srv):
+    page = get_page(srv, "/models/parts/")
+    manifests = [n.attrs["href"] for n in page.find("checkpoints", data_link="manifest")]
+    assert [srv.json(link)["checkpoint"] for link in manifests] == page.values("checkpoints", "data-checkpoint")
+    assert len(set(manifests)) == 2
 
 
 def test_refused_files_have_reasons_and_advice(srv):
