@@ -1,0 +1,179 @@
+"""Pages of other origins and other sites in Chromium: @huggingface/hub and @huggingface/gguf read models there by CORS,
+and nothing that such a page sends changes the server, whatever password the browser keeps."""
+import functools
+import http.server
+import json
+import threading
+
+import pytest
+
+import harness
+import models
+from signing import TokensFile
+
+# The browsers' builds of the two packages, and the modules that they import.
+PACKAGES = harness.REPO / "tests/js/node_modules"
+MODULES = {"@huggingface/hub": "dist/browser/index.mjs", "@huggingface/gguf": "dist/browser/index.mjs",
+           "@huggingface/tasks": "dist/esm/index.js", "@huggingface/blake3-jit": "dist/esm/index.js",
+           "@huggingface/xetchunk-wasm": "dist/esm/index.js", "gearhash-jit": "dist/esm/index.js"}
+VIEWER = f"""<!DOCTYPE html><html lang="en"><title>viewer</title>
+<script type="importmap">{json.dumps({"imports": {name: f"/{name}/{path}" for name, path in MODULES.items()}})}</script>
+<script type="module">
+import * as hub from "@huggingface/hub";
+import {{ gguf }} from "@huggingface/gguf";
+Object.assign(globalThis, {{ hub, gguf }});
+</script>"""
+# A host that a browser takes for another site than 127.0.0.1, and does not trust as it trusts this machine.
+ELSEWHERE = "tensord.test"
+
+
+class Viewer(http.server.SimpleHTTPRequestHandler):
+    """Another web server: the viewer's page, and the packages."""
+
+    extensions_map = {".js": "text/javascript", ".mjs": "text/javascript", "": "application/octet-stream"}
+
+    def do_GET(self):
+        if self.path != "/":
+            super().do_GET()
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.end_headers()
+        self.wfile.write(VIEWER.encode())
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture(scope="module")
+def viewer():
+    """The port of the other web server."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Viewer, directory=str(PACKAGES)))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server.server_port
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory):
+    return TokensFile(tmp_path_factory.mktemp("tokens") / "tokens.json").add("w", rights=("read", "write"))
+
+
+@pytest.fixture(scope="module")
+def listed(root, viewer, tokens):
+    """A server with tokens whose list has the viewer, by both of its names."""
+    origins = [f"http://127.0.0.1:{viewer}", f"http://{ELSEWHERE}:{viewer}"]
+    with harness.Server(root, "--cors-origin", ",".join(origins), "--tokens", tokens, hash_threads=0) as s:
+        yield s
+
+
+# The package takes only tokens of the Hub itself as accessToken, so its option fetch adds the token.
+READ = """async ([hubUrl, token]) => {
+    const repo = "org/gguf", path = "model.gguf", headers = { Authorization: `Bearer ${token}` };
+    const add = (url, init = {}) => {
+        const all = new Headers(init.headers);
+        all.set("Authorization", headers.Authorization);
+        return fetch(url, { ...init, headers: all });
+    };
+    const files = [];
+    for await (const file of hub.listFiles({ repo, hubUrl, fetch: add })) files.push([file.path, file.size]);
+    const info = await hub.fileDownloadInfo({ repo, path, hubUrl, fetch: add });
+    const blob = await hub.downloadFile({ repo, path, hubUrl, fetch: add });
+    const bytes = [...new Uint8Array(await blob.slice(0, 8).arrayBuffer())];
+    const parts = [];
+    for (const url of [`${hubUrl}/${repo}/resolve/main/${path}`, `${hubUrl}/models/${repo}/files/${path}?cb=1`]) {
+        const { metadata, tensorInfos } = await gguf(url, { additionalFetchHeaders: headers });
+        parts.push([metadata["general.architecture"], tensorInfos.map(t => t.name).sort()]);
+    }
+    const whole = await fetch(`${hubUrl}/models/${repo}/files/${path}`, { headers });
+    const etag = whole.headers.get("ETag");
+    const again = await fetch(whole.url, { headers: { ...headers, "If-None-Match": etag }, cache: "no-store" });
+    return { files, info: [info.size, info.etag], size: blob.size, bytes, parts, etag, again: again.status };
+}"""
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", ELSEWHERE])
+def test_viewers_read(browser, viewer, listed, root, tokens, host):
+    """From another port of this machine, and from another site: lists, ranges, conditions, with a token."""
+    file = root / models.GGUF / "model.gguf"
+    base = f"http://127.0.0.1:{listed.port}"
+    page = browser.visit(f"http://{host}:{viewer}/")
+    try:
+        page.wait("() => globalThis.gguf !== undefined")
+        got = page.evaluate(READ, [base, tokens.text("w")])
+    finally:
+        page.close()
+    size = file.stat().st_size
+    assert ["model.gguf", size] in got["files"] and got["info"][0] == got["size"] == size
+    assert bytes(got["bytes"]) == file.read_bytes()[:8] and got["etag"] and got["again"] == 304
+    tensors = listed.json(f"/models/{models.GGUF}/tensors", tokens.bearer("w"))["tensors"]
+    names = sorted(t["name"] for t in tensors)
+    assert got["parts"] == [["llama", names]] * 2
+
+
+@pytest.mark.parametrize("args", [(), ("--cors-origin", "https://viewer.example")], ids=["off", "another list"])
+# shows: security.md client-cors
+def test_others_read_nothing(browser, viewer, root, args):
+    with harness.Server(root, *args, hash_threads=0) as s:
+        page = browser.visit(f"http://127.0.0.1:{viewer}/")
+        try:
+            said = page.evaluate("""url => fetch(url).then(r => r.text(), e => String(e))""",
+                                 f"http://127.0.0.1:{s.port}/models")
+        finally:
+            page.close()
+        assert said == "TypeError: Failed to fetch"
+        assert s.get("/models").status == 200
+
+
+SEND = """async ([base, path]) => {
+    const mode = location.origin === base ? "cors" : "no-cors";
+    const r = await fetch(base + path, { method: "POST", body: "{}", mode, credentials: "include" });
+    return [r.type, r.status];
+}"""
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", ELSEWHERE])
+# shows: security.md client-cross-site
+def test_other_sites_change_nothing(browser, viewer, tokens, tmp_path, host):
+    """The browser has the server's password, and sends it with the requests of every page. 127.0.0.1 it trusts, so that
+    it sends Sec-Fetch-Site there; to the other name, over plain HTTP, it sends Origin alone."""
+    (tmp_path / "root").mkdir()
+    args = ["--tokens", tokens, "--publish", "any", "--rescan-from", "any"]
+    with harness.Server(tmp_path / "root", *args) as s:
+        base, others = f"http://{host}:{s.port}", [f"http://{h}:{viewer}" for h in ("127.0.0.1", ELSEWHERE)]
+        page = browser.visit(f"{base}/", user=("any", tokens.text("w")))
+        try:
+            assert page.evaluate(SEND, [base, "/rescan"]) == ["basic", 200]
+            for other in others:
+                page.act("goto", f"{other}/")
+                assert page.evaluate("() => location.origin") == other
+                for path in ("/rescan", "/models/org/m/commits", "/api/repos/create", "/v2/org/m/blobs/uploads/"):
+                    assert page.evaluate(SEND, [base, path]) == ["opaque", 0], path
+                page.act("setContent", f'<form method=POST action="{base}/rescan"><button>go</button></form>')
+                page.go("click", "button")
+                assert page.evaluate("() => document.body.textContent").count("another site") >= 1
+        finally:
+            page.close()
+        lines = [line for line in s.whole_log().splitlines() if 'method="POST"' in line]
+        assert [sum(f"status={code}" in line for line in lines) for code in (200, 403)] == [1, 10], lines
+        assert not any((tmp_path / "root").rglob("m*")), "nothing was published"
+
+
+def test_a_browser_that_knows_the_password_reads_all(browser, listed, tokens, viewer):
+    """It is asked once, for the page, and sends the password with all else of this server, but not for a page of
+    another origin: that has to bring a token."""
+    base = f"http://127.0.0.1:{listed.port}"
+    page = browser.visit(f"{base}/", user=("any", tokens.text("w")))
+    try:
+        for path in ("/models", f"/models/{models.GGUF}/files/model.gguf", f"/{models.GGUF}/resolve/main/model.gguf",
+                     "/api/models", "/v2/_catalog"):
+            assert page.evaluate("url => fetch(url).then(r => r.status)", path) == 200, path
+        page.act("goto", f"http://127.0.0.1:{viewer}/")
+        assert page.evaluate("url => fetch(url).then(r => r.status)", f"{base}/models") == 401
+        with_credentials = "url => fetch(url, { credentials: 'include' }).then(r => r.status, e => String(e))"
+        assert page.evaluate(with_credentials, f"{base}/models") == "TypeError: Failed to fetch"
+    finally:
+        page.close()
