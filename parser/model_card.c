@@ -52,6 +52,22 @@ static bool find_front_matter(const char *text, size_t len, size_t *begin, size_
     return false;
 }
 
+size_t td_model_card_end(struct td_text text)
+{
+    static const struct td_text mark = TD_TEXT("\xEF\xBB\xBF");
+    size_t skipped = td_text_begins(text, mark) ? mark.len : 0;
+    size_t begin;
+    size_t end;
+    bool open;
+    text = td_text_skip(text, skipped);
+    if (!find_front_matter(text.p, text.len, &begin, &end, &open))
+        return skipped;
+    end += strlen("\n---");
+    end += end < text.len && text.p[end] == '\r' ? 1 : 0;
+    end += end < text.len && text.p[end] == '\n' ? 1 : 0;
+    return skipped + end;
+}
+
 /* Returns the length of the line break of YAML 1.1 at p; 0 when p is not at a line break. */
 static size_t break_len(const char *p, size_t left)
 {

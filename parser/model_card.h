@@ -25,4 +25,9 @@ enum {
  * TD_RESOURCE_EXHAUSTED when memory is short; the contents of json are then undefined. */
 bool td_model_card_read(struct td_text text, bool is_cut, struct td_buffer *json, struct td_error *err);
 
+/* Returns the length of the front matter of the text, with its lines of dashes, any blanks before it, and a byte order
+ * mark: the card's own text begins there. Returns the length of the byte order mark, or 0, where there is no front
+ * matter. */
+size_t td_model_card_end(struct td_text text);
+
 #endif
