@@ -908,6 +908,11 @@ void td_catalog_note_digest(struct td_catalog *catalog, const struct td_file_id 
     td_hasher_note(catalog->hasher, id, sum);
 }
 
+struct td_parse_pool *td_catalog_parsers(struct td_catalog *catalog)
+{
+    return catalog->config.scan.parsers;
+}
+
 struct td_mapping_cache *td_catalog_maps(struct td_catalog *catalog)
 {
     return &catalog->maps;

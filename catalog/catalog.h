@@ -166,6 +166,9 @@ bool td_catalog_note_read(struct td_catalog *catalog, const struct td_snapshot *
  * folders. */
 struct td_removed *td_catalog_removed(struct td_catalog *catalog);
 
+/* Returns the processes that parse files (td_scan_config.parsers), or NULL. */
+struct td_parse_pool *td_catalog_parsers(struct td_catalog *catalog);
+
 /* Return the caches of mapped files and of decoded tensors, which live as long as the catalog. */
 struct td_mapping_cache *td_catalog_maps(struct td_catalog *catalog);
 struct td_decode_cache *td_catalog_decode_cache(struct td_catalog *catalog);

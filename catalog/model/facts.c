@@ -74,6 +74,11 @@ const char *td_fact_tag_prefix(const struct td_fact_tag *tag, bool of_dataset)
     return tag->repeats ? NULL : tag_keys[tag->key].of_model;
 }
 
+const char *td_fact_tag_key(const struct td_fact_tag *tag)
+{
+    return tag_keys[tag->key].key;
+}
+
 unsigned td_fact_tag_keys(void)
 {
     return sizeof tag_keys / sizeof *tag_keys;

@@ -59,6 +59,9 @@ void td_facts_destroy(struct td_facts *facts);
  * "license:", or "". Returns NULL when the Hub has no such tag there, or the same tag came before. */
 const char *td_fact_tag_prefix(const struct td_fact_tag *tag, bool of_dataset);
 
+/* Returns the tag's key in the card, static: "license". */
+const char *td_fact_tag_key(const struct td_fact_tag *tag);
+
 /* Returns the number of keys that tags can have: td_fact_tag.key is below it. */
 unsigned td_fact_tag_keys(void);
 

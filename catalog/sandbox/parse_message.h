@@ -13,7 +13,7 @@ struct td_sandbox_layers {
     bool rlimits, landlock, seccomp;
 };
 
-enum td_parse_job { TD_PARSE_FILE, TD_PARSE_ROWS };
+enum td_parse_job { TD_PARSE_FILE, TD_PARSE_ROWS, TD_PARSE_CARD };
 
 /* A request of the server: one file, with one descriptor, or two if a file beside it has the positions of its rows. */
 struct td_parse_request {

@@ -8,9 +8,11 @@
 #include "catalog/sandbox/parse_pool.h"
 
 #include "catalog/model/file_content.h"
+#include "catalog/sandbox/card_wire.h"
 #include "catalog/sandbox/content_wire.h"
 #include "core/buffer.h"
 #include "core/clock.h"
+#include "core/file_io.h"
 #include "core/log.h"
 #include "core/process.h"
 #include "core/socket_send.h"
@@ -25,6 +27,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -70,6 +73,7 @@ enum outcome {
 struct errand {
     struct td_parse_request request;
     int fds[2];
+    uint64_t timeout_ns;
     _Atomic uint64_t *done_bytes; /* of rows, or NULL */
     bool was_killed;              /* the process that did it was killed from outside */
 };
@@ -314,7 +318,7 @@ static void limit_cpu(const struct worker *worker, const struct errand *errand, 
     struct rlimit limit = {.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
     clockid_t clock;
     struct timespec used;
-    bool has_end = errand->request.job == TD_PARSE_FILE;
+    bool has_end = errand->request.job != TD_PARSE_ROWS;
     if (has_end && worker->files % FILES != 0)
         return;
     if (clock_getcpuclockid(worker->pid, &clock) != 0 || clock_gettime(clock, &used) != 0)
@@ -399,10 +403,10 @@ static uint64_t cpu_ns_of(const struct worker *worker)
 
 /* Returns whether the process has waited for nearly all of the time limit, for a disk or a processor: the file is not
  * to blame. */
-static bool has_waited(const struct td_parse_pool *pool, const struct worker *worker)
+static bool has_waited(const struct worker *worker, const struct errand *errand)
 {
     enum { WORKS = 10 }; /* a parser that is at work gets more than this part of the time, also beside other load */
-    return cpu_ns_of(worker) - worker->cpu_ns < pool->config.timeout_ns / WORKS;
+    return cpu_ns_of(worker) - worker->cpu_ns < errand->timeout_ns / WORKS;
 }
 
 /* Collects the parts of the outcome of the first request. */
@@ -412,7 +416,7 @@ static enum outcome collect_outcome(struct td_parse_queue *queue)
     struct errand *errand = errand_at(queue, 0);
     struct td_buffer *parts = &queue->parts;
     const uint64_t most = most_bytes(&errand->request);
-    uint64_t until_ns = td_clock_ns() + pool->config.timeout_ns;
+    uint64_t until_ns = td_clock_ns() + errand->timeout_ns;
     uint64_t reported_bytes = 0;
     enum td_parse_frame type = TD_FRAME_PART;
     td_buffer_clear(parts);
@@ -429,7 +433,7 @@ static enum outcome collect_outcome(struct td_parse_queue *queue)
         if (type == TD_FRAME_PART || type == TD_FRAME_END)
             parts->len += (size_t)n;
         else if (type == TD_FRAME_PROGRESS && n > 0 && note_progress(errand, to, (size_t)n, &reported_bytes))
-            until_ns = td_clock_ns() + pool->config.timeout_ns;
+            until_ns = td_clock_ns() + errand->timeout_ns;
         if (parts->len > most)
             return WRONG;
         if (type != TD_FRAME_END && td_clock_ns() >= until_ns)
@@ -467,23 +471,37 @@ static enum td_parse_end judge_end(int how, bool is_new, struct td_error *err)
     return TD_PARSE_CRASHED;
 }
 
+/* Sets the error for a process that was not done in time. waited: it has waited for most of it. */
+static void refuse_slow(const struct errand *errand, bool waited, struct td_error *err)
+{
+    const double seconds = (double)errand->timeout_ns / 1e9;
+    bool of_card = errand->request.job == TD_PARSE_CARD;
+    if (!waited)
+        (void)td_error_set(err, TD_INVALID_ARGUMENT, "the parser needed more than %g s and was stopped%s", seconds,
+                           of_card ? "" : " (--parse-timeout)");
+    else if (of_card)
+        (void)td_error_set(err, TD_UNAVAILABLE, "the parser had no time to run for %g s and was stopped; try again",
+                           seconds);
+    else
+        (void)td_error_set(err, TD_UNAVAILABLE,
+                           "the parser waited for the file's disk for %g s and was stopped (--parse-timeout); the next "
+                           "scan tries again",
+                           seconds);
+}
+
 /* Ends the process of a request that failed, and sets the error. Returns the reason. */
-static enum td_parse_end judge_failure(const struct td_parse_pool *pool, struct worker *worker, enum outcome outcome,
+static enum td_parse_end judge_failure(struct worker *worker, const struct errand *errand, enum outcome outcome,
                                        struct td_error *err)
 {
     if (outcome == GONE && !await_end(worker->pid))
         outcome = WRONG; /* a parser does not close its socket */
-    bool waited = outcome == TOO_SLOW && has_waited(pool, worker);
+    bool waited = outcome == TOO_SLOW && has_waited(worker, errand);
     int how = end_process(worker);
     switch (outcome) {
     case GONE:
         return judge_end(how, worker->is_new, err);
     case TOO_SLOW:
-        (void)td_error_set(err, waited ? TD_UNAVAILABLE : TD_INVALID_ARGUMENT,
-                           waited ? "the parser waited for the file's disk for %g s and was stopped (--parse-timeout); "
-                                    "the next scan tries again"
-                                  : "the parser needed more than %g s and was stopped (--parse-timeout)",
-                           (double)pool->config.timeout_ns / 1e9);
+        refuse_slow(errand, waited, err);
         return TD_PARSE_SLOW;
     case WRONG:
         (void)td_error_set(err, TD_INVALID_ARGUMENT, "the parser's process gave an answer that cannot be right");
@@ -547,7 +565,7 @@ static bool replace_process(struct td_parse_queue *queue, enum outcome outcome, 
 {
     struct td_error why = TD_ERROR_INIT;
     struct errand *errand = errand_at(queue, 0);
-    enum td_parse_end end = judge_failure(queue->pool, queue->worker, outcome, &why);
+    enum td_parse_end end = judge_failure(queue->worker, errand, outcome, &why);
     bool again = end == TD_PARSE_KILLED && !errand->was_killed;
     count_end(queue->pool, end);
     let_go(queue);
@@ -677,7 +695,9 @@ bool td_parse_queue_put(struct td_parse_queue *queue, int fd, uint64_t size_byte
                         const struct td_limits *limits)
 {
     struct errand *errand = errand_at(queue, queue->count);
-    *errand = (struct errand){.request = {.job = TD_PARSE_FILE, .size_bytes = size_bytes}, .fds = {fd, -1}};
+    *errand = (struct errand){.request = {.job = TD_PARSE_FILE, .size_bytes = size_bytes},
+                              .fds = {fd, -1},
+                              .timeout_ns = queue->pool->config.timeout_ns};
     if (!set_names(&errand->request, name, "", limits))
         return false;
     queue->count++;
@@ -745,12 +765,65 @@ bool td_parse_pool_rows(struct td_parse_pool *pool, int data_fd, int table_fd, c
                                                    .size_bytes = build->files->data.size_bytes,
                                                    .table_bytes = build->files->table.size_bytes},
                                        .fds = {data_fd, table_fd},
+                                       .timeout_ns = pool->config.timeout_ns,
                                        .done_bytes = build->done_bytes};
     queue.count = 1;
     bool ok = (set_names(&queue.errands[0].request, build->name, format->name, build->limits) ||
                td_error_set(err, TD_INVALID_ARGUMENT, "its name is too long")) &&
               run_first(&queue, err) && take_rows(&queue, format, out, err);
     queue_fini(&queue);
+    return ok;
+}
+
+/* ---- cards --------------------------------------------------------------------------------------------- */
+
+/* Returns the descriptor of a nameless file in memory with this text; -1: TD_IO. */
+static int put_into_file(struct td_text text, struct td_error *err)
+{
+    int fd = memfd_create("card", MFD_CLOEXEC);
+    if (fd >= 0 && td_write_at(fd, text.p, text.len, 0))
+        return fd;
+    (void)td_error_sys(err, TD_IO, errno, "cannot hand a card to the parser's process");
+    if (fd >= 0)
+        (void)close(fd);
+    return -1;
+}
+
+/* Reads the outcome of a card and ends its request. */
+static bool take_card(struct td_parse_queue *queue, const struct td_card_sink *sink, bool *is_cut, struct td_error *err)
+{
+    struct td_wire_reader in = td_wire_reader_of(queue->parts.data, queue->parts.len);
+    struct td_error of_parser;
+    struct td_error of_reading = TD_ERROR_INIT;
+    bool is_read = td_card_read(&in, sink, &of_parser, is_cut, &of_reading);
+    return conclude_request(queue, &of_parser, is_read, &of_reading, err);
+}
+
+bool td_parse_pool_card(struct td_parse_pool *pool, struct td_text card, const struct td_card_sink *sink, bool *is_cut,
+                        struct td_error *err)
+{
+    const struct td_limits limits = {.max_memory_bytes = TD_CARD_WIRE_BYTES};
+    struct td_parse_queue queue;
+    bool is_long = card.len > TD_CARD_TEXT_BYTES;
+    *is_cut = false;
+    if (pool == NULL) {
+        *is_cut = is_long;
+        return td_card_text_read(card, sink, err);
+    }
+    int fd = put_into_file(card, err);
+    if (fd < 0)
+        return false;
+    uint64_t timeout_ns = pool->config.timeout_ns;
+    queue_init(&queue, pool);
+    queue.errands[0] = (struct errand){.request = {.job = TD_PARSE_CARD, .size_bytes = card.len},
+                                       .fds = {fd, -1},
+                                       .timeout_ns = timeout_ns < TD_PARSE_CARD_NS ? timeout_ns : TD_PARSE_CARD_NS};
+    queue.count = 1;
+    (void)set_names(&queue.errands[0].request, "README.md", "", &limits);
+    bool ok = run_first(&queue, err) && take_card(&queue, sink, is_cut, err);
+    *is_cut = *is_cut || is_long;
+    queue_fini(&queue);
+    (void)close(fd);
     return ok;
 }
 

@@ -12,6 +12,7 @@
 #include "catalog/sandbox/parse_message.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "parser/card_text.h"
 #include "parser/format/limits.h"
 #include "parser/rows/index/row_format.h"
 
@@ -30,11 +31,14 @@ enum {
 #define TD_PARSE_TIMEOUT_NS (UINT64_C(30) * TD_NS_PER_S)
 #define TD_PARSE_MEMORY_BYTES (UINT64_C(1) << 30)
 
+/* The time for a card; at most the time for a file. */
+#define TD_PARSE_CARD_NS (UINT64_C(5) * TD_NS_PER_S)
+
 struct td_parse_pool_config {
     bool required;         /* all layers of the sandbox must hold */
     uint64_t timeout_ns;   /* for one file; for rows, for each TD_PARSE_PROGRESS_BYTES of a file */
     uint64_t memory_bytes; /* of a process */
-    size_t max_workers;    /* files that are parsed at once, at most TD_PARSE_WORKERS_MAX */
+    size_t max_workers;    /* files that are parsed at once, cards too, at most TD_PARSE_WORKERS_MAX */
     const char *program;   /* to start, borrowed; NULL: this one, by /proc/self/exe */
 };
 
@@ -116,5 +120,15 @@ bool td_parse_pool_file(struct td_parse_pool *pool, int fd, struct td_file *file
  * td_row_index_build and of td_parse_pool_file. */
 bool td_parse_pool_rows(struct td_parse_pool *pool, int data_fd, int table_fd, const struct td_row_format *format,
                         const struct td_row_build *build, struct td_row_index *out, struct td_error *err);
+
+/* Does what td_card_text_read does with the beginning of a card, in a process of the pool; in this one when pool is
+ * NULL. The card has at most TD_CARD_TEXT_BYTES and one byte that shows that more would follow. The sink is called in
+ * this process, with events that the process of the pool has sent, so it trusts neither their order nor their texts,
+ * and fails with TD_INTERNAL for those that cannot be right. Sets *is_cut when not all of the card was read. Errors:
+ * TD_INVALID_ARGUMENT when the process crashed, was too slow, ran out of memory or gave a wrong answer, so that the
+ * card is not tried again; those of the sink but TD_INTERNAL; TD_RESOURCE_EXHAUSTED; TD_IO; TD_UNAVAILABLE when no
+ * process can be started, when it had no time to run, and when it was killed from outside twice. */
+bool td_parse_pool_card(struct td_parse_pool *pool, struct td_text card, const struct td_card_sink *sink, bool *is_cut,
+                        struct td_error *err);
 
 #endif

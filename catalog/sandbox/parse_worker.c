@@ -2,6 +2,7 @@
 
 #include "catalog/model/file_content.h"
 #include "catalog/model/file_kind.h"
+#include "catalog/sandbox/card_wire.h"
 #include "catalog/sandbox/confinement.h"
 #include "catalog/sandbox/content_wire.h"
 #include "core/digits.h"
@@ -142,6 +143,13 @@ static void index_rows(const struct job *job, struct td_wire_writer *out)
     td_row_index_fini(&index);
 }
 
+/* Reads a card, and writes its events. */
+static void read_card(const struct job *job, struct td_wire_writer *out)
+{
+    struct td_input input = td_input_descriptor(&job->fds[0], job->request.size_bytes);
+    td_card_write(&input, out);
+}
+
 /* Does the job and sends its outcome. Returns false when the server is gone. */
 static bool do_job(struct job *job, struct td_wire_writer *out)
 {
@@ -150,6 +158,8 @@ static bool do_job(struct job *job, struct td_wire_writer *out)
     td_wire_writer_init(out, send_part, NULL);
     if (job->request.job == TD_PARSE_ROWS)
         index_rows(job, out);
+    else if (job->request.job == TD_PARSE_CARD)
+        read_card(job, out);
     else
         parse_file(job, out);
     for (size_t i = 0; i < MAX_FILES; i++)

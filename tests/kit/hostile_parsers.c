@@ -1,10 +1,11 @@
-/* Parsers that hostile files have taken over, for tests of the sandbox: a program that is linked with this file and
- * --wrap=td_format_parse parses as tensord does, but for files whose names begin with one of these words. The program
- * that users get has none of it. */
+/* Parsers that hostile files have taken over, for tests of the sandbox: a program that is linked with this file,
+ * --wrap=td_format_parse and --wrap=md_parse parses as tensord does, but for files whose names, and cards whose texts,
+ * begin with one of these words. The program that users get has none of it. */
 #include "parser/formats.h"
 
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <md4c.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,8 @@ bool __real_td_format_parse(const char *file_name, const struct td_input *input,
                             const struct td_format **format, struct td_manifest *manifest, struct td_error *err);
 bool __wrap_td_format_parse(const char *file_name, const struct td_input *input, const struct td_limits *limits,
                             const struct td_format **format, struct td_manifest *manifest, struct td_error *err);
+int __real_md_parse(const MD_CHAR *text, MD_SIZE size, const MD_PARSER *parser, void *context);
+int __wrap_md_parse(const MD_CHAR *text, MD_SIZE size, const MD_PARSER *parser, void *context);
 
 static void *volatile nowhere; /* NULL, but no compiler knows */
 static volatile uint64_t sink;
@@ -131,16 +134,33 @@ static const struct {
     {"wait-", wait_for_ever},
 };
 
+/* Does what the word at the beginning of the text stands for. */
+static void misbehave(struct td_text text)
+{
+    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
+        if (td_text_begins(text, td_text_of(acts[i].word)))
+            acts[i].act();
+}
+
 bool __wrap_td_format_parse(const char *file_name, const struct td_input *input, const struct td_limits *limits,
                             const struct td_format **format, struct td_manifest *manifest, struct td_error *err)
 {
-    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
-        if (strncmp(file_name, acts[i].word, strlen(acts[i].word)) == 0)
-            acts[i].act();
+    misbehave(td_text_of(file_name));
     if (strncmp(file_name, "eat-", 4) == 0)
         return td_error_no_memory(err);
     bool ok = __real_td_format_parse(file_name, input, limits, format, manifest, err);
     if (ok && strncmp(file_name, "lie-", 4) == 0) /* words: quoted */
         manifest->tensors[0].offset = input->size_bytes;
     return ok;
+}
+
+int __wrap_md_parse(const MD_CHAR *text, MD_SIZE size, const MD_PARSER *parser, void *context)
+{
+    struct td_text card = td_text_n(text, size);
+    misbehave(card);
+    if (td_text_begins(card, TD_TEXT("eat-")))
+        return -1;
+    if (td_text_begins(card, TD_TEXT("lie-"))) /* words: quoted */
+        return parser->enter_block(MD_BLOCK_TD, &(MD_BLOCK_TD_DETAIL){.align = MD_ALIGN_DEFAULT}, context);
+    return __real_md_parse(text, size, parser, context);
 }

@@ -4,6 +4,7 @@
 #include "catalog/sandbox/parse_pool.h"
 
 #include "catalog/sandbox/parse_worker.h"
+#include "core/buffer.h"
 #include "core/clock.h"
 #include "core/log.h"
 #include "parser/rows/row_formats.h"
@@ -311,6 +312,121 @@ static void stopping_ends_it_soon(void **state)
     td_parse_pool_destroy(pool);
 }
 
+/* ---- cards ----------------------------------------------------------------------------------------------- */
+
+/* Notes each event in a line. */
+static bool note_event(void *context, const struct td_card_event *event, struct td_error *err)
+{
+    struct td_buffer *notes = context;
+    td_buffer_printf(notes, "%d %d %u %.*s|%.*s\n", (int)event->kind, (int)event->node, event->number,
+                     TD_SHOW(event->text, 100), TD_SHOW(event->title, 100));
+    return !notes->failed || td_error_no_memory(err);
+}
+
+/* Reads a card in a process, and checks that its events are those that this process reads. */
+static void read_card_both_ways(const char *card, size_t len, bool wanted_cut)
+{
+    struct td_error err = TD_ERROR_INIT;
+    struct td_buffer here, there;
+    bool is_cut_here, is_cut_there;
+    td_buffer_init(&here);
+    td_buffer_init(&there);
+    const struct td_card_sink of_here = {.take = note_event, .context = &here};
+    const struct td_card_sink of_there = {.take = note_event, .context = &there};
+    CHECK(td_parse_pool_card(NULL, td_text_n(card, len), &of_here, &is_cut_here, &err), "%s", err.message);
+    CHECK(td_parse_pool_card(pool, td_text_n(card, len), &of_there, &is_cut_there, &err), "%s", err.message);
+    CHECK(here.len == there.len && (here.len == 0 || memcmp(here.data, there.data, here.len) == 0), "%.200s: %.*s",
+          card, (int)there.len, there.data);
+    assert_true(is_cut_here == wanted_cut && is_cut_there == wanted_cut);
+    td_buffer_fini(&here);
+    td_buffer_fini(&there);
+}
+
+/* shows: security.md content-sandbox-is-transparent */
+static void cards_are_read_the_same(void **state)
+{
+    static const char *const cards[] = {"", "# a *b*\n", "---\nlicense: mit\n---\n- [x] a [b](c \"d\")\n\n![e](f)\n",
+                                        "\xFF# a\n", "|a|b|\n|---|:-:|\n|c|d|\n"};
+    struct td_buffer card;
+    (void)state;
+    open_pool(TD_PARSE_TIMEOUT_NS, 1);
+    for (size_t i = 0; i < COUNT_OF(cards); i++)
+        read_card_both_ways(cards[i], strlen(cards[i]), false);
+    read_card_both_ways("a\0b", 3, false);
+    td_buffer_init(&card);
+    while (card.len < TD_CARD_TEXT_BYTES)
+        td_buffer_puts(&card, "0123456789abcde\n");
+    read_card_both_ways(card.data, TD_CARD_TEXT_BYTES, false);
+    td_buffer_putc(&card, 'x');
+    read_card_both_ways(card.data, card.len, true);
+    td_buffer_fini(&card);
+    td_parse_pool_destroy(pool);
+}
+
+/* Reads a card; tries again while the machine is too busy to give the parser a tenth of the time. */
+static bool read_given_time(const char *card, struct td_error *err)
+{
+    for (int tries = 0;; tries++) {
+        struct td_buffer notes;
+        bool is_cut;
+        td_buffer_init(&notes);
+        *err = (struct td_error)TD_ERROR_INIT;
+        const struct td_card_sink sink = {.take = note_event, .context = &notes};
+        bool ok = td_parse_pool_card(pool, td_text_of(card), &sink, &is_cut, err);
+        td_buffer_fini(&notes);
+        if (ok || err->code != TD_UNAVAILABLE || tries == 200)
+            return ok;
+    }
+}
+
+/* shows: security.md content-card */
+static void a_card_that_took_over_its_parser_costs_itself(void **state)
+{
+    static const struct {
+        const char *card;
+        enum td_parse_end end;
+        const char *message;
+    } cases[] = {{"abort-", TD_PARSE_CRASHED, "the parser crashed (signal 6, Aborted)"},
+                 {"leave-", TD_PARSE_CRASHED, "the parser ended by itself (exit code 7)"},
+                 {"spin-", TD_PARSE_SLOW, "the parser needed more than 0.3 s and was stopped"}};
+    struct td_error err;
+    (void)state;
+    open_pool(300000000, 1);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        uint64_t before = ends(cases[i].end);
+        assert_false(read_given_time(cases[i].card, &err));
+        assert_string_equal(err.message, cases[i].message);
+        assert_int_equal(err.code, TD_INVALID_ARGUMENT);
+        assert_true(ends(cases[i].end) > before);
+        CHECK(read_given_time("# good\n", &err), "%s", err.message);
+    }
+    td_parse_pool_destroy(pool);
+}
+
+/* The sink refuses what cannot be: the process that sent it is replaced. */
+static bool refuse_event(void *context, const struct td_card_event *event, struct td_error *err)
+{
+    (void)context;
+    (void)event;
+    return td_error_set(err, TD_INTERNAL, "no such event can be");
+}
+
+/* shows: security.md content-parser-lies */
+static void a_wrong_card_replaces_the_process(void **state)
+{
+    const struct td_card_sink sink = {.take = refuse_event};
+    struct td_error err = TD_ERROR_INIT;
+    bool is_cut;
+    (void)state;
+    open_pool(TD_PARSE_TIMEOUT_NS, 1);
+    assert_false(td_parse_pool_card(pool, TD_TEXT("# a\n"), &sink, &is_cut, &err));
+    assert_int_equal(err.code, TD_INVALID_ARGUMENT);
+    assert_string_equal(err.message, "no such event can be");
+    assert_int_equal(ends(TD_PARSE_WRONG), 1);
+    CHECK(read_given_time("# good\n", &err), "%s", err.message);
+    td_parse_pool_destroy(pool);
+}
+
 /* ---- processes ------------------------------------------------------------------------------------------- */
 
 static void a_process_is_replaced_when_it_is_used_up(void **state)
@@ -391,6 +507,9 @@ int main(int argc, char **argv)
         TEST_IN(tree, a_limit_of_the_parser_is_told_as_it_is),
         TEST_IN(tree, a_queue_continues_after_it),
         TEST_IN(tree, stopping_ends_it_soon),
+        cmocka_unit_test(cards_are_read_the_same),
+        cmocka_unit_test(a_card_that_took_over_its_parser_costs_itself),
+        cmocka_unit_test(a_wrong_card_replaces_the_process),
         TEST_IN(tree, a_process_is_replaced_when_it_is_used_up),
         cmocka_unit_test(a_program_that_is_not_ours_is_an_error),
         cmocka_unit_test(several_threads_share_the_processes),
