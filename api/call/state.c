@@ -13,8 +13,11 @@ static bool init_caches(struct td_api *api)
     if (td_lru_init(&api->manifests, &td_rendered_index_class, TD_MANIFEST_CACHE_BYTES)) {
         if (td_lru_init(&api->plans, &td_plan_store_class, TD_PLAN_STORE_BYTES)) {
             if (td_lru_init(&api->documents, &td_made_documents_class, TD_MADE_STORE_BYTES)) {
-                if (td_rank_store_init(&api->ranks, api->catalog))
-                    return true;
+                if (td_rank_store_init(&api->ranks, api->catalog)) {
+                    if (td_card_store_init(&api->cards, api->catalog))
+                        return true;
+                    td_rank_store_fini(&api->ranks);
+                }
                 td_lru_fini(&api->documents);
             }
             td_lru_fini(&api->plans);
@@ -30,6 +33,7 @@ static void fini_caches(struct td_api *api)
     td_lru_fini(&api->plans);
     td_lru_fini(&api->documents);
     td_rank_store_fini(&api->ranks);
+    td_card_store_fini(&api->cards);
 }
 
 bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error *err)

@@ -8,6 +8,7 @@
 #include "http/auth/token_set.h"
 #include "http/lru.h"
 #include "http/metrics.h"
+#include "rank/card.h"
 #include "rank/patch/patch_store.h"
 #include "rank/rank_store.h"
 #include "rank/virtual_hasher.h"
@@ -53,6 +54,7 @@ struct td_api {
     struct td_lru documents; /* struct td_made_documents (rank/made_document.h): manifests of OCI registries */
     struct td_lru plans;     /* struct td_stored_plan by id (rank/rank_store.h) */
     struct td_rank_store ranks;
+    struct td_card_store cards;
     struct td_virtual_hasher *virtual_hasher; /* of rank files and layers of images */
     struct td_patch_store *patches;           /* between versions */
     struct td_shared_budget lists;            /* TD_LISTS_BYTES: memory of lists and descriptions that are being sent */

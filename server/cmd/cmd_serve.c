@@ -18,6 +18,7 @@
 #include "core/log.h"
 #include "core/utf8.h"
 #include "http/cors.h"
+#include "rank/card.h"
 #include "server/cmd/command_line.h"
 #include "server/cmd/token_watch.h"
 #include "server/config/config.h"
@@ -273,7 +274,7 @@ static bool start_parsers(struct service *service, struct td_error *err)
     struct td_parse_pool_config pool = {.required = strcmp(config->sandbox, "required") == 0,
                                         .timeout_ns = config->parse_timeout_ns,
                                         .memory_bytes = config->parse_memory,
-                                        .max_workers = (size_t)config->index_threads + 1};
+                                        .max_workers = (size_t)config->index_threads + TD_CARDS_AT_ONCE + 1};
     if (strcmp(config->sandbox, "off") == 0)
         return true;
     if (td_parse_pool_create(&pool, &service->parsers, &why))

@@ -216,6 +216,49 @@ def model_card_seeds():
     }
 
 
+def card_begin(node, number=0, *texts):
+    """The beginning of a node, as catalog/sandbox/card_wire.c writes it."""
+    return bytes([0, node]) + struct.pack("<I", number) + b"".join(map(card_text, texts))
+
+
+def card_text(text):
+    return struct.pack("<Q", len(text)) + text
+
+
+def card_seeds():
+    cards = {
+        "real": "---\nlicense: mit\n---\n# Model *x*\n\nText with `code`, [a link](docs/a.md#b \"title\") and\n"
+                "<https://example.org>.\n\n- [ ] a\n- [x] b\n  1. c\n\n| a | b |\n|:-:|---:|\n| c | ~~d~~ |\n\n"
+                "```python\nx = '<b>'\n```\n\n![image](a.png) ![other](http://example.org/b.png)\n",
+        "html": "<script>a</script>\n<img src=x onerror=a>\n\n<div id=\"card\">\n*a*\n</div>\n"
+                "&lt;b&gt; &#60; &#0; &x;\n",
+        "schemes": "[a](javascript:b) [a](java&#115;cript:b) [a](%6aavascript:b) <vbscript:a> [a](data:,b) [a](//b/c)\n"
+                   "[a](/b) [a](../b) [a](b/../../c) [a](b%2f..%2f..) [a](#b) [a](?b) [a](mailto:b@c) [a](http:b)\n",
+        "titles": "[a](b 'c &quot; \\\" <d> &')\n\n[e]: f \"g\"\n[e] ![e] [e][] [h][e]\n",
+        "images": "[![a](b.png)](http://c) ![a ![b](c) [d](e) *f*](g) ![](data:h) [![](http://i)](j) ![k](http://l)\n",
+        "headings": "# a\n## a\na\n===\n# a-1\n####### a\n#\n# \u00c4 \u6f22 \U0001f680 [b](#c)\n",
+        "deep": "> " * 40 + "- " * 40 + "*a **b " * 40 + "c\n",
+        "tables": "|a|b|\n|---|---|\n|c\n|d|e|f|\n\n" + "|a" * 50 + "|\n" + "|---" * 50 + "|\n" + "|b\n" * 50,
+        "lists": "1. a\n2. b\n\n   c\n- d\n\n      e\n+ f\n\n9999999999. g\n0. h\n",
+        "definition": "[a]: b \"" + "c" * 500 + "\"\n\n" + "[a] " * 200,
+        "breaks": "a  \nb\\\nc\n***\n_d_ __e__ *f __g* h__\n",
+        "links": "http://a.b/c_(d)_e https://a.b. http://a http://<b> *http://a.b*c [http://a.b](http://c.d)\n",
+    }
+    end, word, no_error = b"\1", b"\2" + card_text(b"a"), struct.pack("<IIQQ", 0, 0, 2**64 - 1, 0)
+    wire = {
+        "paragraph": card_begin(7) + word + end + b"\6\0" + no_error,
+        "link": card_begin(7) + card_begin(18, 0, b"b", b"&c;") + word + b"\3" + card_text(b"&#9;") + b"\4\5" +
+                end * 2 + b"\6\1" + no_error,
+        "script": card_begin(7) + b"\3" + card_text(b"<script>") + end + b"\6\0" + no_error,
+        "out_of_order": card_begin(7) + card_begin(8),
+        "no_node": card_begin(20),
+        "open": card_begin(0) * 100 + card_begin(7) + word,
+    }
+    return ({name: b"\1" + card.encode() for name, card in cards.items()} |
+            {"nul": b"\1# a\0<b>", "latin1": b"\1# \xe4 <b>", "cut_utf8": b"\1# \xe6\xbc"} |
+            {f"wire_{name}": b"\0" + data for name, data in wire.items()})
+
+
 def gguf_text(text):
     return struct.pack("<Q", len(text)) + text
 
@@ -1368,6 +1411,7 @@ def main(wanted):
         "remote_listing": remote_listing_seeds(), "hub_commit_lines": hub_commit_lines_seeds(),
         "pushed_manifest": pushed_manifest_seeds(), "delta": delta_seeds(), "xet_xorb": xet_xorb_seeds(),
         "content_wire": content_wire_seeds(),
+        "card": card_seeds(),
         "model_card": model_card_seeds(), "slice": slice_seeds(), "digest_log": digest_log_seeds(), "plan":
         plan_seeds(), "gguf": gguf_seeds(), "safetensors": safetensors_seeds(), "json": json_seeds(), "glob":
         glob_seeds(), "shard_index": shard_index_seeds(), "range": range_seeds(), "router": router_seeds(),
