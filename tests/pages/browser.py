@@ -240,11 +240,11 @@ def are_assets(addresses, kind):
     return found is not None and kind in found.groups()
 
 
-def inspect(browser, url, name, status=200, ready=None, folder=PICTURES):
+def inspect(browser, url, name, status=200, ready=None, folder=PICTURES, **options):
     """Visit a page at 1280 and 360 pixels, in light and dark colours: the common rules, axe, a picture of each. ready:
-    a function that gets the page once it has loaded, to do something on it first."""
+    a function that gets the page once it has loaded, to do something on it first. options: others of visit."""
     for width in (1280, 360):
-        with browser.visit(url, width=width, status=status) as page:
+        with browser.visit(url, width=width, status=status, **options) as page:
             if ready:
                 ready(page)
             for dark in (False, True):
