@@ -14,11 +14,13 @@
 #include "catalog/checkpoints/partial_checkpoint.h"
 #include "catalog/model/facts.h"
 #include "catalog/names/family.h"
+#include "catalog/names/repo.h"
 #include "catalog/scan/pipeline_tag.h"
 #include "core/checked.h"
 #include "core/waiting.h"
 #include "http/reservation.h"
 #include "parser/format/elements.h"
+#include "rank/card.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -89,6 +91,8 @@ struct page {
     size_t line_count;
     enum fact facts[FACTS]; /* those that are known */
     size_t fact_count;
+    struct td_card *card;       /* NULL: the model has no README.md, or it cannot be read just now */
+    struct td_error card_error; /* why it cannot */
     const char *license, *base_model;
     const struct td_fact_tag *tags[TAGS_SHOWN];
     size_t tag_count;
@@ -106,6 +110,7 @@ static void destroy(void *context)
 {
     struct page *page = context;
     td_model_commands_fini(&page->commands);
+    td_card_unref(page->card);
     free(page->lines);
     td_reserved_release(&page->reserved);
     td_snapshot_unref(page->snapshot);
@@ -181,10 +186,50 @@ static void note_digests(struct page *page)
     }
 }
 
+static const struct td_entry *readme_of(const struct page *page)
+{
+    return td_model_find_file(page->snapshot, page->model, TD_TEXT("README.md"));
+}
+
 static const struct td_facts *card_of(const struct page *page)
 {
-    const struct td_entry *entry = td_model_find_file(page->snapshot, page->model, TD_TEXT("README.md"));
+    const struct td_entry *entry = readme_of(page);
     return entry == NULL ? NULL : entry->file->facts;
+}
+
+/* Reads the model's card. Its links lead to the files as the Hub's clients name them, if they have a name for the
+ * model. */
+static void read_card(const struct td_call *call, struct page *page)
+{
+    const struct td_entry *entry = readme_of(page);
+    const struct td_repo *repo = td_repo_find(page->snapshot, false, td_text_of(page->model->id));
+    struct td_buffer base;
+    td_error_init(&page->card_error);
+    if (entry == NULL)
+        return;
+    td_buffer_init(&base);
+    td_buffer_puts(&base, repo == NULL ? "/models/" : "/");
+    td_uri_encode(&base, td_text_of(repo == NULL ? page->model->id : repo->hub_id), true);
+    td_buffer_puts(&base, repo == NULL ? "/files/" : "/resolve/main/");
+    if (base.failed)
+        (void)td_error_no_memory(&page->card_error);
+    else
+        (void)td_card_get(&call->api->cards, page->snapshot, entry, td_buffer_text(&base), &page->card,
+                          &page->card_error);
+    td_buffer_fini(&base);
+}
+
+/* Returns why the card is not shown; NULL: it is, or the model has none. */
+static const char *card_reason(const struct page *page)
+{
+    if (page->card != NULL)
+        return page->card->html == NULL ? page->card->reason : NULL;
+    return page->card_error.code != TD_OK ? page->card_error.message : NULL;
+}
+
+static bool shows_card(const struct page *page)
+{
+    return page->card != NULL && page->card->html != NULL;
 }
 
 static const char *architecture_of(const struct page *page)
@@ -709,6 +754,12 @@ static void write_single(const struct page *page, enum td_model_slot slot, struc
     case TD_SLOT_MODEL_BASE_MODEL:
         td_buffer_puts(out, page->base->id);
         break;
+    case TD_SLOT_MODEL_CARD_REASON:
+        td_buffer_puts(out, card_reason(page));
+        break;
+    case TD_SLOT_MODEL_CARD:
+        td_buffer_append(out, page->card->html, page->card->html_len);
+        break;
     case TD_SLOT_MODEL_BAR_LABEL:
         write_bar_label(page, out);
         break;
@@ -747,6 +798,8 @@ static void write_slot(const struct td_page_place *place, unsigned number, struc
     case TD_SLOT_MODEL_TOTAL:
     case TD_SLOT_MODEL_BASE_NAME:
     case TD_SLOT_MODEL_BASE_MODEL:
+    case TD_SLOT_MODEL_CARD_REASON:
+    case TD_SLOT_MODEL_CARD:
     case TD_SLOT_MODEL_BAR_LABEL:
     case TD_SLOT_MODEL_TYPES_CAPTION:
     case TD_SLOT_MODEL_FILE_COUNT:
@@ -880,6 +933,11 @@ static size_t count_rows(const struct td_page_place *place, unsigned section)
     case TD_SECTION_MODEL_BARS:
     case TD_SECTION_MODEL_TYPES:
         return page->type_count;
+    case TD_SECTION_MODEL_CARD_FAULT:
+        return card_reason(page) != NULL;
+    case TD_SECTION_MODEL_CARD_SHOWN:
+    case TD_SECTION_MODEL_CARD_LINK:
+        return shows_card(page);
     case TD_SECTION_MODEL_COMMANDS_LINK:
     case TD_SECTION_MODEL_COMMANDS_SOME:
     case TD_SECTION_MODEL_COMMANDS_END:
@@ -956,6 +1014,7 @@ void td_html_model(const struct td_call *call)
     page->is_from_upstream = td_incoming_call_state(call, &page->upstream);
     page->is_incoming = page->is_from_upstream && !page->upstream.is_kept;
     page->needs_token = call->caller.kind != TD_CALLER_OPEN;
+    read_card(call, page);
     note_digests(page);
     find_tags(page);
     find_family(page);

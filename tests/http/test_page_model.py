@@ -112,7 +112,9 @@ def root(tmp_path_factory):
     (root / "org/m/model.safetensors.index.json").write_text(json.dumps(
         {"weight_map": {t.name: name for name, tensors in shards.items() for t in tensors}}))
     (root / "org/m/config.json").write_text(json.dumps(CONFIG))
-    (root / "org/m/README.md").write_text("---\nlicense: apache-2.0\nbase_model: org/base\ntags: [a-tag]\n---\n# x\n")
+    (root / "org/m/README.md").write_text("---\nlicense: apache-2.0\nbase_model: org/base\ntags: [a-tag]\n---\n# A title\n"
+                                          "[the configuration](config.json) ![p](p.png) <b id=main onclick=x>b</b>\n"
+                                          "[x](javascript:alert(1))\n")
     write_by_hand(root / "org/pipe/unet/model.safetensors", [tensor("w", "F32", [4])])
     write_by_hand(root / "org/pipe" / SHELL / "model.safetensors", [tensor("w", "F32", [5])])
     (root / "org/pipe/model_index.json").write_text("{}")
@@ -201,6 +203,26 @@ def test_files(srv, root):
     with Server(root, hash_threads=0) as s:
         page = get_page(s, "/models/org/m/")
         assert page.fact("hashed") == "0" and not page.find("files", data_sha256=None)
+
+
+def test_the_card(srv, root, tmp_path):
+    """The text of README.md as HTML, without its front matter; its links lead to the model's files."""
+    for target in ("/models/org/m/", "/org/m"):
+        page = get_page(srv, target)
+        card = page.one(id="card")
+        assert [n.text for n in card.all() if n.tag == "h2"] == ["A title"] and "apache" not in card.text
+        assert [n.attrs["href"] for n in card.all() if n.tag == "a"] == ["/org/m/resolve/main/config.json"]
+        assert [n.attrs["src"] for n in card.all() if n.tag == "img"] == ["/org/m/resolve/main/p.png"]
+        assert "<b id=main onclick=x>" in card.text and not page.find(id="card-fault")
+    assert not get_page(srv, "/models/many/").find(id="card")
+    write_by_hand(tmp_path / "m/model.safetensors", [tensor("w", "F32", [2])])
+    (tmp_path / "m/README.md").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 +
+                                          "\nsize 12345\n")
+    age(tmp_path)
+    with Server(tmp_path, hash_threads=0) as s:
+        page = get_page(s, "/models/m/")
+        assert "LFS" in page.one(id="card-fault").text and not page.find(id="card")
+        assert page.fact("tensors") == "1"
 
 
 def test_links(srv):
