@@ -272,9 +272,10 @@ void td_handle_model(const struct td_call *call)
  * caches. Returns false after it answered 400. */
 static bool check_file_parameters(const struct td_call *call)
 {
-    static const char *const of_others[] = {"checkpoint", "partial", "slice", "shard",     "format",
-                                            "bins",       "digests", "match", "page_size", "page_token",
-                                            "dtype",      "since",   "range", "wait",      "timeout"};
+    static const char *const of_others[] = {
+        "checkpoint", "partial",   "slice",      "shard",   "format", "bins",           "digests",
+        "match",      "page_size", "page_token", "dtype",   "since",  "since_manifest", "manifest",
+        "plan",       "engine",    "tp_size",    "tp_rank", "range",  "wait",           "timeout"};
     static const char *const known[] = {"version", NULL};
     for (size_t i = 0; i < sizeof of_others / sizeof *of_others; i++) {
         if (td_uri_parameter(call->uri, of_others[i]) == NULL)
