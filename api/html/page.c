@@ -67,11 +67,23 @@ static const char *entity_of(char c)
     }
 }
 
+/* Appends the beginning of the text that every place shows as it is: printable characters of ASCII without a meaning in
+ * HTML. Returns its length. */
+static size_t write_plain(struct td_buffer *out, struct td_text text)
+{
+    static const bool has_meaning[0x7f] = {['&'] = true, ['<'] = true, ['>'] = true, ['"'] = true, ['\''] = true};
+    size_t len = 0;
+    while (len < text.len && text.p[len] >= 0x20 && text.p[len] < 0x7f && !has_meaning[(unsigned char)text.p[len]])
+        len++;
+    td_buffer_append(out, text.p, len);
+    return len;
+}
+
 /* Appends text. What does not print is shown as an escape; with has_lines, line feeds and tabs stay. */
 static void write_text(struct td_buffer *out, struct td_text text, bool has_lines)
 {
     const unsigned char *p = (const unsigned char *)text.p;
-    for (size_t at = 0; at < text.len;) {
+    for (size_t at = write_plain(out, text); at < text.len; at += write_plain(out, td_text_skip(text, at))) {
         size_t n = td_utf8_sequence(p + at, text.len - at);
         bool is_control = n <= 1 && (p[at] < 0x20 || p[at] == 0x7f);
         if (n == 0 || (is_control && !(has_lines && (p[at] == '\n' || p[at] == '\t'))))
@@ -92,7 +104,7 @@ static void write_text(struct td_buffer *out, struct td_text text, bool has_line
 static void write_attribute(struct td_buffer *out, struct td_text text)
 {
     const unsigned char *p = (const unsigned char *)text.p;
-    for (size_t at = 0; at < text.len;) {
+    for (size_t at = write_plain(out, text); at < text.len; at += write_plain(out, td_text_skip(text, at))) {
         size_t n = td_utf8_sequence(p + at, text.len - at);
         if (n == 0 || p[at] == 0)
             td_buffer_puts(out, "\xef\xbf\xbd");
