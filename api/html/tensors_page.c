@@ -12,6 +12,7 @@
 #include "core/waiting.h"
 #include "http/uri.h"
 #include "parser/format/elements.h"
+#include "rank/repo_about.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +69,11 @@ static bool matches(const struct page *page, const struct td_tensor *tensor)
            (page->q[0] == '\0' || strcasestr(tensor->name, page->q) != NULL);
 }
 
+static bool has_filter(const struct page *page)
+{
+    return page->dtype != NULL || page->q[0] != '\0';
+}
+
 static int compare_numbers(uint64_t a, uint64_t b)
 {
     return a < b ? -1 : a > b ? 1 : 0;
@@ -114,11 +120,21 @@ static size_t first_row(struct page *page)
     return (page->number - 1) * ROWS;
 }
 
-/* Counts the tensors that match, and notes the types that occur. */
+/* Counts the tensors that match, and notes the types that occur. Without a filter, and of a checkpoint that has all
+ * tensors of its files, the files know both. */
 static void count_tensors(struct page *page)
 {
-    for (size_t i = 0; i < page->checkpoint->tensor_count; i++) {
-        const struct td_tensor *tensor = td_checkpoint_tensor(page->checkpoint, i).tensor;
+    const struct td_checkpoint *checkpoint = page->checkpoint;
+    struct td_dtype_count counts[TD_SUM_DTYPES];
+    uint64_t total;
+    if (!has_filter(page) && checkpoint->join == NULL && checkpoint->lacks == NULL) {
+        const size_t count = td_checkpoint_sum_elements(checkpoint, counts, &total);
+        for (size_t i = 0; i < count; i++)
+            page->occurs[td_dtype_number(counts[i].dtype)] = true;
+        page->matched = checkpoint->tensor_count;
+    }
+    for (size_t i = page->matched; i < checkpoint->tensor_count; i++) {
+        const struct td_tensor *tensor = td_checkpoint_tensor(checkpoint, i).tensor;
         page->occurs[td_dtype_number(tensor->dtype)] = true;
         page->matched += matches(page, tensor) ? 1 : 0;
     }
@@ -132,7 +148,9 @@ static void choose_by_name(struct page *page)
 {
     const size_t count = page->checkpoint->tensor_count;
     size_t skipped = first_row(page);
-    for (size_t i = 0; i < count && page->row_count < ROWS; i++) {
+    size_t i = has_filter(page) ? 0 : skipped; /* without a filter, a row is a tensor */
+    skipped -= i;
+    for (; i < count && page->row_count < ROWS; i++) {
         const size_t at = page->is_descending ? count - 1 - i : i;
         if (!matches(page, td_checkpoint_tensor(page->checkpoint, at).tensor))
             continue;

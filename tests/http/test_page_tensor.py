@@ -7,7 +7,6 @@ import gguf
 import numpy as np
 import pytest
 import torch
-
 from harness import DTYPE_BITS, Server, Tensor, age, enc, tensor, write_by_hand
 from page_reader import read_page
 from test_page_tensors import NAMES

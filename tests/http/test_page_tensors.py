@@ -1,13 +1,18 @@
 """The page with the table of a checkpoint's tensors, beside the manifest as JSON."""
 import json
-import re
-import socket
-import time
 import urllib.parse
 
 import pytest
-
-from harness import DTYPE_BITS, Server, age, enc, frame, nbytes_of, raise_open_files, tensor, write_by_hand
+from harness import (
+    DTYPE_BITS,
+    Server,
+    age,
+    enc,
+    nbytes_of,
+    release_binary,
+    tensor,
+    write_by_hand,
+)
 from page_reader import read_page
 
 EVIL = "\"><script>alert(1)</script>&lt;'"
@@ -256,3 +261,18 @@ def test_a_page_is_html_for_every_client(srv):
     assert again.status == 304
     head = srv.request("/models/two/view/tensors", method="HEAD")
     assert head.status == 200 and head.length == len(answer.body)
+
+
+def test_memory_of_many_tensors(tmp_path):
+    """100,000 tensors: a page has the memory of its rows, and a sort returns what it takes."""
+    count = 100_000
+    write_by_hand(tmp_path / "m/model.safetensors", [tensor(f"layer.{i}.experts.{i % 97}.weight", "U8", (i % 13, 1))
+                                                     for i in range(count)])
+    age(tmp_path)
+    with Server(tmp_path, hash_threads=0, binary=release_binary()) as s:
+        page(s, "m")
+        before = s.anon_bytes()
+        for sort in ("name", "-name", "dtype", "elements", "-bytes", "file"):
+            root = page(s, "m", f"?sort={sort}&page=200&q=experts")
+            assert root.one("table", id="tensors")["data-matched"] == str(count) and len(rows(root)) == 500
+        assert s.anon_bytes() - before < 8 << 20
