@@ -51,19 +51,19 @@ from . import vllm_weights  # noqa: E402  needs what older versions do not have
 class TensordInitInfo(WeightTransferInitInfo):
     """`url`: of the model that has versions, such as tensord://host:8080/run. `staging_bytes`: the
     most memory of a rank for bytes that are read before they are used; by default half of what the machine has free,
-    divided among its ranks. 0: each parameter is read when it is copied. `patches`: True keeps that memory after each
-    update, so that the next one reads only the elements that differ; False never does; by default it is done where the
-    memory is pinned, and so is kept anyway. `options`: of `tensord.Options`, by name."""
+    divided among its ranks. 0: each parameter is read when it is copied. `patches`: keep that memory after each update,
+    so that the next one reads only the elements that differ: for links that are slower than the server compares two
+    versions. `options`: of `tensord.Options`, by name."""
 
     url: str
     staging_bytes: Optional[int] = None
-    patches: Optional[bool] = None
+    patches: bool = False
     options: Dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.staging_bytes is not None and (type(self.staging_bytes) is not int or self.staging_bytes < 0):
             raise ValueError(f"staging_bytes is {self.staging_bytes!r}; it must be a number of bytes")
-        if self.patches not in (True, False, None):
+        if type(self.patches) is not bool:
             raise ValueError(f"patches is {self.patches!r}; it must be true or false")
 
 

@@ -24,7 +24,7 @@ class StagingMemory:
     def __init__(self) -> None:
         self._tensor: Any = None
         self._is_pinned = False
-        self.takes_patches: Optional[bool] = None  # True: the memory is kept for them; False: patches are never read
+        self.takes_patches = False  # True: the memory is kept for them, pinned or not
         self.held: Optional[Held] = None  # the version whose boxes the memory has now
 
     def take(self, nbytes: int) -> memoryview:
@@ -126,7 +126,7 @@ class StagedModel(Model):
         """Brings the boxes in the memory from the version that they are of to this one. Returns False if they are of no
         version, or the server has no patch that is smaller than the boxes; then nothing is written."""
         held = self._memory.held
-        if self._memory.takes_patches is False or held is None or held.model.id != self.id or self.version is None:
+        if not self._memory.takes_patches or held is None or held.model.id != self.id or self.version is None:
             return False
         if held.model.version is None or held.places != self._places:
             return False
