@@ -69,7 +69,7 @@ base_model: "rtl\\u202egnp"
 |---|---|
 | """ + "x" * 2000 + """ | <b onclick=alert(1)>b</b> |
 
-""" + "word" * 5000 + """
+""" + "word" * 300 + """
 
 ```html
 <script>alert(1)</script>
