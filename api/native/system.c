@@ -14,6 +14,7 @@
 #include "http/request.h"
 
 #include <inttypes.h>
+#include <libdeflate.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -211,13 +212,25 @@ void td_handle_metrics(const struct td_call *call)
     td_response_set_text(call->response, "text/plain; version=0.0.4; charset=utf-8", "no-store", &text);
 }
 
+/* Appends the contract, or marks the buffer failed when memory is short. */
+static void unpack_contract(struct td_buffer *out)
+{
+    struct libdeflate_decompressor *decompressor = libdeflate_alloc_decompressor();
+    bool ok = decompressor != NULL && td_buffer_reserve(out, td_openapi_json_len) &&
+              libdeflate_zlib_decompress(decompressor, td_openapi_packed, td_openapi_packed_len, out->data,
+                                         td_openapi_json_len, NULL) == LIBDEFLATE_SUCCESS;
+    libdeflate_free_decompressor(decompressor);
+    out->len = ok ? td_openapi_json_len : 0;
+    out->failed = out->failed || !ok;
+}
+
 void td_handle_openapi(const struct td_call *call)
 {
     struct td_buffer json;
     if (!td_call_check_parameters(call, no_parameters))
         return;
     td_buffer_init(&json);
-    td_buffer_append(&json, td_openapi_json, td_openapi_json_len);
+    unpack_contract(&json);
     td_response_set_json(call->response, &json);
 }
 

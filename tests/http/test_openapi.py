@@ -280,6 +280,8 @@ def test_every_status_of_every_path(srv, contract):
             gone = re.sub(r"\{(\w+)\}$", "no-such-thing", path) if path.endswith("}") else path.replace(
                 "{id}", "no-such-model")
             tries.append(({}, contract.target(gone), 404))
+        if path == "/compare":
+            tries.append(({}, "/compare?a=no-such-model&b=no-such-model", 404))
         for headers, where, status in tries:
             r = contract.check(path, ask(srv, path, where, headers), method)
             assert r.status == status, f"wanted {status}: {r}"
