@@ -5,22 +5,14 @@
 #include "api/native/ranks.h"
 #include "api/native/routes.h"
 
-#include "core/clock.h"
 #include "core/json/json_canonical.h"
 #include "core/thread.h"
+#include "rank/rank_list.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum {
-    /* tensors times ranks of one plan: they are planned when it is registered */
-    PLAN_WORK_MAX = 4 * 1000 * 1000
-};
-
-/* A limit on the time for planning all ranks of a plan; most plans take milliseconds. */
-enum { PLANNING_S = 10 };
 
 /* Writes the path of a rank's file, or of the boxes, relative to the server. */
 static void write_href(const struct td_shown_model *shown, const struct td_rank_set *set, uint64_t rank,
@@ -40,14 +32,23 @@ static void write_href(const struct td_shown_model *shown, const struct td_rank_
     }
 }
 
-static bool add_rank(const struct td_call *call, const struct td_rank_set *set, uint64_t rank,
-                     const struct td_rank_file *file, const char *tag, struct td_json_builder *json,
+/* The plan that is being written. */
+struct written {
+    const struct td_call *call;
+    const struct td_rank_set *set;
+    struct td_json_builder *json;
+};
+
+/* For td_rank_list_make: adds a rank. */
+static bool add_rank(void *context, uint64_t rank, const struct td_rank_file *file, const char *tag,
                      struct td_error *err)
 {
+    const struct written *written = context;
+    struct td_json_builder *json = written->json;
     struct td_buffer href;
-    const struct td_shown_model shown = td_shown_model_of(call, set->model);
+    const struct td_shown_model shown = td_shown_model_of(written->call, written->set->model);
     td_buffer_init(&href);
-    write_href(&shown, set, rank, &href);
+    write_href(&shown, written->set, rank, &href);
     bool ok = !href.failed || td_error_no_memory(err);
     td_json_begin_object(json, NULL);
     td_json_add_u64(json, "rank", rank);
@@ -86,29 +87,20 @@ static bool add_outputs(struct td_rank_maker *maker, struct td_json_builder *jso
     return ok;
 }
 
+static bool is_over(void *context)
+{
+    return td_call_over(context);
+}
+
 /* Plans every rank, and adds them as "ranks". */
 static bool add_ranks(const struct td_call *call, struct td_rank_maker *maker, struct td_json_builder *json,
                       struct td_error *err)
 {
-    uint64_t until_ns = td_clock_ns() + PLANNING_S * TD_NS_PER_S;
-    uint64_t tp_size = maker->set->name.tp_size;
+    struct written written = {.call = call, .set = maker->set, .json = json};
+    const struct td_cancel over = {.is_asked = is_over, .context = (void *)(uintptr_t)call};
     td_json_begin_array(json, "ranks");
-    for (uint64_t rank = 0; rank < tp_size; rank++) {
-        struct td_rank_file *file = NULL;
-        char tag[TD_TAG_BYTES] = "";
-        if (atomic_load(&call->api->draining))
-            return td_error_set(err, TD_RESOURCE_EXHAUSTED, "the server is shutting down");
-        if (td_clock_ns() > until_ns)
-            return td_error_set(err, TD_FAILED_PRECONDITION,
-                                "planning %" PRIu64 " ranks takes more than %d s; use fewer or simpler rules", tp_size,
-                                PLANNING_S);
-        if (!td_rank_maker_get(maker, rank, &file, tag, err))
-            return false;
-        bool ok = add_rank(call, maker->set, rank, file, tag, json, err);
-        td_rank_file_unref(file);
-        if (!ok)
-            return false;
-    }
+    if (!td_rank_list_make(maker, &over, add_rank, &written, err))
+        return false;
     td_json_end(json);
     return true;
 }
@@ -156,15 +148,9 @@ static bool answer_plan(const struct td_call *call, const struct td_checkpoint *
 {
     struct td_rank_set set = {
         .snapshot = call->snapshot, .model = call->model, .checkpoint = checkpoint, .name = *name, .spec = spec};
-    if (!name->is_boxes && set.checkpoint->tensor_count > PLAN_WORK_MAX / name->tp_size) {
-        td_response_fail(call->response, 422, NULL,
-                         "a plan of %zu tensors for %" PRIu64 " ranks is too much at once; %d tensors times ranks "
-                         "are the most",
-                         set.checkpoint->tensor_count, name->tp_size, PLAN_WORK_MAX);
-        return false;
-    }
     struct td_error err = TD_ERROR_INIT;
-    if (!td_run_in_background(write_plan, &(struct planning){.call = call, .set = &set}, &err))
+    if (!td_rank_list_check(&set, &err) ||
+        !td_run_in_background(write_plan, &(struct planning){.call = call, .set = &set}, &err))
         td_response_fail_error(call->response, &err);
     return call->response->status == 200;
 }
