@@ -492,7 +492,7 @@ static bool start_parts(struct service *service, struct td_error *err)
     if (!service->api_made || !td_api_keep_state(&service->api, catalog.state_dir, config->directory, err) ||
         !start_upstream(service, err) || !start_publish(service, err))
         return false;
-    service->api.s3_listen = config->s3_listen;
+    service->api.s3_listen = td_ports_address(&service->ports, TD_PORT_S3);
     service->api.cors = service->cors;
     service->api.events.most_of_client = (size_t)(config->max_waiters + 3) / 4;
     keep_tls(service, false);

@@ -33,6 +33,13 @@ bool td_ports_bind(struct td_ports *ports, const struct td_config *config, const
                         config->plain_listen);
 }
 
+const char *td_ports_address(const struct td_ports *ports, size_t i)
+{
+    static const char separator[] = "://";
+    const char *address = strstr(ports->all[i].url, separator);
+    return address == NULL ? "" : address + strlen(separator);
+}
+
 bool td_ports_judge(const struct td_ports *ports, const struct td_config *config, struct td_error *err)
 {
     struct td_exposure exposure = {.has_tls = config->tls_cert[0] != '\0',

@@ -23,6 +23,10 @@ struct td_ports {
 bool td_ports_bind(struct td_ports *ports, const struct td_config *config, const struct td_cors *cors,
                    struct td_error *err);
 
+/* Returns the address that a port is bound to, with the number that the system chose for port 0; empty: the port is not
+ * used. Lives as long as `ports`. */
+const char *td_ports_address(const struct td_ports *ports, size_t i);
+
 /* Checks whether other machines can reach a port without TLS or without a token. Errors as td_exposure_judge. */
 bool td_ports_judge(const struct td_ports *ports, const struct td_config *config, struct td_error *err);
 

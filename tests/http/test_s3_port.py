@@ -300,7 +300,7 @@ def test_each_port_names_the_other(s3, srv, root):
     asks = (("/local?list-type=2", {}), ("/org/model/config.json", signed), ("/", {"x-amz-date": "20260101T000000Z"}),
             ("/models/org/nothing", signed))
     for path, headers in asks:
-        check_error(srv.get(path, headers), 404, "--s3-listen (127.0.0.1:0)")
+        check_error(srv.get(path, headers), 404, f"--s3-listen (127.0.0.1:{s3_port(srv)})")
     assert "--s3-listen" not in srv.get("/local").body.decode()
     with Server(root) as s:
         for path, headers in asks:
