@@ -1,5 +1,6 @@
 #include "api/html/views.h"
 
+#include "api/html/ranks_page.h"
 #include "api/html/tensor_page.h"
 #include "api/html/tensors_page.h"
 
@@ -15,6 +16,7 @@ struct view {
 static const struct view views[] = {
     {"tensors", false, td_html_tensors},
     {"tensor", true, td_html_tensor},
+    {"ranks", false, td_html_ranks},
     {NULL, false, NULL},
 };
 

@@ -490,7 +490,7 @@ def test_every_query_parameter_is_known_and_no_other(srv, tree, start, contract)
         "train", "start": "1", "count": "1", "offset": "1", "length": "1", "order": "shuffle", "seed": "1", "epoch":
         "1", "file_start": "1", "wait": "x", "timeout": "1", "after": "x", "kind": "model",
         "digests": "1", "bins": "8&format=stats", "v": "0", "q": "plain", "page": "1",
-        "a": "plain", "b": "plain",
+        "a": "plain", "b": "plain", "engine": "fsdp", "tp": "1",
         "fingerprint": srv.json("/datasets/org/rows")["splits"][0]["fingerprint"]
     }
     hashing = start(tree.root, hash_threads=1)
@@ -563,7 +563,7 @@ def test_versions_are_as_promised(start, tmp_path, contract):
     assert contract.check("/models/{id}/plans", plan, "POST").status == 201, plan
     names = {**NAMES, "id": "demo", "plan": re.fullmatch("plans/(.*)[?]version=step-1", plan.get("Location"))[1]}
     taken = [path for path in contract.paths if "version" in [p["name"] for p in contract.parameters(path, "query")]]
-    assert len(taken) == 14, taken
+    assert len(taken) == 15, taken
     for path in taken:
         target = re.sub(r"\{(\w+)\}", lambda m: names[m.group(1)], path)
         method = "POST" if path in BODIES else "GET"
