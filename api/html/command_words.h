@@ -17,8 +17,8 @@ void td_command_string(struct td_buffer *out, struct td_text text);
 bool td_command_origin(struct td_buffer *out, const struct td_call *call);
 bool td_command_s3_origin(struct td_buffer *out, const struct td_call *call);
 
-/* Returns whether huggingface_hub takes the id of a repository (its validate_repo_id), and the S3 client of Python the
- * name of a bucket. */
+/* Return whether huggingface_hub (its validate_repo_id) and `tensord pull` take the id of a repository, and whether the
+ * S3 client of Python takes the name of a bucket. */
 bool td_command_takes_hub_id(struct td_text id);
 bool td_command_takes_bucket(struct td_text name);
 

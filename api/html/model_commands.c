@@ -1,5 +1,6 @@
 #include "api/html/model_commands.h"
 
+#include "api/html/command_words.h"
 #include "catalog/model/facts.h"
 #include "catalog/model/file_kind.h"
 #include "catalog/model/plain_id.h"
@@ -7,12 +8,9 @@
 #include "catalog/names/family.h"
 #include "catalog/names/oci_name.h"
 #include "catalog/names/repo.h"
-#include "core/json/json.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { HUB_ID_BYTES = 96 }; /* the longest id that huggingface_hub takes */
 
 /* How clients name the model. */
 struct address {
@@ -30,33 +28,9 @@ struct address {
 
 /* ---- words --------------------------------------------------------------------------------------------- */
 
-static bool is_plain_in_shell(char c)
-{
-    return td_is_letter_or_digit(c) || (c != '\0' && strchr("-_./:@%+=,", c) != NULL);
-}
-
-void td_shell_word(struct td_buffer *out, struct td_text text)
-{
-    size_t plain = 0;
-    while (plain < text.len && is_plain_in_shell(text.p[plain]))
-        plain++;
-    if (plain == text.len && text.len > 0 && text.p[0] != '-') {
-        td_buffer_append(out, text.p, text.len);
-        return;
-    }
-    td_buffer_putc(out, '\'');
-    for (size_t i = 0; i < text.len; i++) {
-        if (text.p[i] == '\'')
-            td_buffer_puts(out, "'\\''");
-        else
-            td_buffer_putc(out, text.p[i]);
-    }
-    td_buffer_putc(out, '\'');
-}
-
 static void put_origin(const struct address *at, struct td_buffer *out)
 {
-    td_buffer_printf(out, "%s://%.*s", at->scheme, (int)at->host.len, at->host.p);
+    (void)td_command_origin(out, at->call);
 }
 
 /* Appends the model's URL, without a '/' at its end. */
@@ -78,25 +52,6 @@ static const struct td_entry *main_file(const struct address *at)
 static const struct td_facts *config_of(const struct address *at)
 {
     return at->model->config == NULL ? NULL : at->model->config->file->facts;
-}
-
-/* Returns whether huggingface_hub (its validate_repo_id) and `tensord pull` take the id. */
-static bool is_hub_id(struct td_text id)
-{
-    size_t slashes = 0;
-    if (id.len == 0 || id.len > HUB_ID_BYTES || td_has_extension(id.p, ".git"))
-        return false;
-    for (size_t i = 0; i < id.len; i++) {
-        char c = id.p[i];
-        bool divides = c == '-' || c == '.' || c == '/';
-        bool is_end = i == 0 || i + 1 == id.len || id.p[i - 1] == '/' || id.p[i + 1] == '/';
-        slashes += c == '/' ? 1 : 0;
-        if (!td_is_letter_or_digit(c) && c != '_' && !divides)
-            return false;
-        if (divides && (i == 0 || i + 1 == id.len || (is_end && c != '/') || c == id.p[i - 1]))
-            return false;
-    }
-    return slashes <= 1;
 }
 
 /* ---- the lines ----------------------------------------------------------------------------------------- */
@@ -132,7 +87,7 @@ static void put_selection(const struct address *at, struct td_buffer *out)
 {
     if (at->revision != NULL) {
         td_buffer_puts(out, " --revision ");
-        td_shell_word(out, td_text_of(at->revision));
+        td_command_word(out, td_text_of(at->revision));
     }
     if (at->folder[0] == '\0')
         return;
@@ -141,14 +96,14 @@ static void put_selection(const struct address *at, struct td_buffer *out)
     td_buffer_puts(&glob, at->folder);
     td_buffer_puts(&glob, "/*");
     td_buffer_puts(out, " --include ");
-    td_shell_word(out, td_buffer_text(&glob));
+    td_command_word(out, td_buffer_text(&glob));
     out->failed = out->failed || glob.failed;
     td_buffer_fini(&glob);
 }
 
 static bool write_hf(const struct address *at, struct td_buffer *out)
 {
-    if (at->repo == NULL || !is_hub_id(td_text_of(at->repo->hub_id)))
+    if (at->repo == NULL || !td_command_takes_hub_id(td_text_of(at->repo->hub_id)))
         return false;
     put_hub_variables(at, out);
     td_buffer_printf(out, "hf download %s", at->repo->hub_id);
@@ -158,7 +113,7 @@ static bool write_hf(const struct address *at, struct td_buffer *out)
 
 static bool write_pull(const struct address *at, struct td_buffer *out)
 {
-    if (at->repo == NULL || !is_hub_id(td_text_of(at->repo->hub_id)))
+    if (at->repo == NULL || !td_command_takes_hub_id(td_text_of(at->repo->hub_id)))
         return false;
     td_buffer_puts(out, "tensord pull ");
     put_origin(at, out);
@@ -175,7 +130,7 @@ static bool write_python(const struct address *at, struct td_buffer *out)
     td_buffer_init(&url);
     put_url(at, &url);
     td_buffer_puts(out, "import tensord\n\nweights = tensord.load_file(");
-    td_json_write_string(out, td_buffer_text(&url));
+    td_command_string(out, td_buffer_text(&url));
     td_buffer_puts(out, ")");
     out->failed = out->failed || url.failed;
     td_buffer_fini(&url);
@@ -186,8 +141,8 @@ static bool write_python(const struct address *at, struct td_buffer *out)
 static bool suits_transformers(const struct address *at)
 {
     const struct td_facts *config = config_of(at);
-    return at->repo != NULL && is_hub_id(td_text_of(at->repo->hub_id)) && at->folder[0] == '\0' && config != NULL &&
-           config->model_type != NULL && at->whole != NULL &&
+    return at->repo != NULL && td_command_takes_hub_id(td_text_of(at->repo->hub_id)) && at->folder[0] == '\0' &&
+           config != NULL && config->model_type != NULL && at->whole != NULL &&
            (strcmp(at->whole->id, "safetensors") == 0 || strcmp(at->whole->id, "pytorch") == 0);
 }
 
@@ -211,7 +166,7 @@ static bool write_transformers(const struct address *at, struct td_buffer *out)
                      at->repo->hub_id);
     if (at->revision != NULL) {
         td_buffer_puts(out, ", revision=");
-        td_json_write_string(out, td_text_of(at->revision));
+        td_command_string(out, td_text_of(at->revision));
     }
     td_buffer_putc(out, ')');
     return true;
@@ -225,7 +180,7 @@ static bool write_vllm(const struct address *at, struct td_buffer *out)
     td_buffer_printf(out, "vllm serve %s", at->repo->hub_id);
     if (at->revision != NULL) {
         td_buffer_puts(out, " --revision ");
-        td_shell_word(out, td_text_of(at->revision));
+        td_command_word(out, td_text_of(at->revision));
     }
     return true;
 }
@@ -244,28 +199,11 @@ static bool write_oras(const struct address *at, struct td_buffer *out)
         if (at->needs_token)
             td_buffer_puts(out, "-u any -p \"$TENSORD_TOKEN\" ");
         td_buffer_printf(out, "%.*s/%s:", (int)at->host.len, at->host.p, names->items[i].name);
-        td_shell_word(out, td_text_of(at->revision == NULL ? "main" : at->revision));
+        td_command_word(out, td_text_of(at->revision == NULL ? "main" : at->revision));
         td_buffer_puts(out, " -o model");
         return true;
     }
     return false;
-}
-
-/* Appends the origin of the S3 port: the client's name for this host, and the port of --s3-listen. Returns false
- * without such a port. */
-static bool put_s3_origin(const struct address *at, struct td_buffer *out)
-{
-    const char *listen = at->call->api->s3_listen;
-    const char *port = listen == NULL ? NULL : strrchr(listen, ':');
-    struct td_text host = at->host;
-    if (port == NULL || strcmp(port, ":0") == 0)
-        return false;
-    struct td_text rest = host;
-    struct td_text last = td_text_take_last(&rest, ':');
-    if (last.len < host.len && (last.len == 0 || last.p[last.len - 1] != ']')) /* "[::1]" ends without a port */
-        host = rest;
-    td_buffer_printf(out, "%s://%.*s%s", at->scheme, (int)host.len, host.p, port);
-    return true;
 }
 
 static bool write_boto3(const struct address *at, struct td_buffer *out)
@@ -277,18 +215,18 @@ static bool write_boto3(const struct address *at, struct td_buffer *out)
         return false;
     td_buffer_puts(out, "import boto3\nfrom botocore import UNSIGNED\nfrom botocore.config import Config\n\n"
                         "s3 = boto3.client(\"s3\", endpoint_url=\"");
-    if (!put_s3_origin(at, out))
+    if (!td_command_s3_origin(out, at->call))
         return false;
     td_buffer_printf(out,
                      "\", region_name=\"us-east-1\",\n                  config=Config(signature_version=%s, "
                      "s3={\"addressing_style\": \"path\"}))\n",
                      at->needs_token ? "\"s3v4\"" : "UNSIGNED");
     td_buffer_puts(out, "s3.download_file(");
-    td_json_write_string(out, td_text_of(bucket->name));
+    td_command_string(out, td_text_of(bucket->name));
     td_buffer_puts(out, ", ");
-    td_json_write_string(out, td_text_of(td_bucket_key(bucket, file)));
+    td_command_string(out, td_text_of(td_bucket_key(bucket, file)));
     td_buffer_puts(out, ", ");
-    td_json_write_string(out, td_text_of(td_base_name(file->path)));
+    td_command_string(out, td_text_of(td_base_name(file->path)));
     td_buffer_putc(out, ')');
     return true;
 }

@@ -26,7 +26,4 @@ bool td_model_commands_make(const struct td_call *call, const struct td_model *m
 
 void td_model_commands_fini(struct td_model_commands *commands);
 
-/* Appends text as one word of a shell: in single quotes unless all its characters are plain. */
-void td_shell_word(struct td_buffer *out, struct td_text text);
-
 #endif
