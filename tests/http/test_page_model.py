@@ -112,7 +112,8 @@ def root(tmp_path_factory):
     (root / "org/m/model.safetensors.index.json").write_text(json.dumps(
         {"weight_map": {t.name: name for name, tensors in shards.items() for t in tensors}}))
     (root / "org/m/config.json").write_text(json.dumps(CONFIG))
-    (root / "org/m/README.md").write_text("---\nlicense: apache-2.0\nbase_model: org/base\ntags: [a-tag]\n---\n# A title\n"
+    (root / "org/m/README.md").write_text("---\nlicense: apache-2.0\nbase_model: org/base\ntags: [a-tag]\n---\n"
+                                          "# A title\n"
                                           "[the configuration](config.json) ![p](p.png) <b id=main onclick=x>b</b>\n"
                                           "[x](javascript:alert(1))\n")
     write_by_hand(root / "org/pipe/unet/model.safetensors", [tensor("w", "F32", [4])])
