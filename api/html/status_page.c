@@ -255,4 +255,6 @@ void td_html_status(const struct td_call *call)
     td_server_status_get(call, &page->status);
     choose_numbers(page, call);
     td_page_answer(call->response, &class, page);
+    call->response->etag[0] = '\0'; /* no two answers are alike */
+    call->response->accept_ranges = false;
 }

@@ -4,7 +4,6 @@
 #include "rank/values/block_values.h"
 
 #include "core/input.h"
-#include "rank/values/block_iq.h"
 #include "rank/values/small_float.h"
 
 #include <stdbool.h>
@@ -218,14 +217,10 @@ td_block_decoder *td_block_decoder_of(const struct td_dtype *dtype)
         const char *dtype;
         td_block_decoder *decode;
     } decoders[] = {
-        {"Q4_0", decode_q4_0},         {"Q4_1", decode_q4_1},       {"Q5_0", decode_q5_0},
-        {"Q5_1", decode_q5_1},         {"Q8_0", decode_q8_0},       {"Q2_K", decode_q2_k},
-        {"Q3_K", decode_q3_k},         {"Q4_K", decode_q4_k},       {"Q5_K", decode_q5_k},
-        {"Q6_K", decode_q6_k},         {"TQ1_0", decode_tq1_0},     {"TQ2_0", decode_tq2_0},
-        {"MXFP4", decode_mxfp4},       {"NVFP4", decode_nvfp4},     {"IQ4_NL", decode_iq4_nl},
-        {"IQ4_XS", decode_iq4_xs},     {"IQ1_S", td_block_iq1_s},   {"IQ1_M", td_block_iq1_m},
-        {"IQ2_XXS", td_block_iq2_xxs}, {"IQ2_XS", td_block_iq2_xs}, {"IQ2_S", td_block_iq2_s},
-        {"IQ3_XXS", td_block_iq3_xxs}, {"IQ3_S", td_block_iq3_s},
+        {"Q4_0", decode_q4_0},   {"Q4_1", decode_q4_1},   {"Q5_0", decode_q5_0},     {"Q5_1", decode_q5_1},
+        {"Q8_0", decode_q8_0},   {"Q2_K", decode_q2_k},   {"Q3_K", decode_q3_k},     {"Q4_K", decode_q4_k},
+        {"Q5_K", decode_q5_k},   {"Q6_K", decode_q6_k},   {"TQ1_0", decode_tq1_0},   {"TQ2_0", decode_tq2_0},
+        {"MXFP4", decode_mxfp4}, {"NVFP4", decode_nvfp4}, {"IQ4_NL", decode_iq4_nl}, {"IQ4_XS", decode_iq4_xs},
     };
     for (size_t i = 0; i < sizeof decoders / sizeof *decoders; i++)
         if (strcmp(decoders[i].dtype, dtype->name) == 0)

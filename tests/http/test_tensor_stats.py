@@ -228,11 +228,18 @@ def test_types_shapes_and_samples(srv, whole, name):
     check(got, values, shape, block={"F4": 2, "F6_E3M2": 4}.get(dtype, 1))
 
 
+# Their elements are numbers of rows in tables of several kilobytes, which the program does not have.
+WITH_GRIDS = {"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"}
+
+
 @pytest.mark.parametrize("kind", BLOCKS, ids=lambda kind: kind.name)
 def test_blocks_are_those_of_gguf(srv, kind):
     data = random_blocks(kind, [6, 512], kind.name)
     with np.errstate(all="ignore"):
         values = gguf.quants.dequantize(data, kind).astype(np.float64).reshape(-1)
+    if kind.name in WITH_GRIDS:
+        check_error(srv.get(f"/models/q.gguf/tensors/{kind.name}?format=stats"), 422, f"no statistics for {kind.name}")
+        return
     got = stats(srv, "q.gguf", kind.name)
     assert (got["dtype"], got["nbytes"]) == (kind.name, data.size)
     check(got, values, [6, 512])

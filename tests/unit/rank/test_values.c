@@ -23,12 +23,10 @@ static const struct {
     const char *dtype;
     uint32_t crc;
 } block_values[] = {
-    {"Q4_0", 0x618CB58C},    {"Q4_1", 0x6AD6EC5E},   {"Q5_0", 0x6E6BA33B},    {"Q5_1", 0x4EAFED51},
-    {"Q8_0", 0xD7850D6F},    {"Q2_K", 0xE5CD8AEE},   {"Q3_K", 0x9875F39D},    {"Q4_K", 0x34DDA3CB},
-    {"Q5_K", 0x2BDEFA2F},    {"Q6_K", 0xEC0834BD},   {"IQ2_XXS", 0xF2F9B414}, {"IQ2_XS", 0x2D71CF99},
-    {"IQ3_XXS", 0x0C84F118}, {"IQ1_S", 0xD92A7F5B},  {"IQ4_NL", 0x18C134AE},  {"IQ3_S", 0x9D3DF907},
-    {"IQ2_S", 0x73E6877C},   {"IQ4_XS", 0xAAE3D6F4}, {"IQ1_M", 0x3FE8DBB7},   {"TQ1_0", 0xAC97D96B},
-    {"TQ2_0", 0xEEF8D0FC},   {"MXFP4", 0xD9F07758},  {"NVFP4", 0xB1939766},
+    {"Q4_0", 0x618CB58C},  {"Q4_1", 0x6AD6EC5E},  {"Q5_0", 0x6E6BA33B},   {"Q5_1", 0x4EAFED51},
+    {"Q8_0", 0xD7850D6F},  {"Q2_K", 0xE5CD8AEE},  {"Q3_K", 0x9875F39D},   {"Q4_K", 0x34DDA3CB},
+    {"Q5_K", 0x2BDEFA2F},  {"Q6_K", 0xEC0834BD},  {"IQ4_NL", 0x18C134AE}, {"IQ4_XS", 0xAAE3D6F4},
+    {"TQ1_0", 0xAC97D96B}, {"TQ2_0", 0xEEF8D0FC}, {"MXFP4", 0xD9F07758},  {"NVFP4", 0xB1939766},
 };
 
 static const struct td_dtype *dtype_of(const char *name)
