@@ -52,7 +52,7 @@ def test_bytes_of_each_dtype_of_safetensors(see):
 
 
 def test_links_lead_to_pages(see):
-    for link in ("tensors", "compare"):
+    for link in ("tensors", "ranks", "compare"):
         with see(visits.MODEL["model"]) as page:
             page.go("click", f"a[data-link={link}] >> nth=0")
             assert page.one("h1"), page.path()
