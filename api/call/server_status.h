@@ -1,4 +1,4 @@
-/* What the server is doing: numbers and problems for the status page and for its JSON. */
+/* The state of the server: numbers and problems for the status page and for its JSON. */
 #ifndef TD_API_CALL_SERVER_STATUS_H
 #define TD_API_CALL_SERVER_STATUS_H
 
@@ -23,7 +23,7 @@ struct td_server_status {
     uint64_t connections, max_connections, in_flight, waiters, requests, sent_bytes, upload_bytes, uploads;
     uint64_t seconds[TD_METRICS_SAMPLES][TD_SAMPLED_COUNT]; /* counted in each of the last seconds, the newest last */
     size_t second_count;
-    /* What the sender may see. The texts live as long as the snapshot. */
+    /* The part that the sender may see. The texts live as long as the snapshot. */
     struct td_upstream_arrival arrivals[TD_UPSTREAM_MODELS];
     struct td_status_problem problems[TD_STATUS_PROBLEMS];
     size_t arrival_count, problem_count;

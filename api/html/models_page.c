@@ -171,7 +171,7 @@ static const struct td_problem *reason_of(const struct td_model *model)
     return model->problems.count > 0 ? &model->problems.items[0] : NULL;
 }
 
-/* What a model's row says about it. */
+/* The state of a model as its row shows it. */
 struct state {
     const char *word, *shown, *class;
 };
@@ -394,7 +394,7 @@ static void write_slot(const struct td_page_place *place, unsigned number, struc
         td_shown_number(out, page->dataset_count);
         td_buffer_puts(out, page->dataset_count == 1 ? " dataset" : " datasets");
         if (dataset_rows(page) < page->dataset_count)
-            td_buffer_printf(out, ", of which the first %zu are shown: search for others by their names",
+            td_buffer_printf(out, "; the first %zu are shown: search for others by their names",
                              dataset_rows(page));
         break;
     case TD_SLOT_MODELS_ORDER:

@@ -138,7 +138,7 @@ static void sections_are_repeated_for_their_rows(void **state)
     free(page);
 }
 
-/* What is sent is what td_page_write writes. */
+/* The answer has the bytes that td_page_write writes. */
 static void a_page_is_an_answer(void **state)
 {
     (void)state;
