@@ -16,6 +16,7 @@
 struct reader {
     const struct td_card_sink *sink;
     struct td_error *err;
+    struct td_text source;        /* the text that md4c parses */
     bool has_stopped;             /* the sink wants no more, or memory is short */
     size_t span_count;            /* parts of a line that have begun and not ended */
     struct td_buffer text, title; /* of the latest link or image */
@@ -28,6 +29,25 @@ static int give(struct reader *r, const struct td_card_event *event)
         return 0;
     r->has_stopped = true;
     return -1;
+}
+
+/* Stops md4c, which may read past its lines in some texts: these bytes are not of the card. Returns -1. */
+static int refuse_text(struct reader *r)
+{
+    r->has_stopped = true;
+    (void)td_error_set(r->err, TD_INVALID_ARGUMENT, "its Markdown leads the parser out of its text");
+    return -1;
+}
+
+/* Returns whether a text is a part of the card, or one of the blanks and line ends that md4c puts between parts. */
+static bool is_of_card(const struct reader *r, const char *text, size_t len)
+{
+    enum { MOST_BLANKS = 16 };
+    const uintptr_t at = (uintptr_t)text;
+    const uintptr_t start = (uintptr_t)r->source.p;
+    if (at >= start && at - start <= r->source.len)
+        return len <= r->source.len - (at - start);
+    return len <= MOST_BLANKS && strspn(text, " \n") >= len;
 }
 
 static int give_begin(struct reader *r, enum td_card_node node, uint32_t number)
@@ -151,6 +171,9 @@ static void append_attribute(const MD_ATTRIBUTE *attribute, bool is_plain, struc
 
 static int give_link(struct reader *r, enum td_card_node node, const MD_ATTRIBUTE *address, const MD_ATTRIBUTE *title)
 {
+    enum { SCHEME_BYTES = 7 }; /* "mailto:", which md4c adds */
+    if (address->size > r->source.len + SCHEME_BYTES || title->size > r->source.len)
+        return refuse_text(r);
     td_buffer_clear(&r->text);
     td_buffer_clear(&r->title);
     append_attribute(address, true, &r->text);
@@ -207,6 +230,8 @@ static int read_text(MD_TEXTTYPE type, const MD_CHAR *text, MD_SIZE len, void *c
         [MD_TEXT_SOFTBR] = TD_CARD_LINE_END, [MD_TEXT_ENTITY] = TD_CARD_ENTITY, [MD_TEXT_CODE] = TD_CARD_TEXT,
         [MD_TEXT_HTML] = TD_CARD_TEXT,       [MD_TEXT_LATEXMATH] = TD_CARD_TEXT};
     struct td_card_event event = {.kind = kinds[type]};
+    if (type != MD_TEXT_NULLCHAR && !is_of_card(context, text, len))
+        return refuse_text(context);
     if (event.kind == TD_CARD_TEXT || event.kind == TD_CARD_ENTITY)
         event.text = type == MD_TEXT_NULLCHAR ? TD_TEXT(REPLACEMENT) : td_text_n(text, len);
     return give(context, &event);
@@ -247,6 +272,7 @@ bool td_card_text_read(struct td_text card, const struct td_card_sink *sink, str
     struct reader r = {.sink = sink, .err = &why};
     card.len = td_text_shown(card, TD_CARD_TEXT_BYTES);
     struct td_text text = td_text_skip(card, td_model_card_end(card));
+    r.source = text;
     td_buffer_init(&r.text);
     td_buffer_init(&r.title);
     if (text.len > 0 && (memchr(text.p, '\0', text.len) != NULL || !td_utf8_valid(text.p, text.len)))

@@ -256,7 +256,7 @@ static enum place place_of(struct td_text address)
         return NOWHERE;
     struct td_text name = td_text_n(scheme, len);
     if (td_text_equals_ignore_case(name, "mailto"))
-        return MAIL;
+        return address.len > len + 1 ? MAIL : NOWHERE;
     bool is_web = td_text_equals_ignore_case(name, "http") || td_text_equals_ignore_case(name, "https");
     rest = td_text_skip(address, len + 1);
     return is_web && rest.len > 2 && rest.p[0] == '/' && rest.p[1] == '/' ? OTHER_SITE : NOWHERE;

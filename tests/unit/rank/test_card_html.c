@@ -263,6 +263,7 @@ static const struct {
     {"java%0Ascript:alert(1)", NULL, false},
     {"javascript\t:alert(1)", NULL, false},
     {"javascript://%0aalert(1)", NULL, false},
+    {"mailto:", NULL, false},
     {"vbscript:a", NULL, false},
     {"data:text/html,<script>", NULL, false},
     {"file:///etc/passwd", NULL, false},
