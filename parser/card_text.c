@@ -95,19 +95,28 @@ static uint32_t number_of(MD_BLOCKTYPE type, const void *detail)
     }
 }
 
+/* Ends the parts of a line that md4c has not ended: none goes past its block. */
+static int end_spans(struct reader *r)
+{
+    for (; r->span_count > 0; r->span_count--)
+        if (give_end(r) != 0)
+            return -1;
+    return 0;
+}
+
 static int enter_block(MD_BLOCKTYPE type, void *detail, void *context)
 {
+    if (end_spans(context) != 0)
+        return -1;
     return type == MD_BLOCK_DOC ? 0 : give_begin(context, blocks[type], number_of(type, detail));
 }
 
 static int leave_block(MD_BLOCKTYPE type, void *detail, void *context)
 {
-    struct reader *r = context;
     (void)detail;
-    for (; r->span_count > 0; r->span_count--)
-        if (give_end(r) != 0)
-            return -1;
-    return type == MD_BLOCK_DOC ? 0 : give_end(r);
+    if (end_spans(context) != 0)
+        return -1;
+    return type == MD_BLOCK_DOC ? 0 : give_end(context);
 }
 
 /* ---- parts of a line ----------------------------------------------------------------------------------- */
