@@ -200,6 +200,7 @@ def check(page):
     said = [m for m in report["console"] if m["type"] in ("error", "warning") and
             not (page.wanted >= 400 and m["url"] == own and f"status of {page.wanted}" in m["text"])]
     foreign = [r["url"] for r in report["requests"] if origin_of(r["url"]) != page.origin]
+    failed = [r for r in report["failed"] if r["why"] != "net::ERR_ABORTED"]     # the page has another one in its place
     refused = [r for r in report["refused"] if not (page.wanted >= 400 and r["url"] == own)]
     wrong_fields = {name: page.headers.get(name) for name, value in FIELDS.items() if page.headers.get(name) != value}
     rules = [                                   # what the rule is of, whether it is broken, what was found
@@ -210,7 +211,7 @@ def check(page):
         ("dialogs", report["dialogs"], report["dialogs"]),
         ("popups and downloads", report["others"], report["others"]),
         ("requests to other hosts", foreign, foreign),
-        ("failed requests", report["failed"], report["failed"]),
+        ("failed requests", failed, failed),
         ("refused requests", refused, refused),
         ("violations of the policy", report["violations"], report["violations"]),
         ("layout shift", report["shift"] >= 0.1, report["shift"]),

@@ -70,7 +70,10 @@
     if (event.type === "submit") event.preventDefault();
     clearTimeout(typing);
     const wait = event.type === "input" ? 200 : 0;
-    typing = setTimeout(() => show(addressOf(form), form.dataset.live, true), wait);
+    typing = setTimeout(() => {
+      const url = addressOf(form); // a field that loses the focus reports the change that it has reported before
+      if (event.type === "submit" || url !== location.href) show(url, form.dataset.live, true);
+    }, wait);
   }
   for (const type of ["submit", "input", "change"]) document.addEventListener(type, submitLive);
 
