@@ -76,8 +76,8 @@ enum { TD_CARD_TEXT_BYTES = 1 << 20 };
 
 /* Reads the first TD_CARD_TEXT_BYTES of a card and gives its events to the sink. Leaves out the front matter. A text
  * that is not UTF-8, or has a NUL, becomes one block of code, with U+FFFD in place of the bytes that are no characters.
- * Returns true, too, when the sink wanted no more events. Errors: those of the sink; TD_INVALID_ARGUMENT when md4c reads
- * outside of the card; TD_RESOURCE_EXHAUSTED. */
+ * Returns true, too, when the sink wanted no more events. Errors: those of the sink; TD_INVALID_ARGUMENT when md4c
+ * reads outside of the card; TD_RESOURCE_EXHAUSTED. */
 bool td_card_text_read(struct td_text card, const struct td_card_sink *sink, struct td_error *err);
 
 #endif

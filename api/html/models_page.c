@@ -394,8 +394,7 @@ static void write_slot(const struct td_page_place *place, unsigned number, struc
         td_shown_number(out, page->dataset_count);
         td_buffer_puts(out, page->dataset_count == 1 ? " dataset" : " datasets");
         if (dataset_rows(page) < page->dataset_count)
-            td_buffer_printf(out, "; the first %zu are shown: search for others by their names",
-                             dataset_rows(page));
+            td_buffer_printf(out, "; the first %zu are shown: search for others by their names", dataset_rows(page));
         break;
     case TD_SLOT_MODELS_ORDER:
     case TD_SLOT_MODELS_COLUMN:

@@ -237,7 +237,7 @@ static void write_parts(struct page *page, size_t first, size_t end, struct td_p
             td_buffer_append(out, template->text + part->number, part->extra);
         } else if (part->kind == TD_PART_SECTION) {
             size_t count = page->class->rows(place, part->number);
-            for (size_t row = 0; row < count && !out->failed; row++) {
+            for (size_t row = 0; depth < TD_PAGE_DEPTH && row < count && !out->failed; row++) {
                 place->row[depth] = row;
                 write_parts(page, i + 1, part->extra, place, depth + 1, out);
             }
