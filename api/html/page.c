@@ -31,7 +31,7 @@ struct page {
 
 /* ---- values -------------------------------------------------------------------------------------------- */
 
-/* Appends an escape in a notation that people know: \x0a for a byte, \u202e for a character. */
+/* Appends an escape in a notation that people know: \x0a. */
 static void show_byte(struct td_buffer *out, unsigned char byte)
 {
     td_buffer_printf(out, "\\x%02x", byte);
