@@ -65,8 +65,8 @@ bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error
 
 bool td_api_keep_state(struct td_api *api, const char *state_dir, const char *root, struct td_error *err)
 {
-    return td_virtual_digests_keep(td_virtual_hasher_digests(api->virtual_hasher), state_dir, root, err) &&
-           td_patch_store_keep(api->patches, state_dir, root, err);
+    td_patch_store_keep(api->patches, state_dir, root);
+    return td_virtual_digests_keep(td_virtual_hasher_digests(api->virtual_hasher), state_dir, root, err);
 }
 
 void td_api_fini(struct td_api *api)

@@ -41,6 +41,7 @@ struct page {
     struct piece names[MOST_COLUMNS], types[MOST_COLUMNS], cells[SHOWN_ROWS * MOST_COLUMNS];
     size_t column_count, row_count;
     uint64_t first, total; /* the number of the first row; the rows of the split */
+    bool is_readable;      /* rows of the split can be cut out */
     bool has_images, has_more_columns;
     char reason[512]; /* why rows are not shown; empty: they are */
 };
@@ -78,6 +79,7 @@ static struct piece keep_value(struct page *page, struct td_text value, struct t
     if (td_json_next(&json) == TD_JSON_STRING && td_buffer_reserve(scratch, json.value_len + 1) &&
         td_json_string(&json, scratch->data, json.value_len + 1, &len))
         return keep(page, td_text_n(scratch->data, len));
+    page->texts.failed = page->texts.failed || scratch->failed;
     return keep(page, value);
 }
 
@@ -160,15 +162,14 @@ static bool read_cells(struct page *page, struct td_json *json, const struct td_
 /* Reads the document of rows. Returns false if it is not as row_json.h says. */
 static bool read_document(struct page *page, struct td_text text)
 {
-    struct td_text spellings[MOST_COLUMNS];
+    struct td_text spellings[MOST_COLUMNS] = {{0}};
     struct td_buffer scratch;
     struct td_json json;
-    enum td_json_token token = TD_JSON_ERROR;
     td_buffer_init(&scratch);
     td_json_init(&json, text, 0, NULL);
     bool ok = td_json_next(&json) == TD_JSON_OBJECT_BEGIN && read_columns(page, &json, spellings, &scratch) &&
               td_json_seek(&json, "rows") && td_json_next(&json) == TD_JSON_ARRAY_BEGIN;
-    while (ok && page->row_count < SHOWN_ROWS && (token = td_json_next(&json)) == TD_JSON_OBJECT_BEGIN)
+    while (ok && page->row_count < SHOWN_ROWS && td_json_next(&json) == TD_JSON_OBJECT_BEGIN)
         ok = td_json_seek(&json, "row") && td_json_next(&json) == TD_JSON_OBJECT_BEGIN &&
              read_cells(page, &json, spellings, &scratch) && leave_object(&json);
     td_buffer_fini(&scratch);
@@ -253,6 +254,7 @@ static bool read_split(struct page *page, const struct td_call *call, uint64_t r
     const struct td_split_rows *rows = td_split_rows_get(split, &why);
     bool is_indexed = td_split_progress(split).ready_count == split->file_count;
     bool ok = rows != NULL;
+    page->is_readable = ok && rows->reason == NULL;
     if (ok && rows->reason != NULL)
         ok = td_error_set(&why, TD_FAILED_PRECONDITION, "%s", rows->reason);
     if (ok) {
@@ -343,6 +345,15 @@ static void write_image_link(const struct page *page, uint64_t row, struct td_bu
     td_uri_encode(out, td_text_of(page->split->name), false);
 }
 
+/* Writes the link to the first rows, as they are stored. */
+static void write_rows_link(const struct page *page, struct td_buffer *out)
+{
+    td_buffer_puts(out, "/datasets/");
+    td_uri_encode(out, td_text_of(page->dataset->id), true);
+    td_buffer_puts(out, page->split->format == &td_row_format_arrow ? "/rows?split=" : "/rows?format=raw&split=");
+    td_uri_encode(out, td_text_of(page->split->name), false);
+}
+
 static void write_slot(const struct td_page_place *place, unsigned number, struct td_buffer *out)
 {
     const struct page *page = place->context;
@@ -402,6 +413,9 @@ static void write_slot(const struct td_page_place *place, unsigned number, struc
     case TD_SLOT_DATASET_TOTAL:
         td_buffer_u64(out, page->total);
         break;
+    case TD_SLOT_DATASET_ROWS_LINK:
+        write_rows_link(page, out);
+        break;
     case TD_SLOT_DATASET_ROWS_CAPTION:
         write_caption(page, out);
         break;
@@ -458,6 +472,8 @@ static size_t count_rows(const struct td_page_place *place, unsigned section)
         return page->split != NULL;
     case TD_SECTION_DATASET_SPLITS:
         return page->dataset->split_count;
+    case TD_SECTION_DATASET_READABLE:
+        return page->is_readable;
     case TD_SECTION_DATASET_REASON:
         return page->reason[0] != '\0';
     case TD_SECTION_DATASET_TABLE_SOME:

@@ -524,14 +524,23 @@ static bool allocate(const struct td_call *call, struct page *page, struct td_er
     const size_t count = page->snapshot->model_count + (page->has_datasets ? td_repos_of(page->snapshot)->count : 0);
     const size_t bytes = (count + 1) * sizeof *page->models;
     page->budget = td_shared_budget_of(&call->api->lists, call->request->client);
-    page->q = strndup(q == NULL ? "" : q->p, q == NULL ? 0 : q->len);
-    if (page->q == NULL)
-        return td_error_no_memory(err);
-    if (!td_budget_take(page->budget, bytes))
-        return td_budget_refuse(page->budget, bytes, err);
-    page->bytes = bytes;
-    page->models = malloc(bytes);
-    return page->models != NULL || td_error_no_memory(err);
+    struct td_buffer text;
+    size_t len;
+    td_buffer_init(&text);
+    if (q != NULL)
+        td_buffer_append(&text, q->p, q->len);
+    td_buffer_putc(&text, '\0');
+    page->q = td_buffer_release(&text, &len);
+    if (page->q != NULL && !td_budget_take(page->budget, bytes)) {
+        (void)td_budget_refuse(page->budget, bytes, err);
+        return false;
+    }
+    page->bytes = page->q == NULL ? 0 : bytes;
+    page->models = page->q == NULL ? NULL : malloc(bytes);
+    if (page->models != NULL)
+        return true;
+    (void)td_error_no_memory(err);
+    return false;
 }
 
 void td_html_models(const struct td_call *call)

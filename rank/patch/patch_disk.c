@@ -115,17 +115,18 @@ static void keep_newest(struct td_patch_disk *disk)
     disk->found_count = count;
 }
 
-bool td_patch_disk_keep(struct td_patch_disk *disk, const char *state_dir, const char *root, struct td_error *err)
+void td_patch_disk_keep(struct td_patch_disk *disk, const char *state_dir, const char *root)
 {
-    if (!td_state_folder_open(state_dir, root, folder_name, &disk->dir_fd, err)) {
+    struct td_error why = TD_ERROR_INIT;
+    if (!td_state_folder_open(state_dir, root, folder_name, &disk->dir_fd, &why)) {
         disk->dir_fd = -1;
-        return false;
+        td_log(TD_LOG_WARN, "patches are kept in temporary files alone: %s", why.message);
+        return;
     }
     disk->is_kept = true;
     disk->bytes.max_bytes = TD_PATCH_KEPT_BYTES;
     list_found(disk);
     keep_newest(disk);
-    return true;
 }
 
 /* Takes the last of the patches that were found off the list, or with a name that of this name. */

@@ -43,9 +43,9 @@ struct td_patch {
 bool td_patch_disk_init(struct td_patch_disk *disk);
 
 /* Uses the folder "patches" of the state directory, which is not in `root`: removes what no patch is, and lists the
- * patches, the oldest of them removed beyond the limit. One thread, before patches are made. Errors as
- * td_state_folder_open. */
-bool td_patch_disk_keep(struct td_patch_disk *disk, const char *state_dir, const char *root, struct td_error *err);
+ * patches, the oldest of them removed beyond the limit. Logs why if the folder cannot be used, and continues without
+ * it. One thread, before patches are made. */
+void td_patch_disk_keep(struct td_patch_disk *disk, const char *state_dir, const char *root);
 
 /* Frees it, when all patches are dropped. */
 void td_patch_disk_fini(struct td_patch_disk *disk);

@@ -305,9 +305,10 @@ bool td_patch_store_create(struct td_rank_store *ranks, struct td_patch_store **
     return true;
 }
 
-bool td_patch_store_keep(struct td_patch_store *store, const char *state_dir, const char *root, struct td_error *err)
+void td_patch_store_keep(struct td_patch_store *store, const char *state_dir, const char *root)
 {
-    return state_dir == NULL || td_patch_disk_keep(&store->disk, state_dir, root, err);
+    if (state_dir != NULL)
+        td_patch_disk_keep(&store->disk, state_dir, root);
 }
 
 void td_patch_store_destroy(struct td_patch_store *store)

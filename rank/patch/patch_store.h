@@ -29,8 +29,8 @@ enum td_patch_state {
 bool td_patch_store_create(struct td_rank_store *ranks, struct td_patch_store **out, struct td_error *err);
 
 /* Keeps patches in state_dir, and finds those of earlier processes there. NULL: does nothing. Call at most once, before
- * the first request. `root` and errors as td_patch_disk_keep. */
-bool td_patch_store_keep(struct td_patch_store *store, const char *state_dir, const char *root, struct td_error *err);
+ * the first request. `root` and failures as td_patch_disk_keep. */
+void td_patch_store_keep(struct td_patch_store *store, const char *state_dir, const char *root);
 
 /* Stops the thread, also in the middle of a patch, and frees the store. All answers must be sent. NULL: does nothing.
  */

@@ -1,5 +1,6 @@
 /* The input is a request to a server of a small tree. The answer must be one that HTTP allows. A request whose method
  * has "S3 " before it goes to the S3 port. */
+#include "api/call/cross_site.h"
 #include "api/hub/hub.h"
 #include "api/native/native.h"
 #include "api/oci/oci.h"
@@ -158,10 +159,24 @@ static void check_oci_error(const struct td_response *response, const char *body
     FUZZ_CHECK(header_of(response, "Docker-Content-Digest") == NULL && header_of(response, "Location") == NULL);
 }
 
+/* Checks the page of an error. */
+static void check_error_page(const struct td_response *response, const char *body)
+{
+    char status[32];
+    (void)snprintf(status, sizeof status, "data-status=\"%d\"", response->status);
+    FUZZ_CHECK(strncmp(body, "<!DOCTYPE html>", 15) == 0 && strstr(body, status) != NULL);
+    FUZZ_CHECK(header_of(response, "Content-Security-Policy") != NULL && response->etag[0] == '\0');
+    FUZZ_CHECK(strstr(body, tree.path) == NULL);
+}
+
 static void check_error(const struct td_response *response, const char *body)
 {
     if (response->facade == &td_s3_facade) {
         check_s3_error(response, body);
+        return;
+    }
+    if (response->is_for_browser) {
+        check_error_page(response, body);
         return;
     }
     struct td_json json;
@@ -397,7 +412,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         break;
     default:
         FUZZ_CHECK(response.status == 400 || response.status == 404 || response.status == (is_s3 ? 501 : 422) ||
-                   (response.status == 403 && response.route == TD_ROUTE_HUB_API) ||     /* auth-check/write */
+                   (response.status == 403 && response.route == TD_ROUTE_HUB_API) || /* auth-check/write */
+                   (response.status == 403 && td_cross_site_is(&text.request)) ||
                    (response.status == 501 && response.route == TD_ROUTE_OCI_MANIFEST)); /* nothing is hashed here */
         check_error(&response, body);
     }

@@ -530,7 +530,8 @@ def test_pages_and_other_interfaces(srv, contents):
             "Vary") == "Accept", page
         assert srv.get(f"/datasets/{id}").get("Vary") == "Accept"
     assert b'href="/datasets/org/mixed/resolve/main/"' in srv.get("/datasets/org/mixed", BROWSER).body
-    check_error(srv.get("/datasets/none", BROWSER), 404)
+    missing = srv.get("/datasets/none", BROWSER)
+    assert missing.status == 404 and missing.get("Content-Type").startswith("text/html"), missing
     assert srv.get("/datasets/one/rows/0", BROWSER).body == rows_of(contents, "one")[0]
     assert srv.get("/datasets/one/rows?count=1", BROWSER).status == 200
     data = contents["datasets/plain"]["data/train-00000-of-00004.jsonl"]

@@ -44,10 +44,10 @@ def test_a_state_directory_that_cannot_be_written(place):
         s.wait_for(lambda: s.gauge("tensord_hashed_files") == 1, "all is hashed")
         assert s.gauge("tensord_digest_store") == 0
         lines = [line for line in s.stderr().splitlines() if "--state-dir" in line]
-        assert len(lines) == 3, lines
+        assert len(lines) == 4, lines
         for said in (f'cannot write to "{state}": Permission denied; its digests are read',
                      f'cannot write to "{state}": Permission denied; its digests of virtual files are read',
-                     "indexes of rows are kept in memory alone"):
+                     "indexes of rows are kept in memory alone", "patches are kept in temporary files alone"):
             assert sum(said in line and "Permission denied" in line for line in lines) == 1, lines
     assert list(state.iterdir()) == []
     state.chmod(0o700)

@@ -81,6 +81,9 @@ def world(tmp_path_factory):
     every = new(tokens, "every")
     s = Server(root, "--tokens", tokens, hash_threads=0)
     plain = Server(shown, hash_threads=0)
+    for server, fields in ((s, bearer(every)), (plain, [])):
+        server.wait_for(lambda s=server, fields=fields: b'"ready"' in s.get("/datasets/org/rows", fields).body,
+                        "the rows to be indexed")
     yield type("World", (), {"s": s, "plain": plain, "some": some, "every": every, "tokens": tokens, "root": root})
     s.stop()
     plain.stop()
@@ -372,6 +375,10 @@ def test_the_rest_is_as_without_the_hidden(world):
                                  .replace(f":{world.s.port}", ":PORT").replace(f":{world.plain.port}", ":PORT"))
                                 for k, v in r.headers]
                 r.body = r.body.replace(b":%d" % world.s.port, b":PORT").replace(b":%d" % world.plain.port, b":PORT")
+                # lines to copy have a variable with the token on a server with tokens
+                r.body = re.sub(rb'<section id="commands".*?</section>', b"", r.body, flags=re.DOTALL)
+                if b":PORT" in r.body or accept:  # the tag and the length are of the page with the port
+                    r.headers[:] = [(k, v) for k, v in r.headers if k.lower() not in ("etag", "content-length")]
             assert comparable(got, "-") == comparable(want, "-"), f"{path}\n{got}\n{want}"
 
 

@@ -265,7 +265,8 @@ static void check_answer(size_t i, size_t k, const struct td_response *got, cons
     if (got->status == 503) {
         CHECK(has_header(got, "Retry-After"), "%s, k %zu: no Retry-After", what, k);
         CHECK(body == NULL || *body == '\0' || strstr(body, "\"UNAVAILABLE\"") != NULL ||
-                  strstr(body, "<Code>ServiceUnavailable</Code>") != NULL || strstr(body, "out of memory\"}") != NULL,
+                  strstr(body, "<Code>ServiceUnavailable</Code>") != NULL || strstr(body, "out of memory\"}") != NULL ||
+                  strstr(body, "data-status=\"503\"") != NULL,
               "%s, k %zu: %s", what, k, body);
         return;
     }
