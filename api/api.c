@@ -86,7 +86,7 @@ static struct td_call call_of(struct td_api *api, const struct td_request *reque
                             .is_for_main_port = has_own_port && owner_of(uri->raw_path) != NULL};
 }
 
-/* Returns whether the request is a POST whose body says what to read. */
+/* Returns whether the request is a POST that reads, such as tensors:read: its body names what the client wants. */
 static bool reads_by_post(const struct td_api *api, const struct td_request *request)
 {
     return request->facade->reads_by_post != NULL && request->facade->reads_by_post(request) &&

@@ -19,9 +19,9 @@ const char *td_tensor_write_path(struct td_buffer *out, const char *word, const 
                                  const struct td_model *model, const struct td_checkpoint *checkpoint,
                                  const struct td_tensor *tensor);
 
-/* Finds the tensor whose name is in such a path, percent-decoded, and sets *number to its number in the checkpoint. The
- * path has a '/' more before the names "." and "..", since clients remove such segments. Returns false when the
- * checkpoint has no such tensor. */
+/* Finds a tensor by its name as it stands in a path of td_tensor_write_path, percent-decoded. Sets *number to the
+ * tensor's number in the checkpoint. Before the names "." and ".." the path has one '/' more, since clients remove such
+ * segments. Returns false when the checkpoint has no such tensor. */
 bool td_tensor_find_in_path(const struct td_checkpoint *checkpoint, struct td_text name, size_t *number);
 
 /* Appends the query of such a path alone, as above, after `separator` ("?" for the first parameter of a query). Returns

@@ -5,6 +5,7 @@
  * has at most MOST_COLUMNS columns. */
 #include "api/html/dataset_page.h"
 
+#include "api/html/command_words.h"
 #include "api/html/page.h"
 #include "api/html/shown.h"
 #include "api/html/templates.h"
@@ -450,7 +451,7 @@ static void write_slot(const struct td_page_place *place, unsigned number, struc
         td_uri_encode(out, td_text_of(page->split->name), false);
         break;
     case TD_SLOT_DATASET_LINE_REPO:
-        td_shown_word(out, td_text_of(repo->hub_id));
+        td_command_word(out, td_text_of(repo->hub_id));
         break;
     }
 }
@@ -531,10 +532,12 @@ static bool note_rows(struct page *page)
 static bool fill(const struct td_call *call, struct page *page, uint64_t row, struct td_error *err)
 {
     struct td_buffer origin;
+    size_t len;
     td_buffer_init(&origin);
-    td_shown_origin(&origin, call->request);
-    page->origin = td_buffer_terminate(&origin) == NULL ? NULL : strdup(origin.data);
-    td_buffer_fini(&origin);
+    if (!td_command_origin(&origin, call))
+        td_buffer_puts(&origin, "http://HOST");
+    td_buffer_putc(&origin, '\0');
+    page->origin = td_buffer_release(&origin, &len);
     if (page->origin == NULL || !note_rows(page))
         return td_error_no_memory(err);
     if (page->split != NULL && (!td_may_wait(err) || !read_split(page, call, row, err)))

@@ -2,7 +2,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 void td_shown_bytes(struct td_buffer *out, uint64_t bytes)
@@ -47,35 +46,4 @@ void td_shown_time(struct td_buffer *out, int64_t time_ns)
     char text[64];
     if (gmtime_r(&seconds, &parts) != NULL && strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &parts) > 0)
         td_buffer_puts(out, text);
-}
-
-void td_shown_word(struct td_buffer *out, struct td_text word)
-{
-    bool is_plain = word.len > 0 && word.p[0] != '-';
-    for (size_t i = 0; i < word.len; i++)
-        is_plain = is_plain && word.p[i] != '\0' &&
-                   (td_is_letter_or_digit(word.p[i]) || strchr("-_./:@%+=,", word.p[i]) != NULL);
-    if (is_plain) {
-        td_buffer_append(out, word.p, word.len);
-        return;
-    }
-    td_buffer_putc(out, '\'');
-    for (size_t i = 0; i < word.len; i++) {
-        if (word.p[i] == '\'')
-            td_buffer_puts(out, "'\\''");
-        else
-            td_buffer_putc(out, word.p[i]);
-    }
-    td_buffer_putc(out, '\'');
-}
-
-void td_shown_origin(struct td_buffer *out, const struct td_request *request)
-{
-    struct td_text host = td_request_host(request);
-    td_buffer_puts(out, td_request_scheme(request));
-    td_buffer_puts(out, "://");
-    if (host.len > 0)
-        td_buffer_append(out, host.p, host.len);
-    else
-        td_buffer_puts(out, "HOST");
 }

@@ -3,7 +3,6 @@
 #define TD_API_HTML_SHOWN_H
 
 #include "core/buffer.h"
-#include "http/request.h"
 
 #include <stdint.h>
 
@@ -18,13 +17,5 @@ void td_shown_number(struct td_buffer *out, uint64_t number);
 
 /* Appends a time, in ns since 1970, as "2026-11-29 21:05 UTC". */
 void td_shown_time(struct td_buffer *out, int64_t time_ns);
-
-/* Appends one word of a shell's command line: in single quotes, unless it has letters, digits and "-_./:@%+=," alone.
- */
-void td_shown_word(struct td_buffer *out, struct td_text word);
-
-/* Appends the origin that the client addresses, such as "https://host:8080"; a client that sent no usable host gets
- * "http://HOST". */
-void td_shown_origin(struct td_buffer *out, const struct td_request *request);
 
 #endif

@@ -458,10 +458,7 @@ def most_memory(s):
 def test_huge_tensors_cost_no_more_than_their_sample(tmp_path, start, dtype, shape):
     """Terabytes of zeros: the memory of the server, mapped pages of the file included, grows by at most 64 MiB."""
     path = tmp_path / "root" / "huge.safetensors"
-    try:
-        write_sparse(path, dtype, shape)
-    except OSError as e:
-        pytest.skip(f"the file system has no files of this size: {e}")
+    write_sparse(path, dtype, shape)  # sparse: ext4 has files of up to 16 TiB
     age(tmp_path / "root")
     s = start(tmp_path / "root", binary=release_binary())
     s.json("/models/huge.safetensors/tensors")
