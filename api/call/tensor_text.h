@@ -1,10 +1,13 @@
-/* Texts about a tensor that several answers have: the paths of its answers, its shape and its strides. */
+/* Texts about a tensor that several answers have: the paths of its answers, its shape and its strides, and the members
+ * of its JSON object. */
 #ifndef TD_API_CALL_TENSOR_TEXT_H
 #define TD_API_CALL_TENSOR_TEXT_H
 
 #include "api/call/shown_model.h"
 #include "catalog/model/snapshot.h"
 #include "core/buffer.h"
+#include "core/digest.h"
+#include "core/json/json_build.h"
 
 #include <stdbool.h>
 
@@ -35,5 +38,20 @@ void td_tensor_write_numbers(struct td_buffer *out, const uint64_t *numbers, uin
 /* Append a tensor's shape in this form, and its strides, which must not be NULL. */
 void td_tensor_write_shape(struct td_buffer *out, const struct td_tensor *tensor);
 void td_tensor_write_strides(struct td_buffer *out, const struct td_tensor *tensor);
+
+/* A tensor, or a part or a result that is like one, as answers describe it. All pointers are borrowed. */
+struct td_tensor_facts {
+    struct td_text name;
+    const struct td_dtype *dtype;
+    const uint64_t *shape; /* `rank` numbers of elements */
+    uint32_t rank;
+    uint64_t nbytes;
+};
+
+/* Adds "name", "dtype", "shape" and "nbytes" to the innermost object. */
+void td_tensor_add_facts(struct td_json_builder *json, const struct td_tensor_facts *facts);
+
+/* Adds "sha256", the digest of the tensor's bytes, to the innermost object. */
+void td_tensor_add_sha256(struct td_json_builder *json, const uint8_t sum[TD_SHA256_BYTES]);
 
 #endif

@@ -14,7 +14,6 @@
 #include "api/native/versions.h"
 #include "catalog/names/family.h"
 #include "core/clock.h"
-#include "core/digits.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -152,22 +151,18 @@ static bool add_row(struct td_description *description, const struct side *side,
 {
     enum { SIZE_BYTES = 4 /* a sixth of the digits of a size, as td_description_room counts */ };
     struct td_json_builder *json = &description->json;
+    const struct td_tensor_facts facts = {.name = td_tensor_name(tensor),
+                                          .dtype = tensor->dtype,
+                                          .shape = tensor->shape,
+                                          .rank = tensor->rank,
+                                          .nbytes = tensor->nbytes};
     if (!td_description_room(description, 2 * (size_t)tensor->name_len + (size_t)tensor->rank * SIZE_BYTES +
                                               strlen(description->call->family->id) + strlen(side->version->name)))
         return false;
     td_json_begin_object(json, NULL);
-    td_json_add_text(json, "name", td_tensor_name(tensor));
-    td_json_add_string(json, "dtype", tensor->dtype->name);
-    td_json_begin_array(json, "shape");
-    for (uint32_t i = 0; i < tensor->rank; i++)
-        td_json_add_u64(json, NULL, tensor->shape[i]);
-    td_json_end(json);
-    td_json_add_u64(json, "nbytes", tensor->nbytes);
-    if (sum != NULL && sum->has_bytes) {
-        char text[TD_SHA256_TEXT_BYTES];
-        td_hex_write(sum->sum, sizeof sum->sum, text);
-        td_json_add_string(json, "sha256", text);
-    }
+    td_tensor_add_facts(json, &facts);
+    if (sum != NULL && sum->has_bytes)
+        td_tensor_add_sha256(json, sum->sum);
     if (!add_href(description, side, tensor))
         return false;
     td_json_end(json);

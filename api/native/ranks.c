@@ -4,6 +4,7 @@
 
 #include "api/call/hash_wait.h"
 #include "api/call/shown_model.h"
+#include "api/call/tensor_text.h"
 #include "api/native/parameters.h"
 #include "api/native/routes.h"
 #include "core/digits.h"
@@ -21,13 +22,11 @@
 /* Adds name, dtype, shape and nbytes. */
 static void add_output(struct td_json_builder *json, const struct td_plan_output *output)
 {
-    td_json_add_string(json, "name", output->name);
-    td_json_add_string(json, "dtype", output->dtype->name);
-    td_json_begin_array(json, "shape");
-    for (uint32_t i = 0; i < output->rank; i++)
-        td_json_add_u64(json, NULL, output->shape[i]);
-    td_json_end(json);
-    td_json_add_u64(json, "nbytes", output->nbytes);
+    td_tensor_add_facts(json, &(struct td_tensor_facts){.name = td_text_of(output->name),
+                                                        .dtype = output->dtype,
+                                                        .shape = output->shape,
+                                                        .rank = output->rank,
+                                                        .nbytes = output->nbytes});
 }
 
 static void add_dropped(struct td_json_builder *json, const struct td_plan *plan)
@@ -178,13 +177,6 @@ static bool collect_results(const struct td_checkpoint *checkpoint, const struct
     return ok;
 }
 
-static void add_sum(struct td_json_builder *json, const struct td_tensor_sum *sum)
-{
-    char text[TD_SHA256_TEXT_BYTES];
-    td_hex_write(sum->sum, sizeof sum->sum, text);
-    td_json_add_string(json, "sha256", text);
-}
-
 /* Appends {"model","checkpoint","engine","tp_size","tp_rank","nbytes","header_bytes","etag","tensors":[{"name","dtype",
  * "shape","nbytes","extents":[...]}],"dropped":[...]}; api/openapi.yaml describes the extents. sums: the digests of the
  * results, in their order, which become "sha256"; NULL: none are shown. Errors as td_layout_append_output. */
@@ -210,7 +202,7 @@ static bool write_rank_json(const struct td_call *call, const struct td_checkpoi
         td_json_begin_object(&json, NULL);
         add_output(&json, &plan->outputs[i]);
         if (sums != NULL)
-            add_sum(&json, &sums->items[i]);
+            td_tensor_add_sha256(&json, sums->items[i].sum);
         ok = add_extents(call, checkpoint, plan, &plan->outputs[i], &json, err);
         td_json_end(&json);
         td_json_flush(&json);

@@ -290,13 +290,11 @@ static void write_stats(struct td_buffer *out, const struct td_tensor *tensor, c
     struct td_json_builder json;
     td_json_builder_init(&json, out);
     td_json_begin_object(&json, NULL);
-    td_json_add_text(&json, "name", td_text_n(tensor->name, tensor->name_len));
-    td_json_add_string(&json, "dtype", stats->dtype->name);
-    td_json_begin_array(&json, "shape");
-    for (uint32_t i = 0; i < stats->rank; i++)
-        td_json_add_u64(&json, NULL, stats->shape[i]);
-    td_json_end(&json);
-    td_json_add_u64(&json, "nbytes", stats->nbytes);
+    td_tensor_add_facts(&json, &(struct td_tensor_facts){.name = td_tensor_name(tensor),
+                                                         .dtype = stats->dtype,
+                                                         .shape = stats->shape,
+                                                         .rank = stats->rank,
+                                                         .nbytes = stats->nbytes});
     add_sample(&json, stats);
     add_histogram(&json, stats);
     add_heat_map(&json, stats);
