@@ -182,6 +182,7 @@ static bool add_list(struct td_description *description, const struct comparison
         if (judge(comparison, &walk, &pair, &sum) != verdict)
             continue;
         if (verdict != REMOVED) {
+            assert(pair.now != NULL); /* else the verdict is REMOVED */
             ok = add_row(description, &comparison->now, pair.now, sum);
             continue;
         }
