@@ -25,7 +25,8 @@ void td_shown_model_write_path(const struct td_shown_model *shown, const char *b
 {
     td_buffer_puts(out, "/models/");
     td_uri_encode(out, td_text_of(shown->id), true);
-    td_buffer_printf(out, "/%s", below);
+    td_buffer_putc(out, '/');
+    td_buffer_puts(out, below);
 }
 
 const char *td_shown_model_write_query(const struct td_shown_model *shown, const char *separator, struct td_buffer *out)

@@ -1,17 +1,34 @@
 #include "api/html/shown.h"
 
-#include <inttypes.h>
-#include <stdio.h>
+#include "core/digits.h"
+
 #include <time.h>
+
+/* Tables have three numbers in each of their rows, so numbers are written without printf. */
 
 void td_shown_bytes(struct td_buffer *out, uint64_t bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    double value = (double)bytes;
-    size_t unit = 0;
-    for (; value >= 1023.95; unit++)
-        value /= 1024;
-    td_buffer_printf(out, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+    uint64_t tenths = 0;
+    unsigned unit = 0;
+    if (bytes < 1024) {
+        td_buffer_u64(out, bytes);
+        td_buffer_puts(out, " B");
+        return;
+    }
+    do { /* of the first unit that shows less than 1024.0 */
+        const unsigned shift = 10 * ++unit;
+        const uint64_t one = UINT64_C(1) << shift;
+        const uint64_t part = bytes % one * 10; /* at most 10 * 2^60 */
+        tenths = bytes / one * 10 + part / one;
+        if (part % one > one / 2 || (part % one == one / 2 && tenths % 2 == 1)) /* half to even, as printf rounds */
+            tenths++;
+    } while (tenths >= 10240);
+    td_buffer_u64(out, tenths / 10);
+    td_buffer_putc(out, '.');
+    td_buffer_putc(out, (char)('0' + tenths % 10));
+    td_buffer_putc(out, ' ');
+    td_buffer_puts(out, units[unit]);
 }
 
 void td_shown_count(struct td_buffer *out, uint64_t count)
@@ -30,12 +47,13 @@ void td_shown_count(struct td_buffer *out, uint64_t count)
 
 void td_shown_number(struct td_buffer *out, uint64_t number)
 {
-    char digits[24];
-    int len = snprintf(digits, sizeof digits, "%" PRIu64, number);
-    for (int i = 0; i < len; i++) {
-        if (i > 0 && (len - i) % 3 == 0)
-            td_buffer_putc(out, ',');
-        td_buffer_putc(out, digits[i]);
+    char digits[TD_NUMBER_BYTES];
+    const size_t len = td_number_write(number, digits);
+    size_t at = (len - 1) % 3 + 1; /* of the first group */
+    td_buffer_append(out, digits, at);
+    for (; at < len; at += 3) {
+        td_buffer_putc(out, ',');
+        td_buffer_append(out, digits + at, 3);
     }
 }
 

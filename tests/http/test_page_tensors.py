@@ -1,5 +1,7 @@
 """The page with the table of a checkpoint's tensors, beside the manifest as JSON."""
 import json
+import socket
+import time
 import urllib.parse
 
 import pytest
@@ -10,6 +12,7 @@ from harness import (
     enc,
     nbytes_of,
     release_binary,
+    request_bytes,
     tensor,
     write_by_hand,
 )
@@ -21,6 +24,7 @@ NAMES = ["", "..", ".", "/..", "//..", "/.", "a/../b", "a//b", "./a", "a/", "/a"
          "?q#f", "a+b", "javascript:alert(1)"]
 COLUMNS = ["name", "dtype", "shape", "elements", "bytes", "file", "offset"]
 MANY = 1234
+LARGE = 100_000
 
 
 def many():
@@ -263,16 +267,44 @@ def test_a_page_is_html_for_every_client(srv):
     assert head.status == 200 and head.length == len(answer.body)
 
 
-def test_memory_of_many_tensors(tmp_path):
-    """100,000 tensors: a page has the memory of its rows, and a sort returns what it takes."""
-    count = 100_000
-    write_by_hand(tmp_path / "m/model.safetensors", [tensor(f"layer.{i}.experts.{i % 97}.weight", "U8", (i % 13, 1))
-                                                     for i in range(count)])
-    age(tmp_path)
-    with Server(tmp_path, hash_threads=0, binary=release_binary()) as s:
-        page(s, "m")
-        before = s.anon_bytes()
-        for sort in ("name", "-name", "dtype", "elements", "-bytes", "file"):
-            root = page(s, "m", f"?sort={sort}&page=200&q=experts")
-            assert root.one("table", id="tensors")["data-matched"] == str(count) and len(rows(root)) == 500
-        assert s.anon_bytes() - before < 8 << 20
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A release server of a model `m` of 100,000 tensors."""
+    root = tmp_path_factory.mktemp("large")
+    write_by_hand(root / "m/model.safetensors", [tensor(f"layer.{i}.experts.{i % 97}.weight", "U8", (i % 13, 1))
+                                                 for i in range(LARGE)])
+    age(root)
+    with Server(root, hash_threads=0, binary=release_binary()) as s:
+        yield s
+
+
+def test_memory_of_many_tensors(large):
+    """A page has the memory of its rows, and a sort returns what it takes."""
+    page(large, "m")
+    before = large.anon_bytes()
+    for sort in ("name", "-name", "dtype", "elements", "-bytes", "file"):
+        root = page(large, "m", f"?sort={sort}&page=200&q=experts")
+        assert root.one("table", id="tensors")["data-matched"] == str(LARGE) and len(rows(root)) == 500
+    assert large.anon_bytes() - before < 8 << 20
+
+
+def first_byte_seconds(srv, path, accept):
+    """Returns the seconds from a request on a new connection to the first bytes of its answer."""
+    request = request_bytes(path, {"Accept": accept, "Connection": "close"}, port=srv.port)
+    begin = time.perf_counter()
+    with socket.create_connection(("127.0.0.1", srv.port)) as c:
+        c.sendall(request)
+        first = c.recv(65536)
+        seconds = time.perf_counter() - begin
+        while c.recv(1 << 20):
+            pass
+    assert first.startswith(b"HTTP/1.1 200 ")
+    return seconds
+
+
+def test_the_first_byte_comes_in_three_times_that_of_the_manifest(large):
+    """Beside the first page of the manifest, of as many rows, in the same run."""
+    paths = [("/models/m/tensors?page_size=500", "*/*"), ("/models/m/view/tensors", "text/html")]
+    seconds = [[first_byte_seconds(large, *path) for path in paths] for _ in range(60)]
+    manifest_s, page_s = (min(times) for times in zip(*seconds, strict=True))
+    assert page_s < 3 * manifest_s
