@@ -4,6 +4,7 @@
 #include "rank/values/block_values.h"
 
 #include "core/input.h"
+#include "rank/values/codebook.h"
 #include "rank/values/small_float.h"
 
 #include <stdbool.h>
@@ -16,6 +17,12 @@
 static int nibble_at(const uint8_t *bytes, size_t i)
 {
     return i < 16 ? bytes[i] & 15 : bytes[i - 16] >> 4;
+}
+
+/* Returns number n of numbers of 4 bits, two in a byte, the first in its lower half. */
+static int half_byte_at(const uint8_t *bytes, size_t n)
+{
+    return bytes[n / 2] >> n % 2 * 4 & 15;
 }
 
 /* d; a minimum, if has_min; the fifth bits of all elements, if has_high; the other four. */
@@ -204,10 +211,124 @@ static void decode_iq4_xs(const uint8_t *block, float *out)
     const float d = td_half_value(block);
     const unsigned high = td_load_le16(block + 2); /* 2 bits of each scale; the lower 4 follow */
     for (size_t n = 0; n < 8; n++) {
-        const int low = block[4 + n / 2] >> n % 2 * 4 & 15;
+        const int low = half_byte_at(block + 4, n);
         const float scale = d * (float)((low | (int)(high >> 2 * n & 3) << 4) - 32);
         for (size_t i = 0; i < 32; i++)
             out[32 * n + i] = scale * (float)iq4_values[nibble_at(block + 8 + 16 * n, i)];
+    }
+}
+
+/* ---- codebooks ------------------------------------------------------------------------------------------ */
+
+/* 256 elements are 32 points of 8 numbers, or 64 points of 4. A block stores the place of each point in the codebook.
+ * IQ2 and IQ3 store magnitudes, and the sign of each element as a bit; IQ1 adds 1/8 to all numbers of a point, or
+ * subtracts it. The comment of each decoder names what follows d in a block, in its order. */
+
+/* Sets out[0..book->numbers) to scale * (number + shift), negated where bit k of `signs` is set for number k. */
+static void decode_point(const struct td_codebook *book, unsigned place, float scale, float shift, unsigned signs,
+                         float *out)
+{
+    int8_t numbers[TD_CODEBOOK_MOST_NUMBERS];
+    td_codebook_point(book, place, numbers);
+    for (size_t k = 0; k < book->numbers; k++) {
+        const float value = scale * ((float)numbers[k] + shift);
+        out[k] = (signs >> k & 1) != 0 ? -value : value;
+    }
+}
+
+/* Returns the signs of elements 8 * n to 8 * n + 7 of 32, for n below 4. `bits` stores 7 for each 8 elements; the
+ * eighth makes the number of negative elements even. */
+static unsigned signs_at(uint32_t bits, size_t n)
+{
+    const unsigned seven = bits >> 7 * n & 127;
+    return seven | (unsigned)__builtin_parity(seven) << 7;
+}
+
+/* For each 32 elements: 4 places; 28 bits of signs and 4 bits of scale. */
+static void decode_iq2_xxs(const uint8_t *block, float *out)
+{
+    const float d = td_half_value(block);
+    for (size_t i = 0; i < 32; i++) {
+        const uint8_t *group = block + 2 + i / 4 * 8;
+        const uint32_t word = td_load_le32(group + 4);
+        const float scale = d * (0.5F + (float)(word >> 28)) * 0.25F;
+        decode_point(&td_codebook_iq2_xxs, group[i % 4], scale, 0, signs_at(word, i % 4), out + 8 * i);
+    }
+}
+
+/* For each point 9 bits of place and 7 of signs; for each 2 points a scale. */
+static void decode_iq2_xs(const uint8_t *block, float *out)
+{
+    const float d = td_half_value(block);
+    for (size_t i = 0; i < 32; i++) {
+        const uint32_t word = td_load_le16(block + 2 + 2 * i);
+        const float scale = d * (0.5F + (float)half_byte_at(block + 66, i / 2)) * 0.25F;
+        decode_point(&td_codebook_iq2_xs, word & 511, scale, 0, signs_at(word >> 9, 0), out + 8 * i);
+    }
+}
+
+/* For each point the lower 8 bits of its place, all signs, the upper 2 bits of its place; for each 2 points a scale. */
+static void decode_iq2_s(const uint8_t *block, float *out)
+{
+    const float d = td_half_value(block);
+    for (size_t i = 0; i < 32; i++) {
+        const unsigned place = block[2 + i] | (block[66 + i / 4] >> i % 4 * 2 & 3U) << 8;
+        const float scale = d * (0.5F + (float)half_byte_at(block + 74, i / 2)) * 0.25F;
+        decode_point(&td_codebook_iq2_s, place, scale, 0, block[34 + i], out + 8 * i);
+    }
+}
+
+/* 64 places; for each 8 of them 28 bits of signs and 4 bits of scale. */
+static void decode_iq3_xxs(const uint8_t *block, float *out)
+{
+    const float d = td_half_value(block);
+    for (size_t i = 0; i < 64; i++) {
+        const uint32_t word = td_load_le32(block + 66 + i / 8 * 4);
+        const float scale = d * (0.5F + (float)(word >> 28)) * 0.5F;
+        const unsigned signs = signs_at(word, i / 2 % 4) >> i % 2 * 4;
+        decode_point(&td_codebook_iq3_xxs, block[2 + i], scale, 0, signs, out + 4 * i);
+    }
+}
+
+/* For each point the lower 8 bits of its place, the ninth bit, all signs; for each 8 points a scale. */
+static void decode_iq3_s(const uint8_t *block, float *out)
+{
+    const float d = td_half_value(block);
+    for (size_t i = 0; i < 64; i++) {
+        const unsigned place = block[2 + i] | (block[66 + i / 8] >> i % 8 & 1U) << 8;
+        const float scale = d * (float)(1 + 2 * half_byte_at(block + 106, i / 8));
+        const unsigned signs = (unsigned)half_byte_at(block + 74, i);
+        decode_point(&td_codebook_iq3_s, place, scale, 0, signs, out + 4 * i);
+    }
+}
+
+/* For each point the lower 8 bits of its place; for each 4 points 12 upper bits of their places, a scale of 3 bits, and
+ * the sign of the shift. */
+static void decode_iq1_s(const uint8_t *block, float *out)
+{
+    const float d = td_half_value(block);
+    for (size_t i = 0; i < 32; i++) {
+        const unsigned word = td_load_le16(block + 34 + i / 4 * 2);
+        const unsigned place = block[2 + i] | (word >> i % 4 * 3 & 7) << 8;
+        const float scale = d * (float)(2 * (word >> 12 & 7) + 1);
+        decode_point(&td_codebook_iq1, place, scale, word >> 15 != 0 ? -0.125F : 0.125F, 0, out + 8 * i);
+    }
+}
+
+/* The block does not begin with d. For each point the lower 8 bits of its place; for each point half a byte, the upper
+ * 3 bits of its place and the sign of the shift; 4 words of 16 bits. Each word has the scales of 8 points, 3 bits for
+ * each 2 points, and 4 bits of d, the lowest bits first. */
+static void decode_iq1_m(const uint8_t *block, float *out)
+{
+    const uint8_t *scales = block + 48;
+    const uint8_t half[] = {(uint8_t)(scales[1] >> 4 | (scales[3] & 0xF0)),
+                            (uint8_t)(scales[5] >> 4 | (scales[7] & 0xF0))};
+    const float d = td_half_value(half);
+    for (size_t i = 0; i < 32; i++) {
+        const unsigned upper = (unsigned)half_byte_at(block + 32, i);
+        const unsigned place = block[i] | (upper & 7) << 8;
+        const float scale = d * (float)(2 * (td_load_le16(scales + i / 8 * 2) >> i / 2 % 4 * 3 & 7) + 1);
+        decode_point(&td_codebook_iq1, place, scale, upper >> 3 != 0 ? -0.125F : 0.125F, 0, out + 8 * i);
     }
 }
 
@@ -217,10 +338,12 @@ td_block_decoder *td_block_decoder_of(const struct td_dtype *dtype)
         const char *dtype;
         td_block_decoder *decode;
     } decoders[] = {
-        {"Q4_0", decode_q4_0},   {"Q4_1", decode_q4_1},   {"Q5_0", decode_q5_0},     {"Q5_1", decode_q5_1},
-        {"Q8_0", decode_q8_0},   {"Q2_K", decode_q2_k},   {"Q3_K", decode_q3_k},     {"Q4_K", decode_q4_k},
-        {"Q5_K", decode_q5_k},   {"Q6_K", decode_q6_k},   {"TQ1_0", decode_tq1_0},   {"TQ2_0", decode_tq2_0},
-        {"MXFP4", decode_mxfp4}, {"NVFP4", decode_nvfp4}, {"IQ4_NL", decode_iq4_nl}, {"IQ4_XS", decode_iq4_xs},
+        {"Q4_0", decode_q4_0},   {"Q4_1", decode_q4_1},       {"Q5_0", decode_q5_0},       {"Q5_1", decode_q5_1},
+        {"Q8_0", decode_q8_0},   {"Q2_K", decode_q2_k},       {"Q3_K", decode_q3_k},       {"Q4_K", decode_q4_k},
+        {"Q5_K", decode_q5_k},   {"Q6_K", decode_q6_k},       {"TQ1_0", decode_tq1_0},     {"TQ2_0", decode_tq2_0},
+        {"MXFP4", decode_mxfp4}, {"NVFP4", decode_nvfp4},     {"IQ4_NL", decode_iq4_nl},   {"IQ4_XS", decode_iq4_xs},
+        {"IQ1_S", decode_iq1_s}, {"IQ1_M", decode_iq1_m},     {"IQ2_XXS", decode_iq2_xxs}, {"IQ2_XS", decode_iq2_xs},
+        {"IQ2_S", decode_iq2_s}, {"IQ3_XXS", decode_iq3_xxs}, {"IQ3_S", decode_iq3_s},
     };
     for (size_t i = 0; i < sizeof decoders / sizeof *decoders; i++)
         if (strcmp(decoders[i].dtype, dtype->name) == 0)

@@ -11,7 +11,14 @@ from harness import DTYPE_BITS, Server, Tensor, age, enc, tensor, write_by_hand
 from page_reader import read_page
 from test_page_tensors import NAMES
 
+CODEBOOKS = ["IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"]
 DTYPES = [tensor(dtype.lower(), dtype, (8, 3)) for dtype in DTYPE_BITS]
+
+
+def codebook_blocks(name):
+    """Return 3 rows of 2 random blocks of a type of 256 elements."""
+    _, nbytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
+    return np.random.default_rng(6).integers(0, 120, (3, 2 * nbytes), dtype=np.uint8)  # no scale is NaN or infinite
 
 
 def write_gguf(path):
@@ -20,6 +27,8 @@ def write_gguf(path):
     for name, kind in (("q4", gguf.GGMLQuantizationType.Q4_0), ("q8", gguf.GGMLQuantizationType.Q8_0)):
         values = rng.standard_normal((4, 64), dtype=np.float32)
         writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
+    for name in CODEBOOKS:
+        writer.add_tensor(name, codebook_blocks(name), raw_dtype=gguf.GGMLQuantizationType[name])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -198,6 +207,21 @@ def test_the_page_shows_what_the_json_has(values, name):
     assert [(int(e["x"]), int(e["y"])) for e in cells] == [
         (j, i) for i in range(stats["heatmap"]["rows"]) for j in range(stats["heatmap"]["columns"])]
     assert all(0 <= float(e["fill-opacity"]) <= 1 for e in cells)
+
+
+@pytest.mark.parametrize("name", CODEBOOKS)
+def test_figures_of_codebooks_are_ggufs(srv, name):
+    """GGUF's types whose elements are numbers of points of a table."""
+    x = gguf.quants.dequantize(codebook_blocks(name), gguf.GGMLQuantizationType[name]).astype(np.float64)
+    root = page(srv, "gguf", name)
+    got = {e["data-stat"]: float(e["data-value"]) for e in root.one(id="stats").all(data_stat=None)}
+    assert (got["min"], got["max"], got["nans"], got["infinities"]) == (x.min(), x.max(), 0, 0)
+    assert (got["mean"], got["std"]) == pytest.approx((x.mean(), x.std()), rel=1e-9)
+    counts, _ = np.histogram(x, 64, (x.min(), x.max()))
+    assert numbers(root.one("svg", id="histogram").all("rect"), "data-count") == list(counts)
+    assert [float(e.text) for e in root.one(id="values").all("li")] == pytest.approx(list(x.reshape(-1)[:16]))
+    cells = [float(e["data-value"]) for e in root.one("svg", id="heatmap").all("rect")]
+    assert cells == pytest.approx(list(np.abs(x).reshape(3 * 32, 16).mean(axis=1)))
 
 
 def test_a_sample_says_so(values):

@@ -26,6 +26,8 @@ ML_DTYPES = {
 }
 # The types of GGUF's blocks that the package gguf decodes.
 BLOCKS = [t for t in gguf.GGMLQuantizationType if t in gguf.quants._type_traits and t.name != "BF16"]
+# Pairs of bytes that are a half-precision infinity, NaN, zero of either sign, the smallest and the largest numbers.
+ODD_PAIRS = ["007c", "00fc", "007e", "ffff", "0000", "0080", "0100", "ff7b", "fffb"]
 
 
 # ------------------------------------------------------------------------------------------------ expectations
@@ -153,6 +155,12 @@ def random_blocks(kind, shape, seed):
     return np.frombuffer(pattern(count, seed), np.uint8).reshape(*shape[:-1], row)
 
 
+def odd_blocks(kind):
+    """Return a block a row, of each pair of bytes."""
+    _, size = gguf.GGML_QUANT_SIZES[kind]
+    return np.array([np.resize(np.frombuffer(bytes.fromhex(pair), np.uint8), size) for pair in ODD_PAIRS])
+
+
 def write_gguf(path, tensors):
     writer = gguf.GGUFWriter(str(path), "test")
     for name, (data, kind) in tensors.items():
@@ -189,6 +197,7 @@ def root(tmp_path_factory):
     write_by_hand(root / "m" / "other.safetensors", other)
     q4_k, q8_k = gguf.GGMLQuantizationType.Q4_K, gguf.GGMLQuantizationType.Q8_K
     write_gguf(root / "q.gguf", {t.name: (random_blocks(t, [6, 512], t.name), t) for t in BLOCKS} |
+               {"odd/" + t.name: (odd_blocks(t), t) for t in BLOCKS} |
                {"large/Q4_K": (random_blocks(q4_k, [2100, 512], "l"), q4_k),
                 "q8_k": (random_blocks(q8_k, [2, 512], "k"), q8_k)})
     age(root)
@@ -228,21 +237,27 @@ def test_types_shapes_and_samples(srv, whole, name):
     check(got, values, shape, block={"F4": 2, "F6_E3M2": 4}.get(dtype, 1))
 
 
-# Their elements are numbers of rows in tables of several kilobytes, which the program does not have.
-WITH_GRIDS = {"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"}
-
-
 @pytest.mark.parametrize("kind", BLOCKS, ids=lambda kind: kind.name)
 def test_blocks_are_those_of_gguf(srv, kind):
     data = random_blocks(kind, [6, 512], kind.name)
     with np.errstate(all="ignore"):
         values = gguf.quants.dequantize(data, kind).astype(np.float64).reshape(-1)
-    if kind.name in WITH_GRIDS:
-        check_error(srv.get(f"/models/q.gguf/tensors/{kind.name}?format=stats"), 422, f"no statistics for {kind.name}")
-        return
     got = stats(srv, "q.gguf", kind.name)
     assert (got["dtype"], got["nbytes"]) == (kind.name, data.size)
     check(got, values, [6, 512])
+
+
+@pytest.mark.parametrize("kind", BLOCKS, ids=lambda kind: kind.name)
+def test_blocks_of_odd_scales(srv, kind):
+    """Any bytes are a block: each block is one pair of bytes, over and over."""
+    elems, _ = gguf.GGML_QUANT_SIZES[kind]
+    with np.errstate(all="ignore"):
+        values = gguf.quants.dequantize(odd_blocks(kind), kind).astype(np.float64).reshape(-1)
+    got = stats(srv, "q.gguf", "odd/" + kind.name)
+    check(got, values, [len(ODD_PAIRS), elems])
+    for row in range(len(ODD_PAIRS)):
+        part = values[row * elems:(row + 1) * elems]
+        check(stats(srv, "q.gguf", "odd/" + kind.name, f"&slice={row}"), part, [elems])
 
 
 def test_a_sample_of_blocks(srv):

@@ -3,6 +3,7 @@ them."""
 import json
 import math
 import struct
+import sys
 
 import gguf
 import numpy as np
@@ -11,7 +12,11 @@ from gguf import GGMLQuantizationType as Type
 from gguf import GGUFValueType as Value
 from gguf.constants import GGML_QUANT_SIZES
 
+from harness import REPO
 from test_safetensors import inspect_json, one_line, run
+
+sys.path.append(str(REPO / "scripts"))
+import print_codebooks
 
 SHOWN_ITEMS, SHOWN_BYTES = 64, 4096
 # ggml-common.h: block_q8_1 is two halves and 32 bytes. The package has the old size, 40.
@@ -248,3 +253,9 @@ def test_bytes_that_are_not_utf8_are_escaped(tmp_path):
                  lambda w: w.add_key_value("raw", [b"\xff\xfe", b"ok"], Value.ARRAY, sub_type=Value.STRING))
     assert inspect_json(path)["metadata"]["raw"] == ["\\xff\\xfe", "ok"]
     assert json.dumps(inspect_json(path))
+
+
+def test_codebooks_are_those_of_the_package():
+    """After a change of the format, scripts/print_codebooks.py --write."""
+    source = print_codebooks.SOURCE.read_text()
+    assert print_codebooks.with_tables(source) == source

@@ -1,4 +1,5 @@
 /* tests/http/test_tensor_stats.py compares the same values with those libraries one by one. */
+#include "rank/values/codebook.h"
 #include "rank/values/values.h"
 #include "tests/unit/unit.h"
 
@@ -23,10 +24,21 @@ static const struct {
     const char *dtype;
     uint32_t crc;
 } block_values[] = {
-    {"Q4_0", 0x618CB58C},  {"Q4_1", 0x6AD6EC5E},  {"Q5_0", 0x6E6BA33B},   {"Q5_1", 0x4EAFED51},
-    {"Q8_0", 0xD7850D6F},  {"Q2_K", 0xE5CD8AEE},  {"Q3_K", 0x9875F39D},   {"Q4_K", 0x34DDA3CB},
-    {"Q5_K", 0x2BDEFA2F},  {"Q6_K", 0xEC0834BD},  {"IQ4_NL", 0x18C134AE}, {"IQ4_XS", 0xAAE3D6F4},
-    {"TQ1_0", 0xAC97D96B}, {"TQ2_0", 0xEEF8D0FC}, {"MXFP4", 0xD9F07758},  {"NVFP4", 0xB1939766},
+    {"Q4_0", 0x618CB58C},  {"Q4_1", 0x6AD6EC5E},    {"Q5_0", 0x6E6BA33B},    {"Q5_1", 0x4EAFED51},
+    {"Q8_0", 0xD7850D6F},  {"Q2_K", 0xE5CD8AEE},    {"Q3_K", 0x9875F39D},    {"Q4_K", 0x34DDA3CB},
+    {"Q5_K", 0x2BDEFA2F},  {"Q6_K", 0xEC0834BD},    {"IQ4_NL", 0x18C134AE},  {"IQ4_XS", 0xAAE3D6F4},
+    {"TQ1_0", 0xAC97D96B}, {"TQ2_0", 0xEEF8D0FC},   {"MXFP4", 0xD9F07758},   {"NVFP4", 0xB1939766},
+    {"IQ1_S", 0xD92A7F5B}, {"IQ1_M", 0x3FE8DBB7},   {"IQ2_XXS", 0xF2F9B414}, {"IQ2_XS", 0x2D71CF99},
+    {"IQ2_S", 0x73E6877C}, {"IQ3_XXS", 0x0C84F118}, {"IQ3_S", 0x9D3DF907},
+};
+
+/* CRC-32 of the numbers of all points, a byte each, of the attribute `grid` of gguf.quants.IQ1_S and so on. */
+static const struct {
+    const struct td_codebook *book;
+    uint32_t crc;
+} codebooks[] = {
+    {&td_codebook_iq1, 0xB85E6CCF},   {&td_codebook_iq2_xxs, 0x9924FF02}, {&td_codebook_iq2_xs, 0xFA1E1BFD},
+    {&td_codebook_iq2_s, 0x25AE5BF1}, {&td_codebook_iq3_xxs, 0x07BA9ED0}, {&td_codebook_iq3_s, 0xF576E4F3},
 };
 
 static const struct td_dtype *dtype_of(const char *name)
@@ -85,6 +97,21 @@ static void block_values_are_those_of_gguf(void **state)
             bytes[k] = (uint8_t)(k * k * 7 + k * 29 + (k >> 8));
         check_crc(dtype, bytes, 64, block_values[i].crc);
         free(bytes);
+    }
+}
+
+static void points_are_those_of_gguf(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(codebooks); i++) {
+        const struct td_codebook *book = codebooks[i].book;
+        uint32_t found = 0;
+        for (unsigned k = 0; k < book->points; k++) {
+            int8_t numbers[TD_CODEBOOK_MOST_NUMBERS];
+            td_codebook_point(book, k, numbers);
+            found = (uint32_t)crc32(found, (const uint8_t *)numbers, book->numbers);
+        }
+        CHECK(found == codebooks[i].crc, "codebook %zu: 0x%08X", i, found);
     }
 }
 
@@ -152,6 +179,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_values_are_those_of_ml_dtypes),
         cmocka_unit_test(block_values_are_those_of_gguf),
+        cmocka_unit_test(points_are_those_of_gguf),
         cmocka_unit_test(wide_numbers),
         cmocka_unit_test(other_types_are_not_known),
     };
