@@ -5,6 +5,7 @@
  * has at most MOST_COLUMNS columns. */
 #include "api/html/dataset_page.h"
 
+#include "api/html/card_view.h"
 #include "api/html/command_words.h"
 #include "api/html/page.h"
 #include "api/html/shown.h"
@@ -38,10 +39,11 @@ struct page {
     const struct td_split *split; /* that is shown; NULL: the dataset has none */
     uint64_t *split_rows;         /* of each split; ROWS_UNKNOWN while its files are indexed */
     char *origin;
+    struct td_card_view card;
     struct td_buffer texts; /* the names and types of columns, and the cells */
     struct piece names[MOST_COLUMNS], types[MOST_COLUMNS], cells[SHOWN_ROWS * MOST_COLUMNS];
     size_t column_count, row_count;
-    uint64_t first, total; /* the number of the first row; the rows of the split */
+    uint64_t first, total; /* the number of the row that was asked for; the rows of the split */
     bool is_readable;      /* rows of the split can be cut out */
     bool has_images, has_more_columns;
     char reason[512]; /* why rows are not shown; empty: they are */
@@ -52,6 +54,7 @@ static void destroy(void *context)
     struct page *page = context;
     td_snapshot_unref(page->snapshot);
     td_buffer_fini(&page->texts);
+    td_card_view_fini(&page->card);
     free(page->split_rows);
     free(page->origin);
     free(page);
@@ -255,6 +258,7 @@ static bool read_split(struct page *page, const struct td_call *call, uint64_t r
     const struct td_split_rows *rows = td_split_rows_get(split, &why);
     bool is_indexed = td_split_progress(split).ready_count == split->file_count;
     bool ok = rows != NULL;
+    page->first = row;
     page->is_readable = ok && rows->reason == NULL;
     if (ok && rows->reason != NULL)
         ok = td_error_set(&why, TD_FAILED_PRECONDITION, "%s", rows->reason);
@@ -266,8 +270,13 @@ static bool read_split(struct page *page, const struct td_call *call, uint64_t r
                                            .budget = td_shared_budget_of(&call->api->rows, call->request->client),
                                            .cancel = call->request->cancel};
         page->total = rows->row_count;
-        page->first = row < rows->row_count ? row : rows->row_count == 0 ? 0 : rows->row_count - 1;
-        if (split->format == &td_row_format_arrow) /* its rows are no text, and are answered as one stream */
+        if (row >= rows->row_count && row > 0) {
+            if (rows->row_count == 0)
+                ok = td_error_set(&why, TD_NOT_FOUND, "split \"%.100s\" has no rows", split->name);
+            else
+                ok = td_error_set(&why, TD_NOT_FOUND, "there is no row %" PRIu64 "; rows are 0 to %" PRIu64, row,
+                                  rows->row_count - 1);
+        } else if (split->format == &td_row_format_arrow) /* its rows are no text, and are answered as one stream */
             ok = td_error_set(&why, TD_FAILED_PRECONDITION,
                               "rows of this format are answered as an Arrow stream; the Python client reads them");
         else
@@ -441,6 +450,12 @@ static void write_slot(const struct td_page_place *place, unsigned number, struc
     case TD_SLOT_DATASET_AFTER_ROW:
         td_buffer_u64(out, page->first + page->row_count);
         break;
+    case TD_SLOT_DATASET_CARD_REASON:
+        td_buffer_puts(out, td_card_view_reason(&page->card));
+        break;
+    case TD_SLOT_DATASET_CARD:
+        td_buffer_append(out, page->card.card->html, page->card.card->html_len);
+        break;
     case TD_SLOT_DATASET_ORIGIN:
         td_buffer_puts(out, page->origin);
         break;
@@ -492,6 +507,11 @@ static size_t count_rows(const struct td_page_place *place, unsigned section)
         return page->has_images;
     case TD_SECTION_DATASET_BEFORE:
         return page->first > 0;
+    case TD_SECTION_DATASET_CARD_FAULT:
+        return td_card_view_reason(&page->card) != NULL;
+    case TD_SECTION_DATASET_CARD_LINK:
+    case TD_SECTION_DATASET_CARD_SHOWN:
+        return td_card_view_has_html(&page->card);
     case TD_SECTION_DATASET_AFTER:
         return page->first + page->row_count < page->total;
     }
@@ -528,6 +548,22 @@ static bool note_rows(struct page *page)
     return page->split_rows != NULL;
 }
 
+/* Reads the dataset's card. Its links lead to the files as the page's link does. */
+static void read_card(const struct td_call *call, struct page *page)
+{
+    const struct td_repo *repo = page->dataset->repo;
+    struct td_buffer base;
+    td_buffer_init(&base);
+    td_buffer_puts(&base, "/datasets/");
+    td_uri_encode(&base, td_text_of(page->dataset->id), true);
+    td_buffer_puts(&base, "/resolve/main/");
+    td_card_view_read(call,
+                      td_snapshot_find_in_run(page->snapshot, repo->first_entry, repo->entry_count, repo->prefix_len,
+                                              TD_TEXT("README.md")),
+                      &base, &page->card);
+    td_buffer_fini(&base);
+}
+
 /* Fills in the page. Returns false with an error when memory is short, and the reason is not of the rows alone. */
 static bool fill(const struct td_call *call, struct page *page, uint64_t row, struct td_error *err)
 {
@@ -540,8 +576,9 @@ static bool fill(const struct td_call *call, struct page *page, uint64_t row, st
     page->origin = td_buffer_release(&origin, &len);
     if (page->origin == NULL || !note_rows(page))
         return td_error_no_memory(err);
-    if (page->split != NULL && (!td_may_wait(err) || !read_split(page, call, row, err)))
+    if (!td_may_wait(err) || (page->split != NULL && !read_split(page, call, row, err)))
         return false;
+    read_card(call, page);
     return !page->texts.failed || td_error_no_memory(err);
 }
 

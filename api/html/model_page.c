@@ -6,6 +6,7 @@
 #include "api/html/model_page.h"
 
 #include "api/call/incoming_call.h"
+#include "api/html/card_view.h"
 #include "api/html/model_commands.h"
 #include "api/html/module_tree.h"
 #include "api/html/page.h"
@@ -20,7 +21,6 @@
 #include "core/waiting.h"
 #include "http/reservation.h"
 #include "parser/format/elements.h"
-#include "rank/card.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -91,8 +91,7 @@ struct page {
     size_t line_count;
     enum fact facts[FACTS]; /* those that are known */
     size_t fact_count;
-    struct td_card *card;       /* NULL: the model has no README.md, or it cannot be read just now */
-    struct td_error card_error; /* why it cannot */
+    struct td_card_view card;
     const char *license, *base_model;
     const struct td_fact_tag *tags[TAGS_SHOWN];
     size_t tag_count;
@@ -110,7 +109,7 @@ static void destroy(void *context)
 {
     struct page *page = context;
     td_model_commands_fini(&page->commands);
-    td_card_unref(page->card);
+    td_card_view_fini(&page->card);
     free(page->lines);
     td_reserved_release(&page->reserved);
     td_snapshot_unref(page->snapshot);
@@ -201,35 +200,14 @@ static const struct td_facts *card_of(const struct page *page)
  * model. */
 static void read_card(const struct td_call *call, struct page *page)
 {
-    const struct td_entry *entry = readme_of(page);
     const struct td_repo *repo = td_repo_find(page->snapshot, false, td_text_of(page->model->id));
     struct td_buffer base;
-    td_error_init(&page->card_error);
-    if (entry == NULL)
-        return;
     td_buffer_init(&base);
     td_buffer_puts(&base, repo == NULL ? "/models/" : "/");
     td_uri_encode(&base, td_text_of(repo == NULL ? page->model->id : repo->hub_id), true);
     td_buffer_puts(&base, repo == NULL ? "/files/" : "/resolve/main/");
-    if (base.failed)
-        (void)td_error_no_memory(&page->card_error);
-    else
-        (void)td_card_get(&call->api->cards, page->snapshot, entry, td_buffer_text(&base), &page->card,
-                          &page->card_error);
+    td_card_view_read(call, readme_of(page), &base, &page->card);
     td_buffer_fini(&base);
-}
-
-/* Returns why the card is not shown; NULL: it is, or the model has none. */
-static const char *card_reason(const struct page *page)
-{
-    if (page->card != NULL)
-        return page->card->html == NULL ? page->card->reason : NULL;
-    return page->card_error.code != TD_OK ? page->card_error.message : NULL;
-}
-
-static bool shows_card(const struct page *page)
-{
-    return page->card != NULL && page->card->html != NULL;
 }
 
 static const char *architecture_of(const struct page *page)
@@ -755,10 +733,10 @@ static void write_single(const struct page *page, enum td_model_slot slot, struc
         td_buffer_puts(out, page->base->id);
         break;
     case TD_SLOT_MODEL_CARD_REASON:
-        td_buffer_puts(out, card_reason(page));
+        td_buffer_puts(out, td_card_view_reason(&page->card));
         break;
     case TD_SLOT_MODEL_CARD:
-        td_buffer_append(out, page->card->html, page->card->html_len);
+        td_buffer_append(out, page->card.card->html, page->card.card->html_len);
         break;
     case TD_SLOT_MODEL_BAR_LABEL:
         write_bar_label(page, out);
@@ -934,10 +912,10 @@ static size_t count_rows(const struct td_page_place *place, unsigned section)
     case TD_SECTION_MODEL_TYPES:
         return page->type_count;
     case TD_SECTION_MODEL_CARD_FAULT:
-        return card_reason(page) != NULL;
+        return td_card_view_reason(&page->card) != NULL;
     case TD_SECTION_MODEL_CARD_SHOWN:
     case TD_SECTION_MODEL_CARD_LINK:
-        return shows_card(page);
+        return td_card_view_has_html(&page->card);
     case TD_SECTION_MODEL_COMMANDS_LINK:
     case TD_SECTION_MODEL_COMMANDS_SOME:
     case TD_SECTION_MODEL_COMMANDS_END:

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from harness import Server
+from page_reader import read_page
 from test_page_models import Cells
 
 HTML = {"Accept": "text/html"}
@@ -24,10 +25,17 @@ def srv(tmp_path_factory):
     (root / "datasets/ns/it's").mkdir(parents=True)
     (root / "datasets/ns/it's/train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     (root / "datasets/ns/it's/test.jsonl").write_text('{"a": 1}\n')
+    (root / "datasets/ns/it's/README.md").write_text("---\nlicense: mit\n---\n# A title\n\n[rows](train.jsonl) "
+                                                     "![p](p.png) <b onclick=x>\n")
+    (root / "datasets/ns/it's/p.png").write_bytes(PIXEL)
+    (root / "datasets/empty").mkdir()
+    (root / "datasets/empty/train.csv").write_text("a,b\n")
     (root / "datasets/table").mkdir()
     (root / "datasets/table/train.csv").write_text("n,m\n1,\"a,\"\"b\"\n2,\n")
     (root / "datasets/lines").mkdir()
     (root / "datasets/lines/train.jsonl").write_bytes(b"\n".join(TEXTS))
+    (root / "datasets/lines/README.md").write_text("version https://git-lfs.github.com/spec/v1\n"
+                                                   f"oid sha256:{'0' * 64}\nsize 12345\n")
     (root / "datasets/broken").mkdir()
     (root / "datasets/broken/train.jsonl").write_bytes(b"{not json\n<b>\n")
     (root / "datasets/pictures/train/a b").mkdir(parents=True)
@@ -35,7 +43,7 @@ def srv(tmp_path_factory):
     (root / "datasets/packed").mkdir()
     (root / "datasets/packed/train.uint16x4.bin").write_bytes(bytes(range(16)))
     with Server(root) as s:
-        for dataset in ("ns/it's", "table", "lines", "pictures", "packed", "broken"):
+        for dataset in ("ns/it's", "empty", "table", "lines", "pictures", "packed", "broken"):
             name = dataset.replace("'", "%27")
             s.wait_for(lambda name=name: b"not counted yet" not in s.get(f"/datasets/{name}", HTML).body
                        and s.get(f"/datasets/{name}", HTML).status == 200, f"{name} to be indexed")
@@ -76,10 +84,44 @@ def test_search_by_the_number_of_a_row(srv):
     assert [number for number, _ in rows] == list(range(17, 24)) and rows[0][1][0] == "17"
     long = rows[-1][1][1]
     assert long == "y" * 1000 + " ..." and rows[-1][1][0] == ""
-    _, rows = table_of(visit(srv, "/datasets/ns/it%27s?split=train&row=18446744073709551615"))
-    assert [number for number, _ in rows] == [23]
     _, rows = table_of(visit(srv, "/datasets/ns/it%27s?split=test"))
     assert rows == [(0, ["1"])]
+
+
+@pytest.mark.parametrize("row", [24, 25, 18446744073709551615])
+def test_a_row_past_the_end(srv, row):
+    """The page says what the JSON API says, and keeps the number for another try."""
+    root = read_page(srv.get(f"/datasets/ns/it%27s?split=train&row={row}", HTML))
+    answer = srv.get(f"/datasets/ns/it%27s/rows/{row}?split=train", {"Accept": "application/json"})
+    assert answer.status == 404
+    assert root.one(id="reason").text == f"there is no row {row}; rows are 0 to 23"
+    assert answer.json()["error"]["message"].replace('"', "") == root.one(id="reason").text
+    assert root.one("input", name="row")["value"] == str(row) and not root.all(id="rows")
+
+
+def test_rows_of_an_empty_split(srv):
+    root = read_page(srv.get("/datasets/empty", HTML))
+    assert not root.all(id="reason") and not root.all("tr", data_row=None)
+    root = read_page(srv.get("/datasets/empty?row=1", HTML))
+    assert root.one(id="reason").text == 'split "train" has no rows'
+
+
+def test_the_card(srv):
+    """README.md as HTML without its front matter; its links lead to the dataset's files. HTML in it is text."""
+    root = read_page(srv.get("/datasets/ns/it%27s", HTML))
+    card = root.one(id="card")
+    assert [e.text for e in card.all("h2")] == ["A title"] and "mit" not in card.text
+    links = [e["href"] for e in card.all("a")] + [e["src"] for e in card.all("img")]
+    assert links == ["/datasets/ns/it%27s/resolve/main/train.jsonl", "/datasets/ns/it%27s/resolve/main/p.png"]
+    assert all(srv.get(link).status == 200 for link in links)
+    assert "<b onclick=x>" in card.text and not root.all(id="card-fault")
+    assert [e.text for e in root.all("a", href="#card")] == ["README.md"]
+    assert not read_page(srv.get("/datasets/table", HTML)).all(id="card")
+
+
+def test_a_card_that_is_not_shown(srv):
+    root = read_page(srv.get("/datasets/lines", HTML))
+    assert "LFS" in root.one(id="card-fault").text and not root.all(id="card") and root.one("table", id="rows")
 
 
 def test_links_lead_through_all_rows(srv):

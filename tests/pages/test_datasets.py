@@ -60,9 +60,20 @@ def test_rows_by_their_number(see, script):
 
 
 def test_a_row_past_the_end(see):
-    """The last row is shown in its place, beside the number of rows."""
+    """The page says so, and the field for another number stays."""
     with see(visits.DATASETS["dataset-texts"] + "?split=train&row=500") as page:
-        assert shown_rows(page) == [499] and "of 500" in page.one("#rows caption")
+        assert shown_rows(page) == [] and page.one("#reason") == "there is no row 500; rows are 0 to 499"
+        page.act("fill", "#row input[name=row]", "499")
+        page.press("Enter")
+        page.wait("() => document.querySelector('#rows tr[data-row]')?.dataset.row === '499'")
+        assert page.count("#reason") == 0
+
+
+def test_the_card(see):
+    """The README, without its front matter."""
+    with see(visits.DATASETS["dataset-texts"]) as page:
+        assert page.all("#card h2") == ["Texts"] and page.all("#card p") == ["Rows of text."]
+        page.click("a[href='#card']")
 
 
 def test_copy(see):
