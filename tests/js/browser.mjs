@@ -29,6 +29,15 @@ const watch = () => {
 	}).observe({ type: "layout-shift", buffered: true });
 };
 
+// Returns what an expression is in the page. The debugger evaluates it itself: page.evaluate would go through the page's
+// eval, which Netron replaces by a function that throws.
+const run = async ({ session }, expression) => {
+	const { result, exceptionDetails } = await session.send("Runtime.evaluate",
+		{ expression, awaitPromise: true, returnByValue: true, userGesture: true });
+	if (exceptionDetails) throw new Error(exceptionDetails.exception?.description ?? exceptionDetails.text);
+	return result.value;
+};
+
 const calls = {
 	// Opens a page at url. Returns its number, and status and headers of the answer.
 	async open({ url, width, height, dark, script, user, headers: fields }) {
@@ -52,8 +61,9 @@ const calls = {
 			page.on("response", (r) => { if (r.status() >= 400) seen.refused.push({ url: r.url(), status: r.status() }); });
 			page.on("popup", (p) => { seen.others.push(`popup ${p.url()}`); p.close().catch(() => {}); });
 			page.on("download", (d) => seen.others.push(`download ${d.url()}`));
+			const session = await context.newCDPSession(page);
 			const answer = await page.goto(url, { waitUntil: "load" });
-			pages.set(++opened, { page, context, seen });
+			pages.set(++opened, { page, context, session, seen });
 			const headers = (await answer.headersArray()).map((h) => [h.name, h.value]);
 			return { page: opened, status: answer.status(), headers };
 		} catch (e) {
@@ -70,7 +80,7 @@ const calls = {
 	},
 	// Returns what a function returns in the page; source: the text of the function, with one parameter.
 	async evaluate({ page, source, argument }) {
-		return await page.page.evaluate(`(${source})(${JSON.stringify(argument ?? null)})`) ?? null;
+		return await run(page, `(${source})(${JSON.stringify(argument ?? null)})`) ?? null;
 	},
 	// Waits until a function returns something true in the page. This also works while scripts of the page do not run, and
 	// while another document takes the page's place.
@@ -78,7 +88,7 @@ const calls = {
 		const end = Date.now() + timeout;
 		for (let last; ; await new Promise((next) => setTimeout(next, 30))) {
 			try {
-				if (await page.page.evaluate(`(${source})(${JSON.stringify(argument ?? null)})`)) return;
+				if (await run(page, `(${source})(${JSON.stringify(argument ?? null)})`)) return;
 				last = "it returns nothing true";
 			} catch (e) {
 				last = e;
@@ -88,22 +98,22 @@ const calls = {
 	},
 	// Returns what has been seen of the page so far.
 	async report({ page }) {
-		const inside = await page.page.evaluate(`globalThis[Symbol.for("tensord.tests")] ?? null`);
+		const inside = await run(page, `globalThis[Symbol.for("tensord.tests")] ?? null`);
 		return { ...page.seen, violations: inside?.violations ?? [], shift: inside?.shift ?? 0, url: page.page.url() };
 	},
 	// Writes a picture of the whole page, cut off below `height` pixels.
 	async shoot({ page, path, height }) {
-		const [width, all] = await page.page.evaluate(`[innerWidth, document.documentElement.scrollHeight]`);
+		const [width, all] = await run(page, `[innerWidth, document.documentElement.scrollHeight]`);
 		await page.page.screenshot({ path, fullPage: true, caret: "initial",
 			clip: { x: 0, y: 0, width, height: Math.min(all, height) } });
 	},
 	// Returns axe's findings: rule, impact, help, and up to five places. rules: only these; null: all. Of a long table it
 	// sees the first rows: the others are like them, and a table of 500 rows would take 10 seconds.
 	async axe({ page, rules }) {
-		if (!(await page.page.evaluate(`typeof axe === "object"`))) await page.page.evaluate(axeSource);
+		if (!(await run(page, `typeof axe === "object"`))) await run(page, `${axeSource}; null`);
 		const options = { resultTypes: ["violations"], ...(rules ? { runOnly: { type: "rule", values: rules } }
 			: { rules: { "target-size": { enabled: true } } }) };
-		const { violations } = await page.page.evaluate(`axe.run({ exclude: ["tbody tr:nth-child(n+31)"] }, ${JSON.stringify(options)})`);
+		const { violations } = await run(page, `axe.run({ exclude: ["tbody tr:nth-child(n+31)"] }, ${JSON.stringify(options)})`);
 		return violations.map((v) => ({ rule: v.id, impact: v.impact, help: v.help,
 			places: v.nodes.slice(0, 5).map((n) => `${n.target.join(" ")}: ${n.failureSummary}`) }));
 	},

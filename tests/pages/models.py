@@ -2,6 +2,7 @@
 import io
 import json
 import os
+import string
 
 import gguf
 import h5py
@@ -188,6 +189,51 @@ def write_gguf(path):
     writer.add_tensor("blk.0.attn_norm.weight", values[0])
     for name, kind in (("attn_q", kinds.Q8_0), ("attn_k", kinds.Q4_0), ("attn_v", kinds.Q5_1), ("ffn_up", kinds.BF16)):
         writer.add_tensor(f"blk.0.{name}.weight", gguf.quantize(values, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def write_alphabet(path):
+    """Write a Llama of one layer that llama.cpp runs: after each letter it says the next one of the alphabet. Its layer
+    adds nothing; each letter's embedding is the output row of the next letter."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    width, wide, letters = 32, 64, string.ascii_lowercase
+    kinds = gguf.TokenType
+    tokens = [("<unk>", kinds.UNKNOWN), ("<s>", kinds.CONTROL), ("</s>", kinds.CONTROL)]
+    tokens += [(f"<0x{i:02X}>", kinds.BYTE) for i in range(256)]
+    first = len(tokens)
+    tokens += [(letter, kinds.NORMAL) for letter in letters]
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_name("The alphabet")
+    writer.add_context_length(256)
+    writer.add_embedding_length(width)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(wide)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(4)
+    writer.add_rope_dimension_count(8)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(len(tokens))
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([text for text, _ in tokens])
+    writer.add_token_scores([0.0] * len(tokens))
+    writer.add_token_types([kind for _, kind in tokens])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+    weights = {f"blk.0.{name}": np.zeros(shape, np.float32) for name, shape in (
+        ("attn_q", (width, width)), ("attn_k", (width, width)), ("attn_v", (width, width)),
+        ("attn_output", (width, width)), ("ffn_gate", (wide, width)), ("ffn_up", (wide, width)),
+        ("ffn_down", (width, wide)))}
+    weights |= {name: np.ones(width, np.float32) for name in ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm")}
+    for name, after in (("token_embd", 0), ("output", 1)):
+        weights[name] = np.zeros((len(tokens), width), np.float32)
+        for i in range(len(letters) - after):
+            weights[name][first + i + after, i] = 1
+    for name, values in weights.items():
+        writer.add_tensor(f"{name}.weight", values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -1,45 +1,70 @@
-"""Pages of other origins and other sites in Chromium: @huggingface/hub and @huggingface/gguf read models there by CORS,
-and nothing that such a page sends changes the server, whatever password the browser keeps."""
+"""Pages of other origins and other sites in Chromium: @huggingface/hub, @huggingface/gguf, wllama and Netron read
+models there by CORS, and nothing that such a page sends changes the server, whatever password the browser keeps."""
 import functools
 import http.server
 import json
+import re
 import threading
+from pathlib import Path
 
+import netron
+import onnx
 import pytest
+import torch
+from onnx import TensorProto, helper
 
 import harness
 import models
+from harness import age, tensor, write_by_hand
 from signing import TokensFile
 
-# The browsers' builds of the two packages, and the modules that they import.
+# The browsers' builds of the packages, and the modules that they import.
 PACKAGES = harness.REPO / "tests/js/node_modules"
 MODULES = {"@huggingface/hub": "dist/browser/index.mjs", "@huggingface/gguf": "dist/browser/index.mjs",
            "@huggingface/tasks": "dist/esm/index.js", "@huggingface/blake3-jit": "dist/esm/index.js",
-           "@huggingface/xetchunk-wasm": "dist/esm/index.js", "gearhash-jit": "dist/esm/index.js"}
+           "@huggingface/xetchunk-wasm": "dist/esm/index.js", "gearhash-jit": "dist/esm/index.js",
+           "@wllama/wllama": "esm/index.js"}
 VIEWER = f"""<!DOCTYPE html><html lang="en"><title>viewer</title>
 <script type="importmap">{json.dumps({"imports": {name: f"/{name}/{path}" for name, path in MODULES.items()}})}</script>
 <script type="module">
 import * as hub from "@huggingface/hub";
 import {{ gguf }} from "@huggingface/gguf";
-Object.assign(globalThis, {{ hub, gguf }});
+import {{ Wllama }} from "@wllama/wllama";
+Object.assign(globalThis, {{ hub, gguf, Wllama }});
 </script>"""
+# Netron's build for browsers is in its package for Python. Without these two fields of its page it is a build from its
+# sources, which sends no telemetry and does not ask to be updated when the package is old.
+NETRON = Path(netron.__file__).parent
+NETRON_FIELDS = re.compile(r'<meta name="(version|date)" content="[^"]*">\n')
 # A host that a browser takes for another site than 127.0.0.1, and does not trust as it trusts this machine.
 ELSEWHERE = "tensord.test"
 
 
 class Viewer(http.server.SimpleHTTPRequestHandler):
-    """Another web server: the viewer's page, and the packages."""
+    """Another web server: the viewer's page, Netron below /netron/, and the packages."""
 
-    extensions_map = {".js": "text/javascript", ".mjs": "text/javascript", "": "application/octet-stream"}
+    extensions_map = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".png": "image/png",
+                      ".wasm": "application/wasm", "": "application/octet-stream"}
 
     def do_GET(self):
-        if self.path != "/":
+        path = self.path.split("?")[0]
+        if path == "/":
+            self.send_page(VIEWER)
+        elif path == "/netron/":
+            self.send_page(NETRON_FIELDS.sub("", (NETRON / "index.html").read_text()))
+        else:
             super().do_GET()
-            return
+
+    def send_page(self, text):
         self.send_response(200)
         self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Set-Cookie", "consent=1")     # Netron asks for it before it opens anything
         self.end_headers()
-        self.wfile.write(VIEWER.encode())
+        self.wfile.write(text.encode())
+
+    def translate_path(self, path):
+        name = path.split("?")[0].removeprefix("/netron/")
+        return str(NETRON / name) if path.startswith("/netron/") and "/" not in name else super().translate_path(path)
 
     def log_message(self, *args):
         pass
@@ -112,6 +137,92 @@ def test_viewers_read(browser, viewer, listed, root, tokens, host):
     tensors = listed.json(f"/models/{models.GGUF}/tensors", tokens.bearer("w"))["tensors"]
     names = sorted(t["name"] for t in tensors)
     assert got["parts"] == [["llama", names]] * 2
+
+
+TINY = "org/tiny"
+
+
+@pytest.fixture(scope="module")
+def root_of_opened(tmp_path_factory):
+    """One model, with files of four formats that Netron draws."""
+    root = tmp_path_factory.mktemp("opened") / "root"
+    folder = root / TINY
+    models.write_alphabet(folder / "alphabet.gguf")
+    write_by_hand(folder / "model.safetensors", [tensor("encoder.layer.0.weight", "F32", [4, 6]),
+                                                 tensor("encoder.layer.0.bias", "BF16", [4])])
+    factor = helper.make_tensor("B", TensorProto.FLOAT, [2, 2], [1.0, 2.0, 3.0, 4.0])
+    given, product = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 2]) for name in ("given", "product"))
+    node = helper.make_node("MatMul", ["given", "B"], ["product"])
+    onnx.save(helper.make_model(helper.make_graph([node], "graph", [given], [product], [factor])),
+              folder / "graph.onnx")
+    torch.save({"decoder.weight": torch.arange(6.0).reshape(2, 3)}, folder / "state.pt")
+    age(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def opened(root_of_opened):
+    """A server that every origin may read."""
+    with harness.Server(root_of_opened, "--cors-origin", "*", hash_threads=0) as s:
+        yield s
+
+
+@pytest.mark.parametrize("file, drawn", [
+    ("model.safetensors", ["Module", "float32[4,6]weight", "bfloat16[4]bias"]),
+    ("alphabet.gguf", ["EMBEDDING", "MULTI_HEAD_ATTENTION", "float32[32,32]attn_q.weight", "float32[32,285]weight"]),
+    ("graph.onnx", ["given", "MatMul", "float32[2,2]B", "product"]),
+    ("state.pt", ["dict", "float32[2,3]decoder.weight"])], ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize("at", ["models/org/tiny/files", "org/tiny/resolve/main"])
+@pytest.mark.parametrize("host", ["127.0.0.1", ELSEWHERE])
+def test_netron_draws(browser, viewer, opened, host, at, file, drawn):
+    """Netron's page at ?url= has the nodes and tensors of the file, and its console no complaint."""
+    base = f"http://127.0.0.1:{opened.port}"
+    page = browser.visit(f"http://{host}:{viewer}/netron/?url={base}/{at}/{file}")
+    try:
+        page.wait("() => /default|alert|message/.test(document.body.className)")
+        texts = [text.split("\u3008")[0] for text in page.all("#target text")]
+        assert [text for text in drawn if text not in texts] == [], page.evaluate("() => document.body.innerText")
+        report = page.report()
+        asked = [r["url"].split("?cb=") for r in report["requests"] if r["url"].startswith(base)]
+        assert [url for url, _ in asked] == [f"{base}/{at}/{file}"]
+        assert [report[kind] for kind in ("console", "errors", "failed", "refused")] == [[]] * 4
+    finally:
+        page.close()
+
+
+# wllama keeps the file between visits, with the length and the tag that the server said.
+SPEAK = """async ([url]) => {
+    const quiet = { debug() {}, log() {}, warn() {}, error() {} };
+    const wllama = new Wllama({ default: "/@wllama/wllama/esm/wasm/wllama.wasm" }, { logger: quiet });
+    const steps = [];
+    await wllama.loadModelFromUrl(url, { n_ctx: 256, n_threads: 1, n_gpu_layers: 0,
+                                         progressCallback: ({ loaded, total }) => steps.push([loaded, total]) });
+    const { meta, hparams } = wllama.getModelMetadata();
+    const { choices } = await wllama.createCompletion({ prompt: "ab", max_tokens: 4, temperature: 0 });
+    const kept = await wllama.cacheManager.list();
+    await wllama.exit();
+    return { name: meta["general.name"], vocabulary: hparams.nVocab, said: choices[0].text, last: steps.at(-1),
+             kept: kept.map(({ size, metadata: m }) => [size, m.originalURL, m.originalSize, m.etag]) };
+}"""
+
+
+@pytest.mark.parametrize("at", ["models/org/tiny/files", "org/tiny/resolve/main"])
+def test_wllama_runs(browser, viewer, opened, root_of_opened, at):
+    """llama.cpp in a page of another port fetches the model by HEAD and GET, keeps it, and runs it. It needs the store
+    for files that browsers give to trusted origins alone, so the page is not of the other host."""
+    url = f"http://127.0.0.1:{opened.port}/{at}/alphabet.gguf"
+    page = browser.visit(f"http://127.0.0.1:{viewer}/")
+    try:
+        page.wait("() => globalThis.Wllama !== undefined")
+        got = page.evaluate(SPEAK, [url])
+        asked = [r["method"] for r in page.report()["requests"] if r["url"] == url]
+    finally:
+        page.close()
+    size = (root_of_opened / TINY / "alphabet.gguf").stat().st_size
+    tag = re.sub("[^0-9A-Za-z]", "", opened.head(f"/{at}/alphabet.gguf").etag)
+    assert got == {"name": "The alphabet", "vocabulary": 285, "said": "cdef", "last": [size, size],
+                   "kept": [[size, url, size, tag]]}
+    assert sorted(asked) == ["GET", "HEAD"]
 
 
 @pytest.mark.parametrize("args", [(), ("--cors-origin", "https://viewer.example")], ids=["off", "another list"])
