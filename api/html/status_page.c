@@ -68,15 +68,29 @@ static uint64_t now_of(const struct page *page, size_t rate)
     return count == 0 ? 0 : page->status.seconds[count - 1][rate];
 }
 
-/* Writes the points of a rate's line: the newest second is at the right, and the most is at the top. */
+/* Writes a rate; in the first second after the start none is known. */
+static void write_rate(const struct page *page, uint64_t value, enum form form, struct td_buffer *out)
+{
+    if (page->status.second_count > 0)
+        write_number(out, value, form);
+    else
+        td_buffer_puts(out, "\xe2\x80\x93"); /* an en dash */
+}
+
+/* Writes the points of a rate's line: the newest second is at the right, and the most is at the top. The line of a
+ * single second is level, and as long as one from second to second. */
 static void write_points(const struct page *page, size_t rate, struct td_buffer *out)
 {
     const uint64_t most = most_of(page, rate);
     const size_t count = page->status.second_count;
+    const double step = (double)CHART_WIDTH / (TD_METRICS_SAMPLES - 2);
     for (size_t i = 0; i < count; i++) {
-        double part = most == 0 ? 0 : (double)page->status.seconds[i][rate] / (double)most;
-        double x = CHART_WIDTH - (double)(count - 1 - i) * CHART_WIDTH / (TD_METRICS_SAMPLES - 2);
-        td_buffer_printf(out, "%s%.1f,%.1f", i > 0 ? " " : "", x, CHART_BASE - part * CHART_HEIGHT);
+        const double part = most == 0 ? 0 : (double)page->status.seconds[i][rate] / (double)most;
+        const double x = CHART_WIDTH - (double)(count - 1 - i) * step;
+        const double y = CHART_BASE - part * CHART_HEIGHT;
+        if (count == 1)
+            td_buffer_printf(out, "%.1f,%.1f ", x - step, y);
+        td_buffer_printf(out, "%s%.1f,%.1f", i > 0 ? " " : "", x, y);
     }
 }
 
@@ -135,12 +149,19 @@ static void write_slot(const struct td_page_place *place, unsigned number, struc
     case TD_SLOT_STATUS_SHOWN:
         write_number(out, page->numbers[row].value, page->numbers[row].form);
         break;
-    case TD_SLOT_STATUS_SECONDS:
-        td_buffer_printf(out, "%zu", status->second_count);
+    case TD_SLOT_STATUS_RATES_TITLE:
+        if (status->second_count > 1)
+            td_buffer_printf(out, "The last %zu seconds", status->second_count);
+        else
+            td_buffer_puts(out, status->second_count == 1 ? "The last second" : "Rates");
+        break;
+    case TD_SLOT_STATUS_LEGEND_CAPTION:
+        td_buffer_puts(out, status->second_count > 0 ? "Each line has a scale of its own"
+                                                     : "Rates follow a second after the start");
         break;
     case TD_SLOT_STATUS_RATES_LABEL:
-        td_buffer_puts(out, "Lines of the rates: ");
-        for (size_t i = 0; i < TD_SAMPLED_COUNT; i++) {
+        td_buffer_puts(out, status->second_count > 0 ? "Lines of the rates: " : "No rate is known yet");
+        for (size_t i = 0; status->second_count > 0 && i < TD_SAMPLED_COUNT; i++) {
             td_buffer_printf(out, "%s%s, now ", i > 0 ? "; " : "", rates[i].label);
             write_number(out, now_of(page, i), rates[i].form);
         }
@@ -159,10 +180,10 @@ static void write_slot(const struct td_page_place *place, unsigned number, struc
         td_buffer_puts(out, rates[row].label);
         break;
     case TD_SLOT_STATUS_RATE_NOW:
-        write_number(out, now_of(page, row), rates[row].form);
+        write_rate(page, now_of(page, row), rates[row].form, out);
         break;
     case TD_SLOT_STATUS_RATE_MOST:
-        write_number(out, most_of(page, row), rates[row].form);
+        write_rate(page, most_of(page, row), rates[row].form, out);
         break;
     case TD_SLOT_STATUS_ARRIVING_ID:
     case TD_SLOT_STATUS_ARRIVED_BYTES:
@@ -193,6 +214,7 @@ static size_t count_rows(const struct td_page_place *place, unsigned section)
     case TD_SECTION_STATUS_NUMBERS:
         return page->number_count;
     case TD_SECTION_STATUS_RATES:
+        return status->second_count > 0 ? TD_SAMPLED_COUNT : 0;
     case TD_SECTION_STATUS_LEGEND:
         return TD_SAMPLED_COUNT;
     case TD_SECTION_STATUS_WORK_SOME:

@@ -369,6 +369,36 @@ static void no_page_below_other_paths_of_the_hub(void **state)
     }
 }
 
+/* Checks the rates of the status page: the heading, whether the lines of the chart are there, and their points. */
+static void expect_rates(struct place *place, const char *heading, size_t point_count)
+{
+    struct answer answer;
+    loopback_ask(&place->loop, "GET", "/status", "Accept: text/html", &answer);
+    CHECK(answer.response.status == 200 && strstr(answer.body, heading) != NULL, "%s", answer.body);
+    size_t commas = 0;
+    const char *points = strstr(answer.body, "points=\"");
+    for (const char *at = points == NULL ? "" : points + strlen("points=\""); *at != '\0' && *at != '"'; at++)
+        commas += *at == ',' ? 1 : 0;
+    CHECK(commas == point_count, "%zu points under %s, wanted %zu", commas, heading, point_count);
+    CHECK((strstr(answer.body, "Rates follow a second after the start") != NULL) == (point_count == 0), "%s", heading);
+    CHECK((strstr(answer.body, "Each line has a scale of its own") != NULL) == (point_count > 0), "%s", heading);
+    answer_fini(&answer);
+}
+
+static void status_of_the_first_seconds(void **state)
+{
+    struct place *place = *state;
+    expect_rates(place, "<h2>Rates</h2>", 0);
+    td_metrics_sample(&place->loop.api.metrics);
+    expect_rates(place, "<h2>Rates</h2>", 0); /* the first sample only begins a second */
+    td_metrics_sample(&place->loop.api.metrics);
+    expect_rates(place, "<h2>The last second</h2>", 2); /* a line has two ends */
+    td_metrics_sample(&place->loop.api.metrics);
+    expect_rates(place, "<h2>The last 2 seconds</h2>", 2);
+    td_metrics_sample(&place->loop.api.metrics);
+    expect_rates(place, "<h2>The last 3 seconds</h2>", 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -377,6 +407,7 @@ int main(void)
         TEST_IN(unserved, refused_files_say_why), TEST_IN(unserved, every_checkpoint_is_linked),
         TEST_IN(place, who_gets_a_page),          TEST_IN(place, no_page_where_there_is_no_folder),
         TEST_IN(unserved, datasets_are_found),    TEST_IN(unserved, no_page_below_other_paths_of_the_hub),
+        TEST_IN(place, status_of_the_first_seconds),
     };
     td_log_set_level(TD_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);
