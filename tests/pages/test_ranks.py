@@ -52,6 +52,24 @@ def test_bytes_of_each_rank(see, srv, script):
         assert "tp=1" in page.path()
 
 
+@pytest.mark.parametrize("width", [1280, 360])
+def test_bars_are_seen(see, width):
+    """Beside the numbers, or below them over the width of the table where that is narrow; each as long as its part."""
+    with see(visits.RANKS["ranks-moe"], width=width) as page:
+        rows = page.evaluate("""() => [...document.querySelectorAll('#ranks tr[data-rank]')].map(row => {
+            const box = e => e.getBoundingClientRect();
+            const bar = box(row.querySelector('[data-rank-bar]')), size = box(row.querySelector('.number'));
+            return {bytes: Number(row.dataset.bytes), width: bar.width, height: bar.height, whole: box(row).width,
+                    below: bar.top >= size.bottom - 1};
+        })""")
+        most = max(row["bytes"] for row in rows)
+        longest = max(row["width"] for row in rows)
+        for row in rows:
+            assert row["height"] >= 4 and row["below"] == (width == 360)
+            assert abs(row["width"] / longest - row["bytes"] / most) < 0.01
+        assert width == 1280 or longest > 0.9 * rows[0]["whole"]
+
+
 def test_a_refusal_has_its_reason(see, srv):
     """Three ranks cannot share two heads of keys and four of queries."""
     reason = srv.get(f"/models/{models.LLAMA}/shards/vllm/tp3/rank-0.safetensors").json()["error"]["message"]
