@@ -402,11 +402,16 @@ static void status_of_the_first_seconds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST_IN(place, links_of_every_page),      TEST_IN(place, links_lead_somewhere),
-        TEST_IN(place, hostile_names_are_text),   TEST_IN(place, every_page_leads_back),
-        TEST_IN(unserved, refused_files_say_why), TEST_IN(unserved, every_checkpoint_is_linked),
-        TEST_IN(place, who_gets_a_page),          TEST_IN(place, no_page_where_there_is_no_folder),
-        TEST_IN(unserved, datasets_are_found),    TEST_IN(unserved, no_page_below_other_paths_of_the_hub),
+        TEST_IN(place, links_of_every_page),
+        TEST_IN(place, links_lead_somewhere),
+        TEST_IN(place, hostile_names_are_text),
+        TEST_IN(place, every_page_leads_back),
+        TEST_IN(unserved, refused_files_say_why),
+        TEST_IN(unserved, every_checkpoint_is_linked),
+        TEST_IN(place, who_gets_a_page),
+        TEST_IN(place, no_page_where_there_is_no_folder),
+        TEST_IN(unserved, datasets_are_found),
+        TEST_IN(unserved, no_page_below_other_paths_of_the_hub),
         TEST_IN(place, status_of_the_first_seconds),
     };
     td_log_set_level(TD_LOG_ERROR);
