@@ -270,7 +270,7 @@ static struct td_root *current_root(struct td_catalog *catalog, struct td_error 
 static void note_failure(struct td_catalog *catalog, const struct td_error *why, bool root_missing)
 {
     char message[sizeof catalog->status.message];
-    (void)snprintf(message, sizeof message, "%.255s", why->message);
+    (void)snprintf(message, sizeof message, "%.*s", TD_SHOW(td_text_of(why->message), sizeof message - 1));
     pthread_mutex_lock(&catalog->lock);
     bool published = catalog->current != NULL;
     bool news = !catalog->scan_failed || catalog->status.root_missing != root_missing ||

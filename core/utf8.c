@@ -107,6 +107,53 @@ void td_utf8_escape(struct td_text p, char *out, size_t capacity)
     out[used] = '\0';
 }
 
+/* How far from the limit a text may be cut: several characters with their marks. */
+enum { CUT_BYTES = 64 };
+
+/* Returns whether people see the character as a part of the one before it, or of that and the next one: the joiner
+ * U+200D. The blocks of combining marks, of variation selectors and of modifiers of emoji (Unicode Standard Annex 29,
+ * Extend) without those of single scripts. */
+static bool extends(const uint8_t *p, size_t n)
+{
+    const uint32_t cp = short_code_point(p, n);
+    return (cp >= 0x300 && cp < 0x370) || (cp >= 0x1AB0 && cp < 0x1B00) || (cp >= 0x1DC0 && cp < 0x1E00) ||
+           (cp >= 0x20D0 && cp < 0x2100) || (cp >= 0xFE00 && cp < 0xFE10) || (cp >= 0xFE20 && cp < 0xFE30) ||
+           cp == 0x200D || (n == 4 && memcmp(p, "\xf0\x9f\x8f", 3) == 0 && p[3] >= 0xBB); /* U+1F3FB to 1F3FF */
+}
+
+/* Returns whether a text may be cut before its byte `at`, which is not its first one. */
+static bool may_cut(struct td_text text, size_t at)
+{
+    const uint8_t *p = (const uint8_t *)text.p;
+    const size_t n = td_utf8_sequence(p + at, text.len - at);
+    const bool is_joined = at >= 3 && memcmp(p + at - 3, "\xe2\x80\x8d", 3) == 0; /* U+200D */
+    return n > 0 && !extends(p + at, n) && !is_joined;
+}
+
+size_t td_utf8_cut(struct td_text text, size_t most)
+{
+    if (text.len <= most)
+        return text.len;
+    for (size_t at = most; at > 0 && most - at < CUT_BYTES; at--)
+        if (may_cut(text, at))
+            return at;
+    return td_text_shown(text, most);
+}
+
+size_t td_utf8_cut_end(struct td_text text, size_t most)
+{
+    if (text.len <= most)
+        return 0;
+    const size_t first = text.len - most;
+    for (size_t at = first; at < text.len && at - first < CUT_BYTES; at++)
+        if (may_cut(text, at))
+            return at;
+    size_t at = first;
+    while (at < text.len && at - first < 3 && is_continuation((uint8_t)text.p[at]))
+        at++;
+    return at;
+}
+
 size_t td_utf8_encode(uint32_t cp, char out[4])
 {
     if (cp < 0x80) {

@@ -13,6 +13,7 @@
 #include "catalog/dataset/data_file.h"
 #include "catalog/dataset/dataset.h"
 #include "core/json/json.h"
+#include "core/utf8.h"
 #include "core/waiting.h"
 #include "parser/rows/arrow/arrow.h"
 #include "rank/row_answer.h"
@@ -66,7 +67,7 @@ static void destroy(void *context)
 static struct piece keep(struct page *page, struct td_text text)
 {
     struct piece piece = {.at = page->texts.len, .is_cut = text.len > CELL_BYTES};
-    piece.len = td_text_shown(text, CELL_BYTES);
+    piece.len = td_utf8_cut(text, CELL_BYTES);
     td_buffer_append(&page->texts, text.p, piece.len);
     return piece;
 }
@@ -272,7 +273,8 @@ static bool read_split(struct page *page, const struct td_call *call, uint64_t r
         page->total = rows->row_count;
         if (row >= rows->row_count && row > 0) {
             if (rows->row_count == 0)
-                ok = td_error_set(&why, TD_NOT_FOUND, "split \"%.100s\" has no rows", split->name);
+                ok = td_error_set(&why, TD_NOT_FOUND, "split \"%.*s\" has no rows",
+                                  TD_SHOW(td_text_of(split->name), 100));
             else
                 ok = td_error_set(&why, TD_NOT_FOUND, "there is no row %" PRIu64 "; rows are 0 to %" PRIu64, row,
                                   rows->row_count - 1);
@@ -530,8 +532,8 @@ static bool choose_split(const struct td_call *call, struct page *page)
         page->split = td_dataset_find_split(dataset, *name);
     if (name == NULL || page->split != NULL)
         return true;
-    td_response_fail(call->response, 404, NULL, "dataset \"%.200s\" has no split \"%.*s\"", dataset->id,
-                     TD_SHOW(*name, 200));
+    td_response_fail(call->response, 404, NULL, "dataset \"%.*s\" has no split \"%.*s\"",
+                     TD_SHOW(td_text_of(dataset->id), 200), TD_SHOW(*name, 200));
     return false;
 }
 

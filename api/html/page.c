@@ -118,15 +118,6 @@ static void write_attribute(struct td_buffer *out, struct td_text text)
     }
 }
 
-/* Appends the end of a text that has room in `most` bytes and begins with a whole character. */
-static struct td_text end_of(struct td_text text, size_t most)
-{
-    size_t at = text.len - most;
-    while (at < text.len && ((unsigned char)text.p[at] & 0xc0) == 0x80)
-        at++;
-    return td_text_skip(text, at);
-}
-
 /* Returns whether the character of n bytes is a space, of any width. */
 static bool is_space(const unsigned char *p, size_t n)
 {
@@ -168,9 +159,9 @@ static void write_name(struct td_buffer *out, struct td_text name)
     td_buffer_puts(out, "<bdi title=\"");
     write_attribute(out, name);
     td_buffer_puts(out, "\">");
-    write_text(out, td_text_n(name.p, td_text_shown(name, half)), false);
+    write_text(out, td_text_n(name.p, td_utf8_cut(name, half)), false);
     td_buffer_puts(out, "&hellip;");
-    write_text(out, end_of(name, half), false);
+    write_text(out, td_text_skip(name, td_utf8_cut_end(name, half)), false);
     td_buffer_puts(out, "</bdi>");
 }
 

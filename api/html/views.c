@@ -31,6 +31,6 @@ void td_html_view(const struct td_call *call)
         view->answer(&inner);
         return;
     }
-    td_response_fail(call->response, 404, NULL, "model \"%.400s\" has no page \"%.*s\"", call->model->id,
-                     TD_SHOW(call->rest, 200));
+    td_response_fail(call->response, 404, NULL, "model \"%.*s\" has no page \"%.*s\"",
+                     TD_SHOW(td_text_of(call->model->id), 400), TD_SHOW(call->rest, 200));
 }

@@ -130,6 +130,22 @@ static void long_names_are_cut_in_the_middle(void **state)
     free(page);
 }
 
+/* Letters of three bytes with their marks: neither half begins or ends between a letter and its mark. */
+static void long_names_keep_letters_and_marks_together(void **state)
+{
+    (void)state;
+    char name[601] = {0};
+    for (size_t i = 0; i < 600; i += 3)
+        memcpy(name + i, "e\xcc\x81", 3);
+    char *page = page_with(td_text_of(name));
+    const char *shown = strstr(strstr(page, "<bdi title=\""), "\">") + 2;
+    assert_memory_equal(shown, name, 126);
+    assert_memory_equal(shown + 126, "&hellip;", 8);
+    assert_memory_equal(shown + 134, name, 126);
+    assert_memory_equal(shown + 260, "</bdi>", 6);
+    free(page);
+}
+
 static void sections_are_repeated_for_their_rows(void **state)
 {
     (void)state;
@@ -165,6 +181,7 @@ int main(void)
         cmocka_unit_test(values_have_the_form_of_their_place),
         cmocka_unit_test(links_stay_on_this_server),
         cmocka_unit_test(long_names_are_cut_in_the_middle),
+        cmocka_unit_test(long_names_keep_letters_and_marks_together),
         cmocka_unit_test(sections_are_repeated_for_their_rows),
         cmocka_unit_test(a_page_is_an_answer),
     };

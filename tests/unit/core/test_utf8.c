@@ -202,12 +202,78 @@ static void escape_into_every_capacity(void **state)
     }
 }
 
+/* Texts that people see as one character each (Unicode Standard Annex 29, table 1a, and its tests of emoji). */
+static const char *const clusters[] = {
+    "a",
+    "\xc3\xa4",                                                                 /* a with diaeresis, in one piece */
+    "a\xcc\x88",                                                                /* the same in two */
+    "q\xcc\x81\xcc\xa3",                                                        /* two marks */
+    "\xe4\xb8\xad",                                                             /* a Chinese character */
+    "\xe2\x9d\xa4\xef\xb8\x8f",                                                 /* a heart as an emoji */
+    "\xf0\x9f\x91\x8d\xf0\x9f\x8f\xbd",                                         /* a thumb with the colour of a skin */
+    "\xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x91\xa7", /* three people, joined */
+    "x\xe2\x83\x9d",                                                            /* a letter in a circle */
+};
+
+static void texts_are_cut_between_what_people_see(void **state)
+{
+    (void)state;
+    char text[1024];
+    bool is_border[sizeof text] = {true};
+    size_t len = 0;
+    for (size_t i = 0; i < 60; i++) {
+        const char *cluster = clusters[i * i * 7 % 31 % COUNT_OF(clusters)];
+        memcpy(text + len, cluster, strlen(cluster));
+        len += strlen(cluster);
+        is_border[len] = true;
+    }
+    const struct td_text whole = td_text_n(text, len);
+    for (size_t most = 1; most < len; most++) {
+        size_t begin = most;
+        size_t end = len - most;
+        while (!is_border[begin])
+            begin--;
+        while (!is_border[end])
+            end++;
+        if (begin > 0)
+            assert_int_equal(td_utf8_cut(whole, most), begin);
+        if (end < len)
+            assert_int_equal(td_utf8_cut_end(whole, most), end);
+    }
+    assert_int_equal(td_utf8_cut(whole, len), len);
+    assert_int_equal(td_utf8_cut_end(whole, len + 1), 0);
+}
+
+/* A letter with 1,000 marks is cut between two of them; what is not UTF-8 is cut at the limit. */
+static void texts_without_a_good_place_are_cut_at_the_limit(void **state)
+{
+    (void)state;
+    char marks[2001] = "a";
+    char rubbish[2001];
+    for (size_t i = 1; i < sizeof marks; i += 2)
+        memcpy(marks + i, "\xcc\x81", 2);
+    memset(rubbish, 0x81, sizeof rubbish);
+    for (size_t most = 100; most < 110; most++) {
+        const struct td_text text = td_text_n(marks, sizeof marks);
+        assert_int_equal(td_utf8_cut(text, most), most - 1 + most % 2);
+        assert_int_equal(td_utf8_cut_end(text, most), sizeof marks - most + most % 2);
+        assert_int_equal(td_utf8_cut(td_text_n(rubbish, sizeof rubbish), most), most);
+        assert_in_range(td_utf8_cut_end(td_text_n(rubbish, sizeof rubbish), most), sizeof rubbish - most,
+                        sizeof rubbish - most + 3);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_sequence_of_one_to_three_bytes),      cmocka_unit_test(four_bytes_at_every_border),
-        cmocka_unit_test(every_code_point_encodes_and_comes_back),   cmocka_unit_test(whole_strings),
-        cmocka_unit_test(escape_shows_what_a_terminal_must_not_get), cmocka_unit_test(escape_into_every_capacity),
+        cmocka_unit_test(every_sequence_of_one_to_three_bytes),
+        cmocka_unit_test(four_bytes_at_every_border),
+        cmocka_unit_test(every_code_point_encodes_and_comes_back),
+        cmocka_unit_test(whole_strings),
+        cmocka_unit_test(escape_shows_what_a_terminal_must_not_get),
+        cmocka_unit_test(escape_into_every_capacity),
+        cmocka_unit_test(texts_are_cut_between_what_people_see),
+        cmocka_unit_test(texts_without_a_good_place_are_cut_at_the_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
