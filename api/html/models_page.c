@@ -44,7 +44,8 @@ struct page {
     bool is_descending;
     struct found *models, *datasets; /* in one allocation */
     size_t model_count, dataset_count, total;
-    size_t page; /* from 1 on */
+    size_t page;               /* from 1 on */
+    uint64_t parameters[ROWS]; /* of the models of the page */
     struct td_upstream_arrival arrivals[TD_UPSTREAM_MODELS];
     size_t arrival_count;
 };
@@ -131,6 +132,29 @@ static void find_models(struct page *page)
         reverse(page->models, page->model_count);
 }
 
+static size_t rows_on_page(const struct page *page)
+{
+    const size_t first = (page->page - 1) * ROWS;
+    const size_t left = first < page->model_count ? page->model_count - first : 0;
+    return left < ROWS ? left : ROWS;
+}
+
+static const struct found *found_at(const struct page *page, size_t row)
+{
+    return &page->models[(page->page - 1) * ROWS + row];
+}
+
+/* Notes the parameters of the page's models: to sum them takes a step for each file of a checkpoint, and the page shows
+ * them several times. */
+static void note_parameters(struct page *page)
+{
+    for (size_t i = 0; i < rows_on_page(page); i++) {
+        const struct found *found = found_at(page, i);
+        page->parameters[i] =
+            page->sort == COLUMN_PARAMETERS ? found->key : parameters_of(&page->snapshot->models[found->number]);
+    }
+}
+
 static void find_datasets(struct page *page)
 {
     const struct td_repos *repos = td_repos_of(page->snapshot);
@@ -146,7 +170,7 @@ static void find_datasets(struct page *page)
 static const struct td_model *model_at(const struct td_page_place *place)
 {
     const struct page *page = place->context;
-    return &page->snapshot->models[page->models[(page->page - 1) * ROWS + place->row[0]].number];
+    return &page->snapshot->models[found_at(page, place->row[0])->number];
 }
 
 static const struct td_repo *dataset_at(const struct td_page_place *place)
@@ -213,6 +237,7 @@ static void write_caption(const struct page *page, struct td_buffer *out)
 
 static void write_model(const struct td_page_place *place, enum td_models_slot slot, struct td_buffer *out)
 {
+    const struct page *page = place->context;
     const struct td_model *model = model_at(place);
     const struct td_problem *reason = reason_of(model);
     bool has_tensors = model->checkpoint_count > 0;
@@ -227,11 +252,11 @@ static void write_model(const struct td_page_place *place, enum td_models_slot s
         td_buffer_puts(out, reason->message);
         break;
     case TD_SLOT_MODELS_PARAMETERS:
-        td_buffer_u64(out, parameters_of(model));
+        td_buffer_u64(out, page->parameters[place->row[0]]);
         break;
     case TD_SLOT_MODELS_PARAMETERS_SHOWN:
         if (has_tensors)
-            td_shown_count(out, parameters_of(model));
+            td_shown_count(out, page->parameters[place->row[0]]);
         break;
     case TD_SLOT_MODELS_BYTES:
         td_buffer_u64(out, model->total_bytes);
@@ -436,13 +461,6 @@ static void write_slot(const struct td_page_place *place, unsigned number, struc
     }
 }
 
-static size_t rows_on_page(const struct page *page)
-{
-    const size_t first = (page->page - 1) * ROWS;
-    const size_t left = first < page->model_count ? page->model_count - first : 0;
-    return left < ROWS ? left : ROWS;
-}
-
 static size_t count_rows(const struct td_page_place *place, unsigned section)
 {
     const struct page *page = place->context;
@@ -575,5 +593,6 @@ void td_html_models(const struct td_call *call)
     find_datasets(page);
     page->arrival_count = td_incoming_call_list(call, page->arrivals);
     page->page = page->page > page_count(page) ? page_count(page) : page->page;
+    note_parameters(page);
     td_page_answer(call->response, &class, page);
 }
