@@ -12,15 +12,14 @@
 _Static_assert((int)TD_STRIDED_MAX_RANK >= (int)TD_MAX_RANK && (int)TD_TILED_MAX_RANK >= (int)TD_MAX_RANK,
                "every tensor that parses can be gathered");
 
-static bool map_part(struct td_catalog *catalog, const struct td_snapshot *snapshot,
+static bool map_part(const struct td_tensor_caches *caches, const struct td_snapshot *snapshot,
                      const struct td_checkpoint *checkpoint, uint32_t part, struct td_blob **out, struct td_error *err)
 {
-    return td_file_source_map(td_catalog_maps(catalog), snapshot->root, &checkpoint->parts[part]->file->source, out,
-                              err);
+    return td_file_source_map(caches->maps, snapshot->root, &checkpoint->parts[part]->file->source, out, err);
 }
 
 /* Opens a tensor with boxes in several files. */
-static bool open_pieces(struct td_catalog *catalog, const struct td_snapshot *snapshot,
+static bool open_pieces(const struct td_tensor_caches *caches, const struct td_snapshot *snapshot,
                         const struct td_checkpoint *checkpoint, const struct td_tensor *tensor, struct td_blob **out,
                         struct td_error *err)
 {
@@ -30,7 +29,7 @@ static bool open_pieces(struct td_catalog *catalog, const struct td_snapshot *sn
     struct td_blob **sources = calloc(count, sizeof *sources);
     bool ok = sources != NULL || td_error_no_memory(err);
     for (size_t i = 0; ok && i < count; i++)
-        ok = map_part(catalog, snapshot, checkpoint, parts[i], &sources[i], err);
+        ok = map_part(caches, snapshot, checkpoint, parts[i], &sources[i], err);
     ok = ok && td_blob_tiled(grid, sources, out, err);
     for (size_t i = 0; sources != NULL && i < count; i++)
         td_blob_unref(sources[i]);
@@ -53,7 +52,7 @@ static bool replace_blob(bool made, struct td_blob *over, struct td_blob **blob)
 }
 
 /* Decodes a tensor with a coding. The tensor is of its file's manifest, so its name lives as long as the file. */
-static bool decode_tensor(struct td_catalog *catalog, struct td_file *file, const struct td_tensor *tensor,
+static bool decode_tensor(const struct td_tensor_caches *caches, struct td_file *file, const struct td_tensor *tensor,
                           const struct td_cancel *cancel, struct td_blob **blob, struct td_error *err)
 {
     struct td_blob *over = NULL;
@@ -62,8 +61,7 @@ static bool decode_tensor(struct td_catalog *catalog, struct td_file *file, cons
                                      .release = release_file,
                                      .tensor = tensor->name,
                                      .file = file->source.path};
-    bool made =
-        td_blob_decoded(*blob, tensor->coding, file->number, td_catalog_decode_cache(catalog), &owner, &over, err);
+    bool made = td_blob_decoded(*blob, tensor->coding, file->number, caches->decodes, &owner, &over, err);
     return replace_blob(made, over, blob);
 }
 
@@ -84,17 +82,17 @@ static bool swap_bytes(const struct td_tensor *tensor, uint64_t off, struct td_b
     return replace_blob(made, over, blob);
 }
 
-bool td_tensor_open(struct td_catalog *catalog, const struct td_snapshot *snapshot,
-                    const struct td_checkpoint *checkpoint, struct td_tensor_ref ref, const struct td_cancel *cancel,
-                    struct td_blob **blob, uint64_t *base, struct td_error *err)
+bool td_tensor_open_by(const struct td_tensor_caches *caches, const struct td_snapshot *snapshot,
+                       const struct td_checkpoint *checkpoint, struct td_tensor_ref ref, const struct td_cancel *cancel,
+                       struct td_blob **blob, uint64_t *base, struct td_error *err)
 {
     const struct td_tensor *tensor = ref.tensor;
     *base = 0;
     if (tensor->piece_count > 0)
-        return open_pieces(catalog, snapshot, checkpoint, tensor, blob, err);
-    if (!map_part(catalog, snapshot, checkpoint, ref.part, blob, err))
+        return open_pieces(caches, snapshot, checkpoint, tensor, blob, err);
+    if (!map_part(caches, snapshot, checkpoint, ref.part, blob, err))
         return false;
-    if (tensor->coding != NULL && !decode_tensor(catalog, checkpoint->parts[ref.part]->file, tensor, cancel, blob, err))
+    if (tensor->coding != NULL && !decode_tensor(caches, checkpoint->parts[ref.part]->file, tensor, cancel, blob, err))
         return false;
     if (tensor->strides != NULL && !gather_strides(tensor, blob, err))
         return false;
@@ -105,6 +103,26 @@ bool td_tensor_open(struct td_catalog *catalog, const struct td_snapshot *snapsh
         return swap_bytes(tensor, off, blob, err);
     }
     return true;
+}
+
+bool td_tensor_open(struct td_catalog *catalog, const struct td_snapshot *snapshot,
+                    const struct td_checkpoint *checkpoint, struct td_tensor_ref ref, const struct td_cancel *cancel,
+                    struct td_blob **blob, uint64_t *base, struct td_error *err)
+{
+    const struct td_tensor_caches caches = {.maps = td_catalog_maps(catalog),
+                                            .decodes = td_catalog_decode_cache(catalog)};
+    return td_tensor_open_by(&caches, snapshot, checkpoint, ref, cancel, blob, base, err);
+}
+
+int td_tensor_compare_places(struct td_tensor_ref x, struct td_tensor_ref y)
+{
+    const uint64_t coding_x = x.tensor->coding == NULL ? 0 : UINT64_C(1) + x.tensor->coding->number;
+    const uint64_t coding_y = y.tensor->coding == NULL ? 0 : UINT64_C(1) + y.tensor->coding->number;
+    if (x.part != y.part)
+        return x.part < y.part ? -1 : 1;
+    if (coding_x != coding_y)
+        return coding_x < coding_y ? -1 : 1;
+    return x.tensor->offset < y.tensor->offset ? -1 : x.tensor->offset > y.tensor->offset ? 1 : 0;
 }
 
 static const struct td_tensor *get_tensor(const void *context, size_t i)

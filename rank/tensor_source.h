@@ -6,6 +6,12 @@
 #include "catalog/catalog.h"
 #include "slicing/rank_file.h"
 
+/* The caches through which the files of tensors are read; borrowed, and outlive the blobs. */
+struct td_tensor_caches {
+    struct td_mapping_cache *maps;
+    struct td_decode_cache *decodes;
+};
+
 /* Opens a blob that holds a tensor's bytes, little-endian and in row-major order, from byte *base on; the caller gets
  * one reference. A tensor that is stored in this form gets the mapping of its file; for any other, the blob computes
  * the bytes when it is read. The tensor must be addressable (its manifest gives no `reason`). `cancel`, which is
@@ -14,6 +20,15 @@
 bool td_tensor_open(struct td_catalog *catalog, const struct td_snapshot *snapshot,
                     const struct td_checkpoint *checkpoint, struct td_tensor_ref ref, const struct td_cancel *cancel,
                     struct td_blob **blob, uint64_t *base, struct td_error *err);
+
+/* Does the same without a catalog. The snapshot must have a root. */
+bool td_tensor_open_by(const struct td_tensor_caches *caches, const struct td_snapshot *snapshot,
+                       const struct td_checkpoint *checkpoint, struct td_tensor_ref ref, const struct td_cancel *cancel,
+                       struct td_blob **blob, uint64_t *base, struct td_error *err);
+
+/* Orders tensors of one checkpoint by their place in the files, so that files are read from the beginning to the end,
+ * and a deflated stream is not unpacked from its beginning for each tensor. Returns a number as strcmp does. */
+int td_tensor_compare_places(struct td_tensor_ref x, struct td_tensor_ref y);
 
 /* The selected part of a tensor of a checkpoint. All members are borrowed. */
 struct td_tensor_slice {

@@ -287,20 +287,11 @@ static void free_members(void *context)
     td_budget_give(budget, bytes);
 }
 
-/* Orders tensors by their place in the files, so that files are read from the beginning to the end, and a deflated
- * stream is not unpacked from its beginning for each tensor. */
 static int compare_places(const void *a, const void *b, void *context)
 {
     const struct td_checkpoint *checkpoint = context;
-    const struct td_tensor_ref x = td_checkpoint_tensor(checkpoint, (size_t)((const struct member *)a)->place);
-    const struct td_tensor_ref y = td_checkpoint_tensor(checkpoint, (size_t)((const struct member *)b)->place);
-    const uint64_t coding_x = x.tensor->coding == NULL ? 0 : UINT64_C(1) + x.tensor->coding->number;
-    const uint64_t coding_y = y.tensor->coding == NULL ? 0 : UINT64_C(1) + y.tensor->coding->number;
-    if (x.part != y.part)
-        return x.part < y.part ? -1 : 1;
-    if (coding_x != coding_y)
-        return coding_x < coding_y ? -1 : 1;
-    return x.tensor->offset < y.tensor->offset ? -1 : x.tensor->offset > y.tensor->offset ? 1 : 0;
+    return td_tensor_compare_places(td_checkpoint_tensor(checkpoint, (size_t)((const struct member *)a)->place),
+                                    td_checkpoint_tensor(checkpoint, (size_t)((const struct member *)b)->place));
 }
 
 /* Makes the list of the set's tensors whose digests are not known. Sets *bytes to the sum of their sizes. */

@@ -27,6 +27,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -716,11 +717,11 @@ static bool check_name(const char *name, struct td_error *err)
     return false;
 }
 
-/* Parses the file. Errors: those of the file; TD_INVALID_ARGUMENT for a .bin that is no checkpoint. */
-static bool parse_alone(struct td_file *file, int fd, const struct td_limits *limits, struct td_parse_pool *parsers,
-                        struct td_error *err)
+/* Parses the file of this name. Errors: those of the file; TD_INVALID_ARGUMENT for a .bin that is no checkpoint. */
+static bool parse_alone(struct td_file *file, const char *name, int fd, const struct td_limits *limits,
+                        struct td_parse_pool *parsers, struct td_error *err)
 {
-    if (!td_parse_pool_file(parsers, fd, file, file->source.path, limits, NULL, err))
+    if (!td_parse_pool_file(parsers, fd, file, name, limits, NULL, err))
         return false;
     file->readable = file->kind != TD_FILE_PLAIN;
     return file->readable ||
@@ -730,21 +731,22 @@ static bool parse_alone(struct td_file *file, int fd, const struct td_limits *li
                "safetensors");
 }
 
-/* Makes the file the snapshot's one entry and model. Takes over the file's reference, even when it fails. */
-static bool add_alone(struct td_snapshot *snapshot, struct td_file *file, struct td_error *err)
+/* Makes the file the snapshot's one entry and model, with this name. Takes over the file's reference, even when it
+ * fails. */
+static bool add_alone(struct td_snapshot *snapshot, const char *name, struct td_file *file, struct td_error *err)
 {
+    const char *path = td_arena_strndup(&snapshot->arena, td_text_of(name));
     snapshot->entries = calloc(1, sizeof *snapshot->entries);
     snapshot->models = calloc(1, sizeof *snapshot->models);
-    if (snapshot->entries == NULL || snapshot->models == NULL) {
+    if (path == NULL || snapshot->entries == NULL || snapshot->models == NULL) {
         td_file_unref(file);
         return td_error_no_memory(err);
     }
-    snapshot->entries[0] = (struct td_entry){.path = file->source.path, .file = file};
+    snapshot->entries[0] = (struct td_entry){.path = path, .file = file};
     snapshot->entry_count = 1;
     struct td_model *model = &snapshot->models[0];
-    struct td_candidate candidate = {
-        .path = file->source.path, .alone = true, .kind = file->kind, .entry = &snapshot->entries[0]};
-    model->id = file->source.path;
+    struct td_candidate candidate = {.path = path, .alone = true, .kind = file->kind, .entry = &snapshot->entries[0]};
+    model->id = path;
     model->entry_count = 1;
     model->file_bytes = file->source.id.size_bytes;
     model->updated_ns = file->source.id.mtime_ns;
@@ -752,8 +754,9 @@ static bool add_alone(struct td_snapshot *snapshot, struct td_file *file, struct
     return td_checkpoints_build(snapshot, NULL, model, &candidate, 1, err);
 }
 
-bool td_scan_file(const char *path, const struct td_limits *limits, struct td_parse_pool *parsers,
-                  struct td_snapshot **out, struct td_error *err)
+/* Scans the file at `path`, whose place below the root is `physical`; root NULL: the snapshot has none. */
+static bool scan_alone(const char *path, struct td_root *root, const char *physical, const struct td_limits *limits,
+                       struct td_parse_pool *parsers, struct td_snapshot **out, struct td_error *err)
 {
     const char *name = td_base_name(path);
     struct td_file_id id;
@@ -763,20 +766,43 @@ bool td_scan_file(const char *path, const struct td_limits *limits, struct td_pa
         return td_error_sys(err, TD_NOT_FOUND, errno, "cannot open it");
     if (!check_name(name, err) || !open_by_path(path, &fd, &id, err))
         return false;
-    struct td_file *file = td_file_create(name, name, &id, NULL, limits);
-    bool ok = file != NULL && parse_alone(file, fd, limits, parsers, err);
+    struct td_file *file = td_file_create(physical, name, &id, NULL, limits);
+    bool ok = file != NULL && parse_alone(file, name, fd, limits, parsers, err);
     (void)close(fd);
     if (file == NULL)
         return td_error_no_memory(err);
-    struct td_snapshot *snapshot = ok ? snapshot_create(NULL, NULL) : NULL;
+    struct td_snapshot *snapshot = ok ? snapshot_create(root, NULL) : NULL;
     if (snapshot == NULL) {
         td_file_unref(file);
         return ok ? td_error_no_memory(err) : false;
     }
-    if (!add_alone(snapshot, file, err)) {
+    if (!add_alone(snapshot, name, file, err)) {
         td_snapshot_free(snapshot);
         return false;
     }
     *out = snapshot;
     return true;
+}
+
+bool td_scan_file(const char *path, const struct td_limits *limits, struct td_parse_pool *parsers,
+                  struct td_snapshot **out, struct td_error *err)
+{
+    return scan_alone(path, NULL, td_base_name(path), limits, parsers, out, err);
+}
+
+bool td_scan_file_to_read(const char *path, const struct td_limits *limits, struct td_parse_pool *parsers,
+                          struct td_snapshot **out, struct td_error *err)
+{
+    char real[PATH_MAX];
+    struct td_root *root = NULL;
+    if (realpath(path, real) == NULL)
+        return td_error_sys(err, TD_NOT_FOUND, errno, "cannot open it");
+    char *slash = strrchr(real, '/');
+    if (slash == NULL || slash[1] == '\0')
+        return td_error_set(err, TD_FAILED_PRECONDITION, "not a regular file");
+    *slash = '\0';
+    bool ok = td_root_create(real[0] == '\0' ? "/" : real, &root, err) &&
+              scan_alone(path, root, slash + 1, limits, parsers, out, err);
+    td_root_unref(root);
+    return ok;
 }

@@ -53,9 +53,15 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snap
              struct td_error *err);
 
 /* Makes a snapshot of the one checkpoint file at `path`, inside or outside a served directory, for inspection and not
- * for serving: the snapshot has no root. Its one model is named after the file. `parsers` parses the file; NULL: the
- * calling thread does. *out has one reference for the caller. Errors: those of the file; TD_RESOURCE_EXHAUSTED. */
+ * for serving: the snapshot has no root, so the bytes of tensors cannot be read. Its one model is named after the file.
+ * `parsers` parses the file; NULL: the calling thread does. *out has one reference for the caller. Errors: those of the
+ * file; TD_RESOURCE_EXHAUSTED. */
 bool td_scan_file(const char *path, const struct td_limits *limits, struct td_parse_pool *parsers,
                   struct td_snapshot **out, struct td_error *err);
+
+/* Does the same, with a root: the directory of the file that `path` leads to, so that the bytes of tensors can be read.
+ * Errors: as td_root_create, too. */
+bool td_scan_file_to_read(const char *path, const struct td_limits *limits, struct td_parse_pool *parsers,
+                          struct td_snapshot **out, struct td_error *err);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include "catalog/model/file_kind.h"
 #include "catalog/model/hub_cache.h"
-#include "server/cmd/command_line.h"
+#include "server/cmd/shared/command_line.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -4,8 +4,8 @@
 
 #include "catalog/delta/delta_output.h"
 #include "core/error.h"
-#include "server/cmd/copying.h"
 #include "server/cmd/pull_directory.h"
+#include "server/cmd/shared/copying.h"
 
 #include <stdbool.h>
 #include <stddef.h>

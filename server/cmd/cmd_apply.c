@@ -3,7 +3,7 @@
 
 #include "core/clock.h"
 #include "server/cmd/apply_versions.h"
-#include "server/cmd/command_line.h"
+#include "server/cmd/shared/command_line.h"
 #include "server/host/terminal.h"
 
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include "core/digits.h"
 #include "core/error.h"
 #include "core/socket_send.h"
-#include "server/cmd/command_line.h"
+#include "server/cmd/shared/command_line.h"
 #include "server/config/config.h"
 #include "server/config/listen_address.h"
 #include "server/host/terminal.h"

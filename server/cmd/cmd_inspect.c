@@ -8,8 +8,8 @@
 #include "core/buffer.h"
 #include "core/digits.h"
 #include "core/json/json_build.h"
-#include "server/cmd/command_line.h"
-#include "server/cmd/local_scan.h"
+#include "server/cmd/shared/command_line.h"
+#include "server/cmd/shared/local_scan.h"
 #include "server/host/terminal.h"
 
 #include <inttypes.h>
@@ -414,16 +414,6 @@ static int usage(const char *fault, const char *what)
     return td_refuse_usage(fault, what, options, "tensord inspect FILE|DIR [--json] [--no-sandbox]");
 }
 
-/* Reads one checkpoint file. */
-static bool scan_file(const char *path, bool sandboxed, struct td_snapshot **snapshot, struct td_error *err)
-{
-    struct td_limits limits = td_limits_default();
-    struct td_parse_pool *parsers = sandboxed ? td_local_parsers() : NULL;
-    bool ok = td_scan_file(path, &limits, parsers, snapshot, err);
-    td_parse_pool_destroy(parsers);
-    return ok;
-}
-
 int td_cmd_inspect(int argc, char **argv)
 {
     const char *path = NULL;
@@ -452,9 +442,9 @@ int td_cmd_inspect(int argc, char **argv)
         return TD_EXIT_FAILED;
     }
     bool directory = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-    bool ok =
-        (directory ? td_local_scan(path, sandboxed, &snapshot, &err) : scan_file(path, sandboxed, &snapshot, &err)) &&
-        print_snapshot(snapshot, directory, json, &err);
+    bool ok = (directory ? td_local_scan(path, sandboxed, &snapshot, &err)
+                         : td_local_scan_file(path, sandboxed, false, &snapshot, &err)) &&
+              print_snapshot(snapshot, directory, json, &err);
     ok = td_output_flush(&err) && ok;
     size_t problems = snapshot == NULL ? 0 : report_problems(snapshot);
     if (ok && directory && snapshot != NULL && snapshot->model_count == 0 && problems == 0 && !json)

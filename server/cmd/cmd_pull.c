@@ -3,8 +3,8 @@
 
 #include "core/clock.h"
 #include "core/digits.h"
-#include "server/cmd/command_line.h"
 #include "server/cmd/pull_model.h"
+#include "server/cmd/shared/command_line.h"
 #include "server/host/terminal.h"
 #include "slicing/engine/engine.h"
 

@@ -6,11 +6,11 @@
 #include "server/cmd/commands.h"
 
 #include "core/clock.h"
-#include "server/cmd/command_line.h"
-#include "server/cmd/copying.h"
 #include "server/cmd/push_files.h"
 #include "server/cmd/push_report.h"
 #include "server/cmd/push_site.h"
+#include "server/cmd/shared/command_line.h"
+#include "server/cmd/shared/copying.h"
 #include "server/host/terminal.h"
 #include "storage/fetch/fetch_url.h"
 

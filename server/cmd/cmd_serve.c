@@ -19,7 +19,7 @@
 #include "core/utf8.h"
 #include "http/cors.h"
 #include "rank/card.h"
-#include "server/cmd/command_line.h"
+#include "server/cmd/shared/command_line.h"
 #include "server/cmd/token_watch.h"
 #include "server/config/config.h"
 #include "server/host/notify.h"

@@ -6,7 +6,7 @@
 #include "core/quantity.h"
 #include "http/auth/signed_url.h"
 #include "http/auth/token_file.h"
-#include "server/cmd/command_line.h"
+#include "server/cmd/shared/command_line.h"
 #include "server/config/config.h"
 #include "server/host/terminal.h"
 

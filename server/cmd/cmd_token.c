@@ -5,7 +5,7 @@
 #include "core/json/json_build.h"
 #include "core/quantity.h"
 #include "http/auth/token_file.h"
-#include "server/cmd/command_line.h"
+#include "server/cmd/shared/command_line.h"
 #include "server/config/config.h"
 #include "server/host/terminal.h"
 

@@ -1,524 +1,206 @@
-/* Walks the directory like a scan, groups the names of each file, hashes each file once, and compares the result with
- * the digest log of --state-dir and with the names of blobs in a Hugging Face cache. Files are sorted by identity, so
- * that hard links, and the links of several revisions to one blob, are next to each other. Problems are printed as soon
- * as they are known; JSON is one object, with the list of problems as its first member. */
+/* `tensord verify`: compares files with recorded digests, or tensors with those that a server states. */
 #include "server/cmd/commands.h"
 
-#include "catalog/digests/digest_log.h"
-#include "catalog/model/content_hash.h"
-#include "catalog/model/hub_cache.h"
-#include "catalog/scan/scan.h"
-#include "catalog/scan/walk.h"
 #include "core/digits.h"
-#include "core/json/json_build.h"
-#include "server/cmd/command_line.h"
-#include "server/cmd/local_scan.h"
-#include "server/cmd/progress.h"
+#include "server/cmd/shared/command_line.h"
+#include "server/cmd/verify_files.h"
+#include "server/cmd/verify_tensors.h"
 #include "server/config/config.h"
-#include "server/host/terminal.h"
 
-#include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-struct arguments {
-    const char *directory;
-    const char *state_dir; /* NULL: none */
-    bool state_dir_given;  /* as an option, not by the environment */
-    bool json;
+enum { MAX_RANKS = 1000000 };
+
+/* The arguments as they are read; NULL: not given. */
+struct given {
+    struct td_command_line line;
+    const char *path, *url_list, *model;
+    const char *state_dir, *recorded, *revision, *checkpoint, *match, *engine, *tp, *rank;
+    struct td_copy_options options;
 };
-
-struct tally {
-    uint64_t files;        /* files read to their ends; a file with several names counts once */
-    uint64_t recorded;     /* files compared with the log of digests */
-    uint64_t blob_names;   /* names of blobs compared */
-    uint64_t not_compared; /* files read without anything to compare with */
-    uint64_t mismatches, unreadable;
-};
-
-struct verification {
-    struct td_root *root;
-    struct td_digest_log *log;
-    struct td_walk walk;
-    struct td_arena names;
-    struct td_problems problems;
-    /* Sorted by identity: the names of one file are neighbours. While files are verified, the first name of each that
-     * could not be compared moves to the front, so that tally.not_compared of them stand there in the end. */
-    const struct td_found **files;
-    size_t file_count;
-    bool as_json;
-    bool json_failed;           /* memory was short: the object has a gap */
-    struct td_buffer json_text; /* not printed yet */
-    struct td_json_builder json;
-    struct tally tally;
-    struct td_buffer path, shown; /* scratch memory for one line */
-    struct td_progress progress;
-    _Atomic uint64_t total_bytes, hashed_bytes;
-};
-
-/* ---- printing ------------------------------------------------------------------------------------------ */
-
-/* Returns the path by which the file can be opened; valid until the next call. */
-static const char *full_path(struct verification *v, const char *physical)
-{
-    td_buffer_clear(&v->path);
-    td_buffer_printf(&v->path, "%s/%s", v->root->path, physical);
-    td_buffer_putc(&v->path, '\0');
-    return v->path.failed ? physical : v->path.data;
-}
-
-/* Prints the new text of the JSON object. */
-static void print_json(struct verification *v)
-{
-    td_json_flush(&v->json);
-    v->json_failed = v->json_failed || v->json_text.failed;
-    (void)fwrite(v->json_text.data, 1, v->json_text.len, stdout);
-    td_buffer_clear(&v->json_text);
-}
-
-/* Begin and end the report of a problem. No progress is shown in between. */
-static void print_head(struct verification *v, const char *problem, const char *title, const char *physical)
-{
-    const char *path = full_path(v, physical);
-    td_progress_pause(&v->progress);
-    if (!v->as_json) {
-        (void)printf("%-10s %s: ", title, td_terminal_name(path, &v->shown));
-        return;
-    }
-    td_json_begin_object(&v->json, NULL);
-    td_json_add_string(&v->json, "problem", problem);
-    td_json_add_string(&v->json, "file", path);
-}
-
-static void print_end(struct verification *v)
-{
-    if (v->as_json) {
-        td_json_end(&v->json);
-        print_json(v);
-    } else {
-        (void)putchar('\n');
-    }
-    (void)fflush(stdout);
-    td_progress_resume(&v->progress);
-}
-
-static void add_digests(struct verification *v, const char *expected, const char *found)
-{
-    td_json_add_string(&v->json, "expected", expected);
-    td_json_add_string(&v->json, "found", found);
-}
-
-static void print_mismatch(struct verification *v, const char *physical, const char *expected, const char *found)
-{
-    print_head(v, "recorded", "MISMATCH", physical);
-    if (v->as_json)
-        add_digests(v, expected, found);
-    else
-        (void)printf("recorded as %s, but it hashes to %s", expected, found);
-    print_end(v);
-    v->tally.mismatches++;
-}
-
-/* Reports a link to a blob with another digest than its name, with the path of the blob, which has to be deleted. */
-static void print_blob_mismatch(struct verification *v, const char *physical, const char *name, const char *found)
-{
-    struct td_buffer blob;
-    td_buffer_init(&blob);
-    const char *snapshots = strstr(physical, "snapshots/");
-    int folder_len = snapshots == NULL ? 0 : (int)(snapshots - physical);
-    td_buffer_printf(&blob, "%s/%.*sblobs/%s", v->root->path, folder_len, physical, name);
-    const char *path = td_buffer_terminate(&blob);
-    path = path == NULL ? name : path;
-    print_head(v, "blob_name", "MISMATCH", physical);
-    if (v->as_json) {
-        td_json_add_string(&v->json, "blob", path);
-        add_digests(v, name, found);
-    } else {
-        (void)printf("its blob %s hashes to %s", td_terminal_name(path, &v->shown), found);
-    }
-    print_end(v);
-    td_buffer_fini(&blob);
-    v->tally.mismatches++;
-}
-
-static void print_unreadable(struct verification *v, const char *physical, const char *message)
-{
-    print_head(v, "unreadable", "UNREADABLE", physical);
-    if (v->as_json)
-        td_json_add_string(&v->json, "message", message);
-    else
-        (void)printf("%s", td_terminal_name(message, &v->shown));
-    print_end(v);
-    v->tally.unreadable++;
-}
-
-static int path_compare(const void *a, const void *b)
-{
-    const struct td_found *x = *(const struct td_found *const *)a;
-    const struct td_found *y = *(const struct td_found *const *)b;
-    return strcmp(x->physical, y->physical);
-}
-
-static void add_not_compared(struct verification *v)
-{
-    td_json_begin_array(&v->json, "not_compared_files");
-    for (uint64_t i = 0; i < v->tally.not_compared; i++) {
-        td_json_add_string(&v->json, NULL, full_path(v, v->files[i]->physical));
-        print_json(v);
-    }
-    td_json_end(&v->json);
-}
-
-static bool compared_nothing(const struct tally *tally)
-{
-    return tally->recorded + tally->blob_names == 0;
-}
-
-/* Prints the first 20 files that could not be compared. Prints nothing if no file could be compared, since the summary
- * says so. */
-static void print_not_compared(struct verification *v)
-{
-    enum { NAMED_MAX = 20 };
-    uint64_t count = compared_nothing(&v->tally) ? 0 : v->tally.not_compared;
-    for (uint64_t i = 0; i < count && i < NAMED_MAX; i++)
-        (void)printf("not compared: %s\n", td_terminal_name(full_path(v, v->files[i]->physical), &v->shown));
-    if (count > NAMED_MAX)
-        (void)printf("not compared: and %" PRIu64 " more\n", count - NAMED_MAX);
-}
-
-/* Ends the list of problems and the object. */
-static void print_json_summary(struct verification *v)
-{
-    const struct tally *tally = &v->tally;
-    td_json_end(&v->json);
-    td_json_add_u64(&v->json, "files", tally->files);
-    td_json_add_u64(&v->json, "bytes", atomic_load(&v->hashed_bytes));
-    td_json_add_u64(&v->json, "recorded", tally->recorded);
-    td_json_add_u64(&v->json, "blob_names", tally->blob_names);
-    td_json_add_u64(&v->json, "not_compared", tally->not_compared);
-    td_json_add_u64(&v->json, "mismatches", tally->mismatches);
-    td_json_add_u64(&v->json, "unreadable", tally->unreadable);
-    add_not_compared(v);
-    td_json_end(&v->json);
-    print_json(v);
-    (void)putchar('\n');
-}
-
-static void print_summary(struct verification *v)
-{
-    if (v->tally.not_compared > 0)
-        qsort(v->files, (size_t)v->tally.not_compared, sizeof *v->files, path_compare);
-    if (v->as_json) {
-        print_json_summary(v);
-        return;
-    }
-    print_not_compared(v);
-    const struct tally *tally = &v->tally;
-    (void)printf("%" PRIu64 " file%s, %s: %" PRIu64 " compared with recorded digests, %" PRIu64
-                 " with names of blobs, %" PRIu64 " not compared; %" PRIu64 " mismatch%s, %" PRIu64 " unreadable\n",
-                 tally->files, td_plural(tally->files), td_terminal_size(atomic_load(&v->hashed_bytes)).text,
-                 tally->recorded, tally->blob_names, tally->not_compared, tally->mismatches,
-                 tally->mismatches == 1 ? "" : "es", tally->unreadable);
-}
-
-/* Returns whether --state-dir was given and has no digest of any of the files. A wrong directory must not look like a
- * good result. */
-static bool has_no_records(const struct verification *v, const char *state_dir)
-{
-    return state_dir != NULL && v->tally.files > 0 && v->tally.recorded == 0;
-}
-
-/* Writes the folder of a repository in a Hugging Face cache if the directory is its "blobs"; else returns false. */
-static bool find_cache_of_blobs(const char *directory, char folder[PATH_MAX])
-{
-    char id[PATH_MAX];
-    char *slash = realpath(directory, folder) == NULL ? NULL : strrchr(folder, '/');
-    if (slash == NULL || strcmp(slash, "/blobs") != 0)
-        return false;
-    *slash = '\0';
-    slash = strrchr(folder, '/');
-    return slash != NULL && td_hub_cache_id(slash + 1, id, sizeof id);
-}
-
-/* Prints that there was nothing to compare with, and which directory to name instead. */
-static void advise_what_to_name(const char *directory)
-{
-    char folder[PATH_MAX];
-    if (find_cache_of_blobs(directory, folder))
-        td_terminal_complain("nothing was compared: blobs of a Hugging Face cache are compared with their names "
-                             "when snapshots link to them; verify %s instead",
-                             folder);
-    else
-        td_terminal_complain("there was nothing to compare with: no --state-dir is given, and these are not "
-                             "files of a Hugging Face cache");
-}
-
-/* Prints advice about the result as a whole. */
-static void print_advice(const struct verification *v, const struct arguments *arguments)
-{
-    const struct tally *tally = &v->tally;
-    if (v->as_json)
-        return;
-    if (tally->mismatches > 0)
-        td_terminal_complain("a mismatch is bit rot or tampering: restore the file from its source; in a Hugging Face "
-                             "cache, delete the blob (deleting a link to it is not enough) and download it again");
-    if (has_no_records(v, arguments->state_dir))
-        td_terminal_complain("no digest of these files is recorded in %s%s: is it the --state-dir of a server on "
-                             "this directory?",
-                             arguments->state_dir, arguments->state_dir_given ? "" : " (TENSORD_STATE_DIR)");
-    else if (tally->files + tally->unreadable == 0)
-        td_terminal_complain("there is no file in %s to compare", arguments->directory);
-    else if (compared_nothing(tally))
-        advise_what_to_name(arguments->directory);
-}
-
-/* ---- verifying ----------------------------------------------------------------------------------------- */
-
-static int id_compare(const struct td_file_id *a, const struct td_file_id *b)
-{
-    const uint64_t x[] = {a->device, a->inode, a->size_bytes, (uint64_t)a->mtime_ns, (uint64_t)a->ctime_ns};
-    const uint64_t y[] = {b->device, b->inode, b->size_bytes, (uint64_t)b->mtime_ns, (uint64_t)b->ctime_ns};
-    for (size_t i = 0; i < sizeof x / sizeof *x; i++)
-        if (x[i] != y[i])
-            return x[i] < y[i] ? -1 : 1;
-    return 0;
-}
-
-static int found_compare(const void *a, const void *b)
-{
-    const struct td_found *x = *(const struct td_found *const *)a;
-    const struct td_found *y = *(const struct td_found *const *)b;
-    int order = id_compare(&x->id, &y->id);
-    return order != 0 ? order : strcmp(x->physical, y->physical);
-}
-
-static void compare_with_record(struct verification *v, const struct td_found *found,
-                                const struct td_content_sums *sums)
-{
-    uint8_t recorded[TD_SHA256_BYTES];
-    char expected[TD_SHA256_TEXT_BYTES];
-    char is[TD_SHA256_TEXT_BYTES];
-    if (!td_digest_log_find(v->log, &found->id, recorded))
-        return;
-    v->tally.recorded++;
-    if (memcmp(recorded, sums->sha256, TD_SHA256_BYTES) == 0)
-        return;
-    td_hex_write(recorded, TD_SHA256_BYTES, expected);
-    td_hex_write(sums->sha256, TD_SHA256_BYTES, is);
-    print_mismatch(v, found->physical, expected, is);
-}
-
-/* Compares the digests with the name of each blob that the file's names link to; blobs with different names can be one
- * file. */
-static void compare_with_names(struct verification *v, const struct td_found *const *names, size_t count,
-                               const struct td_content_sums *sums)
-{
-    char last[TD_SHA256_TEXT_BYTES] = "";
-    char name[TD_SHA256_TEXT_BYTES];
-    char is[TD_SHA256_TEXT_BYTES];
-    for (size_t i = 0; i < count; i++) {
-        enum td_blob_name kind = td_cache_blob_name_of(v->root, names[i]->physical, name);
-        if (kind == TD_BLOB_NAME_NONE || strcmp(name, last) == 0)
-            continue;
-        memcpy(last, name, sizeof last);
-        v->tally.blob_names++;
-        if (td_cache_blob_name_fits(kind, name, sums))
-            continue;
-        if (kind == TD_BLOB_NAME_SHA256)
-            td_hex_write(sums->sha256, TD_SHA256_BYTES, is);
-        else
-            td_hex_write(sums->git_sha1, TD_GIT_SHA1_BYTES, is);
-        print_blob_mismatch(v, names[i]->physical, name, is);
-    }
-}
-
-/* Hashes a file once and compares the result, by all its names. */
-static void verify_file(struct verification *v, const struct td_found *const *names, size_t count)
-{
-    const struct td_content_hash_options options = {.git_sha1 = true, .hashed_bytes = &v->hashed_bytes};
-    struct td_content_sums sums;
-    struct td_error err = TD_ERROR_INIT;
-    if (!td_content_hash(v->root, names[0]->physical, &names[0]->id, &options, &sums, &err)) {
-        td_error_name_it(&err, names[0]->physical);
-        print_unreadable(v, names[0]->physical, err.message);
-        return;
-    }
-    uint64_t before = v->tally.recorded + v->tally.blob_names;
-    v->tally.files++;
-    compare_with_record(v, names[0], &sums);
-    compare_with_names(v, names, count, &sums);
-    if (v->tally.recorded + v->tally.blob_names == before)
-        v->files[v->tally.not_compared++] = names[0]; /* a place of these names or of earlier ones */
-}
-
-/* Reports files that the walk could not read, and sorts the others by identity. */
-static bool sort_files(struct verification *v, struct td_error *err)
-{
-    v->files = calloc(v->walk.count + 1, sizeof *v->files);
-    if (v->files == NULL)
-        return td_error_no_memory(err);
-    for (size_t i = 0; i < v->problems.count; i++)
-        print_unreadable(v, v->problems.items[i].path, v->problems.items[i].message);
-    for (size_t i = 0; i < v->walk.count; i++) {
-        const struct td_found *found = &v->walk.found[i];
-        if (found->error != NULL)
-            print_unreadable(v, found->physical, found->error);
-        else
-            v->files[v->file_count++] = found;
-    }
-    if (v->file_count > 0)
-        qsort(v->files, v->file_count, sizeof *v->files, found_compare);
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < v->file_count; i++)
-        if (i == 0 || id_compare(&v->files[i - 1]->id, &v->files[i]->id) != 0)
-            bytes += v->files[i]->id.size_bytes;
-    atomic_store(&v->total_bytes, bytes);
-    return true;
-}
-
-static void describe(const void *context, char *text, size_t capacity)
-{
-    const struct verification *v = context;
-    (void)snprintf(text, capacity, "verifying, %s of %s hashed", td_terminal_size(atomic_load(&v->hashed_bytes)).text,
-                   td_terminal_size(atomic_load(&v->total_bytes)).text);
-}
-
-static void verify_files(struct verification *v, const char *directory)
-{
-    td_progress_start(&v->progress, directory, describe, v);
-    for (size_t first = 0, end; first < v->file_count; first = end) {
-        end = first + 1;
-        while (end < v->file_count && id_compare(&v->files[first]->id, &v->files[end]->id) == 0)
-            end++;
-        verify_file(v, v->files + first, end - first);
-    }
-    td_progress_stop(&v->progress);
-}
-
-/* Finds the files that a server on the directory would list, with all revisions of a cache. */
-static bool find_files(struct verification *v, const char *directory, struct td_error *err)
-{
-    struct td_hub_place place;
-    bool in_cache = false;
-    const struct td_scan_config config = td_scan_config_default();
-    const struct td_walk_limits limits = {
-        .max_files = SIZE_MAX, .max_directories = config.max_directories, .all_revisions = true};
-    _Atomic uint64_t found = 0;
-    _Atomic bool never = false;
-    return td_local_root(directory, &v->root, &in_cache, &place, err) &&
-           td_walk_run(&v->walk, v->root, in_cache ? &place : NULL, &v->names, &v->problems, &limits, &found, &never,
-                       err);
-}
-
-static bool verify_directory(const struct arguments *arguments, struct verification *v, struct td_error *err)
-{
-    if (!td_local_path_check(arguments->directory, "verify", err) ||
-        !td_digest_log_open(arguments->state_dir, NULL, TD_RECORD_LOG_READ, &v->log, err) ||
-        !find_files(v, arguments->directory, err))
-        return false;
-    if (v->as_json) {
-        td_json_begin_object(&v->json, NULL);
-        td_json_begin_array(&v->json, "problems");
-        print_json(v);
-    }
-    if (!sort_files(v, err))
-        return false;
-    verify_files(v, arguments->directory);
-    print_summary(v);
-    if (v->json_failed)
-        return td_error_no_memory(err);
-    if (!td_output_flush(err))
-        return false;
-    print_advice(v, arguments);
-    return true;
-}
-
-/* ---- the command --------------------------------------------------------------------------------------- */
 
 void td_cmd_verify_help(FILE *out)
 {
     (void)fputs(
-        "tensord verify reads every file to its end and compares its digest with recorded ones.\n"
+        "tensord verify reads every file to its end and compares its digest with recorded ones; or it reads every\n"
+        "tensor of a checkpoint and compares its digest with that of a server.\n"
         "\n"
         "usage:\n"
         "  tensord verify DIR [--state-dir DIR] [--json]\n"
+        "  tensord verify PATH URL[,URL...] MODEL [options]\n"
+        "  tensord verify PATH URL[,URL...] MODEL --engine NAME --tp SIZE --rank R [options]\n"
+        "  tensord verify PATH --digests FILE [--checkpoint ID] [--json] [--quiet]\n"
         "\n"
-        "  DIR              the directory that a server serves, or a Hugging Face cache, whose blobs have their\n"
-        "                   digests as names\n"
-        "  --state-dir DIR  the --state-dir of the server, with the digests that it recorded\n"
-        "                   (TENSORD_STATE_DIR)\n"
-        "  --json           one JSON object instead of lines\n"
+        "files:\n"
+        "  DIR                the directory that a server serves, or a Hugging Face cache, whose blobs have their\n"
+        "                     digests as names\n"
+        "  --state-dir DIR    the --state-dir of the server, with the digests that it recorded\n"
+        "                     (TENSORD_STATE_DIR)\n"
+        "  --json             one JSON object instead of lines\n"
         "\n"
-        "exit codes: 0 everything that was compared is unchanged; 1 a file differs or cannot be read, or a\n"
-        "            --state-dir is given and only names of blobs were compared; 2 wrong usage; 3 there was\n"
-        "            nothing to compare.\n",
+        "tensors, defaults in parentheses; TIME is seconds, or a number with ms, s, m, h or d, such as 5m:\n"
+        "  PATH               a checkpoint file, or the directory of one model, in any format that a server reads;\n"
+        "                     with --rank, the rank's file, or a directory with it\n"
+        "  URL, MODEL         tensords, and the id of a model on them\n"
+        "  --revision NAME    a version of the model: its name, its number, a ref, or latest (main)\n"
+        "  --checkpoint ID    the checkpoint, here and there (the default checkpoint)\n"
+        "  --match GLOB       only tensors whose names match; * stands for any text (all tensors)\n"
+        "  --engine NAME --tp SIZE --rank R\n"
+        "                     the tensors of rank R's file, 0 to SIZE - 1, as pull fetches it (not set)\n"
+        "  --digests FILE     the digests of an answer that was kept: GET /models/MODEL/tensors?digests=1, or\n"
+        "                     rank-R.json?digests=1\n"
+        "  --retry-for TIME   time to try again without any progress before giving up; 0 = not at all (60s)\n"
+        "  --stall TIME       time after which a connection with less than 1 KiB/s has failed (30s)\n"
+        "  --token-file FILE  file with the token to send to all URLs (the variable TENSORD_TOKEN)\n"
+        "  --cacert FILE      authorities in PEM to trust for https:// (those of the system)\n"
+        "  --cert FILE        certificate of the client in PEM, with --key (not set)\n"
+        "  --key FILE         private key of the certificate, in PEM (not set)\n"
+        "  --json             one JSON object instead of lines\n"
+        "  --quiet            no progress and no notes\n"
+        "\n"
+        "exit codes: 0 everything that was compared is unchanged; 1 a file or a tensor differs, is missing, or cannot\n"
+        "            be read, the checkpoint has a tensor that the server's lacks, the server does not answer, or a\n"
+        "            --state-dir is given and only names of blobs were compared; 2 wrong usage; 3 there was nothing\n"
+        "            to compare.\n",
         out);
 }
 
-static int usage(const char *fault, const char *what)
+/* Prints a message about wrong usage. Returns false. */
+static bool usage(const struct given *given, const char *fault, const char *what)
 {
-    static const char *const options[] = {"state-dir", "json", "help", NULL};
-    return td_refuse_usage(fault, what, options, "tensord verify DIR [--state-dir DIR] [--json]");
+    return td_command_line_refuse(&given->line, fault, what);
 }
 
-/* Reads the arguments. Returns 0, or the exit code after printing a message. */
-static int read_arguments(int argc, char **argv, struct arguments *arguments)
+/* ---- files --------------------------------------------------------------------------------------------- */
+
+static bool has_options_of_tensors(const struct given *given)
 {
-    const char *given = td_config_environment("state-dir");
-    *arguments = (struct arguments){0};
-    for (int i = 0; i < argc; i++) {
-        if (strcmp(argv[i], "--json") == 0)
-            arguments->json = true;
-        else if (td_take_option(argc, argv, &i, "--state-dir", &given))
-            arguments->state_dir_given = true;
-        else if (argv[i][0] == '-')
-            return usage("unknown option ", argv[i]);
-        else if (arguments->directory != NULL)
-            return usage("only one directory is allowed, but there is also ", argv[i]);
-        else
-            arguments->directory = argv[i];
-        if (arguments->state_dir_given && given == NULL)
-            return usage("--state-dir needs a directory", "");
+    const struct td_copy_options *options = &given->options;
+    return given->revision != NULL || given->checkpoint != NULL || given->match != NULL || given->engine != NULL ||
+           given->tp != NULL || given->rank != NULL || options->token_file != NULL || options->ca != NULL ||
+           options->cert != NULL || options->key != NULL || options->given.retry_for != NULL ||
+           options->given.stall != NULL || options->quiet;
+}
+
+static int run_files(const struct given *given)
+{
+    struct td_verify_files wanted = {
+        .directory = given->path, .state_dir_given = given->state_dir != NULL, .json = given->options.json};
+    if (has_options_of_tensors(given)) {
+        (void)usage(given, "tensors are compared with those of a server: give its URL and a model, or --digests FILE",
+                    "");
+        return TD_EXIT_USAGE;
     }
-    if (arguments->directory == NULL)
-        return usage("give a directory", "");
-    if (given != NULL && given[0] != '\0') /* an empty value means none, as with serve */
-        arguments->state_dir = given;
-    return 0;
+    const char *state_dir = given->state_dir != NULL ? given->state_dir : td_config_environment("state-dir");
+    if (state_dir != NULL && state_dir[0] != '\0') /* an empty value means none, as with serve */
+        wanted.state_dir = state_dir;
+    return td_verify_files(&wanted);
+}
+
+/* ---- tensors ------------------------------------------------------------------------------------------- */
+
+/* Reads the options of a rank. */
+static bool read_rank(const struct given *given, struct td_remote_digests_query *query)
+{
+    bool has_some = given->engine != NULL || given->tp != NULL || given->rank != NULL;
+    if (!has_some)
+        return true;
+    if (given->engine == NULL || given->tp == NULL || given->rank == NULL)
+        return usage(given, "--engine, --tp and --rank are given together, or none of them", "");
+    if (given->match != NULL)
+        return usage(given, "--match cannot be given beside --engine, --tp and --rank", "");
+    if (!td_number_read_strict(td_text_of(given->tp), MAX_RANKS, &query->tp_size) || query->tp_size == 0)
+        return usage(given, "--tp takes the number of ranks, from 1, not ", given->tp);
+    if (!td_number_read_strict(td_text_of(given->rank), MAX_RANKS, &query->rank) || query->rank >= query->tp_size)
+        return usage(given, "--rank takes a number from 0 to one less than --tp, not ", given->rank);
+    query->engine = given->engine;
+    return true;
+}
+
+static bool read_tensors(struct given *given, struct td_verify_tensors *wanted)
+{
+    struct td_remote_digests_query *query = &wanted->query;
+    wanted->path = given->path;
+    wanted->recorded = given->recorded;
+    *query =
+        (struct td_remote_digests_query){.id = given->model, .checkpoint = given->checkpoint, .match = given->match};
+    if (given->state_dir != NULL)
+        return usage(given, "--state-dir has digests of files, and cannot be given beside those of tensors", "");
+    if (given->recorded != NULL && given->url_list != NULL)
+        return usage(given, "give --digests or a server, not both: ", given->url_list);
+    if (given->recorded != NULL && (given->revision != NULL || given->match != NULL || given->engine != NULL ||
+                                    given->tp != NULL || given->rank != NULL))
+        return usage(given, "--digests has the tensors of one answer; its options are --checkpoint, --json and --quiet",
+                     "");
+    if (given->revision != NULL && strcmp(given->revision, "main") != 0)
+        query->version = given->revision;
+    if (!read_rank(given, query) || !td_copy_options_check(&given->line, &given->options))
+        return false;
+    wanted->options = given->options;
+    return given->recorded != NULL || td_copy_urls_read(&given->line, given->url_list, &wanted->urls);
+}
+
+static int run_tensors(struct given *given)
+{
+    struct td_verify_tensors wanted = {0};
+    int status = read_tensors(given, &wanted) ? td_verify_tensors(&wanted) : TD_EXIT_USAGE;
+    td_copy_urls_fini(&wanted.urls);
+    return status;
+}
+
+/* ---- the command --------------------------------------------------------------------------------------- */
+
+/* Reads the arguments. Returns false after printing a message. */
+static bool read_arguments(int argc, char **argv, struct given *given)
+{
+    struct td_copy_options *copy = &given->options;
+    const struct td_command_option options[] = {
+        {"--state-dir", .value = &given->state_dir, .may_be_empty = true},
+        {"--digests", .value = &given->recorded},
+        {"--revision", .value = &given->revision},
+        {"--checkpoint", .value = &given->checkpoint},
+        {"--match", .value = &given->match},
+        {"--engine", .value = &given->engine},
+        {"--tp", .value = &given->tp},
+        {"--rank", .value = &given->rank},
+        {"--retry-for", .value = &copy->given.retry_for},
+        {"--stall", .value = &copy->given.stall},
+        {"--token-file", .value = &copy->token_file},
+        {"--cacert", .value = &copy->ca},
+        {"--cert", .value = &copy->cert},
+        {"--key", .value = &copy->key},
+        {"--json", .flag = &copy->json},
+        {"--quiet", .flag = &copy->quiet},
+        {.name = NULL},
+    };
+    const char *others[4] = {NULL};
+    size_t count;
+    given->line.options = options;
+    bool ok = td_command_line_read(&given->line, argc, argv, others, 3, &count);
+    given->line.options = NULL;
+    given->path = others[0];
+    given->url_list = others[1];
+    given->model = others[2];
+    if (!ok)
+        return false;
+    if (count == 0)
+        return usage(given, "give a directory", "");
+    if (count > 1 && td_copy_urls_refuse_space(&given->line, given->url_list, others[2] == NULL ? "" : others[2]))
+        return false;
+    if (count == 2)
+        return usage(given, "only one directory is allowed, or a path, the URL of a server and a model; there is also ",
+                     given->url_list);
+    return count <= 3 ||
+           usage(given, "only a path, the URL of a server and a model are allowed, but there is also ", others[3]);
 }
 
 int td_cmd_verify(int argc, char **argv)
 {
-    struct arguments arguments;
-    struct verification v = {0};
-    struct td_error err = TD_ERROR_INIT;
-    int status = read_arguments(argc, argv, &arguments);
-    if (status != 0)
-        return status;
-    td_arena_init(&v.names, 0);
-    td_buffer_init(&v.path);
-    td_buffer_init(&v.shown);
-    td_buffer_init(&v.json_text);
-    td_json_builder_init(&v.json, &v.json_text);
-    v.as_json = arguments.json;
-    bool ok = verify_directory(&arguments, &v, &err);
-    if (!ok)
-        td_terminal_complain("%s", err.message); /* the message names the directory */
-    free(v.files);
-    free(v.problems.items);
-    td_walk_fini(&v.walk);
-    td_arena_fini(&v.names);
-    td_buffer_fini(&v.path);
-    td_buffer_fini(&v.shown);
-    td_json_builder_fini(&v.json);
-    td_buffer_fini(&v.json_text);
-    td_digest_log_close(v.log);
-    td_root_unref(v.root);
-    if (!ok || v.tally.mismatches + v.tally.unreadable > 0)
-        return TD_EXIT_FAILED;
-    if (compared_nothing(&v.tally))
-        return TD_EXIT_NOTHING;
-    return has_no_records(&v, arguments.state_dir) ? TD_EXIT_FAILED : TD_EXIT_OK;
+    struct given given = {
+        .line = {.usage = "tensord verify DIR [--state-dir DIR] [--json]; tensord verify PATH URL[,URL...] MODEL "
+                          "[options]; see verify --help"}};
+    if (!read_arguments(argc, argv, &given))
+        return TD_EXIT_USAGE;
+    return given.model != NULL || given.recorded != NULL ? run_tensors(&given) : run_files(&given);
 }

@@ -1,5 +1,6 @@
 /* The commands of the program. td_cmd_NAME takes the arguments after the command's name, runs the command, and returns
- * the exit code of the process (server/cmd/command_line.h). td_cmd_NAME_help writes the command's help to `out`. */
+ * the exit code of the process (server/cmd/shared/command_line.h). td_cmd_NAME_help writes the command's help to `out`.
+ */
 #ifndef TD_SERVER_CMD_COMMANDS_H
 #define TD_SERVER_CMD_COMMANDS_H
 

@@ -3,7 +3,7 @@
 #include "catalog/model/file_kind.h"
 #include "core/digits.h"
 #include "core/json/json_build.h"
-#include "server/cmd/command_line.h"
+#include "server/cmd/shared/command_line.h"
 #include "server/host/terminal.h"
 #include "storage/fetch/fetch_target.h"
 

@@ -2,7 +2,7 @@
 
 #include "catalog/model/file_kind.h"
 #include "rank/rank_name.h"
-#include "server/cmd/crew.h"
+#include "server/cmd/shared/crew.h"
 #include "storage/fetch/fetch_target.h"
 
 #include <inttypes.h>

@@ -4,9 +4,9 @@
 
 #include "catalog/remote/remote_model.h"
 #include "core/error.h"
-#include "server/cmd/copying.h"
 #include "server/cmd/pull_directory.h"
 #include "server/cmd/pull_files.h"
+#include "server/cmd/shared/copying.h"
 #include "storage/fetch/fetch_session.h"
 
 #include <stdatomic.h>

@@ -3,8 +3,8 @@
 #include "catalog/scan/scan.h"
 #include "catalog/scan/walk.h"
 #include "core/file_io.h"
-#include "server/cmd/crew.h"
-#include "server/cmd/local_scan.h"
+#include "server/cmd/shared/crew.h"
+#include "server/cmd/shared/local_scan.h"
 #include "storage/fetch/fetch_path.h"
 
 #include <errno.h>

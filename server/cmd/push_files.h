@@ -5,7 +5,7 @@
 #include "catalog/remote/remote_push.h"
 #include "core/arena.h"
 #include "core/error.h"
-#include "server/cmd/copying.h"
+#include "server/cmd/shared/copying.h"
 #include "storage/served_root.h"
 
 #include <stdbool.h>

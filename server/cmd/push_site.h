@@ -4,9 +4,9 @@
 
 #include "catalog/remote/remote_push.h"
 #include "core/cancel.h"
-#include "server/cmd/copying.h"
-#include "server/cmd/crew.h"
 #include "server/cmd/push_files.h"
+#include "server/cmd/shared/copying.h"
+#include "server/cmd/shared/crew.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -2,6 +2,8 @@
 import contextlib
 import json
 import os
+import pty
+import select
 import socket
 import socketserver
 import subprocess
@@ -41,6 +43,22 @@ def pull(url, *args, code=0, timeout=60, **kw):
     """Run the command with --json. Return the object and standard error."""
     out, err = outputs_of(start(url, *args, "--json", **kw), code, timeout)
     return json.loads(out) if code != 2 else None, err
+
+
+def shown_on_terminal(args, wanted, env=None):
+    """Run a command on a terminal of its own until the terminal shows these bytes, and return all that it shows."""
+    ours, theirs = pty.openpty()
+    p = subprocess.Popen([str(tensord_binary()), *map(str, args)], stdout=subprocess.DEVNULL, stderr=theirs, env=env)
+    os.close(theirs)
+    seen = b""
+    while wanted not in seen:
+        ready, _, _ = select.select([ours], [], [], 60)
+        assert ready, "no line"
+        seen += os.read(ours, 65536)
+    p.kill()
+    p.wait()
+    os.close(ours)
+    return seen
 
 
 def tree_of(directory):

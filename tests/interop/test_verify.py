@@ -2,13 +2,12 @@
 import hashlib
 import json
 import os
-import pty
-import select
 import struct
 import subprocess
 import zlib
 
 import pytest
+from pulls import shown_on_terminal
 
 from harness import Server, age, pattern, tensor, tensord_binary, write_by_hand
 
@@ -313,15 +312,5 @@ def test_a_full_disk_for_the_answer(models):
 def test_progress_in_bytes_on_a_terminal(tmp_path):
     with open(tmp_path / "large.bin", "wb") as f:
         f.truncate(6 * GIB)
-    ours, theirs = pty.openpty()
-    p = subprocess.Popen([str(tensord_binary()), "verify", str(tmp_path)], stdout=subprocess.DEVNULL, stderr=theirs)
-    os.close(theirs)
-    seen = b""
-    while b"\x1b[K" not in seen:
-        ready, _, _ = select.select([ours], [], [], 60)
-        assert ready, "no line"
-        seen += os.read(ours, 65536)
-    p.kill()
-    p.wait()
-    os.close(ours)
+    seen = shown_on_terminal(["verify", tmp_path], b"\x1b[K")
     assert b"\rtensord: verifying, " in seen and b"of 6.00 GiB hashed" in seen

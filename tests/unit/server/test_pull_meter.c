@@ -1,4 +1,4 @@
-#include "server/cmd/progress.h"
+#include "server/cmd/shared/progress.h"
 
 #include "tests/unit/unit.h"
 

@@ -1,4 +1,4 @@
-#include "server/cmd/copy_options.h"
+#include "server/cmd/shared/copy_options.h"
 
 #include "core/digits.h"
 #include "core/glob.h"

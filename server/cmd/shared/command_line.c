@@ -1,4 +1,4 @@
-#include "server/cmd/command_line.h"
+#include "server/cmd/shared/command_line.h"
 
 #include "server/config/suggest.h"
 #include "server/host/terminal.h"

@@ -1,7 +1,7 @@
 /* A progress line on standard error for a task that takes longer than 1 s. A thread writes it: on a terminal it renews
  * one line every 0.2 s, elsewhere it writes a new line every 5 s. And the text of such a line for a transfer. */
-#ifndef TD_SERVER_CMD_PROGRESS_H
-#define TD_SERVER_CMD_PROGRESS_H
+#ifndef TD_SERVER_CMD_SHARED_PROGRESS_H
+#define TD_SERVER_CMD_SHARED_PROGRESS_H
 
 #include <pthread.h>
 #include <stdbool.h>

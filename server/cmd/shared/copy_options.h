@@ -1,9 +1,9 @@
 /* The options that the commands share which copy files from or to servers: patterns of files, connections and retries,
  * the token and TLS, and the output. */
-#ifndef TD_SERVER_CMD_COPY_OPTIONS_H
-#define TD_SERVER_CMD_COPY_OPTIONS_H
+#ifndef TD_SERVER_CMD_SHARED_COPY_OPTIONS_H
+#define TD_SERVER_CMD_SHARED_COPY_OPTIONS_H
 
-#include "server/cmd/command_line.h"
+#include "server/cmd/shared/command_line.h"
 #include "storage/fetch/fetch_client.h"
 
 #include <stdbool.h>

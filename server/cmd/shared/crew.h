@@ -1,6 +1,6 @@
 /* Threads that work side by side on the same task, such as the files of a pull. */
-#ifndef TD_SERVER_CMD_CREW_H
-#define TD_SERVER_CMD_CREW_H
+#ifndef TD_SERVER_CMD_SHARED_CREW_H
+#define TD_SERVER_CMD_SHARED_CREW_H
 
 #include "core/error.h"
 

@@ -1,4 +1,4 @@
-#include "server/cmd/copying.h"
+#include "server/cmd/shared/copying.h"
 
 #include "core/clock.h"
 #include "server/host/terminal.h"

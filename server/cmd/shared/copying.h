@@ -1,13 +1,13 @@
 /* Shared parts of `tensord pull` and `tensord push`: the connection to the servers, signals, notes on standard
  * error, and the progress line. */
-#ifndef TD_SERVER_CMD_COPYING_H
-#define TD_SERVER_CMD_COPYING_H
+#ifndef TD_SERVER_CMD_SHARED_COPYING_H
+#define TD_SERVER_CMD_SHARED_COPYING_H
 
 #include "core/cancel.h"
 #include "core/error.h"
 #include "core/json/json_build.h"
-#include "server/cmd/copy_options.h"
-#include "server/cmd/progress.h"
+#include "server/cmd/shared/copy_options.h"
+#include "server/cmd/shared/progress.h"
 #include "storage/fetch/fetch_answer.h"
 #include "storage/fetch/fetch_session.h"
 
@@ -28,11 +28,11 @@ struct td_copying {
     _Atomic uint64_t total_bytes;
     _Atomic uint64_t server_bytes[TD_FETCH_MAX_SERVERS]; /* of each server that files are sent to */
     _Atomic size_t waiting;                              /* number of waits for a server's bytes that last now */
+    struct td_progress progress; /* td_copying_show starts it; for td_progress_pause and td_progress_resume */
 
     /* private */
     struct td_fetch_reputation reputations[TD_FETCH_MAX_SERVERS];
-    char token_advice[TD_FETCH_ADVICE_BYTES]; /* for answers of 401 */
-    struct td_progress progress;
+    char token_advice[TD_FETCH_ADVICE_BYTES];     /* for answers of 401 */
     struct td_meter meter;                        /* used by the progress thread alone */
     const char *doing;                            /* a word before the progress; borrowed */
     _Atomic unsigned noted[TD_FETCH_MAX_SERVERS]; /* notes about each server */

@@ -1,6 +1,6 @@
 /* Helpers of commands: exit codes, arguments, and the end of their output. */
-#ifndef TD_SERVER_CMD_COMMAND_LINE_H
-#define TD_SERVER_CMD_COMMAND_LINE_H
+#ifndef TD_SERVER_CMD_SHARED_COMMAND_LINE_H
+#define TD_SERVER_CMD_SHARED_COMMAND_LINE_H
 
 #include "core/buffer.h"
 #include "core/error.h"

@@ -1,4 +1,4 @@
-#include "server/cmd/progress.h"
+#include "server/cmd/shared/progress.h"
 
 #include "core/clock.h"
 #include "server/host/terminal.h"

@@ -1,7 +1,7 @@
-#include "server/cmd/local_scan.h"
+#include "server/cmd/shared/local_scan.h"
 
 #include "catalog/scan/scan.h"
-#include "server/cmd/progress.h"
+#include "server/cmd/shared/progress.h"
 #include "server/host/terminal.h"
 
 #include <inttypes.h>
@@ -54,5 +54,16 @@ bool td_local_scan(const char *path, bool sandboxed, struct td_snapshot **snapsh
     td_unsettled_list_fini(&unsettled);
     td_root_unref(root);
     td_parse_pool_destroy(config.parsers);
+    return ok;
+}
+
+bool td_local_scan_file(const char *path, bool sandboxed, bool for_reading, struct td_snapshot **snapshot,
+                        struct td_error *err)
+{
+    const struct td_limits limits = td_limits_default();
+    struct td_parse_pool *parsers = sandboxed ? td_local_parsers() : NULL;
+    bool ok = for_reading ? td_scan_file_to_read(path, &limits, parsers, snapshot, err)
+                          : td_scan_file(path, &limits, parsers, snapshot, err);
+    td_parse_pool_destroy(parsers);
     return ok;
 }

@@ -1,4 +1,4 @@
-#include "server/cmd/crew.h"
+#include "server/cmd/shared/crew.h"
 
 static struct td_crew_member *member_at(void *members, size_t i, size_t member_bytes)
 {
