@@ -114,6 +114,15 @@ def test_hostile_cards(start, tmp_path):
     assert not card.all("a") and not card.all("img") and "<script>" in card.text
 
 
+def test_a_card_is_made_by_the_process_that_is_idle(start, tmp_path):
+    """Cards have no process of their own before they need one."""
+    server = serve(start, tmp_path, {"a": "# a", "b": "# b"})
+    assert server.gauge("tensord_parse_workers") == 1
+    for name in ("a", "b"):
+        assert card_of(server, name).one("h2").text == name
+        assert server.gauge("tensord_parse_workers") == 1
+
+
 # shows: security.md content-card
 @pytest.mark.parametrize("word", ["spin", "crash", "eat", "socket"])
 def test_a_card_that_takes_over_its_parser(start, tmp_path, word):

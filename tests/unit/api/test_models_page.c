@@ -52,8 +52,8 @@ static void parameters_are_summed_once(void **state)
         loopback_ask(&place->loop, "GET", cases[i].target, "Accept: text/html", &answer);
         CHECK(answer.response.status == 200, "%s: %s", cases[i].target, answer.body);
         const char *row = strstr(answer.body, "data-model=\"");
-        CHECK(row != NULL && strncmp(row + strlen("data-model=\""), cases[i].first, 2) == 0, "%s: %s", cases[i].target,
-              answer.body);
+        assert_non_null(row);
+        CHECK(strncmp(row + strlen("data-model=\""), cases[i].first, 2) == 0, "%s: %s", cases[i].target, answer.body);
         (void)snprintf(wanted, sizeof wanted, "data-value=\"%s\"", cases[i].parameters);
         CHECK(strstr(row, wanted) != NULL, "%s: %s", cases[i].target, row);
         CHECK(sum_count == MODELS, "%s: %d sums", cases[i].target, sum_count);
