@@ -1,5 +1,8 @@
 #include "http/xml.h"
 
+const char *const td_xml_references[TD_XML_REFERENCES] = {
+    ['&'] = "&amp;", ['<'] = "&lt;", ['>'] = "&gt;", ['"'] = "&quot;", ['\''] = "&#39;"};
+
 void td_xml_begin(struct td_buffer *out)
 {
     td_buffer_puts(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
@@ -11,20 +14,14 @@ static const char *replacement(const unsigned char *p, size_t len, size_t *used)
 {
     *used = 1;
     switch (*p) {
-    case '&':
-        return "&amp;";
-    case '<':
-        return "&lt;";
-    case '>':
-        return "&gt;";
-    case '"':
-        return "&quot;";
     case '\t':
         return "&#9;";
     case '\n':
         return "&#10;";
     case '\r':
         return "&#13;";
+    case '\'': /* needs no reference outside of attributes */
+        return NULL;
     default:
         break;
     }
@@ -34,7 +31,7 @@ static const char *replacement(const unsigned char *p, size_t len, size_t *used)
         *used = 3;
         return "\xEF\xBF\xBD";
     }
-    return NULL;
+    return td_xml_reference((char)*p);
 }
 
 /* Appends UTF-8 text as character data. Characters that no document can hold, such as most control bytes, become

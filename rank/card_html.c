@@ -9,6 +9,7 @@
 #include "core/digits.h"
 #include "core/utf8.h"
 #include "http/uri.h"
+#include "http/xml.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -62,25 +63,10 @@ static size_t written(const struct td_card_html *html)
 }
 
 /* Returns the text that replaces a byte in HTML; NULL for a byte that stays. */
-static const char *escape_of(unsigned char c)
+static const char *escape_of(char c)
 {
-    switch (c) {
-    case '&':
-        return "&amp;";
-    case '<':
-        return "&lt;";
-    case '>':
-        return "&gt;";
-    case '"':
-        return "&quot;";
-    case '\'':
-        return "&#39;";
-    case '\t':
-    case '\n':
-        return NULL;
-    default:
-        return c < 0x20 || c == 0x7F ? REPLACEMENT : NULL;
-    }
+    bool is_control = ((unsigned char)c < 0x20 && c != '\t' && c != '\n') || c == 0x7F;
+    return is_control ? REPLACEMENT : td_xml_reference(c);
 }
 
 /* Appends text so that nothing in it begins a tag or ends an attribute. Cuts it where the HTML is full. */
@@ -91,7 +77,7 @@ static void put_text(struct td_card_html *html, struct td_text text)
     size_t len = td_text_shown(text, room);
     html->is_full = html->is_full || len < text.len;
     for (size_t i = 0; i < len; i++) {
-        const char *escape = escape_of((unsigned char)text.p[i]);
+        const char *escape = escape_of(text.p[i]);
         if (escape == NULL)
             continue;
         td_buffer_append(html->out, text.p + plain, i - plain);

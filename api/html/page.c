@@ -7,6 +7,7 @@
 #include "core/utf8.h"
 #include "http/rendered.h"
 #include "http/uri.h"
+#include "http/xml.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -49,31 +50,12 @@ static bool is_unseen(const unsigned char *p, size_t n)
            (p[1] == 0x81 && p[2] >= 0xa0 && p[2] <= 0xaf); /* U+200B to 200F, 2028 to 202E, 2060 to 206F */
 }
 
-static const char *entity_of(char c)
-{
-    switch (c) {
-    case '&':
-        return "&amp;";
-    case '<':
-        return "&lt;";
-    case '>':
-        return "&gt;";
-    case '"':
-        return "&quot;";
-    case '\'':
-        return "&#39;";
-    default:
-        return NULL;
-    }
-}
-
 /* Appends the beginning of the text that every place shows as it is: printable characters of ASCII without a meaning in
  * HTML. Returns its length. */
 static size_t write_plain(struct td_buffer *out, struct td_text text)
 {
-    static const bool has_meaning[0x7f] = {['&'] = true, ['<'] = true, ['>'] = true, ['"'] = true, ['\''] = true};
     size_t len = 0;
-    while (len < text.len && text.p[len] >= 0x20 && text.p[len] < 0x7f && !has_meaning[(unsigned char)text.p[len]])
+    while (len < text.len && text.p[len] >= 0x20 && text.p[len] < 0x7f && td_xml_reference(text.p[len]) == NULL)
         len++;
     td_buffer_append(out, text.p, len);
     return len;
@@ -91,8 +73,8 @@ static void write_text(struct td_buffer *out, struct td_text text, bool has_line
         else if (n > 1 && is_unseen(p + at, n))
             for (size_t i = 0; i < n; i++)
                 show_byte(out, p[at + i]);
-        else if (n == 1 && entity_of(text.p[at]) != NULL)
-            td_buffer_puts(out, entity_of(text.p[at]));
+        else if (n == 1 && td_xml_reference(text.p[at]) != NULL)
+            td_buffer_puts(out, td_xml_reference(text.p[at]));
         else
             td_buffer_append(out, p + at, n);
         at += n == 0 ? 1 : n;
@@ -110,8 +92,8 @@ static void write_attribute(struct td_buffer *out, struct td_text text)
             td_buffer_puts(out, "\xef\xbf\xbd");
         else if (n == 1 && (p[at] < 0x20 || p[at] == 0x7f))
             td_buffer_printf(out, "&#%u;", p[at]);
-        else if (n == 1 && entity_of(text.p[at]) != NULL)
-            td_buffer_puts(out, entity_of(text.p[at]));
+        else if (n == 1 && td_xml_reference(text.p[at]) != NULL)
+            td_buffer_puts(out, td_xml_reference(text.p[at]));
         else
             td_buffer_append(out, p + at, n);
         at += n == 0 ? 1 : n;
