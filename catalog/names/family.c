@@ -282,6 +282,8 @@ static bool is_served(const struct td_model *model)
     return model->checkpoint_count > 0 && model->problems.count == 0;
 }
 
+/* Returns the family's latest version, or NULL. Of the versions of a cache without a number only the main one can be
+ * it: the others are in the order of their hashes, and may be commits whose last ref was deleted. */
 static const struct td_version *find_latest(const struct td_family *family)
 {
     bool has_numbers = family->versions[family->count - 1].has_number; /* those with a number come last */
@@ -289,7 +291,8 @@ static const struct td_version *find_latest(const struct td_family *family)
         const struct td_version *version = &family->versions[i - 1];
         const struct td_model *model = version->model;
         bool is_main = !model->is_other_revision && !model->is_delta;
-        if (family->is_cache && !has_numbers ? is_main : is_served(model))
+        bool may_be = version->has_number || !family->is_cache || is_main;
+        if (family->is_cache && !has_numbers ? is_main : may_be && is_served(model))
             return version;
     }
     return NULL;

@@ -46,8 +46,8 @@ struct td_family {
     bool is_cache;
     const struct td_version *versions;
     size_t count;
-    const struct td_version *latest; /* the highest version that is served without an error; of a cache without numbers,
-                                        the version with the plain id; NULL: none */
+    const struct td_version *latest; /* the highest version that is served without an error; of a cache's versions
+                                        without numbers that with the plain id alone; NULL: none */
     const struct td_version_alias *aliases; /* sorted by name, each name once */
     size_t alias_count;
     _Atomic(char *) *list_state; /* the tag of the whole list, set by the first caller that computes it; the part owns

@@ -7,7 +7,8 @@ import threading
 import numpy as np
 import pytest
 
-from harness import age, check_error, enc, tensor, write_by_hand
+from harness import age, check_error, enc, safetensors_bytes, tensor, write_by_hand
+from publishing import Repo
 from signing import TokensFile
 
 C1, C2, C3 = "1" * 40, "2" * 40, "3" * 40
@@ -522,3 +523,38 @@ def test_bytes_are_what_numpy_wrote(start, tmp_path):
         got = np.frombuffer(s.get(f"/models/run/tensors/w?version={number}").body, np.float32)
         assert (got == number).all() and got.size == 15
         assert (load(s.get(f"/models/run/model.safetensors?version={number}").body)["w"] == number).all()
+
+
+# ------------------------------------------------------------------------------------------- commits without a ref
+
+def test_the_commit_of_a_deleted_branch(start, tmp_path):
+    """A deleted branch leaves a commit that is kept for its readers: it is listed by its hash, without refs, can be
+    asked for, and is neither the latest version nor a ref of the Hub or a tag of the registry."""
+    s = start(tmp_path, "--publish", "local", hash_threads=1)
+    repo = Repo(s.port, "org/m")
+
+    def push(revision, salt):
+        answer, _ = repo.push({"model.safetensors": safetensors_bytes([tensor("w", "F32", [4], salt)])},
+                              revision=revision)
+        assert answer.status == 201, answer
+        return answer.json()["commit"]
+
+    commits = {revision: push(revision, revision) for revision in ("main", "exp", "step-3")}
+    assert versions(s, "org/m")["latest"] == "step-3"
+    for branch, latest in (("exp", "step-3"), ("step-3", commits["main"])):
+        assert s.request(f"/api/models/org/m/branch/{branch}", method="DELETE").status == 200
+        listing = versions(s, "org/m")
+        assert listing["latest"] == latest
+        row, = [row for row in listing["versions"] if row["commit"] == commits[branch]]
+        assert (row["version"], row["refs"], row["number"]) == (commits[branch], [], None)
+        r = s.get(f"/models/org/m/tensors/w?version={commits[branch]}")
+        assert r.status == 200 and r.body == tensor("w", "F32", [4], branch).data
+        check_error(s.get(f"/models/org/m?version={branch}"), 404, branch)
+        refs = s.json("/api/models/org/m/refs")
+        known = {one[key] for one in refs["branches"] + refs["tags"] for key in ("name", "targetCommit")}
+        assert not known & {branch, commits[branch]} and commits["main"] in known
+        assert not set(s.json("/v2/org/m/tags/list")["tags"]) & {branch, commits[branch]}
+    assert len(names(versions(s, "org/m"))) == 3
+    push("main", "new")
+    listing = versions(s, "org/m")      # the commit before is kept, too
+    assert listing["latest"] == repo.main() and names(listing).count(commits["main"]) == 1

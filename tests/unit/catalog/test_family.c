@@ -219,6 +219,23 @@ static void the_latest_of_a_cache_without_numbers_is_main(void **state)
     assert_string_equal(meant(place, "gpt2", "latest"), "gpt2");
 }
 
+/* A commit that no ref names, such as that of a deleted branch, is a version, and never the latest one. */
+static void a_commit_without_a_ref_is_never_the_latest(void **state)
+{
+    struct place *place = *state;
+    write_snapshot(place, "org--name", C1, "a");
+    write_snapshot(place, "org--name", C2, "b");
+    tree_text(&place->tree, "models--org--name/snapshots/" C3 "/model.safetensors", "broken");
+    write_ref(place, "org--name", "main", C1);
+    write_ref(place, "org--name", "step-7", C3);
+    (void)scanner_scan(&place->scanner);
+    expect_versions(place, "org/name", "[" C1 "] " C2 " step-7");
+    tree_text(&place->tree, "models--org--name/snapshots/" C0 "/model.safetensors", "broken");
+    write_ref(place, "org--name", "main", C0);
+    (void)scanner_scan(&place->scanner);
+    expect_versions(place, "org/name", C0 " " C1 " " C2 " step-7");
+}
+
 /* Folders of snapshots may have any names. */
 static void snapshots_may_be_named(void **state)
 {
@@ -356,6 +373,7 @@ int main(void)
         TEST_IN(revisions, prefixes_can_be_added),
         TEST_IN(revisions, snapshots_of_a_cache_are_versions),
         TEST_IN(revisions, the_latest_of_a_cache_without_numbers_is_main),
+        TEST_IN(revisions, a_commit_without_a_ref_is_never_the_latest),
         TEST_IN(revisions, snapshots_may_be_named),
         TEST_IN(revisions, version_folders_in_a_cache_take_precedence),
         TEST_IN(revisions, a_cache_can_be_a_version),
