@@ -7,16 +7,16 @@
 
 #include "api/call/incoming_call.h"
 #include "api/html/card_view.h"
+#include "api/html/model_advice.h"
 #include "api/html/model_commands.h"
+#include "api/html/model_facts.h"
 #include "api/html/module_tree.h"
 #include "api/html/page.h"
 #include "api/html/shown.h"
 #include "api/html/templates.h"
 #include "catalog/checkpoints/partial_checkpoint.h"
-#include "catalog/model/facts.h"
 #include "catalog/names/family.h"
 #include "catalog/names/repo.h"
-#include "catalog/scan/pipeline_tag.h"
 #include "core/checked.h"
 #include "core/waiting.h"
 #include "http/reservation.h"
@@ -28,8 +28,6 @@
 enum {
     FILE_ROWS = 500,
     VERSION_ROWS = 20,
-    TAGS_SHOWN = 40,
-    MISSING_SHOWN = 5, /* names of missing files in an advice */
     BAR_WIDTH = 1000,
     BAR_CLASSES = 6, /* c1 .. c6 of the style */
 };
@@ -38,45 +36,6 @@ enum {
 struct type_sum {
     const struct td_dtype *dtype;
     uint64_t tensors, elements, bytes;
-};
-
-enum fact {
-    FACT_PARAMETERS,
-    FACT_TENSORS,
-    FACT_BYTES,
-    FACT_FORMAT,
-    FACT_FILES,
-    FACT_FILE_BYTES,
-    FACT_HASHED,
-    FACT_UPDATED,
-    FACT_ARCHITECTURE,
-    FACT_TASK,
-    FACT_LIBRARY,
-    FACT_LICENSE,
-    FACT_BASE_MODEL,
-    FACT_REVISION,
-    FACT_UPSTREAM,
-    FACTS
-};
-
-static const struct {
-    const char *name, *label;
-} fact_names[FACTS] = {
-    [FACT_PARAMETERS] = {"parameters", "Parameters"},
-    [FACT_TENSORS] = {"tensors", "Tensors"},
-    [FACT_BYTES] = {"bytes", "Size of the tensors"},
-    [FACT_FORMAT] = {"format", "Format"},
-    [FACT_FILES] = {"files", "Files"},
-    [FACT_FILE_BYTES] = {"file_bytes", "Size of the files"},
-    [FACT_HASHED] = {"hashed", "Files with a known SHA-256"},
-    [FACT_UPDATED] = {"updated", "Changed"},
-    [FACT_ARCHITECTURE] = {"architecture", "Architecture"},
-    [FACT_TASK] = {"task", "Task"},
-    [FACT_LIBRARY] = {"library", "Library"},
-    [FACT_LICENSE] = {"license", "Licence"},
-    [FACT_BASE_MODEL] = {"base_model", "Base model"},
-    [FACT_REVISION] = {"revision", "Revision"},
-    [FACT_UPSTREAM] = {"upstream", "From the upstream"},
 };
 
 struct page {
@@ -89,12 +48,8 @@ struct page {
     uint64_t elements, bytes; /* of all types */
     struct td_module_line *lines;
     size_t line_count;
-    enum fact facts[FACTS]; /* those that are known */
-    size_t fact_count;
+    struct td_model_facts facts;
     struct td_card_view card;
-    const char *license, *base_model;
-    const struct td_fact_tag *tags[TAGS_SHOWN];
-    size_t tag_count;
     bool hashed[FILE_ROWS]; /* whether the digest of a file that is shown was known */
     size_t hashed_count;    /* of all files */
     bool is_incoming, is_from_upstream;
@@ -185,17 +140,6 @@ static void note_digests(struct page *page)
     }
 }
 
-static const struct td_entry *readme_of(const struct page *page)
-{
-    return td_model_find_file(page->snapshot, page->model, TD_TEXT("README.md"));
-}
-
-static const struct td_facts *card_of(const struct page *page)
-{
-    const struct td_entry *entry = readme_of(page);
-    return entry == NULL ? NULL : entry->file->facts;
-}
-
 /* Reads the model's card. Its links lead to the files as the Hub's clients name them, if they have a name for the
  * model. */
 static void read_card(const struct td_call *call, struct page *page)
@@ -206,107 +150,8 @@ static void read_card(const struct td_call *call, struct page *page)
     td_buffer_puts(&base, repo == NULL ? "/models/" : "/");
     td_uri_encode(&base, td_text_of(repo == NULL ? page->model->id : repo->hub_id), true);
     td_buffer_puts(&base, repo == NULL ? "/files/" : "/resolve/main/");
-    td_card_view_read(call, readme_of(page), &base, &page->card);
+    td_card_view_read(call, td_model_find_file(page->snapshot, page->model, TD_TEXT("README.md")), &base, &page->card);
     td_buffer_fini(&base);
-}
-
-static const char *architecture_of(const struct page *page)
-{
-    const struct td_facts *facts = page->model->config == NULL ? NULL : page->model->config->file->facts;
-    return facts == NULL ? NULL : facts->architecture;
-}
-
-static const char *task_of(const struct page *page)
-{
-    const struct td_facts *card = card_of(page);
-    const char *architecture = architecture_of(page);
-    if (card != NULL && card->pipeline_tag != NULL)
-        return card->pipeline_tag;
-    return architecture == NULL ? NULL : td_pipeline_tag_of(architecture);
-}
-
-static void find_tags(struct page *page)
-{
-    const struct td_facts *card = card_of(page);
-    for (size_t i = 0; card != NULL && i < card->tag_count; i++) {
-        const struct td_fact_tag *tag = &card->tags[i];
-        const char *prefix = td_fact_tag_prefix(tag, false);
-        if (prefix == NULL)
-            continue;
-        if (strcmp(prefix, "license:") == 0 && page->license == NULL)
-            page->license = tag->value;
-        else if (strcmp(prefix, "base_model:") == 0 && page->base_model == NULL)
-            page->base_model = tag->value;
-        else if (page->tag_count < TAGS_SHOWN)
-            page->tags[page->tag_count++] = tag;
-    }
-}
-
-static const char *text_of_fact(const struct page *page, enum fact fact)
-{
-    const struct td_facts *card = card_of(page);
-    switch (fact) {
-    case FACT_FORMAT:
-        return page->whole == NULL ? NULL : page->whole->format;
-    case FACT_ARCHITECTURE:
-        return architecture_of(page);
-    case FACT_TASK:
-        return task_of(page);
-    case FACT_LIBRARY:
-        return card == NULL ? NULL : card->library_name;
-    case FACT_LICENSE:
-        return page->license;
-    case FACT_BASE_MODEL:
-        return page->base_model;
-    case FACT_REVISION:
-        return page->model->revision;
-    case FACT_UPSTREAM:
-        if (!page->is_from_upstream)
-            return NULL;
-        return !page->upstream.is_kept ? "arriving" : page->upstream.is_verified ? "verified" : "not verified";
-    default:
-        return NULL;
-    }
-}
-
-/* Sets *value to the number of a fact. Returns false for a fact that is a text, or is not known. */
-static bool number_of_fact(const struct page *page, enum fact fact, uint64_t *value)
-{
-    bool is_known = page->whole != NULL;
-    switch (fact) {
-    case FACT_PARAMETERS:
-        *value = page->elements;
-        break;
-    case FACT_TENSORS:
-        *value = is_known ? page->whole->tensor_count : 0;
-        break;
-    case FACT_BYTES:
-        *value = is_known ? page->whole->total_bytes : 0;
-        break;
-    case FACT_FILES:
-        *value = page->model->entry_count;
-        return true;
-    case FACT_FILE_BYTES:
-        *value = page->model->file_bytes;
-        return true;
-    case FACT_HASHED:
-        *value = page->hashed_count;
-        return true;
-    case FACT_UPDATED:
-        *value = page->model->updated_ns < 0 ? 0 : (uint64_t)page->model->updated_ns;
-        return page->model->entry_count > 0;
-    default:
-        return false;
-    }
-    return is_known;
-}
-
-static void find_facts(struct page *page)
-{
-    uint64_t value;
-    for (int fact = 0; fact < FACTS; fact++)
-        if (number_of_fact(page, (enum fact)fact, &value) || text_of_fact(page, (enum fact)fact) != NULL)
-            page->facts[page->fact_count++] = (enum fact)fact;
 }
 
 /* Finds the family of the model, and the version that a delta changes. */
@@ -324,61 +169,7 @@ static void find_family(struct page *page)
     }
 }
 
-/* ---- errors -------------------------------------------------------------------------------------------- */
-
-struct missing {
-    struct td_buffer *out;
-    size_t count;
-};
-
-static void write_missing(void *context, const char *file)
-{
-    struct missing *missing = context;
-    td_buffer_puts(missing->out, missing->count++ == 0 ? " " : ", ");
-    td_buffer_puts(missing->out, file);
-}
-
-/* Returns the incomplete checkpoint whose problem stands at this entry, or NULL. */
-static const struct td_checkpoint *find_partial(const struct td_model *model, const struct td_entry *entry)
-{
-    for (size_t i = 0; i < model->partial_count; i++) {
-        const struct td_checkpoint *partial = &model->partials[i];
-        const struct td_entry *index = partial->lacks == NULL ? NULL : partial->lacks->index;
-        if (!partial->is_rank_part && partial->lacks != NULL && entry == (index != NULL ? index : partial->parts[0]))
-            return partial;
-    }
-    return NULL;
-}
-
-/* Appends what a reader can do about the problem. */
-static void write_advice(const struct page *page, const struct td_problem *problem, struct td_buffer *out)
-{
-    const struct td_entry *entry = td_model_find_file(page->snapshot, page->model, td_text_of(problem->path));
-    const struct td_file *file = entry == NULL ? NULL : entry->file;
-    const struct td_checkpoint *partial = entry == NULL ? NULL : find_partial(page->model, entry);
-    if (partial != NULL && partial->lacks->file_count > 0) {
-        struct missing missing = {.out = out};
-        td_buffer_puts(out, "Put the missing files into the folder:");
-        td_partial_each_missing(partial, MISSING_SHOWN, write_missing, &missing);
-        if (partial->lacks->file_count > missing.count)
-            td_buffer_printf(out, " and %zu more", partial->lacks->file_count - missing.count);
-        td_buffer_puts(out, ". The tensors that are there can be read already, see Checkpoints.");
-    } else if (file != NULL && file->is_lfs_pointer) {
-        td_buffer_puts(out, "Run \"git lfs pull\" in the folder, which fetches the content.");
-    } else if (file != NULL && file->needed_bytes > 0) {
-        td_buffer_puts(out, "Give the server more memory by --max-memory, or serve fewer files.");
-    } else if (file != NULL && file->transient) {
-        td_buffer_puts(out, "The server reads the file again with its next scan. If the reason stays, look at the "
-                            "disk.");
-    } else if (file != NULL && file->kind == TD_FILE_PLAIN && file->error != NULL) {
-        td_buffer_puts(out, "Mend the file. Until then the model may lack metadata; its tensors are not affected.");
-    } else if (file != NULL && file->error != NULL) {
-        td_buffer_puts(out, "The file was cut off, or is not of the format that its name says. Copy or fetch it again, "
-                            "and compare its SHA-256 with that of its source.");
-    } else {
-        td_buffer_puts(out, "Put right what the message names. The server's next scan reads the files again.");
-    }
-}
+/* ---- problems ------------------------------------------------------------------------------------------ */
 
 static void write_problem(const struct td_page_place *place, enum td_model_slot slot, struct td_buffer *out)
 {
@@ -393,7 +184,7 @@ static void write_problem(const struct td_page_place *place, enum td_model_slot 
         td_buffer_puts(out, problem->message);
         break;
     case TD_SLOT_MODEL_ADVICE:
-        write_advice(page, problem, out);
+        td_model_write_advice(page->snapshot, page->model, problem, out);
         break;
     default:
         break;
@@ -405,34 +196,21 @@ static void write_problem(const struct td_page_place *place, enum td_model_slot 
 static void write_fact(const struct td_page_place *place, enum td_model_slot slot, struct td_buffer *out)
 {
     const struct page *page = place->context;
-    const enum fact fact = page->facts[place->row[0]];
-    uint64_t value;
+    const struct td_model_fact *fact = &page->facts.items[place->row[0]];
     if (slot == TD_SLOT_MODEL_FACT)
-        td_buffer_puts(out, fact_names[fact].name);
+        td_buffer_puts(out, fact->name);
     else if (slot == TD_SLOT_MODEL_FACT_LABEL)
-        td_buffer_puts(out, fact_names[fact].label);
-    else if (!number_of_fact(page, fact, &value))
-        td_buffer_puts(out, text_of_fact(page, fact));
+        td_buffer_puts(out, fact->label);
     else if (slot == TD_SLOT_MODEL_FACT_VALUE)
-        td_buffer_u64(out, value);
-    else if (fact == FACT_PARAMETERS)
-        td_shown_count(out, value);
-    else if (fact == FACT_BYTES || fact == FACT_FILE_BYTES)
-        td_shown_bytes(out, value);
-    else if (fact == FACT_UPDATED)
-        td_shown_time(out, page->model->updated_ns);
+        td_model_fact_write_value(fact, out);
     else
-        td_shown_number(out, value);
-    if (slot == TD_SLOT_MODEL_FACT_SHOWN && fact == FACT_HASHED) {
-        td_buffer_puts(out, " of ");
-        td_shown_number(out, page->model->entry_count);
-    }
+        td_model_fact_write(fact, out);
 }
 
 static void write_tag(const struct td_page_place *place, struct td_buffer *out)
 {
     const struct page *page = place->context;
-    const struct td_fact_tag *tag = page->tags[place->row[0]];
+    const struct td_fact_tag *tag = page->facts.tags[place->row[0]];
     td_buffer_puts(out, td_fact_tag_prefix(tag, false));
     td_buffer_puts(out, tag->value);
 }
@@ -893,13 +671,13 @@ static size_t count_rows(const struct td_page_place *place, unsigned section)
     case TD_SECTION_MODEL_BASE_NONE:
         return model->base == NULL;
     case TD_SECTION_MODEL_FACTS:
-        return page->fact_count;
+        return page->facts.count;
     case TD_SECTION_MODEL_TAGS:
-        return page->tag_count;
+        return page->facts.tag_count;
     case TD_SECTION_MODEL_TAGS_FIRST:
         return place->row[0] == 0;
     case TD_SECTION_MODEL_TAGS_LAST:
-        return place->row[0] + 1 == page->tag_count;
+        return place->row[0] + 1 == page->facts.tag_count;
     case TD_SECTION_MODEL_READABLE: /* the page of tensors also shows the first incomplete checkpoint */
         return page->whole != NULL || td_partial_find(model, TD_TEXT("")) != NULL;
     case TD_SECTION_MODEL_SPLITTABLE:
@@ -994,11 +772,13 @@ void td_html_model(const struct td_call *call)
     page->needs_token = call->caller.kind != TD_CALLER_OPEN;
     read_card(call, page);
     note_digests(page);
-    find_tags(page);
     find_family(page);
     bool ok = sum_tensors(page, &err) && td_model_commands_make(call, call->model, &page->commands, &err);
-    find_facts(page);
     if (ok) {
+        const struct td_model_sums sums = {.elements = page->elements,
+                                           .hashed_count = page->hashed_count,
+                                           .upstream = page->is_from_upstream ? &page->upstream : NULL};
+        td_model_facts_find(page->snapshot, page->model, &sums, &page->facts);
         td_page_answer(call->response, &class, page);
         return;
     }
