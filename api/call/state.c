@@ -63,9 +63,10 @@ bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error
     return td_error_set(err, TD_INTERNAL, "cannot create a lock"); /* unless there is another error already */
 }
 
-bool td_api_keep_state(struct td_api *api, const char *state_dir, const char *root, struct td_error *err)
+bool td_api_keep_state(struct td_api *api, const char *state_dir, uint64_t max_patch_bytes, const char *root,
+                       struct td_error *err)
 {
-    td_patch_store_keep(api->patches, state_dir, root);
+    td_patch_store_keep(api->patches, max_patch_bytes, state_dir, root);
     return td_virtual_digests_keep(td_virtual_hasher_digests(api->virtual_hasher), state_dir, root, err);
 }
 

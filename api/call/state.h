@@ -82,9 +82,10 @@ struct td_api {
 bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error *err);
 
 /* Stores the digests of virtual files, and patches, in state_dir (NULL: digests in memory only, patches in files
- * without names). Call before the first request. Errors as
+ * without names). max_patch_bytes: as td_patch_store_keep. Call before the first request. Errors as
  * td_virtual_digests_keep. */
-bool td_api_keep_state(struct td_api *api, const char *state_dir, const char *root, struct td_error *err);
+bool td_api_keep_state(struct td_api *api, const char *state_dir, uint64_t max_patch_bytes, const char *root,
+                       struct td_error *err);
 
 /* Frees the caches. No request may be running. */
 void td_api_fini(struct td_api *api);

@@ -115,16 +115,19 @@ static void keep_newest(struct td_patch_disk *disk)
     disk->found_count = count;
 }
 
-void td_patch_disk_keep(struct td_patch_disk *disk, const char *state_dir, const char *root)
+void td_patch_disk_keep(struct td_patch_disk *disk, uint64_t max_bytes, const char *state_dir, const char *root)
 {
     struct td_error why = TD_ERROR_INIT;
+    disk->bytes.max_bytes = max_bytes < TD_PATCH_UNNAMED_BYTES ? max_bytes : TD_PATCH_UNNAMED_BYTES;
+    if (state_dir == NULL)
+        return;
     if (!td_state_folder_open(state_dir, root, folder_name, &disk->dir_fd, &why)) {
         disk->dir_fd = -1;
         td_log(TD_LOG_WARN, "patches are kept in temporary files alone: %s", why.message);
         return;
     }
     disk->is_kept = true;
-    disk->bytes.max_bytes = TD_PATCH_KEPT_BYTES;
+    disk->bytes.max_bytes = max_bytes;
     list_found(disk);
     keep_newest(disk);
 }
@@ -326,7 +329,20 @@ static bool take_room(struct td_spool *spool, uint64_t bytes, struct td_error *e
     return true;
 }
 
-/* Writes the buffer to the file. */
+/* Writes the buffer to the file. While the disk is full, drops patches that no answer uses, one after the other: other
+ * programs may have filled it, or it is smaller than the limit. */
+static bool write_buffer(struct td_spool *spool, struct td_error *err)
+{
+    struct td_budget *bytes = &spool->disk->bytes;
+    while (!td_write_at(spool->fd, spool->buffer, spool->filled, spool->written)) {
+        const int sys = errno;
+        if ((sys != ENOSPC && sys != EDQUOT) || bytes->make_room == NULL || !bytes->make_room(bytes->context))
+            return td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot write a patch to the disk");
+    }
+    return true;
+}
+
+/* Writes the buffer to the file, within the limits. */
 static bool flush(struct td_spool *spool, struct td_error *err)
 {
     const uint64_t end = spool->written + spool->filled;
@@ -334,10 +350,8 @@ static bool flush(struct td_spool *spool, struct td_error *err)
         return td_error_set(err, TD_FAILED_PRECONDITION,
                             "the patch would have more than %" PRIu64 " bytes: read the tensors themselves",
                             spool->most_bytes);
-    if (!take_room(spool, end, err))
+    if (!take_room(spool, end, err) || !write_buffer(spool, err))
         return false;
-    if (!td_write_at(spool->fd, spool->buffer, spool->filled, spool->written))
-        return td_error_sys(err, TD_RESOURCE_EXHAUSTED, errno, "cannot write a patch to the disk");
     spool->written = end;
     spool->filled = 0;
     return true;

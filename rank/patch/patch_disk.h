@@ -14,9 +14,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The limits: of all files together, with a state directory and without; of one patch a quarter of that, since the
- * parts of a patch are on the disk twice while it is made. */
-#define TD_PATCH_KEPT_BYTES (UINT64_C(16) << 30)
+/* The most bytes of all files together without a state directory. The limit is 32 MiB or more, since each file takes 4
+ * MiB at once. One patch may have a quarter of it, since the parts of a patch are on the disk twice while it is made.
+ */
 #define TD_PATCH_UNNAMED_BYTES (UINT64_C(1) << 30)
 enum { TD_PATCH_SHARE = 4 };
 
@@ -42,10 +42,11 @@ struct td_patch {
 /* Starts without a folder. Returns false when no lock can be created. */
 bool td_patch_disk_init(struct td_patch_disk *disk);
 
-/* Uses the folder "patches" of the state directory, which is not in `root`: removes what no patch is, and lists the
- * patches, the oldest of them removed beyond the limit. Logs why if the folder cannot be used, and continues without
- * it. One thread, before patches are made. */
-void td_patch_disk_keep(struct td_patch_disk *disk, const char *state_dir, const char *root);
+/* Sets the limit to max_bytes, without a state directory to at most TD_PATCH_UNNAMED_BYTES, which it is at first. Then
+ * uses the folder "patches" of the state directory (NULL: none), which is not in `root`: removes what no patch is, and
+ * lists the patches, the oldest of them removed beyond the limit. Logs why if the folder cannot be used, and continues
+ * without it. One thread, before patches are made. */
+void td_patch_disk_keep(struct td_patch_disk *disk, uint64_t max_bytes, const char *state_dir, const char *root);
 
 /* Frees it, when all patches are dropped. */
 void td_patch_disk_fini(struct td_patch_disk *disk);
@@ -84,8 +85,9 @@ void td_spool_close(struct td_spool *spool);
 /* Returns the number of bytes in it. */
 uint64_t td_spool_bytes(const struct td_spool *spool);
 
-/* Appends bytes. Errors: TD_FAILED_PRECONDITION when the spool would have more bytes than one patch may have;
- * TD_RESOURCE_EXHAUSTED when the limit or the disk is full. */
+/* Appends bytes. When the limit or the disk is full, drops patches by the budget's make_room. Errors:
+ * TD_FAILED_PRECONDITION when the spool would have more bytes than one patch may have; TD_RESOURCE_EXHAUSTED when the
+ * limit or the disk is full of other things. */
 bool td_spool_add(struct td_spool *spool, const void *bytes, size_t len, struct td_error *err);
 
 /* Removes all bytes from this place on. */

@@ -305,10 +305,9 @@ bool td_patch_store_create(struct td_rank_store *ranks, struct td_patch_store **
     return true;
 }
 
-void td_patch_store_keep(struct td_patch_store *store, const char *state_dir, const char *root)
+void td_patch_store_keep(struct td_patch_store *store, uint64_t max_bytes, const char *state_dir, const char *root)
 {
-    if (state_dir != NULL)
-        td_patch_disk_keep(&store->disk, state_dir, root);
+    td_patch_disk_keep(&store->disk, max_bytes, state_dir, root);
 }
 
 void td_patch_store_destroy(struct td_patch_store *store)

@@ -28,9 +28,9 @@ enum td_patch_state {
  * TD_RESOURCE_EXHAUSTED; TD_INTERNAL when no lock can be created. */
 bool td_patch_store_create(struct td_rank_store *ranks, struct td_patch_store **out, struct td_error *err);
 
-/* Keeps patches in state_dir, and finds those of earlier processes there. NULL: does nothing. Call at most once, before
- * the first request. `root` and failures as td_patch_disk_keep. */
-void td_patch_store_keep(struct td_patch_store *store, const char *state_dir, const char *root);
+/* Sets the limit of patches on the disk, keeps them in state_dir (NULL: nowhere), and finds those of earlier processes
+ * there. Call at most once, before the first request. The arguments and failures are those of td_patch_disk_keep. */
+void td_patch_store_keep(struct td_patch_store *store, uint64_t max_bytes, const char *state_dir, const char *root);
 
 /* Stops the thread, also in the middle of a patch, and frees the store. All answers must be sent. NULL: does nothing.
  */

@@ -94,8 +94,9 @@ static void bound_free_memory(void)
     (void)mallopt(M_ARENA_MAX, 32);
 }
 
-/* Blocks the signals that wait_signal takes; every thread started later inherits the mask. Ignores SIGPIPE, and
- * installs the handler of SIGBUS. */
+/* Blocks the signals that wait_signal takes; every thread started later inherits the mask. Ignores SIGPIPE and SIGXFSZ,
+ * so that a closed connection and a limit on the size of files are errors of the calls, and installs the handler of
+ * SIGBUS. */
 static bool block_signals(struct service *service, struct td_error *err)
 {
     service->lease_signal = SIGRTMIN + 1;
@@ -112,6 +113,7 @@ static bool block_signals(struct service *service, struct td_error *err)
     memset(&ignore, 0, sizeof ignore);
     ignore.sa_handler = SIG_IGN;
     (void)sigaction(SIGPIPE, &ignore, NULL);
+    (void)sigaction(SIGXFSZ, &ignore, NULL);
     if (!td_fault_guard_install())
         return td_error_sys(err, TD_INTERNAL, errno, "cannot install the SIGBUS handler");
     return true;
@@ -489,7 +491,8 @@ static bool start_parts(struct service *service, struct td_error *err)
     if (!td_catalog_create(&catalog, &service->catalog, err))
         return false;
     service->api_made = td_api_init(&service->api, service->catalog, err);
-    if (!service->api_made || !td_api_keep_state(&service->api, catalog.state_dir, config->directory, err) ||
+    if (!service->api_made ||
+        !td_api_keep_state(&service->api, catalog.state_dir, config->patch_max_bytes, config->directory, err) ||
         !start_upstream(service, err) || !start_publish(service, err))
         return false;
     service->api.s3_listen = td_ports_address(&service->ports, TD_PORT_S3);

@@ -116,6 +116,8 @@ static const struct td_option options[] = {
      SIZE(decode_memory, TD_DECODE_MEMORY_BYTES, TIB), AT_START},
     {"state-dir", "DIR", "", "directory that keeps digests of files, so that nothing is hashed twice",
      TEXT(state_dir, TD_OPTION_EVERYWHERE), AT_START},
+    {"patch-max-bytes", "SIZE", "16G", "disk for patches between versions; without --state-dir at most 1G of it",
+     SIZE(patch_max_bytes, 32 * MIB, TIB), AT_START},
     {"upstream", "URL,URL", "", "fetch models that DIR lacks from this tensord or Hub while they are read",
      TEXT(upstream, TD_OPTION_EVERYWHERE), AT_START},
     {"upstream-token-file", "FILE", "", "token for --upstream, one line; tokens of clients are never passed on",

@@ -47,6 +47,7 @@ struct td_config {
     uint64_t max_maps;
     uint64_t max_memory;
     uint64_t decode_memory;
+    uint64_t patch_max_bytes;        /* of patches on the disk */
     const char *state_dir;           /* where digests are stored; empty: nowhere */
     const char *upstream;            /* base URLs, separated by commas; empty: no model is fetched */
     const char *upstream_token_file; /* empty: no token */

@@ -79,6 +79,7 @@ static void defaults_are_as_documented(void **state)
     assert_string_equal(config.tls_client_ca, "");
     assert_string_equal(config.plain_listen, "");
     assert_true(config.workers == TD_CONFIG_AUTO && !config.require_tls);
+    assert_true(config.patch_max_bytes == UINT64_C(17179869184));
     assert_true(config.decode_memory == 268435456 && config.hash_threads == 1 && config.index_threads == 2);
     assert_string_equal(config.sandbox, "best-effort");
     assert_true(config.upstream[0] == '\0' && config.upstream_token_file[0] == '\0' && config.upstream_ca[0] == '\0');
@@ -119,6 +120,7 @@ static void every_option_is_read(void **state)
         "--version-prefix a --version-prefix=b,c --cors-origin http://a --cors-origin=https://b:1,http://c "
         "--keep-removed 0 --keep-removed-models=7 "
         "--upstream http://a,http://b --upstream-token-file=f --upstream-ca u.pem --cache-max-bytes 77 "
+        "--patch-max-bytes 33M "
         "--sandbox required --parse-timeout 7.5 --parse-memory 200000000";
     char names[OPTIONS_MAX][NAME_BYTES];
     for (size_t i = option_names(names); i-- > 0;) {
@@ -150,7 +152,7 @@ static void every_option_is_read(void **state)
     assert_string_equal(config.upstream, "http://a,http://b");
     assert_string_equal(config.upstream_token_file, "f");
     assert_string_equal(config.upstream_ca, "u.pem");
-    assert_true(config.cache_max_bytes == 77);
+    assert_true(config.cache_max_bytes == 77 && config.patch_max_bytes == 34603008);
     assert_string_equal(config.publish, "off");
     assert_true(config.publish_max_bytes == UINT64_C(2) << 40 && config.upload_expires_ns == 90 * second);
     assert_true(config.keep_commits_ns == 0);
@@ -459,7 +461,7 @@ static void help_lists_all(void **state)
                                           "--cache-max-bytes",  "--sendfile",        "--publish-max-bytes",
                                           "--publish",          "--upload-expires",  "--keep-commits",
                                           "--version-prefix",   "--keep-removed",    "--keep-removed-models",
-                                          "--cors-origin"};
+                                          "--cors-origin",      "--patch-max-bytes"};
     char text[8192];
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);
