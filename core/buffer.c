@@ -113,3 +113,10 @@ char *td_buffer_release(struct td_buffer *buffer, size_t *len)
     memset(buffer, 0, sizeof *buffer);
     return data;
 }
+
+char *td_buffer_release_string(struct td_buffer *buffer)
+{
+    size_t len;
+    td_buffer_putc(buffer, '\0');
+    return td_buffer_release(buffer, &len);
+}

@@ -80,4 +80,8 @@ char *td_buffer_terminate(struct td_buffer *buffer);
  * buffer is then empty and has no budget. Returns NULL with *len 0 when the buffer has failed or is empty. */
 char *td_buffer_release(struct td_buffer *buffer, size_t *len);
 
+/* Does the same with a NUL after the contents, which counts as one of them for the budget. Returns NULL only when the
+ * buffer has failed; an empty buffer becomes an empty string. */
+char *td_buffer_release_string(struct td_buffer *buffer);
+
 #endif

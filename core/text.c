@@ -1,5 +1,6 @@
 #include "core/text.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -16,6 +17,17 @@ size_t td_text_shown(struct td_text text, size_t most)
     while (cut > 0 && most - cut < 3 && ((unsigned char)text.p[cut] & 0xC0) == 0x80)
         cut--;
     return ((unsigned char)text.p[cut] & 0xC0) == 0xC0 ? cut : most;
+}
+
+char *td_text_copy(struct td_text text)
+{
+    char *copy = malloc(text.len + 1);
+    if (copy == NULL)
+        return NULL;
+    if (text.len > 0)
+        memcpy(copy, text.p, text.len);
+    copy[text.len] = '\0';
+    return copy;
 }
 
 bool td_text_equals(struct td_text text, const char *word)

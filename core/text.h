@@ -50,6 +50,9 @@ static inline bool td_is_letter_or_digit(char c)
 /* Returns the text of a NUL-terminated string, which it borrows. */
 struct td_text td_text_of(const char *string);
 
+/* Returns a copy of the text with a NUL after it, which the caller frees with free(); NULL when memory is short. */
+char *td_text_copy(struct td_text text);
+
 /* Return whether the text is this NUL-terminated word. td_text_equals_ignore_case ignores the case of ASCII letters. */
 bool td_text_equals(struct td_text text, const char *word);
 bool td_text_equals_ignore_case(struct td_text text, const char *word);

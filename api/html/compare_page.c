@@ -315,8 +315,8 @@ static bool read_parameters(const struct td_call *call, struct td_text *a, struc
 /* Copies what was typed, for the form alone. Returns false when memory is short. */
 static bool keep_typed(struct compare *compare, struct td_text a, struct td_text b)
 {
-    compare->typed_a = strndup(a.len > 0 ? a.p : "", a.len);
-    compare->typed_b = strndup(b.len > 0 ? b.p : "", b.len);
+    compare->typed_a = td_text_copy(a);
+    compare->typed_b = td_text_copy(b);
     if (compare->typed_a == NULL || compare->typed_b == NULL)
         return false;
     compare->a = td_text_of(compare->typed_a);

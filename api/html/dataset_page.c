@@ -570,12 +570,10 @@ static void read_card(const struct td_call *call, struct page *page)
 static bool fill(const struct td_call *call, struct page *page, uint64_t row, struct td_error *err)
 {
     struct td_buffer origin;
-    size_t len;
     td_buffer_init(&origin);
     if (!td_command_origin(&origin, call))
         td_buffer_puts(&origin, "http://HOST");
-    td_buffer_putc(&origin, '\0');
-    page->origin = td_buffer_release(&origin, &len);
+    page->origin = td_buffer_release_string(&origin);
     if (page->origin == NULL || !note_rows(page))
         return td_error_no_memory(err);
     if (!td_may_wait(err) || (page->split != NULL && !read_split(page, call, row, err)))

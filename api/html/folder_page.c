@@ -132,16 +132,6 @@ static bool find_run(const struct td_snapshot *snapshot, const struct td_html_fi
     return ok;
 }
 
-/* Returns the contents of the buffer as a string that the caller frees; NULL when memory is short. Frees the buffer. */
-static char *take_string(struct td_buffer *buffer)
-{
-    size_t len;
-    td_buffer_putc(buffer, '\0');
-    char *text = td_buffer_release(buffer, &len);
-    td_buffer_fini(buffer);
-    return text;
-}
-
 static char *title_of(const struct td_html_files *files, struct td_text path)
 {
     struct td_buffer out;
@@ -149,7 +139,7 @@ static char *title_of(const struct td_html_files *files, struct td_text path)
     td_buffer_append(&out, files->name.p, files->name.len);
     td_buffer_puts(&out, ": files/");
     td_buffer_append(&out, path.p, path.len);
-    return take_string(&out);
+    return td_buffer_release_string(&out);
 }
 
 static char *base_of(const struct td_html_files *files, struct td_text path)
@@ -159,7 +149,7 @@ static char *base_of(const struct td_html_files *files, struct td_text path)
     td_buffer_append(&out, files->base.p, files->base.len);
     td_uri_encode(&out, path, true);
     td_buffer_puts(&out, path.len > 0 ? "/" : "");
-    return take_string(&out);
+    return td_buffer_release_string(&out);
 }
 
 /* Returns the link to the page above a folder. */
@@ -175,7 +165,7 @@ static char *way_up(const struct td_html_files *files, struct td_text path)
         td_buffer_append(&out, files->base.p, files->base.len);
         td_uri_encode(&out, td_text_n(path.p, path.len - last.len), true);
     }
-    return take_string(&out);
+    return td_buffer_release_string(&out);
 }
 
 bool td_html_files_page(const struct td_call *call, const struct td_html_files *files, struct td_text path,

@@ -302,7 +302,8 @@ bool td_model_commands_make(const struct td_call *call, const struct td_model *m
         td_buffer_init(&text);
         struct td_model_command *item = &out->items[out->count];
         if (lines[i].write(&at, &text)) {
-            ok = td_buffer_terminate(&text) != NULL && (item->text = strdup(text.data)) != NULL;
+            item->text = td_buffer_release_string(&text);
+            ok = item->text != NULL;
             item->name = lines[i].name;
             item->label = lines[i].label;
             out->count += ok ? 1 : 0;

@@ -542,13 +542,7 @@ static bool allocate(const struct td_call *call, struct page *page, struct td_er
     const size_t count = page->snapshot->model_count + (page->has_datasets ? td_repos_of(page->snapshot)->count : 0);
     const size_t bytes = (count + 1) * sizeof *page->models;
     page->budget = td_shared_budget_of(&call->api->lists, call->request->client);
-    struct td_buffer text;
-    size_t len;
-    td_buffer_init(&text);
-    if (q != NULL)
-        td_buffer_append(&text, q->p, q->len);
-    td_buffer_putc(&text, '\0');
-    page->q = td_buffer_release(&text, &len);
+    page->q = td_text_copy(q == NULL ? TD_TEXT("") : *q);
     if (page->q != NULL && !td_budget_take(page->budget, bytes)) {
         (void)td_budget_refuse(page->budget, bytes, err);
         return false;

@@ -199,13 +199,12 @@ static bool add_line(const struct wanted *wanted, size_t i, struct td_rank_comma
     struct td_buffer text;
     td_buffer_init(&text);
     bool has_line = lines[i].write(wanted, &text);
-    char *copy = td_buffer_terminate(&text) == NULL ? NULL : strdup(text.data);
-    td_buffer_fini(&text);
-    if (copy == NULL || !has_line) {
-        free(copy);
-        return copy != NULL;
+    char *line = td_buffer_release_string(&text);
+    if (line == NULL || !has_line) {
+        free(line);
+        return line != NULL;
     }
-    out->items[out->count++] = (struct td_rank_command){.name = lines[i].name, .label = lines[i].label, .text = copy};
+    out->items[out->count++] = (struct td_rank_command){.name = lines[i].name, .label = lines[i].label, .text = line};
     return true;
 }
 

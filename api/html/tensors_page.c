@@ -574,7 +574,7 @@ static bool read_parameters(const struct td_call *call, struct page *page)
         return false;
     }
     page->number = (size_t)number;
-    page->q = strndup(q == NULL ? "" : q->p, q == NULL ? 0 : q->len);
+    page->q = td_text_copy(q == NULL ? TD_TEXT("") : *q);
     return page->q != NULL || td_call_no_memory(call);
 }
 

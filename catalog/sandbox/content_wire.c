@@ -345,7 +345,7 @@ static char *get_string(struct td_wire_reader *in)
     if (!td_wire_get_bool(in))
         return NULL;
     struct td_text text = td_wire_get_text(in);
-    return in->failed ? NULL : td_wire_need(in, strndup(text.p, text.len));
+    return in->failed ? NULL : td_wire_need(in, td_text_copy(text));
 }
 
 static void get_words(struct td_wire_reader *in, struct td_row_index *out)

@@ -43,7 +43,7 @@ struct tidying {
 /* Makes the directory that the first `len` bytes of the path name, and its parents. */
 static bool make_directories(const char *path, size_t len, struct td_error *err)
 {
-    char *copy = strndup(path, len);
+    char *copy = td_text_copy(td_text_n(path, len));
     bool ok = true;
     if (copy == NULL)
         return td_error_no_memory(err);
@@ -89,7 +89,7 @@ static bool set_final(const char *path, struct td_pull_directory *out, struct td
     size_t len = strlen(path);
     while (len > 1 && path[len - 1] == '/')
         len--;
-    out->final = strndup(path, len);
+    out->final = td_text_copy(td_text_n(path, len));
     return out->final != NULL || td_error_no_memory(err);
 }
 

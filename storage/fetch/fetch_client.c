@@ -115,7 +115,7 @@ bool td_fetch_token_read(const char *path, char **token, struct td_error *err)
         return false;
     struct td_text text = td_text_trim(td_text_n(bytes, (size_t)n), " \t\r\n");
     bool ok = (size_t)n < sizeof bytes && is_token(text);
-    *token = ok ? strndup(text.p, text.len) : NULL;
+    *token = ok ? td_text_copy(text) : NULL;
     explicit_bzero(bytes, sizeof bytes);
     if (!ok)
         return td_error_set(err, TD_INVALID_ARGUMENT,
@@ -134,7 +134,7 @@ bool td_fetch_token_take(const char *text, const char *source, char **token, str
         return td_error_set(err, TD_INVALID_ARGUMENT,
                             "%s: the token must be printable ASCII without spaces, of at most %d bytes", source,
                             TD_FETCH_TOKEN_BYTES);
-    *token = strndup(given.p, given.len);
+    *token = td_text_copy(given);
     return *token != NULL || td_error_no_memory(err);
 }
 
@@ -193,7 +193,7 @@ static bool fill_client(struct td_fetch_client *client, const struct td_fetch_se
     for (; client->count < settings->url_count; client->count++) {
         if (!td_fetch_url_check(settings->urls[client->count], &base, err))
             return false;
-        client->urls[client->count] = strndup(base.p, base.len);
+        client->urls[client->count] = td_text_copy(base);
         if (client->urls[client->count] == NULL)
             return td_error_no_memory(err);
     }

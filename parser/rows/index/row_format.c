@@ -64,15 +64,9 @@ void td_row_columns_add(struct td_buffer *columns, struct td_text name, const ch
 
 bool td_row_columns_end(struct td_buffer *columns, struct td_row_index *index, struct td_error *err)
 {
-    size_t len;
     td_buffer_puts(columns, columns->len == 0 ? "[]" : "]");
-    td_buffer_putc(columns, '\0');
-    if (columns->failed) {
-        td_buffer_fini(columns);
-        return td_error_no_memory(err);
-    }
-    index->columns = td_buffer_release(columns, &len);
-    return true;
+    index->columns = td_buffer_release_string(columns);
+    return index->columns != NULL || td_error_no_memory(err);
 }
 
 bool td_row_index_set_reason(struct td_row_index *index, const char *reason, struct td_error *err)

@@ -119,6 +119,25 @@ static void release_hands_over(void **state)
     assert_int_equal(td_budget_used(&budget), 0);
 }
 
+static void release_makes_strings(void **state)
+{
+    (void)state;
+    struct td_buffer b;
+    td_buffer_init(&b);
+    char *empty = td_buffer_release_string(&b);
+    assert_string_equal(empty, "");
+    td_buffer_puts(&b, "abc");
+    char *text = td_buffer_release_string(&b);
+    assert_string_equal(text, "abc");
+    assert_null(b.data);
+    free(empty);
+    free(text);
+    td_buffer_puts(&b, "abc");
+    assert_false(td_buffer_reserve(&b, SIZE_MAX));
+    assert_null(td_buffer_release_string(&b));
+    assert_null(b.data);
+}
+
 static void impossible_sizes_fail_once_and_for_all(void **state)
 {
     (void)state;
@@ -211,6 +230,7 @@ int main(void)
         cmocka_unit_test(printf_at_the_edge_of_the_room),
         cmocka_unit_test(clear_keeps_the_memory),
         cmocka_unit_test(release_hands_over),
+        cmocka_unit_test(release_makes_strings),
         cmocka_unit_test(impossible_sizes_fail_once_and_for_all),
         cmocka_unit_test(want_of_memory_is_remembered),
     };

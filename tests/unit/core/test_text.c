@@ -176,6 +176,19 @@ static void names_and_extensions(void **state)
     }
 }
 
+static void copies_are_strings(void **state)
+{
+    (void)state;
+    static const struct td_text texts[] = {{"abcdef", 3}, {"", 0}, {NULL, 0}};
+    static const char *const wanted[] = {"abc", "", ""};
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        char *copy = td_text_copy(texts[i]);
+        assert_non_null(copy);
+        assert_string_equal(copy, wanted[i]);
+        free(copy);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -189,6 +202,7 @@ int main(void)
         cmocka_unit_test(messages_show_the_beginning),
         cmocka_unit_test(messages_cut_no_character),
         cmocka_unit_test(names_and_extensions),
+        cmocka_unit_test(copies_are_strings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
