@@ -730,6 +730,14 @@ void td_catalog_on_publish(struct td_catalog *catalog, void (*on_publish)(void *
     pthread_mutex_unlock(&catalog->lock);
 }
 
+void td_catalog_announce(struct td_catalog *catalog)
+{
+    pthread_mutex_lock(&catalog->lock);
+    if (catalog->on_publish != NULL)
+        catalog->on_publish(catalog->on_publish_context);
+    pthread_mutex_unlock(&catalog->lock);
+}
+
 bool td_catalog_note_read(struct td_catalog *catalog, const struct td_snapshot *snapshot, struct td_text path,
                           struct td_error *err)
 {

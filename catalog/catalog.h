@@ -95,6 +95,9 @@ struct td_snapshot *td_catalog_acquire(struct td_catalog *catalog);
  * when this returns. */
 void td_catalog_on_publish(struct td_catalog *catalog, void (*on_publish)(void *context), void *context);
 
+/* Calls the function of td_catalog_on_publish, since something else has changed that requests wait for. Any thread. */
+void td_catalog_announce(struct td_catalog *catalog);
+
 /* Returns the events of all changes from one snapshot to the next; they live as long as the catalog. The ring has the
  * events of a snapshot before on_publish is called for it, and after td_catalog_acquire has begun to return it. */
 struct td_event_ring *td_catalog_events(struct td_catalog *catalog);

@@ -20,7 +20,9 @@ struct td_plain_path td_plain_path(const struct td_model *model, const char *pat
     const char *mark = find_commit(model, path);
     if (mark == NULL)
         return (struct td_plain_path){.before = td_text_of(path), .after = TD_TEXT("")};
-    return (struct td_plain_path){.before = td_text_n(path, (size_t)(mark - path)),
+    size_t before = (size_t)(mark - path);
+    before -= model->is_of_subfolder && before > 0 ? 1 : 0; /* the first '@' of two */
+    return (struct td_plain_path){.before = td_text_n(path, before),
                                   .after = td_text_of(mark + 1 + strlen(model->revision))};
 }
 

@@ -126,11 +126,14 @@ struct td_checkpoint {
 
 struct td_model {
     const char *id;
-    size_t directory_len;            /* length of its files' directory, which is then its id; 0: directly in the root */
-    const char *revision;            /* commit of a Hugging Face cache, or NULL */
-    bool is_other_revision;          /* another revision of a cache than main, which has the plain id; not listed */
-    size_t first_entry, entry_count; /* its files, a run of the snapshot's entries */
-    const struct td_entry *config;   /* config.json, or NULL */
+    size_t directory_len;   /* length of its files' directory, which is then its id; 0: directly in the root */
+    const char *revision;   /* commit of a Hugging Face cache, or NULL */
+    bool is_other_revision; /* another revision of a cache than main, which has the plain id; not listed */
+    bool is_kept_version;   /* a version that --upstream keeps (td_version_split_folder); then `revision` is the
+                               version's name, and is_other_revision is true */
+    bool is_of_subfolder;   /* this version is a subfolder at the upstream */
+    size_t first_entry, entry_count;   /* its files, a run of the snapshot's entries */
+    const struct td_entry *config;     /* config.json, or NULL */
     struct td_checkpoint *checkpoints; /* the default one first, the others by id */
     size_t checkpoint_count;
     struct td_checkpoint *partials; /* incomplete checkpoints */

@@ -39,6 +39,14 @@ bool td_version_name_parse(struct td_text name, const struct td_version_prefixes
     return found;
 }
 
+bool td_version_split_folder(struct td_text folder, struct td_text *name, struct td_text *version, bool *is_subfolder)
+{
+    *version = folder;
+    *name = td_text_take_until(version, '@');
+    *is_subfolder = td_text_take_char(version, '@');
+    return name->len > 0 && version->len > 0;
+}
+
 int td_version_name_compare(uint64_t a_number, struct td_text a, uint64_t b_number, struct td_text b)
 {
     return a_number != b_number ? (a_number > b_number) - (a_number < b_number) : td_text_compare(a, b);

@@ -28,6 +28,11 @@ struct td_version_prefixes {
  * may be NULL. */
 bool td_version_name_parse(struct td_text name, const struct td_version_prefixes *more, uint64_t *number);
 
+/* Splits the name of a folder in which --upstream keeps a fetched version: NAME@VERSION of a version that is a revision
+ * there, NAME@@VERSION of one that is a subfolder; the first '@' counts. Returns false for any other name. VERSION is
+ * the end of the text. */
+bool td_version_split_folder(struct td_text folder, struct td_text *name, struct td_text *version, bool *is_subfolder);
+
 /* Compares two versions in the order of lists: by number, then by name (td_text_compare). Returns a number below, equal
  * to or above 0. */
 int td_version_name_compare(uint64_t a_number, struct td_text a, uint64_t b_number, struct td_text b);

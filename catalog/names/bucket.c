@@ -96,6 +96,11 @@ static void mark_entries(struct builder *b)
             for (size_t k = 0; k < repo->entry_count; k++)
                 b->marks[repo->first_entry + k] |= IS_HIDDEN;
     }
+    for (size_t i = 0; i < snapshot->model_count; i++) {
+        const struct td_model *model = &snapshot->models[i];
+        for (size_t k = 0; model->is_kept_version && k < model->entry_count; k++)
+            b->marks[model->first_entry + k] |= IS_HIDDEN;
+    }
     td_snapshot_entries_below(snapshot, TD_TEXT(local_name), &b->local_first, &b->local_count);
     if (b->all_local)
         b->local_count = 0;

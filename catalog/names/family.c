@@ -6,6 +6,7 @@
  * name_snapshots() sorts the refs by name once, so that each question about them is a binary search. */
 #include "catalog/names/family.h"
 
+#include "catalog/model/plain_id.h"
 #include "catalog/model/reserved_id.h"
 #include "catalog/names/repo.h"
 #include "core/array.h"
@@ -66,7 +67,7 @@ static bool add_row(struct builder *b, struct td_text family, bool is_cache, con
     return true;
 }
 
-/* Adds the models in folders that have names of versions. */
+/* Adds the models in folders that have names of versions, and the versions that --upstream keeps. */
 static bool add_folders(struct builder *b)
 {
     for (size_t i = 0; i < b->snapshot->model_count; i++) {
@@ -74,6 +75,10 @@ static bool add_folders(struct builder *b)
         struct td_text above = td_text_of(model->id);
         bool is_folder = model->directory_len == above.len && !model->is_other_revision;
         const char *slash = is_folder ? strrchr(model->id, '/') : NULL;
+        const struct td_plain_path plain = td_plain_path(model, model->id);
+        if (model->is_kept_version && plain.after.len == 0 &&
+            !add_row(b, plain.before, false, &(struct td_version){.name = model->revision, .model = model}))
+            return false;
         if (slash == NULL || !td_version_name_parse(td_text_of(slash + 1), b->families->prefixes, NULL))
             continue;
         above.len = (size_t)(slash - model->id);
@@ -313,19 +318,18 @@ static int compare_aliases(const void *a, const void *b)
     return order != 0 ? order : x->order - y->order;
 }
 
-/* Sets the family's aliases. */
-static bool list_aliases(struct builder *b, struct td_family *family)
+bool td_family_list_aliases(struct td_family *family, struct td_arena *arena, struct td_error *err)
 {
     enum { NAME, REF, COMMIT };
     size_t most = 2 * family->count;
     size_t count = 0;
     for (size_t i = 0; i < family->count; i++)
         most += family->versions[i].ref_count;
-    struct made_alias *made = calloc(most, sizeof *made);
-    struct td_version_alias *aliases = td_arena_array(&b->snapshot->arena, most, sizeof *aliases);
+    struct made_alias *made = calloc(most + 1, sizeof *made);
+    struct td_version_alias *aliases = td_arena_array(arena, most, sizeof *aliases);
     if (made == NULL || aliases == NULL) {
         free(made);
-        return td_error_no_memory(b->err);
+        return td_error_no_memory(err);
     }
     for (size_t i = 0; i < family->count; i++) {
         const struct td_version *version = &family->versions[i];
@@ -335,7 +339,8 @@ static bool list_aliases(struct builder *b, struct td_family *family)
         if (version->commit != NULL)
             made[count++] = (struct made_alias){version->commit, COMMIT, i};
     }
-    qsort(made, count, sizeof *made, compare_aliases);
+    if (count > 0)
+        qsort(made, count, sizeof *made, compare_aliases);
     for (size_t i = 0; i < count; i++)
         if (i == 0 || strcmp(made[i].name, made[i - 1].name) != 0)
             aliases[family->alias_count++] =
@@ -357,7 +362,7 @@ static bool list_versions(struct builder *b, const struct row *rows, size_t coun
     for (size_t i = 0; i < count; i++)
         versions[family->count++] = rows[i].version;
     family->latest = find_latest(family);
-    return list_aliases(b, family);
+    return td_family_list_aliases(family, arena, b->err);
 }
 
 /* Makes families of the sorted rows. */
@@ -616,13 +621,13 @@ static struct td_text alias_of(const void *context, size_t i)
     return td_text_of(((const struct td_version_alias *)context)[i].name);
 }
 
-/* Returns the version that has this name, ref or folder, or NULL. */
-static const struct td_version *find_alias(const struct td_family *family, struct td_text name)
+/* Returns the place of the version that has this name, ref or folder, or family->count. */
+static size_t find_alias(const struct td_family *family, struct td_text name)
 {
     const struct td_names names = {.count = family->alias_count, .context = family->aliases, .get = alias_of};
     bool found = false;
     size_t at = td_names_search(&names, name, &found);
-    return found && at < family->alias_count ? &family->versions[family->aliases[at].version] : NULL;
+    return found && at < family->alias_count ? family->aliases[at].version : family->count;
 }
 
 /* A place in the order of a family's versions. */
@@ -655,9 +660,12 @@ enum td_version_found td_family_find_version(const struct td_family *family, str
                                              const struct td_version **out)
 {
     struct place wanted = {.has_number = true};
-    *out = find_alias(family, text);
-    if (*out != NULL)
+    size_t named = find_alias(family, text);
+    *out = NULL;
+    if (named < family->count) {
+        *out = &family->versions[named];
         return TD_VERSION_FOUND;
+    }
     if (text.len <= TD_VERSION_DIGITS && td_number_read(text, UINT64_MAX, &wanted.number)) {
         size_t at = lower_bound(family, &wanted);
         const struct td_version *first = at < family->count ? &family->versions[at] : NULL;
@@ -674,9 +682,10 @@ enum td_version_found td_family_find_version(const struct td_family *family, str
 
 size_t td_family_after(const struct td_snapshot *snapshot, const struct td_family *family, struct td_text name)
 {
+    size_t named = find_alias(family, name);
+    if (named < family->count && td_text_equals(name, family->versions[named].name))
+        return named + 1;
     struct place wanted = {.name = name};
     wanted.has_number = td_version_name_parse(name, td_families_of(snapshot)->prefixes, &wanted.number);
-    size_t at = lower_bound(family, &wanted);
-    bool is_there = at < family->count && td_text_equals(name, family->versions[at].name);
-    return is_there ? at + 1 : at;
+    return lower_bound(family, &wanted);
 }

@@ -3,6 +3,8 @@
  *  - A folder M is a family if direct subfolders of it are models and have names of versions
  *    (catalog/model/version_name.h). These models are its versions, and the names of the subfolders are their names. M
  *    itself may be a model as well, or not; but its id must be one that a model can have (td_id_is_reserved).
+ *  - The versions of M that --upstream keeps, in folders M@VERSION (td_version_split_folder), are versions of M as
+ * well, whatever their names.
  *  - A repository of a Hugging Face cache without such subfolders is a family, too: each of its snapshots that is a
  *    model is a version. The version has the name of the ref with a version's name (of several, the highest), else the
  *    name of the snapshot's folder. A snapshot is left out when its only name is a ref to another snapshot.
@@ -70,6 +72,10 @@ const struct td_families *td_families_of(const struct td_snapshot *snapshot);
  * n log n time for n models, refs and snapshots of caches, and time in proportion to the files of the versions. Borrows
  * `prefixes` (may be NULL) as long as the snapshot. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_families_build(struct td_snapshot *snapshot, const struct td_version_prefixes *prefixes, struct td_error *err);
+
+/* Sets the aliases of a family whose versions are set, in the arena. Takes n log n time. Errors: TD_RESOURCE_EXHAUSTED.
+ */
+bool td_family_list_aliases(struct td_family *family, struct td_arena *arena, struct td_error *err);
 
 /* Returns the family with this id, or NULL. */
 const struct td_family *td_family_find(const struct td_snapshot *snapshot, struct td_text id);

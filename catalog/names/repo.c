@@ -33,7 +33,7 @@ struct builder {
     struct td_snapshot *snapshot;
     struct td_repos *repos;
     size_t capacity;             /* of repos->items */
-    bool *in_cache;              /* per entry: it is in a cache folder */
+    bool *in_cache;              /* per entry: it is in a cache folder, or in a kept version */
     struct td_text *directories; /* directories that directly hold a file, outside caches; sorted, each once */
     size_t directory_count;
     struct td_error *err;
@@ -80,6 +80,16 @@ static bool add_caches(struct builder *b, const struct td_cache_folder *caches, 
             b->in_cache[first + k] = true;
     }
     return true;
+}
+
+/* Marks the files of kept versions, which are revisions of families (catalog/names/family.h) and nothing else. */
+static void mark_kept_versions(struct builder *b)
+{
+    for (size_t i = 0; i < b->snapshot->model_count; i++) {
+        const struct td_model *model = &b->snapshot->models[i];
+        for (size_t k = 0; model->is_kept_version && k < model->entry_count; k++)
+            b->in_cache[model->first_entry + k] = true;
+    }
 }
 
 static int name_compare(const void *a, const void *b)
@@ -472,6 +482,7 @@ bool td_repos_build(struct td_snapshot *snapshot, const struct td_cache_folder *
     b.in_cache = calloc(snapshot->entry_count + 1, sizeof *b.in_cache);
     if (b.in_cache == NULL)
         return td_error_no_memory(err);
+    mark_kept_versions(&b);
     bool ok = add_caches(&b, caches, cache_count) && find_directories(&b) && add_directories(&b) && add_root_models(&b);
     for (size_t i = 0; ok && i < repos->count; i++) {
         ok = td_repo_describe(snapshot, &repos->items[i], err);

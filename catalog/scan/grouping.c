@@ -184,6 +184,14 @@ static void model_range(struct td_model *model, const struct td_grouping *g, siz
     }
 }
 
+/* Makes the model one that keeps this version. */
+static void keep_version(struct td_model *model, const char *version, bool is_of_subfolder)
+{
+    model->revision = version;
+    model->is_of_subfolder = is_of_subfolder;
+    model->is_other_revision = model->is_kept_version = true;
+}
+
 static void model_files(struct td_grouping *g, struct td_model *model, size_t first, size_t end)
 {
     const struct td_snapshot *snapshot = g->snapshot;
@@ -202,7 +210,11 @@ static void model_files(struct td_grouping *g, struct td_model *model, size_t fi
         const struct td_found *found = g->found[g->candidates[i].entry - snapshot->entries];
         model->revision = found->revision;
         model->is_other_revision = found->other_revision;
+        if (found->kept_version != NULL)
+            keep_version(model, found->kept_version, found->is_of_subfolder);
     }
+    if (g->kept_version != NULL)
+        keep_version(model, g->kept_version, g->is_of_subfolder);
     if (model->directory_len > 0 || g->root_is_model)
         model->config = td_model_find_file(snapshot, model, td_text_of("config.json"));
 }
@@ -569,10 +581,10 @@ bool td_grouping_build(struct td_grouping *g)
         qsort(snapshot->models, snapshot->model_count, sizeof *snapshot->models, model_compare);
     if (!td_repos_build(snapshot, g->caches, g->cache_count, g->err))
         return false;
-    if (g->names_only)
-        return true;
     if (!td_families_build(snapshot, g->version_prefixes, g->err))
         return false;
+    if (g->names_only)
+        return true;
     td_deltas_find_bases(snapshot);
     return td_datasets_build(snapshot, g->err) && td_buckets_build(snapshot, g->err) &&
            td_oci_names_build(snapshot, g->err);

@@ -16,7 +16,10 @@ struct td_grouping {
     const struct td_cache_folder *caches; /* the commits of Hugging Face caches that the snapshot shows */
     size_t cache_count;
     const struct td_version_prefixes *version_prefixes; /* of --version-prefix; outlives the snapshot; may be NULL */
-    bool names_only; /* no file can be read yet: models get no checkpoints, and only they and repositories are made */
+    const char *kept_version; /* all files are of this version, as td_found has it; NULL: as `found` says */
+    bool is_of_subfolder;     /* of kept_version */
+    bool names_only; /* no file can be read yet: models get no checkpoints, and only they, repositories and families are
+                        made */
     struct td_error *err;
 
     struct td_candidate *candidates;

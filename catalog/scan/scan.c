@@ -643,6 +643,7 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snap
     const struct td_walk_limits limits = {.max_files = config->max_files,
                                           .max_directories = config->max_directories,
                                           .all_revisions = config->all_revisions,
+                                          .keeps_versions = config->keeps_versions,
                                           .watch = config->watch,
                                           .is_known = config->keeps_published && previous != NULL ? is_known : NULL,
                                           .known_context = previous};

@@ -26,6 +26,7 @@ struct td_scan_config {
     const struct td_published *published; /* borrowed; commits that need no time to settle, sorted by commit */
     size_t published_count;
     bool keeps_published; /* commits that were published by this program, and are in `previous`, are not walked */
+    bool keeps_versions;  /* as in td_walk_limits */
     /* Prefixes of names of versions beside the known ones; borrowed, outlives all snapshots; may be NULL. */
     const struct td_version_prefixes *version_prefixes;
     const struct td_hub_place *place; /* borrowed; scans it alone, in the cache that the root is; NULL: all */

@@ -84,17 +84,20 @@ static bool may_see_below(struct builder *b, const char *beginning, const char *
     return ok;
 }
 
-/* Asks for a model. org/name@commit/unet, of another revision, counts as org/name/unet. */
+/* Asks for a model. org/name@commit/unet, of another revision, counts as org/name/unet; org/run@@step-1, a kept version
+ * that is a subfolder at the upstream, as org/run/step-1. */
 static bool may_see_model(struct builder *b, const struct td_model *model, bool *seen)
 {
     const struct td_plain_path plain = td_plain_path(model, model->id);
-    if (plain.after.len == 0) {
+    if (plain.after.len == 0 && !model->is_of_subfolder) {
         *seen = may_see(b, plain.before);
         return true;
     }
     struct td_buffer id;
     td_buffer_init(&id);
     td_buffer_append(&id, plain.before.p, plain.before.len);
+    if (model->is_of_subfolder)
+        td_buffer_printf(&id, "/%s", model->revision);
     td_buffer_append(&id, plain.after.p, plain.after.len);
     *seen = !id.failed && may_see(b, td_buffer_text(&id));
     bool ok = !id.failed || td_buffer_refuse(&id, b->err);

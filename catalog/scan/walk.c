@@ -9,6 +9,7 @@
 
 #include "catalog/model/file_kind.h"
 #include "catalog/model/hub_cache.h"
+#include "catalog/model/version_name.h"
 #include "catalog/scan/seen_blobs.h"
 #include "core/array.h"
 #include "core/text.h"
@@ -31,6 +32,8 @@ enum { WALK_MAX_DEPTH = 64 };
 struct directory {
     const char *physical, *path, *revision;
     bool other_revision;
+    const char *kept_version; /* as in struct td_found, like the next one */
+    bool is_of_subfolder;
     size_t parent; /* number in the list; SIZE_MAX for the root */
     unsigned depth;
     struct td_watched watched;
@@ -132,6 +135,8 @@ static bool add_found(struct walker *w, const struct directory *directory, const
     item->physical = join_path(&walk->scratch, directory->physical, name);
     item->revision = directory->revision;
     item->other_revision = directory->other_revision;
+    item->kept_version = directory->kept_version;
+    item->is_of_subfolder = directory->is_of_subfolder;
     item->id = *id;
     item->has_arrived = until_ns != 0 && id->ctime_ns <= until_ns;
     if (error != NULL)
@@ -400,6 +405,20 @@ static bool push_hub_cache(struct walker *w, size_t parent, const char *physical
     return cache.commit == NULL ? td_error_no_memory(w->err) : push_snapshots(&cache);
 }
 
+/* Sets the version that a directory keeps, by its name or because the directory above it keeps one. */
+static void set_kept_version(const struct walker *w, const struct directory *parent, struct directory *directory)
+{
+    struct td_text name;
+    struct td_text version;
+    bool can_keep = w->limits->keeps_versions && parent->depth < 2 && parent->revision == NULL;
+    directory->kept_version = parent->kept_version;
+    directory->is_of_subfolder = parent->is_of_subfolder;
+    if (parent->kept_version == NULL && can_keep &&
+        td_version_split_folder(td_text_of(td_base_name(directory->path)), &name, &version,
+                                &directory->is_of_subfolder))
+        directory->kept_version = version.p;
+}
+
 /* until_ns: as struct directory has it. */
 static bool visit_directory(struct walker *w, size_t parent, const char *name, int64_t until_ns)
 {
@@ -414,6 +433,7 @@ static bool visit_directory(struct walker *w, size_t parent, const char *name, i
                         w->directories[parent].revision, parent))
         return false;
     if (w->directory_count > at) {
+        set_kept_version(w, &w->directories[parent], &w->directories[at]);
         w->directories[at].other_revision = w->directories[parent].other_revision;
         w->directories[at].blobs = w->directories[parent].blobs;
         w->directories[at].commit_depth =

@@ -9,13 +9,15 @@
 #include "storage/tree_watch.h"
 
 struct td_found {
-    const char *path;     /* as clients know it, below the root */
-    const char *physical; /* path of the file on disk, below the root */
-    const char *revision; /* commit of a Hugging Face cache, or NULL */
-    bool other_revision;  /* of another revision of the cache than main */
-    bool has_arrived;     /* came by a rename and was not changed since, see storage/tree_watch.h */
-    struct td_file_id id; /* with an error: of the link, FIFO ... itself */
-    const char *error;    /* why it cannot be served (a link that leaves the root, a FIFO ...), or NULL */
+    const char *path;         /* as clients know it, below the root */
+    const char *physical;     /* path of the file on disk, below the root */
+    const char *revision;     /* commit of a Hugging Face cache, or NULL */
+    bool other_revision;      /* of another revision of the cache than main */
+    const char *kept_version; /* the version that its folder keeps (td_walk_limits.keeps_versions), or NULL */
+    bool is_of_subfolder;     /* this version is a subfolder at the upstream */
+    bool has_arrived;         /* came by a rename and was not changed since, see storage/tree_watch.h */
+    struct td_file_id id;     /* with an error: of the link, FIFO ... itself */
+    const char *error;        /* why it cannot be served (a link that leaves the root, a FIFO ...), or NULL */
 };
 
 /* A directory of a commit of a Hugging Face cache: the commit's own, or one below it. */
@@ -45,8 +47,10 @@ struct td_walk {
 struct td_walk_limits {
     size_t max_files, max_directories; /* the rest is left out, and is a problem; a commit that lacks something then is
                                           left out whole */
-    bool all_revisions; /* walks every commit of a cache folder: main as org/name, others as org/name@commit; false:
-                           main alone */
+    bool all_revisions;  /* walks every commit of a cache folder: main as org/name, others as org/name@commit; false:
+                            main alone */
+    bool keeps_versions; /* folders with names of td_version_split_folder, in the root or one level below it, are
+                            versions that --upstream has fetched */
     struct td_tree_watch *watch; /* watches each directory; borrowed; NULL: none */
     /* Returns whether a commit of a cache that was published by this program is known, with nothing below it to report:
      * the walk then lists the commit, and none of its files. NULL: all commits are walked. */
