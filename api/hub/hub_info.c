@@ -3,6 +3,7 @@
 #include "api/hub/hub_about.h"
 #include "api/hub/hub_history.h"
 #include "api/hub/hub_item.h"
+#include "catalog/names/family.h"
 #include "core/clock.h"
 
 #include <string.h>
@@ -59,6 +60,22 @@ static bool add_about(struct td_hub_call *hub, struct td_json_builder *json, str
     return td_hub_about_add(hub, &about, json, err) && td_hub_about_add_parts(hub, &about, &all, json, err);
 }
 
+/* Adds X-Tensord-Version where main is only the newest version of a folder of versions, so that a server that pulls
+ * does not take it for the folder's own model. */
+static void note_version(const struct td_hub_call *hub)
+{
+    const struct td_family *family =
+        hub->repo->is_added ? td_family_find(hub->call->snapshot, td_text_of(hub->repo->folder)) : NULL;
+    struct td_buffer name;
+    if (family == NULL || family->latest == NULL || !td_text_equals(hub->revision, "main"))
+        return;
+    td_buffer_init(&name);
+    td_uri_encode(&name, td_text_of(family->latest->name), false);
+    if (!name.failed)
+        td_response_add_header_text(hub->call->response, "X-Tensord-Version", td_buffer_text(&name));
+    td_buffer_fini(&name);
+}
+
 void td_hub_answer_info(struct td_hub_call *hub)
 {
     struct td_buffer out;
@@ -72,6 +89,7 @@ void td_hub_answer_info(struct td_hub_call *hub)
     td_json_builder_init(&json, &out);
     bool ok = td_hub_begin_repo(hub, &json, hub->repo, hub->view.commit, &err) && add_about(hub, &json, &err) &&
               td_hub_add_errors(hub, &json, &hub->view, &err) && add_siblings(hub, &json, &err);
+    note_version(hub);
     td_hub_answer_built(hub, ok, &json, &err);
 }
 

@@ -204,6 +204,7 @@ static bool find_commit(struct asking *asking)
         return td_error_set(asking->err, TD_INVALID_ARGUMENT,
                             "%s does not describe %s: there is no \"sha\" of hexadecimal digits in the answer",
                             td_fetch_client_url(td_fetch_session_client(asking->session), asking->server), asking->id);
+    asking->model->is_newest = asking->answer.version[0] != '\0';
     return true;
 }
 

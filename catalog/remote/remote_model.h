@@ -24,6 +24,8 @@ struct td_remote_model {
     struct td_remote_listing listing;
     size_t server;                           /* that listed the files */
     bool is_tensord;                         /* by that server's /version; else it is a Hub */
+    bool is_newest;                          /* the revision is only the newest version of a folder of versions, which
+                                                is no model itself */
     char commit[72];                         /* hexadecimal digits, of the revision as it was listed */
     char revision[TD_REMOTE_REVISION_BYTES]; /* used to ask for files. For one Hub the commit, so that all files are of
                                                 one state; for a tensord or several servers the name, since a tensord's

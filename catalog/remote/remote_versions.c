@@ -1,6 +1,8 @@
 #include "catalog/remote/remote_versions.h"
 
 #include "catalog/remote/remote_listing.h"
+#include "core/clock.h"
+#include "core/digits.h"
 #include "core/json/json_document.h"
 #include "storage/fetch/fetch_url.h"
 
@@ -66,6 +68,81 @@ static bool copy_string(struct asking *asking, const struct td_json_document *pa
     return *out != NULL || td_arena_refuse(&asking->versions->arena, "the list of versions", asking->err);
 }
 
+/* Sets *out to a member that is a whole number, and *has (may be NULL) to whether it is one. null, or none, is 0. */
+static bool copy_number(const struct td_json_document *page, const cJSON *object, const char *key, uint64_t *out,
+                        bool *has)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    bool is_there = item != NULL && !cJSON_IsNull(item);
+    *out = 0;
+    if (has != NULL)
+        *has = is_there;
+    if (is_there && !cJSON_IsRaw(item))
+        return td_json_document_fail(page, item, "\"%s\" has to be a number or null", key);
+    return !is_there || td_json_document_u64(page, item, out);
+}
+
+/* Copies the array of refs. */
+static bool copy_refs(struct asking *asking, const struct td_json_document *page, const cJSON *row,
+                      struct td_remote_version *version)
+{
+    struct td_arena *arena = &asking->versions->arena;
+    const cJSON *refs = cJSON_GetObjectItemCaseSensitive(row, "refs");
+    const cJSON *ref;
+    if (refs == NULL)
+        return true;
+    if (!cJSON_IsArray(refs))
+        return td_json_document_fail(page, refs, "\"refs\" has to be an array");
+    size_t capacity = 0;
+    const char **items = NULL;
+    cJSON_ArrayForEach(ref, refs)
+    {
+        if (!td_json_item_is_string(ref))
+            return td_json_document_fail(page, ref, "a ref has to be a string");
+        const char *text = td_json_document_string(page, ref);
+        const char **grown =
+            text == NULL ? NULL : td_arena_grow(arena, items, version->ref_count, &capacity, sizeof *items);
+        const char *copy = grown == NULL ? NULL : td_arena_strndup(arena, td_text_of(text));
+        if (copy == NULL)
+            return text != NULL && td_arena_refuse(arena, "the list of versions", asking->err);
+        items = grown;
+        items[version->ref_count++] = copy;
+    }
+    version->refs = items;
+    return true;
+}
+
+/* Reads "updated": a time, or null. */
+static bool copy_time(const struct td_json_document *page, const cJSON *row, int64_t *updated_ns)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(row, "updated");
+    int64_t seconds = 0;
+    if (item == NULL || cJSON_IsNull(item))
+        return true;
+    const char *text = td_json_item_is_string(item) ? td_json_document_string(page, item) : "";
+    if (text == NULL)
+        return false;
+    if (!td_wall_read_rfc3339(td_text_of(text), &seconds) || seconds < 0 || seconds > INT64_MAX / TD_NS_PER_S - 1)
+        return td_json_document_fail(page, item, "\"updated\" has to be a time or null");
+    const char *point = strchr(text, '.'); /* of milliseconds, as tensord writes them */
+    uint64_t ms = 0;
+    bool has_ms =
+        point != NULL && strspn(point + 1, "0123456789") == 3 && td_number_read(td_text_n(point + 1, 3), 999, &ms);
+    *updated_ns = seconds * TD_NS_PER_S + (has_ms ? (int64_t)ms * 1000000 : 0);
+    return true;
+}
+
+/* Reads what else a row says about the version. */
+static bool copy_facts(struct asking *asking, const struct td_json_document *page, const cJSON *row,
+                       struct td_remote_version *version)
+{
+    return copy_number(page, row, "number", &version->number, &version->has_number) &&
+           copy_string(asking, page, row, "commit", &version->commit) && copy_refs(asking, page, row, version) &&
+           copy_number(page, row, "total_bytes", &version->total_bytes, NULL) &&
+           copy_number(page, row, "file_bytes", &version->file_bytes, NULL) &&
+           copy_time(page, row, &version->updated_ns);
+}
+
 static bool add_version(struct asking *asking, const struct td_json_document *page, const cJSON *row)
 {
     struct td_remote_versions *versions = asking->versions;
@@ -79,7 +156,7 @@ static bool add_version(struct asking *asking, const struct td_json_document *pa
         return false;
     if (version.name == NULL)
         return td_json_document_fail(page, row, "a version has no \"version\"");
-    if (!td_remote_version_check(td_text_of(version.name), asking->err))
+    if (!td_remote_version_check(td_text_of(version.name), asking->err) || !copy_facts(asking, page, row, &version))
         return false;
     struct td_remote_version *items =
         td_arena_grow(&versions->arena, versions->items, versions->count, &versions->capacity, sizeof *items);
@@ -125,7 +202,7 @@ static bool take_page(struct asking *asking, bool is_first)
     struct td_json_document page;
     struct td_error why = TD_ERROR_INIT;
     struct td_error *err = asking->err;
-    td_arena_init(&arena, DOCUMENT_BYTES);
+    td_arena_init_budget(&arena, DOCUMENT_BYTES, asking->query->budget);
     asking->err = &why;
     td_json_document_read(&page, td_buffer_text(&asking->body), &arena, &why);
     bool ok = read_page(asking, &page, is_first);
@@ -223,6 +300,7 @@ bool td_remote_versions_get(struct td_fetch_session *session, const struct td_re
     struct td_remote_versions next;
     struct asking asking = {.session = session, .query = query, .versions = &next, .err = err};
     td_remote_versions_init(&next);
+    td_arena_init_budget(&next.arena, TD_REMOTE_MAX_VERSIONS_BYTES, query->budget);
     next.server = versions->server;
     td_buffer_init(&asking.path);
     td_buffer_init(&asking.body);

@@ -3,12 +3,14 @@
 #define TD_CATALOG_REMOTE_REMOTE_VERSIONS_H
 
 #include "core/arena.h"
+#include "core/budget.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "storage/fetch/fetch_session.h"
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum {
     TD_REMOTE_VERSION_BYTES = 200,                   /* of the longest name, without a NUL */
@@ -21,6 +23,13 @@ struct td_remote_version {
     const char *name; /* by td_remote_version_check */
     const char *base; /* of a delta: the version that it changes, or any other text; NULL: not known */
     bool is_delta;
+    bool has_number;
+    uint64_t number;         /* 0 without one */
+    const char *commit;      /* of a version in a Hugging Face cache: the folder of its snapshot; else NULL */
+    const char *const *refs; /* of such a version: the refs to it */
+    size_t ref_count;
+    uint64_t total_bytes, file_bytes;
+    int64_t updated_ns; /* when its newest file changed, since 1970; 0: not known */
 };
 
 struct td_remote_versions {
@@ -37,8 +46,10 @@ struct td_remote_versions_query {
     const char *id; /* of the model, by td_remote_id_check */
     bool waits;     /* until the list has another tag than `tag`, or the model exists if `tag` is empty */
     const char *tag;
-    unsigned timeout_s; /* the longest wait */
-    bool all;           /* all versions; else `latest` alone, and no items */
+    unsigned timeout_s;       /* the longest wait */
+    bool all;                 /* all versions; else `latest` alone, and no items */
+    struct td_budget *budget; /* of the memory of this list and of a page that is read, beside the list's own bound;
+                                 borrowed, and the list holds a share until td_remote_versions_fini; NULL: no budget */
 };
 
 void td_remote_versions_init(struct td_remote_versions *versions);

@@ -131,6 +131,8 @@ static void read_field(struct td_fetch_answer *answer, struct td_text name, stru
         read_link(answer, value);
     else if (td_text_equals_ignore_case(name, "X-Error-Message"))
         copy_message(answer, value);
+    else if (td_text_equals_ignore_case(name, "X-Tensord-Version"))
+        (void)copy_text(value, answer->version, sizeof answer->version);
     else if (td_text_equals_ignore_case(name, "Content-Encoding"))
         answer->is_coded = answer->is_coded || !td_text_equals_ignore_case(value, "identity");
     else if (td_text_equals_ignore_case(name, "Content-Type"))

@@ -22,7 +22,8 @@ struct td_fetch_answer {
     bool is_redirected;             /* a redirect came before it: another server than the one asked may have answered */
     unsigned status;                /* of the last one; 0: none yet */
     char etag[TD_FETCH_ETAG_BYTES]; /* a strong tag with its quotes; empty: none, or a weak one */
-    char next[TD_FETCH_LINK_BYTES]; /* the target of the Link with rel="next"; empty: none */
+    char version[TD_FETCH_ETAG_BYTES];    /* X-Tensord-Version, percent-encoded; empty: none, or a longer one */
+    char next[TD_FETCH_LINK_BYTES];       /* the target of the Link with rel="next"; empty: none */
     char message[TD_FETCH_MESSAGE_BYTES]; /* the reason of an error: X-Error-Message, or from the body */
     bool has_range;                       /* Content-Range of one range of bytes with a total: the next members */
     uint64_t first, last, total;          /* bytes; the last one is inclusive */
