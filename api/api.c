@@ -8,6 +8,7 @@
 #include "api/oci/oci.h"
 #include "api/s3/s3.h"
 #include "catalog/names/family.h"
+#include "catalog/upstream/remote_family.h"
 #include "core/waiting.h"
 
 #include <string.h>
@@ -198,6 +199,7 @@ static bool answer_of(const struct td_call *call, const struct td_removed_model 
     call->request->facade->answer(&again);
     response->kept = TD_TEXT("");
     td_snapshot_unref(again.snapshot);
+    td_remote_family_unref(again.remote_family);
     bool is_answer = response->wait_until_ns != 0 || (response->status < 500 && response->status != 404);
     return td_waiting_was_refused() || (response->is_of_kept && is_answer);
 }
@@ -264,6 +266,7 @@ static struct td_body_sink *pass_call(struct td_api *api, const struct td_reques
     }
     make_private(&call);
     td_snapshot_unref(call.snapshot);
+    td_remote_family_unref(call.remote_family);
     td_access_end(&call);
     td_uri_fini(&uri);
     return sink;

@@ -13,6 +13,7 @@
 
 struct td_family; /* catalog/names/family.h */
 struct td_version;
+struct td_remote_family; /* catalog/upstream/remote_family.h */
 
 enum td_caller_kind {
     TD_CALLER_NOBODY, /* no credentials: only probes and other answers that show no model */
@@ -30,7 +31,7 @@ struct td_caller {
                                      has none */
 };
 
-/* One call. All pointers are borrowed, except for the snapshot and what is in `caller`. */
+/* One call. All pointers are borrowed, except for the snapshot, the remote family and what is in `caller`. */
 struct td_call {
     struct td_api *api;
     const struct td_request *request;
@@ -43,6 +44,8 @@ struct td_call {
     const struct td_model *model;   /* NULL when the path names no model */
     const struct td_family *family; /* that the path names, if `version` or the list of versions is asked for; or NULL
                                      */
+    struct td_remote_family *remote_family; /* the call's reference: the upstream's list of versions that the call has
+                                               asked for, as far as the caller may see it; or NULL */
     const struct td_version *version; /* of the family: what ?version= stands for, and `model` is its model; or NULL */
     bool takes_version;               /* ?version= is a known parameter of the route */
     const struct td_dataset *dataset; /* NULL when the path names no dataset */

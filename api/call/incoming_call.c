@@ -1,5 +1,6 @@
 #include "api/call/incoming_call.h"
 
+#include "catalog/names/family.h"
 #include "core/clock.h"
 
 #include <inttypes.h>
@@ -13,6 +14,18 @@ static struct td_text via_of(const struct td_request *request)
     return via == NULL ? TD_TEXT("") : via->value;
 }
 
+/* Returns whether the upstream may be asked: before the end of the first scan, what is asked for may still be found
+ * here. */
+static bool can_ask(const struct td_call *call)
+{
+    return call->api->upstream != NULL && call->stage != TD_CATALOG_STARTING;
+}
+
+static struct td_upstream_asker asker_of(const struct td_call *call)
+{
+    return (struct td_upstream_asker){.client = td_call_client(call), .via = via_of(call->request)};
+}
+
 static bool may_see(const struct td_call *call, struct td_text id)
 {
     const struct td_token *token = call->caller.token;
@@ -20,9 +33,23 @@ static bool may_see(const struct td_call *call, struct td_text id)
            (token == NULL || token->models == NULL || td_token_may_see(token, id));
 }
 
+/* Returns whether the caller may see what both texts together name. */
+static bool may_see_below(const struct td_call *call, struct td_text shown, struct td_text rest)
+{
+    struct td_buffer path;
+    td_buffer_init(&path);
+    td_buffer_append(&path, shown.p, shown.len);
+    td_buffer_append(&path, rest.p, rest.len);
+    bool may = !path.failed && may_see(call, td_buffer_text(&path));
+    td_buffer_fini(&path);
+    return may;
+}
+
 /* Returns whether the caller may see every directory of a model on its way as if it were a model: a directory may turn
- * out to be a model when the fetched model is published, and the names of its files need not show that earlier. */
-static bool may_see_all(const struct td_call *call, const struct td_snapshot *snapshot, struct td_text id)
+ * out to be a model when the fetched model is published, and the names of its files need not show that earlier. `id` is
+ * kept, and `shown` is what takes its place when rights are checked. */
+static bool may_see_all(const struct td_call *call, const struct td_snapshot *snapshot, struct td_text id,
+                        struct td_text shown)
 {
     struct td_text seen = TD_TEXT(""); /* the directory of the file before */
     for (size_t i = 0; i < snapshot->entry_count; i++) {
@@ -32,7 +59,7 @@ static bool may_see_all(const struct td_call *call, const struct td_snapshot *sn
             bool was_seen = n <= seen.len && memcmp(seen.p, path.p, n) == 0 && (n == seen.len || seen.p[n] == '/');
             if (path.p[n] != '/' || was_seen)
                 continue;
-            if (!may_see(call, directory))
+            if (!may_see_below(call, shown, td_text_skip(directory, id.len)))
                 return false;
             seen = directory;
         }
@@ -40,8 +67,7 @@ static bool may_see_all(const struct td_call *call, const struct td_snapshot *sn
     return true;
 }
 
-/* Answers with the reason why the model could not be fetched. */
-static void fail_ask(const struct td_call *call, const struct td_upstream_reply *reply)
+void td_incoming_call_fail_ask(const struct td_call *call, const struct td_upstream_reply *reply)
 {
     int status = reply->answer == TD_UPSTREAM_IS_TAKEN      ? 409
                  : reply->answer == TD_UPSTREAM_HAS_NO_ROOM ? 507
@@ -89,9 +115,10 @@ void td_incoming_call_fail(const struct td_call *call, struct td_text id, const 
 }
 
 /* Continues in the snapshot of a model on its way. */
-static enum td_incoming_look take_incoming(const struct td_call *call, struct td_text id, struct td_snapshot **snapshot)
+static enum td_incoming_look take_incoming(const struct td_call *call, struct td_text id, struct td_text shown,
+                                           struct td_snapshot **snapshot)
 {
-    if (may_see_all(call, *snapshot, id))
+    if (may_see_all(call, *snapshot, id, shown))
         return TD_INCOMING_AGAIN;
     td_snapshot_unref(*snapshot);
     *snapshot = NULL;
@@ -110,28 +137,135 @@ static enum td_incoming_look take_newer(const struct td_call *call, struct td_sn
     return TD_INCOMING_ANSWERED;
 }
 
-enum td_incoming_look td_incoming_call_look(const struct td_call *call, struct td_text id,
-                                            struct td_snapshot **snapshot)
+/* Asks for a model or a version by its kept id. `shown` is the id by which rights are checked. */
+static enum td_incoming_look look_for(const struct td_call *call, struct td_text id, struct td_text shown,
+                                      struct td_snapshot **snapshot)
 {
-    struct td_upstream *upstream = call->api->upstream;
     struct td_upstream_reply reply;
-    if (upstream == NULL || !may_see(call, id) || call->stage == TD_CATALOG_STARTING)
-        return TD_INCOMING_NONE; /* the first scan may still find the model here */
-    const struct td_upstream_asker asker = {.client = td_call_client(call), .via = via_of(call->request)};
-    td_upstream_ask(upstream, &asker, id, &reply);
+    if (!can_ask(call) || !may_see(call, shown))
+        return TD_INCOMING_NONE;
+    const struct td_upstream_asker asker = asker_of(call);
+    td_upstream_ask(call->api->upstream, &asker, id, &reply);
     switch (reply.answer) {
     case TD_UPSTREAM_HAS_NOT:
         return TD_INCOMING_NONE;
     case TD_UPSTREAM_SENDS:
         *snapshot = reply.snapshot;
-        return take_incoming(call, id, snapshot);
+        return take_incoming(call, id, shown, snapshot);
     case TD_UPSTREAM_SENT:
         return take_newer(call, snapshot);
     default:
-        fail_ask(call, &reply);
+        td_incoming_call_fail_ask(call, &reply);
         return TD_INCOMING_ANSWERED;
     }
 }
+
+enum td_incoming_look td_incoming_call_look(const struct td_call *call, struct td_text id,
+                                            struct td_snapshot **snapshot)
+{
+    return td_kept_id_is_valid(id) ? look_for(call, id, id, snapshot) : TD_INCOMING_NONE;
+}
+
+/* ---- versions ------------------------------------------------------------------------------------------ */
+
+/* The caller, and the family whose versions are looked at. */
+struct seen_by {
+    const struct td_call *call;
+    const struct td_family *family;
+};
+
+/* Returns whether the caller may see a version that is a folder, FAMILY/VERSION. */
+static bool may_see_version(const void *context, const struct td_version *version)
+{
+    const struct seen_by *by = context;
+    struct td_buffer rest;
+    td_buffer_init(&rest);
+    td_buffer_printf(&rest, "/%s", version->name);
+    bool may = !rest.failed && may_see_below(by->call, td_text_of(by->family->id), td_buffer_text(&rest));
+    td_buffer_fini(&rest);
+    return may;
+}
+
+/* Sets *family to what the caller may see of it, and drops its own reference. Returns false when that is nothing. */
+static bool show_family(const struct td_call *call, struct td_remote_family **family)
+{
+    const struct td_token *token = call->caller.token;
+    struct td_remote_family *all = *family;
+    const struct seen_by by = {.call = call, .family = &all->family};
+    struct td_error err = TD_ERROR_INIT;
+    bool sees_id = may_see(call, td_text_of(all->family.id));
+    if (token == NULL || token->models == NULL || (all->family.is_cache && sees_id))
+        return true;
+    *family = NULL;
+    bool ok = !all->family.is_cache && td_remote_family_filter(all, may_see_version, &by, family, &err);
+    td_remote_family_unref(all);
+    if (ok && ((*family)->family.count > 0 || sees_id))
+        return true;
+    td_remote_family_unref(*family);
+    *family = NULL;
+    return false;
+}
+
+bool td_incoming_call_list_versions(struct td_call *call, struct td_text id, struct td_upstream_reply *reply)
+{
+    const struct td_model *here = call->snapshot == NULL ? NULL : td_snapshot_find_model(call->snapshot, id);
+    *reply = (struct td_upstream_reply){.answer = TD_UPSTREAM_HAS_NOT};
+    if (!can_ask(call) || call->caller.kind == TD_CALLER_NOBODY || call->remote_family != NULL ||
+        (here != NULL && !td_incoming_call_knows(call, id)))
+        return call->remote_family != NULL;
+    const struct td_upstream_asker asker = asker_of(call);
+    struct td_remote_family *family = NULL;
+    if (td_upstream_find_family(call->api->upstream, &asker, id, &family, reply) != TD_UPSTREAM_SENT)
+        return false;
+    if (!show_family(call, &family)) {
+        reply->answer = TD_UPSTREAM_HAS_NOT;
+        return false;
+    }
+    call->remote_family = family;
+    return true;
+}
+
+/* Returns whether the version is in the call's snapshot. */
+static bool is_here(const struct td_call *call, const struct td_family *family, const char *name)
+{
+    const struct td_family *here = td_family_find(call->snapshot, td_text_of(family->id));
+    const struct td_version *found = NULL;
+    return here != NULL && td_family_find_version(here, td_text_of(name), &found) == TD_VERSION_FOUND &&
+           strcmp(found->name, name) == 0;
+}
+
+/* Writes the id under which the version is kept. A subfolder of NAME is a model of its own, NAME/VERSION, at the
+ * upstream and here, unless NAME is a model here, or the scan does not know the name for that of a version. */
+static bool write_kept_id(const struct td_call *call, const struct td_family *family, const char *name,
+                          char out[TD_UPSTREAM_ID_BYTES])
+{
+    const struct td_text id = td_text_of(family->id);
+    const struct td_version_prefixes *prefixes = td_families_of(call->snapshot)->prefixes;
+    bool is_model = memchr(id.p, '/', id.len) == NULL && td_snapshot_find_model(call->snapshot, id) == NULL &&
+                    !td_incoming_call_knows(call, id) && td_version_name_parse(td_text_of(name), prefixes, NULL);
+    const char *mark = family->is_cache ? TD_KEPT_REVISION : is_model ? TD_KEPT_MODEL : TD_KEPT_SUBFOLDER;
+    return td_kept_id_write(id, mark, td_text_of(name), out);
+}
+
+enum td_incoming_look td_incoming_call_look_version(const struct td_call *call, const struct td_version *version,
+                                                    struct td_snapshot **snapshot)
+{
+    const struct td_family *family = &call->remote_family->family;
+    char kept[TD_UPSTREAM_ID_BYTES];
+    struct td_buffer shown;
+    if (is_here(call, family, version->name) || !write_kept_id(call, family, version->name, kept))
+        return TD_INCOMING_NONE;
+    td_buffer_init(&shown);
+    td_buffer_puts(&shown, family->id);
+    if (!family->is_cache)
+        td_buffer_printf(&shown, "/%s", version->name);
+    enum td_incoming_look look =
+        shown.failed ? TD_INCOMING_NONE : look_for(call, td_text_of(kept), td_buffer_text(&shown), snapshot);
+    td_buffer_fini(&shown);
+    return look;
+}
+
+/* ---- what is here -------------------------------------------------------------------------------------- */
 
 struct td_text td_incoming_call_id(struct td_text path)
 {

@@ -20,11 +20,25 @@ enum td_incoming_look {
 enum td_incoming_look td_incoming_call_look(const struct td_call *call, struct td_text id,
                                             struct td_snapshot **snapshot);
 
+/* Asks the upstream, if the server has one, for its list of the versions of `id`, unless the model with this id here is
+ * the operator's. Sets call->remote_family to those that the caller may see, and returns true. Otherwise returns false;
+ * sets reply->answer to another one than TD_UPSTREAM_HAS_NOT if the upstream may have a list that cannot be had now.
+ * May wait as td_incoming_call_look. */
+bool td_incoming_call_list_versions(struct td_call *call, struct td_text id, struct td_upstream_reply *reply);
+
+/* Looks for a version of call->remote_family in the call's snapshot, and asks the upstream for it if it is not here.
+ * TD_INCOMING_NONE: it is here, or the upstream does not have it any more. Otherwise as td_incoming_call_look. */
+enum td_incoming_look td_incoming_call_look_version(const struct td_call *call, const struct td_version *version,
+                                                    struct td_snapshot **snapshot);
+
+/* Answers with the reason why the upstream's answer cannot be had. */
+void td_incoming_call_fail_ask(const struct td_call *call, const struct td_upstream_reply *reply);
+
 /* Returns the beginning of a path that would be the id of a model at the upstream: its first two segments. More
  * segments may follow, for a directory of the model. */
 struct td_text td_incoming_call_id(struct td_text path);
 
-/* Returns the id at the upstream of the model that contains this path and is on its way or was fetched: the path's
+/* Returns the kept id of the model or version that contains this path and is on its way or was fetched: the path's
  * first two segments, or the first one alone if only that one is known. The server must have an upstream. */
 struct td_text td_incoming_call_known_id(const struct td_call *call, struct td_text path);
 

@@ -9,6 +9,7 @@
 #include "api/hub/hub_item.h"
 #include "api/hub/hub_publish.h"
 
+#include "catalog/names/family.h"
 #include "core/clock.h"
 #include "core/json/json_build.h"
 
@@ -151,22 +152,89 @@ static bool find_repo(struct td_hub_call *hub, size_t first, size_t n)
     return hub->repo != NULL;
 }
 
-/* Asks the upstream for the model with the id of the segments [first, first + n), and continues the call in its
- * snapshot. Returns whether it was found; answers the request otherwise, also when the repository has no commit. */
-static bool find_incoming(struct td_hub_call *hub, size_t first, size_t n)
+/* Continues the call in a snapshot that has come from the upstream, if `look` says so. Returns false after it answered.
+ */
+static bool take_incoming(struct td_hub_call *hub, enum td_incoming_look look, struct td_snapshot *snapshot,
+                          struct td_text id)
 {
+    if (look == TD_INCOMING_AGAIN) {
+        td_snapshot_unref(hub->incoming);
+        hub->incoming = snapshot;
+        hub->own->snapshot = snapshot;
+        hub->repo = td_repo_find(snapshot, false, id);
+    }
+    return look != TD_INCOMING_ANSWERED;
+}
+
+/* Asks the upstream for the model, and continues the call in its snapshot. Returns false after it answered. */
+static bool find_main(struct td_hub_call *hub, struct td_text id)
+{
+    struct td_snapshot *snapshot = NULL;
+    enum td_incoming_look look = td_incoming_call_look(hub->call, id, &snapshot);
+    return take_incoming(hub, look, snapshot, id);
+}
+
+/* Returns whether the text leads to the version as a revision does: a number does not. */
+static bool is_revision(const struct td_version *version, struct td_text text)
+{
+    bool is = td_text_equals(text, version->name) || td_text_equals(text, TD_VERSION_LATEST) ||
+              (version->commit != NULL && td_text_equals(text, version->commit));
+    for (size_t i = 0; i < version->ref_count; i++)
+        is = is || td_text_equals(text, version->refs[i]);
+    return is;
+}
+
+/* Looks for the upstream's version that the revision stands for, and continues the call in a snapshot that has it; sets
+ * hub->version if it is one. Returns false after it answered. */
+static bool find_version(struct td_hub_call *hub, struct td_text id, struct td_text revision)
+{
+    struct td_upstream_reply reply;
+    struct td_snapshot *snapshot = NULL;
+    const struct td_version *version = NULL;
+    if (!td_incoming_call_list_versions(hub->own, id, &reply)) {
+        if (reply.answer != TD_UPSTREAM_HAS_NOT)
+            td_incoming_call_fail_ask(hub->call, &reply);
+        return reply.answer == TD_UPSTREAM_HAS_NOT;
+    }
+    if (td_family_find_version(&hub->own->remote_family->family, revision, &version) != TD_VERSION_FOUND ||
+        !is_revision(version, revision))
+        return true;
+    enum td_incoming_look look = td_incoming_call_look_version(hub->call, version, &snapshot);
+    if (!take_incoming(hub, look, snapshot, id))
+        return false;
+    if (hub->repo == NULL)
+        hub->repo = td_repo_find(hub->call->snapshot, false, id);
+    hub->version = td_text_of(version->name);
+    return true;
+}
+
+/* Looks at the upstream for what the call's snapshot lacks: the repository with the id of the segments [first, first +
+ * n), or its revision, at segment `at`. Returns whether there is a repository; answers the request otherwise, also when
+ * the repository has no commit. */
+static bool find_at_upstream(struct td_hub_call *hub, size_t first, size_t n, size_t at)
+{
+    const struct td_text latest = TD_TEXT(TD_VERSION_LATEST);
     hub->id = td_hub_path_join(&hub->path, first, first + n);
     struct td_text id = hub->id;
+    struct td_text revision = at < hub->path.count ? td_hub_path_join(&hub->path, at, at + 1) : TD_TEXT("main");
+    struct td_virtual_revision virtual;
+    struct td_error err = TD_ERROR_INIT;
+    bool has_main_name = td_text_equals(revision, "main") || td_text_equals(revision, "HEAD");
+    bool is_virtual = td_virtual_revision_read_name(revision, &virtual, &err) || err.code != TD_OK;
+    bool is_main = has_main_name || is_virtual; /* virtual revisions are made of main */
+    bool is_latest = td_text_equals(revision, TD_VERSION_LATEST);
+    bool can_ask = !hub->as_dataset && hub->call->api->upstream != NULL;
     if (td_text_begins(id, TD_TEXT(TD_REPO_DEFAULT_NAMESPACE "/")))
         id = td_text_skip(id, sizeof TD_REPO_DEFAULT_NAMESPACE);
-    enum td_incoming_look look =
-        hub->as_dataset ? TD_INCOMING_NONE : td_incoming_call_look(hub->call, id, &hub->incoming);
-    if (look == TD_INCOMING_ANSWERED)
+    bool is_here = hub->repo != NULL && !is_latest && (!is_main || !hub->repo->is_added) &&
+                   (is_main || td_repo_at(hub->repo, revision) != NULL);
+    if (can_ask && !is_here && !is_main && !find_version(hub, id, revision))
         return false;
-    if (look == TD_INCOMING_AGAIN) {
-        hub->own->snapshot = hub->incoming;
-        hub->repo = td_repo_find(hub->incoming, false, id);
-    }
+    bool lacks_main = hub->repo == NULL || (hub->repo->is_added && !is_here && hub->version.len == 0);
+    if (can_ask && lacks_main && !find_main(hub, id))
+        return false;
+    if (can_ask && has_main_name && (hub->repo == NULL || hub->repo->is_added) && !find_version(hub, id, latest))
+        return false;
     return hub->repo != NULL || (!td_hub_empty_answer(hub, first + n) && no_repository(hub));
 }
 
@@ -198,6 +266,11 @@ static bool take_revision(struct td_hub_call *hub, size_t at, size_t *rest)
 {
     enum { MOST = 4 };
     struct td_error err = TD_ERROR_INIT;
+    if (hub->version.len > 0) {
+        hub->revision = hub->version;
+        *rest = at + 1;
+        return td_hub_try_view(hub, &err) || td_hub_fail_view(hub, &err);
+    }
     for (size_t n = 1; n <= MOST && at + n <= hub->path.count; n++) {
         hub->revision = td_hub_path_join(&hub->path, at, at + n);
         *rest = at + n;
@@ -217,8 +290,8 @@ static void answer_file_path(struct td_hub_call *hub)
     size_t verb = file_verb(&hub->path, &hub->as_dataset);
     size_t first = hub->as_dataset ? 1 : 0;
     size_t rest = 0;
-    bool found = find_repo(hub, first, verb - first) || find_incoming(hub, first, verb - first);
-    if (found && is_whole(hub) && take_revision(hub, verb + 1, &rest))
+    (void)find_repo(hub, first, verb - first);
+    if (find_at_upstream(hub, first, verb - first, verb + 1) && is_whole(hub) && take_revision(hub, verb + 1, &rest))
         answer_file(hub, td_hub_path_join(&hub->path, rest, hub->path.count));
 }
 
@@ -264,7 +337,7 @@ static void answer_verb(struct td_hub_call *hub, size_t at)
     const struct td_hub_path *path = &hub->path;
     const struct verb *verb = find_verb(path, at);
     size_t rest = at + 1;
-    hub->revision = TD_TEXT("main");
+    hub->revision = hub->version.len > 0 ? hub->version : TD_TEXT("main");
     if (!is_whole(hub))
         return;
     if (at >= path->count) {
@@ -322,14 +395,14 @@ static void answer_api(struct td_hub_call *hub)
                           "nothing at this path; the paths are /api/models, /api/datasets and /api/whoami-v2");
     } else if (path->count == 2) {
         td_hub_answer_list(hub);
-    } else if (path->count > 3 && find_repo(hub, 2, 2)) {
-        answer_verb(hub, 4);
-    } else if ((path->count == 3 || find_verb(path, 3) != NULL) &&
-               find_repo(hub, 2, 1)) { /* else there is no such name */
-        answer_verb(hub, 3);
     } else {
-        size_t n = path->count > 3 && find_verb(path, 3) == NULL ? 2 : 1;
-        if (find_incoming(hub, 2, n))
+        bool can_be_one = path->count == 3 || find_verb(path, 3) != NULL; /* else there is no such name */
+        size_t n = (path->count > 3 && find_repo(hub, 2, 2)) || !can_be_one ? 2 : 1;
+        if (n == 1)
+            (void)find_repo(hub, 2, 1);
+        const struct verb *verb = find_verb(path, 2 + n);
+        size_t at = verb != NULL && verb->has_revision ? 3 + n : path->count;
+        if (find_at_upstream(hub, 2, n, at))
             answer_verb(hub, 2 + n);
     }
 }
@@ -350,6 +423,7 @@ static void handle_hub(const struct td_call *call)
         answer_file_path(&hub);
     td_hub_path_fini(&hub.path);
     td_snapshot_unref(hub.incoming);
+    td_remote_family_unref(own.remote_family);
     td_arena_fini(&hub.arena);
     td_reserved_release(&hub.reserved);
 }

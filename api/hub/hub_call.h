@@ -49,6 +49,7 @@ struct td_hub_call {
     struct td_text id; /* the repository's id, as the client wrote it */
     const struct td_repo *repo;
     struct td_text revision; /* "main" when none was given */
+    struct td_text version;  /* the name of the upstream's version that the revision stands for; empty: of none */
     struct td_text below;    /* the path after verb and revision: a path of the tree */
     struct td_repo_view view;
     struct td_reserved reserved; /* memory that grows with the number of files served */

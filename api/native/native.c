@@ -192,7 +192,9 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
     size_t at;
     path.p = td_repo_resolve(call->snapshot, path.p, &path.len);
     call->model = td_snapshot_route(call->snapshot, path, &at);
-    if (!td_versions_find(call, path, &at))
+    bool is_found;
+    if (!td_versions_find_upstream(call, path, supposed_id(path), &at, &is_found) ||
+        (!is_found && !td_versions_find(call, path, &at)))
         return NULL;
     if (call->model == NULL && call->family != NULL)
         return route_family(call, path);

@@ -1,5 +1,6 @@
 #include "api/native/versions.h"
 
+#include "api/call/incoming_call.h"
 #include "api/call/shown_model.h"
 #include "api/native/listing.h"
 #include "api/native/parameters.h"
@@ -137,12 +138,98 @@ bool td_versions_is_changes(struct td_text path)
 }
 
 /* Answers that the model, which no family has the id of, has no version. */
-static bool fail_without_family(const struct td_call *call, struct td_text text)
+static bool fail_without_family(const struct td_call *call, const char *id, struct td_text text)
 {
     td_response_fail(call->response, 404, "{\"known\": []}", "model \"%.400s\" has no version \"%.*s\", and no other",
-                     call->model->id, TD_SHOW(text, 100));
+                     id, TD_SHOW(text, 100));
     return false;
 }
+
+/* ---- versions of the upstream -------------------------------------------------------------------------- */
+
+/* Returns whether the call can be answered with what is here, since the upstream does not list the version, or cannot
+ * be asked now: the version is here by this very name, or, with is_list, some version is. */
+static bool is_here(const struct td_call *call, struct td_text id, const struct td_text *text, bool is_list)
+{
+    const struct td_family *family = td_family_find(call->snapshot, id);
+    const struct td_version *version = NULL;
+    return family != NULL && (is_list || (text != NULL && !td_text_equals(*text, TD_VERSION_LATEST) &&
+                                          td_family_find_version(family, *text, &version) == TD_VERSION_FOUND));
+}
+
+/* Sets call->family, call->version and call->model to the version with this name in the call's snapshot, which has
+ * just come from the upstream. */
+static bool take_version(struct td_call *call, const struct td_family *family, const char *name)
+{
+    call->family = td_family_find(call->snapshot, td_text_of(family->id));
+    enum td_version_found found = call->family == NULL
+                                      ? TD_VERSION_UNKNOWN
+                                      : td_family_find_version(call->family, td_text_of(name), &call->version);
+    if (found == TD_VERSION_FOUND && strcmp(call->version->name, name) == 0) {
+        call->model = call->version->model;
+        return true;
+    }
+    call->version = NULL;
+    td_response_fail(call->response, 404, NULL,
+                     "the version \"%.100s\" of \"%.300s\" cannot be had from the upstream: it has no files there, or "
+                     "its name cannot be that of a folder here",
+                     name, family->id);
+    return false;
+}
+
+/* Chooses the version of the upstream's list that the text stands for, and fetches it if it is not here. */
+static bool choose_upstream_version(struct td_call *call, struct td_text text, bool can_wait)
+{
+    const struct td_family *family = &call->remote_family->family;
+    const struct td_version *listed = NULL;
+    struct td_snapshot *snapshot = NULL;
+    call->family = family;
+    if (!find_version(call, text, can_wait, &listed))
+        return false;
+    switch (td_incoming_call_look_version(call, listed, &snapshot)) {
+    case TD_INCOMING_ANSWERED:
+        return false;
+    case TD_INCOMING_AGAIN:
+        td_snapshot_unref(call->snapshot);
+        call->snapshot = snapshot;
+        break;
+    case TD_INCOMING_NONE:
+        break;
+    }
+    return take_version(call, family, listed->name);
+}
+
+bool td_versions_find_upstream(struct td_call *call, struct td_text path, struct td_text id, size_t *at, bool *is_found)
+{
+    const struct td_text *text = td_uri_parameter(call->uri, "version");
+    bool is_list = td_versions_is_list(path);
+    struct td_upstream_reply reply;
+    *is_found = false;
+    id.len -= id.len > 0 && id.p[id.len - 1] == '/' ? 1 : 0;
+    if (call->api->upstream == NULL || (text == NULL && !is_list) || td_versions_is_changes(path))
+        return true;
+    if (!td_incoming_call_list_versions(call, id, &reply)) {
+        if (reply.answer == TD_UPSTREAM_HAS_NOT || is_here(call, id, text, is_list))
+            return true;
+        td_incoming_call_fail_ask(call, &reply);
+        return false;
+    }
+    const struct td_version *listed = NULL;
+    const struct td_family *family = &call->remote_family->family;
+    if (!is_list && td_family_find_version(family, *text, &listed) == TD_VERSION_UNKNOWN &&
+        is_here(call, id, text, false))
+        return true;
+    *is_found = true;
+    *at = id.len < path.len ? id.len + 1 : id.len;
+    call->takes_version = !is_list;
+    call->family = family;
+    bool is_whole_path = *at == path.len;
+    if (!is_list && family->count == 0 && !is_whole_path)
+        return fail_without_family(call, family->id, *text);
+    return is_list || choose_upstream_version(call, *text, is_whole_path);
+}
+
+/* ---- versions that are here ---------------------------------------------------------------------------- */
 
 bool td_versions_find(struct td_call *call, struct td_text path, size_t *at)
 {
@@ -158,7 +245,7 @@ bool td_versions_find(struct td_call *call, struct td_text path, size_t *at)
     bool is_of_family = is_word(rest, list_word) || is_word(rest, changes_word);
     call->takes_version = !is_of_family;
     if (family == NULL)
-        return is_of_family || text == NULL || call->model == NULL || fail_without_family(call, *text);
+        return is_of_family || text == NULL || call->model == NULL || fail_without_family(call, call->model->id, *text);
     if (is_of_family || text != NULL) {
         call->family = family;
         *at = end;

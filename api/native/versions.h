@@ -14,6 +14,13 @@ bool td_versions_is_changes(struct td_text path);
  * answered 400 or 404. */
 bool td_versions_choose(const struct td_call *call, struct td_text text, const struct td_version **version);
 
+/* Does the same as td_versions_find with the upstream's list of the versions of `id`, the part of the path that looks
+ * like a model's id, if the server has an upstream: a version that is not here is fetched, and the call continues in
+ * its snapshot. Sets *is_found if the upstream has a list; otherwise td_versions_find looks at what is here. Returns
+ * false after it answered, or made the call wait for the version. */
+bool td_versions_find_upstream(struct td_call *call, struct td_text path, struct td_text id, size_t *at,
+                               bool *is_found);
+
 /* Looks for the family that a path below /models/ names, if the call has ?version= or the path ends in "/versions"
  * or "/changes".
  * call->model is the model with the longest id at the beginning of the path, which ends at *at; or NULL. A family with

@@ -305,18 +305,31 @@ static enum comparison compare_file(const struct td_remote_file *listed, const s
     return strcmp(known, sha256) == 0 ? IS_SAME : IS_OTHER;
 }
 
+bool td_fetching_find_files(const struct td_snapshot *snapshot, const char *id, struct td_kept_files_run *out)
+{
+    bool is_version = !td_kept_id_is_valid(td_text_of(id));
+    const struct td_model *model = is_version ? td_snapshot_find_model(snapshot, td_text_of(id)) : NULL;
+    const struct td_repo *repo = is_version ? NULL : td_repo_find(snapshot, false, td_text_of(id));
+    if (model != NULL)
+        *out = (struct td_kept_files_run){model->first_entry, model->entry_count, model->directory_len + 1};
+    else if (repo != NULL && !repo->is_added)
+        *out = (struct td_kept_files_run){repo->first_entry, repo->entry_count, repo->prefix_len};
+    return model != NULL || (repo != NULL && !repo->is_added);
+}
+
 /* Compares a list of the upstream's with the model that the catalog shows. After a start, it shows none before its
  * first scan. */
 static enum comparison compare_list(const struct td_fetching *f, const struct td_intake *intake)
 {
     const struct td_remote_listing *listing = &intake->model.listing;
     struct td_snapshot *snapshot = f->config.catalog == NULL ? NULL : td_catalog_acquire(f->config.catalog);
-    const struct td_repo *repo = snapshot == NULL ? NULL : td_repo_find(snapshot, false, td_text_of(intake->id));
-    enum comparison result = repo == NULL ? IS_UNKNOWN : repo->entry_count == listing->count ? IS_SAME : IS_OTHER;
-    for (size_t i = 0; repo != NULL && i < listing->count && result != IS_OTHER; i++) {
-        enum comparison one = compare_file(
-            &listing->files[i], td_snapshot_find_in_run(snapshot, repo->first_entry, repo->entry_count,
-                                                        repo->prefix_len, td_text_of(listing->files[i].path)));
+    struct td_kept_files_run run = {0};
+    bool is_shown = snapshot != NULL && td_fetching_find_files(snapshot, intake->id, &run);
+    enum comparison result = !is_shown ? IS_UNKNOWN : run.count == listing->count ? IS_SAME : IS_OTHER;
+    for (size_t i = 0; is_shown && i < listing->count && result != IS_OTHER; i++) {
+        enum comparison one =
+            compare_file(&listing->files[i], td_snapshot_find_in_run(snapshot, run.first, run.count, run.prefix_len,
+                                                                     td_text_of(listing->files[i].path)));
         result = one == IS_SAME ? result : one;
     }
     td_snapshot_unref(snapshot);

@@ -36,6 +36,15 @@ struct td_fetching {
     struct td_wrong_tags wrong_tags;
 };
 
+/* The files of a kept model or version in a snapshot: a run of its entries, whose paths begin with prefix_len bytes
+ * that paths below the model lack. */
+struct td_kept_files_run {
+    size_t first, count, prefix_len;
+};
+
+/* Finds the files of a kept model or version. Returns false when the snapshot has none. */
+bool td_fetching_find_files(const struct td_snapshot *snapshot, const char *id, struct td_kept_files_run *out);
+
 /* Lists the files of a queued model, and makes room for them. For an intake that renews, compares the list with the
  * kept model first, and removes that if it differs. */
 void td_fetching_list(struct td_fetching *fetching, struct td_intake *intake);

@@ -53,7 +53,7 @@ static const char *member_of(const struct td_json_document *document, const cJSO
     return text != NULL ? text : "";
 }
 
-/* Reports an event about a model's revision main. Events that are no JSON of that form are ignored. */
+/* Reports an event about a model. Events that are no JSON of that form are ignored. */
 static void read_change(struct td_follower *follower, struct td_text data)
 {
     struct td_error ignored = TD_ERROR_INIT;
@@ -64,9 +64,10 @@ static void read_change(struct td_follower *follower, struct td_text data)
     const cJSON *root = document.root;
     if (root != NULL && cJSON_IsObject(root) && td_json_document_end(&document)) {
         const char *revision = member_of(&document, root, "revision");
-        bool is_main = revision[0] == '\0' || strcmp(revision, "main") == 0;
-        if (is_main && strcmp(member_of(&document, root, "kind"), "model") == 0)
-            follower->config.on_change(follower->config.context, td_text_of(member_of(&document, root, "id")));
+        bool is_main = strcmp(revision, "main") == 0;
+        if (strcmp(member_of(&document, root, "kind"), "model") == 0)
+            follower->config.on_change(follower->config.context, td_text_of(member_of(&document, root, "id")),
+                                       td_text_of(is_main ? "" : revision));
     }
     td_arena_fini(&arena);
 }

@@ -11,9 +11,9 @@
 
 struct td_follower_config {
     const struct td_upstream_source *source; /* borrowed, as `context` is; its `follow` is not NULL */
-    /* Called by the follower's thread: a model of this id was published or has other content; or changes may have been
-     * missed, so that any model may have. */
-    void (*on_change)(void *context, struct td_text id);
+    /* Called by the follower's thread: a model of this id was published or has other content, or its revision
+     * (empty: main) was; or changes may have been missed, so that any model may have. */
+    void (*on_change)(void *context, struct td_text id, struct td_text revision);
     void (*on_reset)(void *context);
     void *context;
 };

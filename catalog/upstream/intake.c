@@ -4,6 +4,7 @@
 #include "catalog/scan/grouping.h"
 #include "catalog/upstream/upstream_config.h"
 #include "core/clock.h"
+#include "parser/format/names.h"
 #include "storage/incoming.h"
 
 #include <stdio.h>
@@ -51,9 +52,13 @@ static bool add_entry(struct td_snapshot *snapshot, const struct td_intake *inta
 
 /* Adds the models that a scan will form from the files, as far as their names show: a directory inside the model may be
  * a model too, and the model's own directory need not be one. */
-static bool add_models(struct td_snapshot *snapshot, struct td_error *err)
+static bool add_models(struct td_snapshot *snapshot, const char *id, struct td_error *err)
 {
+    struct td_text model;
+    struct td_text version;
     struct td_grouping grouping = {.snapshot = snapshot, .names_only = true, .err = err};
+    if (td_version_split_folder(td_text_of(td_base_name(id)), &model, &version, &grouping.is_of_subfolder))
+        grouping.kept_version = version.p;
     bool ok = true;
     for (size_t i = 0; ok && i < snapshot->entry_count; i++) {
         const struct td_entry *entry = &snapshot->entries[i];
@@ -75,7 +80,8 @@ static bool build_snapshot(struct td_snapshot *snapshot, const struct td_intake 
     for (size_t i = 0; i < count; i++)
         if (!add_entry(snapshot, intake, i, err))
             return false;
-    return add_models(snapshot, err);
+    const char *id = td_arena_strndup(&snapshot->arena, td_text_of(intake->id));
+    return id == NULL ? td_error_no_memory(err) : add_models(snapshot, id, err);
 }
 
 /* ---- the intake ---------------------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 #include "core/array.h"
 #include "core/buffer.h"
 #include "core/checked.h"
+#include "core/digits.h"
 #include "core/file_io.h"
 #include "core/json/json_build.h"
 #include "core/json/json_document.h"
@@ -28,9 +29,43 @@ bool td_kept_id_is_valid(struct td_text id)
 {
     struct td_text rest = id;
     struct td_text first = td_text_take_until(&rest, '/');
-    return id.len < TD_UPSTREAM_ID_BYTES && td_remote_id_check(id, NULL) && !td_text_equals(first, "datasets") &&
+    return td_remote_id_check(id, NULL) && !td_text_equals(first, "datasets") &&
            !td_text_begins(first, TD_TEXT("datasets--")) && !td_text_begins(first, TD_TEXT("models--")) &&
            !td_text_begins(rest, TD_TEXT("models--"));
+}
+
+/* Returns whether the text can be that of a kept version. */
+static bool is_version(struct td_text text)
+{
+    static const char *const ignored[] = {".tmp", ".incomplete"}; /* by scans */
+    bool is = text.len > 0 && text.len <= TD_KEPT_VERSION_BYTES && text.p[0] != '.' && text.p[0] != '-';
+    for (size_t i = 0; i < text.len; i++)
+        is = is && (td_is_letter_or_digit(text.p[i]) || memchr("-_.+", text.p[i], 4) != NULL);
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) {
+        struct td_text end = td_text_of(ignored[i]);
+        is = is && (text.len < end.len || !td_text_equals(td_text_skip(text, text.len - end.len), ignored[i]));
+    }
+    return is;
+}
+
+bool td_kept_id_write(struct td_text id, const char *mark, struct td_text version, char out[TD_UPSTREAM_ID_BYTES])
+{
+    if (!td_kept_id_is_valid(id) || !is_version(version))
+        return false;
+    (void)snprintf(out, TD_UPSTREAM_ID_BYTES, "%.*s%s%.*s", (int)id.len, id.p, mark, (int)version.len, version.p);
+    return strcmp(mark, TD_KEPT_MODEL) != 0 || td_kept_id_is_valid(td_text_of(out));
+}
+
+bool td_kept_id_split(struct td_text kept, struct td_text *id, struct td_text *revision)
+{
+    *id = kept;
+    *revision = TD_TEXT("");
+    if (td_kept_id_is_valid(kept))
+        return true;
+    *revision = kept;
+    *id = td_text_take_until(revision, '@');
+    (void)td_text_take_char(revision, '@');
+    return td_kept_id_is_valid(*id) && is_version(*revision);
 }
 
 bool td_kept_key(const char *id, char key[TD_TAG_BYTES])
@@ -104,12 +139,14 @@ bool td_kept_note_read(int at, const char *path, struct td_kept_note *note)
     const cJSON *began = cJSON_GetObjectItemCaseSensitive(root, "began");
     read_tree(&document, root, note);
     const char *text = td_json_item_is_string(id) ? td_json_document_string(&document, id) : "";
-    bool ok = text != NULL && td_kept_id_is_valid(td_text_of(text)) && cJSON_IsRaw(size) && cJSON_IsRaw(inode) &&
-              cJSON_IsRaw(mtime) && cJSON_IsRaw(began) && td_json_document_u64(&document, size, &note->bytes) &&
-              td_json_document_u64(&document, inode, &note->inode) &&
-              td_json_document_u64(&document, mtime, &mtime_ns) && mtime_ns <= INT64_MAX &&
-              td_json_document_u64(&document, began, &began_s) && began_s <= BEGAN_MOST_S &&
-              td_json_document_end(&document);
+    struct td_text model;
+    struct td_text revision;
+    bool ok =
+        text != NULL && td_kept_id_split(td_text_of(text), &model, &revision) && cJSON_IsRaw(size) &&
+        cJSON_IsRaw(inode) && cJSON_IsRaw(mtime) && cJSON_IsRaw(began) &&
+        td_json_document_u64(&document, size, &note->bytes) && td_json_document_u64(&document, inode, &note->inode) &&
+        td_json_document_u64(&document, mtime, &mtime_ns) && mtime_ns <= INT64_MAX &&
+        td_json_document_u64(&document, began, &began_s) && began_s <= BEGAN_MOST_S && td_json_document_end(&document);
     if (ok) {
         (void)snprintf(note->id, sizeof note->id, "%s", text);
         note->began_s = (int64_t)began_s;

@@ -15,8 +15,8 @@
 /* The folder of the store in the served directory. */
 #define TD_UPSTREAM_FOLDER ".tensord-upstream"
 
-/* The longest id, two parts of 96 bytes and a slash, with a NUL. */
-enum { TD_UPSTREAM_ID_BYTES = 194 };
+/* The longest id, with a NUL: two parts of 96 bytes and a slash; "@@" and a version of 96 bytes. */
+enum { TD_UPSTREAM_ID_BYTES = 292, TD_KEPT_VERSION_BYTES = 96 };
 
 struct td_kept_note {
     char id[TD_UPSTREAM_ID_BYTES];
@@ -32,6 +32,22 @@ struct td_kept_note {
  * at most 96 bytes each; no part begins with a dot or "models--", and the first one is not "datasets" and does not
  * begin with "datasets--", which mean something else. */
 bool td_kept_id_is_valid(struct td_text id);
+
+/* Marks between a model's id and the version in the id of a kept version. */
+#define TD_KEPT_REVISION "@"   /* the version is a revision at the upstream */
+#define TD_KEPT_SUBFOLDER "@@" /* it is a subfolder there */
+#define TD_KEPT_MODEL "/"      /* it is one, and a model "NAME/VERSION" of its own */
+
+/* Writes the id under which a version of a model is kept, and which is its place below the served directory. Returns
+ * false when `id` is no valid id, or the version cannot be that of a
+ * kept one: letters, digits, "-", "_", "." and "+", at most TD_KEPT_VERSION_BYTES, without a dot or a "-" in front, and
+ * not ending in ".tmp" or ".incomplete". */
+bool td_kept_id_write(struct td_text id, const char *mark, struct td_text version, char out[TD_UPSTREAM_ID_BYTES]);
+
+/* Splits the id of a kept model or version into what a Hub calls its id and its revision; *revision is empty for main.
+ * Returns false for a text that is no id of a
+ * kept model or version. */
+bool td_kept_id_split(struct td_text kept, struct td_text *id, struct td_text *revision);
 
 /* Writes the key of a model, a hash of the id: the name of its items in the store. Returns false when memory is
  * short. */

@@ -1,5 +1,6 @@
 #include "catalog/upstream/remote_source.h"
 
+#include "catalog/upstream/kept_table.h"
 #include "catalog/upstream/upstream_config.h"
 #include "core/buffer.h"
 #include "core/clock.h"
@@ -86,6 +87,23 @@ static void visit_end(struct visit *visit)
     td_fetch_client_destroy(visit->client);
 }
 
+/* Copies the id and the revision that the wish asks for, which are parts of wish->id. */
+struct asked {
+    char id[TD_UPSTREAM_ID_BYTES], revision[TD_KEPT_VERSION_BYTES + 1];
+};
+
+static struct asked asked_by(const struct td_upstream_wish *wish)
+{
+    struct asked asked;
+    struct td_text id;
+    struct td_text version;
+    (void)td_kept_id_split(td_text_of(wish->id), &id, &version);
+    (void)snprintf(asked.id, sizeof asked.id, "%.*s", (int)id.len, id.p);
+    (void)snprintf(asked.revision, sizeof asked.revision, "%.*s", version.len > 0 ? (int)version.len : 4,
+                   version.len > 0 ? version.p : "main");
+    return asked;
+}
+
 /* Checks that a trusted server answers and accepts the token: a tensord with tokens requires one for this request; a
  * Hub requires none, and answers 404. Sets *kinds for the server that answered. */
 static bool can_reach(const struct visit *visit, struct td_remote_kinds *kinds, struct td_error *err)
@@ -137,13 +155,13 @@ static void keep_kinds(struct source *source, const struct td_remote_kinds *kind
 
 /* Lists a model from all servers. Uses the kinds of servers that were found within the last minute, and asks for them
  * otherwise. */
-static bool list_by_all(struct source *source, const struct visit *visit, const char *id, struct td_remote_model *model,
-                        bool *is_reached, struct td_error *err)
+static bool list_by_all(struct source *source, const struct visit *visit, const struct asked *asked,
+                        struct td_remote_model *model, bool *is_reached, struct td_error *err)
 {
     struct td_remote_kinds kinds;
     bool is_fresh = recall_kinds(source, &kinds);
     *is_reached = is_fresh || can_reach(visit, &kinds, err);
-    bool ok = *is_reached && td_remote_model_list(visit->session, id, "main", &kinds, model, err);
+    bool ok = *is_reached && td_remote_model_list(visit->session, asked->id, asked->revision, &kinds, model, err);
     keep_kinds(source, &kinds, is_fresh, ok || err->code == TD_NOT_FOUND || due_ns(source) > td_clock_ns());
     return ok;
 }
@@ -157,20 +175,23 @@ static bool list_model(void *context, const struct td_upstream_wish *wish, struc
     struct source *source = context;
     struct visit visit;
     struct td_error why = TD_ERROR_INIT;
+    const struct asked asked = asked_by(wish);
     bool is_reached = false;
     bool ok = false;
     td_remote_model_init(model);
     model->bounds.items = LIST_ITEMS;
     if (visit_begin(source, wish, source->list_retry_ns, &visit, &why)) {
         if (wish->alone == 0) {
-            ok = list_by_all(source, &visit, wish->id, model, &is_reached, &why);
+            ok = list_by_all(source, &visit, &asked, model, &is_reached, &why);
         } else {
             struct td_remote_kinds kinds = {.known = {false}};
             is_reached = can_reach(&visit, &kinds, &why);
-            ok = is_reached && td_remote_model_list(visit.session, wish->id, "main", &kinds, model, &why);
+            ok = is_reached && td_remote_model_list(visit.session, asked.id, asked.revision, &kinds, model, &why);
         }
     }
     visit_end(&visit);
+    if (ok && model->is_newest && strcmp(asked.revision, "main") == 0)
+        return td_error_set(err, TD_NOT_FOUND, "it is a folder of versions there, and no model itself");
     if (ok)
         return true;
     bool is_failure = !is_reached || (why.code == TD_PERMISSION_DENIED && model->is_tensord);
@@ -198,9 +219,38 @@ static bool fetch_listed_file(void *context, const struct td_upstream_wish *wish
                                      .span_bytes = SPAN_BYTES,
                                      .events = *events};
     bool ok = visit_begin(source, wish, source->file_retry_ns, &visit, err) &&
-              td_remote_model_fetch(visit.session, model, wish->id, file->path, &job, outcome, err);
+              td_remote_model_fetch(visit.session, model, asked_by(wish).id, file->path, &job, outcome, err);
     visit_end(&visit);
     return ok;
+}
+
+/* As td_upstream_source.versions. A certificate that is not trusted, and a token that is refused, are failures and no
+ * answers. */
+static bool list_versions(void *context, const struct td_upstream_wish *wish,
+                          const struct td_remote_versions_query *query, struct td_remote_versions *versions,
+                          bool *has_changed, struct td_error *err)
+{
+    struct source *source = context;
+    struct visit visit;
+    struct td_error why = TD_ERROR_INIT;
+    struct td_remote_kinds kinds;
+    bool is_fresh = recall_kinds(source, &kinds);
+    bool is_reached =
+        visit_begin(source, wish, source->list_retry_ns, &visit, &why) && (is_fresh || can_reach(&visit, &kinds, &why));
+    size_t server = 0;
+    while (is_reached && server + 1 < source->url_count && !kinds.known[server])
+        server++;
+    bool is_tensord = is_reached && kinds.is_tensord[server];
+    bool ok = is_tensord && td_remote_versions_get(visit.session, query, versions, has_changed, &why);
+    keep_kinds(source, &kinds, is_fresh, is_reached && (ok || !is_tensord || why.code == TD_NOT_FOUND));
+    visit_end(&visit);
+    if (ok)
+        return true;
+    if (is_reached && !is_tensord)
+        return td_error_set(err, TD_NOT_FOUND, "the upstream is no tensord");
+    return why.code == TD_PERMISSION_DENIED || (!is_reached && why.code == TD_NOT_FOUND)
+               ? td_error_set(err, TD_UNAVAILABLE, "%s", why.message)
+               : td_error_copy(err, &why);
 }
 
 /* As td_upstream_source.follow. */
@@ -260,8 +310,12 @@ bool td_remote_source_create(const struct td_remote_source_config *config, struc
                              struct td_error *err)
 {
     struct source *source = calloc(1, sizeof *source);
-    struct td_upstream_source made = {
-        .list = list_model, .fetch = fetch_listed_file, .follow = follow_server, .due_ns = due_ns, .context = source};
+    struct td_upstream_source made = {.list = list_model,
+                                      .fetch = fetch_listed_file,
+                                      .versions = list_versions,
+                                      .follow = follow_server,
+                                      .due_ns = due_ns,
+                                      .context = source};
     if (source == NULL)
         return td_error_no_memory(err);
     if (pthread_mutex_init(&source->lock, NULL) != 0) {

@@ -15,6 +15,7 @@
 #include "catalog/names/repo.h"
 #include "catalog/upstream/fetching.h"
 #include "catalog/upstream/follower.h"
+#include "catalog/upstream/version_lists.h"
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/log.h"
@@ -53,7 +54,8 @@ struct td_upstream {
     bool has_poller; /* a waiting worker polls for wanted files and found models, which have no event */
     pthread_t workers[TD_UPSTREAM_WORKERS];
     size_t worker_count;
-    struct td_follower *follower; /* NULL: the source has no streams */
+    struct td_follower *follower;      /* NULL: the source has no streams */
+    struct td_version_lists *versions; /* NULL: the source has no versions */
 };
 
 /* Writes the value of TD_UPSTREAM_VIA to send: the request's value, and this server's id. */
@@ -77,9 +79,8 @@ static enum way make_via(const struct td_upstream *u, struct td_text via, char o
 /* Returns whether the catalog's snapshot has all files of a published model. */
 static bool is_found(const void *context, const struct td_intake *intake)
 {
-    const struct td_snapshot *snapshot = context;
-    const struct td_repo *repo = td_repo_find(snapshot, false, td_text_of(intake->id));
-    return repo != NULL && repo->entry_count >= intake->model.listing.count;
+    struct td_kept_files_run run;
+    return td_fetching_find_files(context, intake->id, &run) && run.count >= intake->model.listing.count;
 }
 
 /* Drops published models that the catalog shows. Returns whether some remain. Under the lock. */
@@ -152,16 +153,39 @@ static void begin_renewals(struct td_upstream *u)
         begin_renewal(u, renewal, now_ns);
 }
 
-/* Notes that the upstream has another model of this id, if this server has one. Called by the follower. */
-static void on_change(void *context, struct td_text id)
+/* Notes that the upstream has another model or version of this kept id, if this server has one. Under the lock. */
+static void note_change(struct td_upstream *u, struct td_text id)
 {
-    struct td_upstream *u = context;
     struct td_kept_model kept;
-    pthread_mutex_lock(&u->f.lock);
     if (td_upstream_store_find(u->f.config.store, id, &kept) || td_intake_queue_find(&u->f.queue, id) != NULL)
         td_renewals_add(&u->f.renewals, id);
+}
+
+/* Notes that the upstream has another model of this id, or another revision of it: a ref in a Hugging Face cache, or a
+ * subfolder that is a version. Called by the follower. */
+static void on_change(void *context, struct td_text id, struct td_text revision)
+{
+    struct td_upstream *u = context;
+    struct td_text above = id;
+    struct td_text last = td_text_take_last(&above, '/');
+    bool is_model = revision.len == 0;
+    char kept[TD_UPSTREAM_ID_BYTES];
+    pthread_mutex_lock(&u->f.lock);
+    if (is_model)
+        note_change(u, id);
+    if (is_model ? td_kept_id_write(above, TD_KEPT_SUBFOLDER, last, kept)
+                 : td_kept_id_write(id, TD_KEPT_REVISION, revision, kept))
+        note_change(u, td_text_of(kept));
     pthread_cond_signal(&u->f.work);
     pthread_mutex_unlock(&u->f.lock);
+}
+
+/* Has requests that wait for a change look again: a list of versions has changed. Called by a thread of the lists. */
+static void on_versions(void *context)
+{
+    const struct td_upstream *u = context;
+    if (u->f.config.catalog != NULL)
+        td_catalog_announce(u->f.config.catalog);
 }
 
 /* Notes that any kept model may be another one at the upstream. Called by the follower. */
@@ -254,6 +278,14 @@ static bool init_locks(struct td_upstream *u, struct td_error *err)
     return td_error_no_memory(err);
 }
 
+/* Prepares for lists of versions, if the source has some. */
+static bool create_versions(struct td_upstream *u, struct td_error *err)
+{
+    const struct td_version_lists_config config = {
+        .source = &u->f.config.source, .on_change = on_versions, .context = u};
+    return config.source->versions == NULL || td_version_lists_create(&config, &u->versions, err);
+}
+
 /* Creates the follower if the source has streams, and lets it begin if there are models that may have changed. */
 static bool create_follower(struct td_upstream *u, struct td_error *err)
 {
@@ -282,7 +314,7 @@ bool td_upstream_create(const struct td_upstream_config *config, struct td_upstr
         free(u);
         return false;
     }
-    if (!create_follower(u, err)) {
+    if (!create_versions(u, err) || !create_follower(u, err)) {
         td_upstream_destroy(u);
         return false;
     }
@@ -302,6 +334,7 @@ void td_upstream_stop(struct td_upstream *u)
     struct td_error why = TD_ERROR_INIT;
     (void)td_error_set(&why, TD_UNAVAILABLE, "the server is stopping");
     td_follower_stop(u->follower);
+    td_version_lists_stop(u->versions);
     pthread_mutex_lock(&u->f.lock);
     atomic_store(&u->f.stop, true);
     for (size_t i = 0; i < u->f.queue.count; i++)
@@ -318,6 +351,7 @@ void td_upstream_end_waits(struct td_upstream *u)
     u->ends_waits = true;
     pthread_cond_broadcast(&u->f.changed);
     pthread_mutex_unlock(&u->f.lock);
+    td_version_lists_end_waits(u->versions);
 }
 
 void td_upstream_destroy(struct td_upstream *u)
@@ -328,6 +362,7 @@ void td_upstream_destroy(struct td_upstream *u)
     for (size_t i = 0; i < u->worker_count; i++)
         (void)pthread_join(u->workers[i], NULL);
     td_follower_destroy(u->follower); /* which the workers call, and which takes the lock below */
+    td_version_lists_destroy(u->versions);
     td_intake_queue_fini(&u->f.queue);
     (void)pthread_cond_destroy(&u->f.work);
     (void)pthread_cond_destroy(&u->f.changed);
@@ -513,8 +548,10 @@ static void wait_for_answer(struct td_upstream *u, const struct td_upstream_aske
 void td_upstream_ask(struct td_upstream *u, const struct td_upstream_asker *asker, struct td_text id,
                      struct td_upstream_reply *reply)
 {
+    struct td_text model;
+    struct td_text revision;
     *reply = (struct td_upstream_reply){.answer = TD_UPSTREAM_HAS_NOT};
-    if (!td_kept_id_is_valid(id))
+    if (!td_kept_id_split(id, &model, &revision))
         return;
     pthread_mutex_lock(&u->f.lock);
     const struct td_intake *intake = td_intake_queue_find(&u->f.queue, id);
@@ -532,6 +569,49 @@ void td_upstream_ask(struct td_upstream *u, const struct td_upstream_asker *aske
     pthread_mutex_lock(&u->f.lock);
     wait_for_answer(u, asker, id, is_known, reply);
     pthread_mutex_unlock(&u->f.lock);
+}
+
+/* Counts a list of versions that the client is the first to ask for as one new name. Returns false after it set a
+ * refusal. */
+static bool count_name(struct td_upstream *u, const struct td_upstream_asker *asker, struct td_upstream_reply *reply)
+{
+    uint64_t wait_ns = 0;
+    pthread_mutex_lock(&u->f.lock);
+    bool may_ask = td_client_turns_count(&u->f.queue.turns, asker->client, td_clock_ns(), &wait_ns);
+    pthread_mutex_unlock(&u->f.lock);
+    return may_ask || !refuse_request(reply, TD_UPSTREAM_IS_TOO_MUCH, wait_ns,
+                                      "this client has asked for too many models that are not on this server: %d new "
+                                      "names may be asked for at once, then one every %d ms",
+                                      TD_CLIENT_NAMES, TD_CLIENT_NAME_MS);
+}
+
+enum td_upstream_answer td_upstream_find_family(struct td_upstream *u, const struct td_upstream_asker *asker,
+                                                struct td_text id, struct td_remote_family **out,
+                                                struct td_upstream_reply *reply)
+{
+    char via[TD_UPSTREAM_VIA_BYTES];
+    struct td_version_list_wish wish = {.id = id, .via = via};
+    *reply = (struct td_upstream_reply){.answer = TD_UPSTREAM_HAS_NOT};
+    if (u->versions == NULL || !td_kept_id_is_valid(id) || make_via(u, asker->via, via) != WAY_IS_OPEN)
+        return reply->answer;
+    enum td_version_list_look look = td_version_lists_ask(u->versions, &wish, out);
+    if (look == TD_VERSION_LIST_NEW && !td_may_wait(NULL))
+        return reply->answer;
+    if (look == TD_VERSION_LIST_NEW && !count_name(u, asker, reply))
+        return reply->answer;
+    if (look == TD_VERSION_LIST_NEW) {
+        wish.may_ask = true;
+        wish.wait_ns = asker->via.len > 0 && relay_wait_ns < u->f.config.wait_ns ? relay_wait_ns : u->f.config.wait_ns;
+        look = td_version_lists_ask(u->versions, &wish, out);
+    }
+    if (look == TD_VERSION_LIST_FOUND)
+        reply->answer = TD_UPSTREAM_SENT;
+    else if (look == TD_VERSION_LIST_LATER)
+        (void)refuse_request(reply, TD_UPSTREAM_LATER, 0,
+                             "the list of versions of \"%.*s\" cannot be had from the upstream at present; the "
+                             "server's log has the reason",
+                             (int)id.len, id.p);
+    return reply->answer;
 }
 
 /* Estimates how long the rest of the model takes at the rate so far. Assumes 64 MiB/s in the first second, while

@@ -7,6 +7,7 @@
 #ifndef TD_CATALOG_UPSTREAM_UPSTREAM_H
 #define TD_CATALOG_UPSTREAM_UPSTREAM_H
 
+#include "catalog/upstream/remote_family.h"
 #include "catalog/upstream/upstream_config.h"
 #include "catalog/upstream/upstream_store.h"
 
@@ -59,10 +60,18 @@ void td_upstream_stop(struct td_upstream *upstream);
 /* Stops, and frees the upstream. No request may use it any more. NULL is allowed. */
 void td_upstream_destroy(struct td_upstream *upstream);
 
-/* Asks for a model that is not in the caller's snapshot. Sets *reply. Waits until the list of files is known, at most
- * for wait_ns; a thread that may not wait is refused (td_may_wait) where it would wait. */
+/* Asks for a model or a version that is not in the caller's snapshot, by its kept id (td_kept_id_split). Sets *reply.
+ * Waits until the list of files is known, at most for wait_ns; a thread that may not wait is refused (td_may_wait)
+ * where it would wait. */
 void td_upstream_ask(struct td_upstream *upstream, const struct td_upstream_asker *asker, struct td_text id,
                      struct td_upstream_reply *reply);
+
+/* Looks for the upstream's list of the versions of a model or folder. Returns TD_UPSTREAM_SENT, and sets *out, with a
+ * reference for the caller; TD_UPSTREAM_HAS_NOT; or TD_UPSTREAM_IS_TOO_MUCH or TD_UPSTREAM_LATER, and sets *reply.
+ * Waits as td_upstream_ask. */
+enum td_upstream_answer td_upstream_find_family(struct td_upstream *upstream, const struct td_upstream_asker *asker,
+                                                struct td_text id, struct td_remote_family **out,
+                                                struct td_upstream_reply *reply);
 
 /* Sets *out to the progress of a model on its way. Returns false when no such model is on its way. Never waits. */
 bool td_upstream_get_progress(struct td_upstream *upstream, struct td_text id, struct td_upstream_progress *out);

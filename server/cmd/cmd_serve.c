@@ -488,6 +488,7 @@ static bool start_parts(struct service *service, struct td_error *err)
     catalog.scan.parsers = service->parsers;
     catalog.scan.limits.max_memory_bytes = (size_t)(config->parse_memory / 2);
     catalog.scan.version_prefixes = &service->version_prefixes;
+    catalog.scan.keeps_versions = service->store != NULL;
     if (!td_catalog_create(&catalog, &service->catalog, err))
         return false;
     service->api_made = td_api_init(&service->api, service->catalog, err);

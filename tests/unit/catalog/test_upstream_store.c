@@ -86,6 +86,49 @@ static void ids_are_those_of_models_and_lead_nowhere_else(void **state)
     assert_false(td_kept_id_is_valid(td_text_n("a\0b", 3)));
 }
 
+/* The places of versions in the served directory, and what a Hub calls each. */
+static void ids_of_versions_name_their_places(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *id, *mark, *version, *kept; /* kept NULL: refused */
+        const char *hub_id, *revision;          /* as the kept id is split */
+    } rows[] = {
+        {"org/name", "@", "step-5", "org/name@step-5", "org/name", "step-5"},
+        {"gpt2", "@", "v1.0+cu12", "gpt2@v1.0+cu12", "gpt2", "v1.0+cu12"},
+        {"org/run", "@@", "weight_v000012", "org/run@@weight_v000012", "org/run", "weight_v000012"},
+        {"run", "/", "7", "run/7", "run/7", ""},
+        {"org/run", "/", "7", NULL, NULL, NULL}, /* of three parts */
+        {"org/name", "@", "", NULL, NULL, NULL},
+        {"org/name", "@", "a/b", NULL, NULL, NULL},
+        {"org/name", "@", "..", NULL, NULL, NULL},
+        {"org/name", "@", "-x", NULL, NULL, NULL},
+        {"org/name", "@", "a@b", NULL, NULL, NULL},
+        {"org/name", "@", "step 5", NULL, NULL, NULL},
+        {"org/name", "@", "a.tmp", NULL, NULL, NULL},        /* scans ignore it */
+        {"org/name", "@", "a.incomplete", NULL, NULL, NULL}, /* this, too */
+        {"datasets/x", "@", "step-5", NULL, NULL, NULL},
+        {"a@b", "@", "step-5", NULL, NULL, NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char kept[TD_UPSTREAM_ID_BYTES];
+        struct td_text id;
+        struct td_text revision;
+        bool ok = td_kept_id_write(td_text_of(rows[i].id), rows[i].mark, td_text_of(rows[i].version), kept);
+        CHECK(ok == (rows[i].kept != NULL), "%s %s", rows[i].id, rows[i].version);
+        if (!ok)
+            continue;
+        assert_string_equal(kept, rows[i].kept);
+        assert_true(td_kept_id_split(td_text_of(kept), &id, &revision));
+        assert_true(td_text_equals(id, rows[i].hub_id) && td_text_equals(revision, rows[i].revision));
+    }
+    char longest[TD_KEPT_VERSION_BYTES + 2];
+    char kept[TD_UPSTREAM_ID_BYTES];
+    memset(longest, 'v', sizeof longest);
+    assert_true(td_kept_id_write(TD_TEXT("n"), "@", td_text_n(longest, TD_KEPT_VERSION_BYTES), kept));
+    assert_false(td_kept_id_write(TD_TEXT("n"), "@", td_text_n(longest, TD_KEPT_VERSION_BYTES + 1), kept));
+}
+
 static void a_model_appears_by_one_rename_without_what_does_not_belong_to_it(void **state)
 {
     struct tree *tree = *state;
@@ -739,6 +782,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_are_those_of_models_and_lead_nowhere_else),
+        cmocka_unit_test(ids_of_versions_name_their_places),
         TEST_IN(tree, a_model_appears_by_one_rename_without_what_does_not_belong_to_it),
         TEST_IN(tree, what_the_operator_has_is_left_alone),
         TEST_IN(tree, a_model_that_was_being_compared_at_a_kill_goes_back),
