@@ -87,7 +87,22 @@ static bool read_snapshot(struct verification *v, struct td_error *err)
     return td_local_scan(wanted->path, true, &v->snapshot, err);
 }
 
-/* Refuses a directory with several models, whose ids begin the message. */
+/* Returns the model of the directory itself, below which other models may be, such as onnx/ of a repository; NULL when
+ * none of the models has all others below it. */
+static const struct td_model *find_model(const struct td_snapshot *snapshot)
+{
+    const struct td_model *first = &snapshot->models[0]; /* the ids are sorted */
+    const size_t len = strlen(first->id);
+    for (size_t i = 0; snapshot->root_is_model && i < snapshot->model_count; i++)
+        if (snapshot->models[i].directory_len == 0)
+            return &snapshot->models[i];
+    for (size_t i = 1; i < snapshot->model_count; i++)
+        if (strncmp(snapshot->models[i].id, first->id, len) != 0 || snapshot->models[i].id[len] != '/')
+            return NULL;
+    return first;
+}
+
+/* Refuses a directory with several models, and names some of them. */
 static bool refuse_models(const struct verification *v, struct td_error *err)
 {
     struct td_buffer ids;
@@ -118,9 +133,9 @@ static bool find_checkpoint(struct verification *v, struct td_error *err)
     const char *id = v->wanted->query.checkpoint;
     if (v->snapshot->model_count == 0)
         return td_error_set(err, TD_NOT_FOUND, "there is no checkpoint in \"%.500s\"", v->wanted->path);
-    if (v->snapshot->model_count > 1)
+    v->model = find_model(v->snapshot);
+    if (v->model == NULL)
         return refuse_models(v, err);
-    v->model = &v->snapshot->models[0];
     v->checkpoint = choose(v->model->checkpoints, v->model->checkpoint_count, id);
     if (v->checkpoint == NULL)
         v->checkpoint = choose(v->model->partials, v->model->partial_count, id);

@@ -328,6 +328,23 @@ def test_a_snapshot_of_a_hugging_face_cache(tmp_path):
             assert as_json(path, f"http://127.0.0.1:{s.port}", "org/m")["compared"] == 5
 
 
+def test_models_below_a_model(local, tmp_path, recorded):
+    """Repositories have other weights in folders, such as onnx/: those are models of their own."""
+    write_by_hand(local / "onnx" / "model.safetensors", [tensor("other", "U8", [3])])
+    write_by_hand(local / "0" / "model.safetensors", [tensor("other", "U8", [3])])
+    digests = recorded(stated(tensors_of_model()))
+    assert as_json(local, "--digests", digests)["compared"] == 5
+    cache = tmp_path / "hub" / "models--org--m" / "snapshots" / ("a" * 40)
+    shutil.copytree(local, cache)
+    (cache.parents[1] / "refs").mkdir()
+    (cache.parents[1] / "refs" / "main").write_text("a" * 40)
+    for path in (cache, cache.parents[1]):
+        assert as_json(path, "--digests", digests)["compared"] == 5
+    (local / "model.safetensors").unlink()
+    p = verify(local, "--digests", digests, code=1)
+    assert "has 2 models (0, onnx): give the directory or the file of one" in p.stderr
+
+
 def test_files_that_cannot_be_read_or_are_not_there(local, tmp_path, recorded):
     """A broken shard: its tensors are missing, and the file is named. Other paths are refused with a reason."""
     folder = tmp_path / "shards"
