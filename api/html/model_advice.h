@@ -1,4 +1,4 @@
-/* What a reader can do about a problem of a model. */
+/* Advice: the things that a reader can do about a problem of a model. */
 #ifndef TD_API_HTML_MODEL_ADVICE_H
 #define TD_API_HTML_MODEL_ADVICE_H
 

@@ -6,6 +6,7 @@
 #include "api/call/incoming_call.h"
 #include "api/html/page.h"
 #include "api/html/shown.h"
+#include "api/html/sorted_table.h"
 #include "api/html/templates.h"
 #include "catalog/dataset/dataset.h"
 #include "catalog/names/repo.h"
@@ -15,8 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 500, MOST_PAGES = 1000000 };
-
 /* A model or dataset that matches. */
 struct found {
     uint64_t key;    /* what is sorted by */
@@ -25,27 +24,22 @@ struct found {
 
 enum column { COLUMN_NAME, COLUMN_PARAMETERS, COLUMN_BYTES, COLUMN_FORMAT, COLUMN_UPDATED, COLUMN_STATE, COLUMNS };
 
-static const struct {
-    const char *name, *heading;
-    bool is_number, is_wide, sorts;
-} columns[COLUMNS] = {
-    {"name", "Model", false, false, true},     {"parameters", "Parameters", true, false, true},
-    {"bytes", "Size", true, false, true},      {"format", "Format", false, true, false},
-    {"updated", "Changed", false, true, true}, {"state", "State", false, false, false},
+static const struct td_table_column columns[COLUMNS] = {
+    {"name", "Model", "", true},          {"parameters", "Parameters", "number", true},
+    {"bytes", "Size", "number", true},    {"format", "Format", "wide", false},
+    {"updated", "Changed", "wide", true}, {"state", "State", "", false},
 };
 
 struct page {
     struct td_snapshot *snapshot;
     struct td_budget *budget; /* that `bytes` are taken from; borrowed */
     size_t bytes;
-    bool has_datasets; /* the page at "/" */
-    char *q;           /* NUL-terminated */
-    enum column sort;
-    bool is_descending;
+    bool has_datasets;               /* the page at "/" */
+    char *q;                         /* NUL-terminated */
+    struct td_table table;           /* of the models */
     struct found *models, *datasets; /* in one allocation */
     size_t model_count, dataset_count, total;
-    size_t page;               /* from 1 on */
-    uint64_t parameters[ROWS]; /* of the models of the page */
+    uint64_t parameters[TD_TABLE_ROWS]; /* of the models of the page */
     struct td_upstream_arrival arrivals[TD_UPSTREAM_MODELS];
     size_t arrival_count;
 };
@@ -78,7 +72,7 @@ static uint64_t parameters_of(const struct td_model *model)
 
 static uint64_t key_of(const struct page *page, const struct td_model *model)
 {
-    switch (page->sort) {
+    switch ((enum column)page->table.sort) {
     case COLUMN_PARAMETERS:
         return parameters_of(model);
     case COLUMN_BYTES:
@@ -126,32 +120,26 @@ static void find_models(struct page *page)
         if (contains(model->id, page->q))
             page->models[page->model_count++] = (struct found){key_of(page, model), (uint32_t)i};
     }
-    if (page->sort != COLUMN_NAME)
-        qsort(page->models, page->model_count, sizeof *page->models, page->is_descending ? compare_down : compare_up);
-    else if (page->is_descending)
+    if (page->table.sort != COLUMN_NAME)
+        qsort(page->models, page->model_count, sizeof *page->models,
+              page->table.is_descending ? compare_down : compare_up);
+    else if (page->table.is_descending)
         reverse(page->models, page->model_count);
-}
-
-static size_t rows_on_page(const struct page *page)
-{
-    const size_t first = (page->page - 1) * ROWS;
-    const size_t left = first < page->model_count ? page->model_count - first : 0;
-    return left < ROWS ? left : ROWS;
 }
 
 static const struct found *found_at(const struct page *page, size_t row)
 {
-    return &page->models[(page->page - 1) * ROWS + row];
+    return &page->models[td_table_first_row(&page->table) + row];
 }
 
 /* Notes the parameters of the page's models: to sum them takes a step for each file of a checkpoint, and the page shows
  * them several times. */
 static void note_parameters(struct page *page)
 {
-    for (size_t i = 0; i < rows_on_page(page); i++) {
+    for (size_t i = 0; i < td_table_rows_here(&page->table); i++) {
         const struct found *found = found_at(page, i);
         page->parameters[i] =
-            page->sort == COLUMN_PARAMETERS ? found->key : parameters_of(&page->snapshot->models[found->number]);
+            page->table.sort == COLUMN_PARAMETERS ? found->key : parameters_of(&page->snapshot->models[found->number]);
     }
 }
 
@@ -179,14 +167,9 @@ static const struct td_repo *dataset_at(const struct td_page_place *place)
     return &td_repos_of(page->snapshot)->items[page->datasets[place->row[0]].number];
 }
 
-static size_t page_count(const struct page *page)
-{
-    return page->model_count == 0 ? 1 : (page->model_count + ROWS - 1) / ROWS;
-}
-
 static size_t dataset_rows(const struct page *page)
 {
-    return page->dataset_count < ROWS ? page->dataset_count : ROWS;
+    return page->dataset_count < TD_TABLE_ROWS ? page->dataset_count : TD_TABLE_ROWS;
 }
 
 /* Returns the problem that keeps the model from having tensors, or that its checkpoints leave; NULL: none. */
@@ -215,14 +198,12 @@ static struct state state_of(const struct td_model *model)
     return (struct state){"ready", "ready", "state"};
 }
 
-static void write_link(const struct page *page, enum column sort, bool is_descending, size_t number,
-                       struct td_buffer *out)
+/* Appends the beginning of a link to this page, up to its order. */
+static void write_link(const struct page *page, struct td_buffer *out)
 {
     td_buffer_puts(out, page->has_datasets ? "/?q=" : "/models/?q=");
     td_uri_encode(out, td_text_of(page->q), false);
-    td_buffer_printf(out, "&sort=%s%s", is_descending ? "-" : "", columns[sort].name);
-    if (number > 1)
-        td_buffer_printf(out, "&page=%zu", number);
+    td_buffer_putc(out, '&');
 }
 
 static void write_caption(const struct page *page, struct td_buffer *out)
@@ -354,20 +335,23 @@ static void write_arrival(const struct td_page_place *place, enum td_models_slot
 static void write_column(const struct td_page_place *place, enum td_models_slot slot, struct td_buffer *out)
 {
     const struct page *page = place->context;
-    const enum column column = (enum column)place->row[0];
-    bool is_sorted = page->sort == column;
+    const struct td_table_column *column = &columns[place->row[0]];
     switch (slot) {
     case TD_SLOT_MODELS_COLUMN:
-        td_buffer_puts(out, columns[column].name);
+        td_buffer_puts(out, column->name);
+        break;
+    case TD_SLOT_MODELS_COLUMN_CLASS:
+        td_buffer_puts(out, column->class);
         break;
     case TD_SLOT_MODELS_HEADING:
-        td_buffer_puts(out, columns[column].heading);
+        td_buffer_puts(out, column->heading);
         break;
     case TD_SLOT_MODELS_ORDER:
-        td_buffer_puts(out, page->is_descending ? "descending" : "ascending");
+        td_buffer_puts(out, td_table_order(&page->table));
         break;
     case TD_SLOT_MODELS_SORT_LINK:
-        write_link(page, column, is_sorted && !page->is_descending, 1, out);
+        write_link(page, out);
+        td_table_write_column_link(&page->table, place->row[0], out);
         break;
     default:
         break;
@@ -389,7 +373,7 @@ static void write_slot(const struct td_page_place *place, unsigned number, struc
         td_buffer_puts(out, page->q);
         break;
     case TD_SLOT_MODELS_SORT:
-        td_buffer_printf(out, "%s%s", page->is_descending ? "-" : "", columns[page->sort].name);
+        td_table_write_sort(&page->table, out);
         break;
     case TD_SLOT_MODELS_MATCHED:
         td_buffer_printf(out, "%zu", page->model_count);
@@ -404,16 +388,18 @@ static void write_slot(const struct td_page_place *place, unsigned number, struc
         td_buffer_puts(out, page->total == 0 ? "There are no models." : "No model's name contains this text.");
         break;
     case TD_SLOT_MODELS_BEFORE_LINK:
-        write_link(page, page->sort, page->is_descending, page->page - 1, out);
+        write_link(page, out);
+        td_table_write_page_link(&page->table, page->table.page - 1, out);
         break;
     case TD_SLOT_MODELS_AFTER_LINK:
-        write_link(page, page->sort, page->is_descending, page->page + 1, out);
+        write_link(page, out);
+        td_table_write_page_link(&page->table, page->table.page + 1, out);
         break;
     case TD_SLOT_MODELS_PAGE_NUMBER:
-        td_shown_number(out, page->page);
+        td_shown_number(out, page->table.page);
         break;
     case TD_SLOT_MODELS_PAGE_COUNT:
-        td_shown_number(out, page_count(page));
+        td_shown_number(out, td_table_page_count(&page->table));
         break;
     case TD_SLOT_MODELS_DATASETS_CAPTION:
         td_shown_number(out, page->dataset_count);
@@ -423,6 +409,7 @@ static void write_slot(const struct td_page_place *place, unsigned number, struc
         break;
     case TD_SLOT_MODELS_ORDER:
     case TD_SLOT_MODELS_COLUMN:
+    case TD_SLOT_MODELS_COLUMN_CLASS:
     case TD_SLOT_MODELS_SORT_LINK:
     case TD_SLOT_MODELS_HEADING:
         write_column(place, slot, out);
@@ -466,7 +453,7 @@ static size_t count_rows(const struct td_page_place *place, unsigned section)
     const struct page *page = place->context;
     switch ((enum td_models_section)section) {
     case TD_SECTION_MODELS_KEEPS_SORT:
-        return page->sort != COLUMN_NAME || page->is_descending;
+        return td_table_is_sorted(&page->table);
     case TD_SECTION_MODELS_SOME:
     case TD_SECTION_MODELS_SOME_ROWS:
     case TD_SECTION_MODELS_SOME_END:
@@ -475,26 +462,24 @@ static size_t count_rows(const struct td_page_place *place, unsigned section)
         return page->model_count == 0;
     case TD_SECTION_MODELS_COLUMNS:
         return page->model_count > 0 ? COLUMNS : 0;
-    case TD_SECTION_MODELS_IS_NUMBER:
-        return columns[place->row[0]].is_number;
-    case TD_SECTION_MODELS_IS_WIDE:
-        return columns[place->row[0]].is_wide;
-    case TD_SECTION_MODELS_HAS_ORDER:
-        return page->sort == (enum column)place->row[0];
+    case TD_SECTION_MODELS_COLUMN_CLASSES:
+        return columns[place->row[0]].class[0] != '\0';
+    case TD_SECTION_MODELS_SORTED:
+        return page->table.sort == place->row[0];
     case TD_SECTION_MODELS_SORTS:
         return columns[place->row[0]].sorts;
     case TD_SECTION_MODELS_SORTS_NOT:
         return !columns[place->row[0]].sorts;
     case TD_SECTION_MODELS_MODELS:
-        return rows_on_page(page);
+        return td_table_rows_here(&page->table);
     case TD_SECTION_MODELS_REASON:
         return reason_of(model_at(place)) != NULL;
     case TD_SECTION_MODELS_PAGES:
-        return page_count(page) > 1;
+        return td_table_page_count(&page->table) > 1;
     case TD_SECTION_MODELS_BEFORE:
-        return page->page > 1;
+        return page->table.page > 1;
     case TD_SECTION_MODELS_AFTER:
-        return page->page < page_count(page);
+        return page->table.page < td_table_page_count(&page->table);
     case TD_SECTION_MODELS_ARRIVING_SOME:
     case TD_SECTION_MODELS_ARRIVING_END:
         return page->arrival_count > 0;
@@ -510,30 +495,6 @@ static size_t count_rows(const struct td_page_place *place, unsigned section)
 }
 
 /* ---- the call ------------------------------------------------------------------------------------------ */
-
-/* Reads ?sort=: a column's name, with '-' before it for descending order. Returns false after it answered 400. */
-static bool read_sort(const struct td_call *call, struct page *page)
-{
-    const char *names[COLUMNS + 1] = {NULL};
-    const struct td_text *value = td_uri_parameter(call->uri, "sort");
-    size_t count = 0;
-    if (value == NULL)
-        return true;
-    struct td_text name = *value;
-    page->is_descending = td_text_take_char(&name, '-');
-    for (size_t i = 0; i < COLUMNS; i++) {
-        if (!columns[i].sorts)
-            continue;
-        names[count++] = columns[i].name;
-        page->sort = td_text_equals(name, columns[i].name) ? (enum column)i : page->sort;
-        if (td_text_equals(name, columns[i].name))
-            return true;
-    }
-    td_call_fail_known(call, 400, names,
-                       "no order \"%.*s\": sort takes a column, with - before it for the largest first",
-                       TD_SHOW(*value, 40));
-    return false;
-}
 
 /* Allocates the lists, with memory from the budget. Returns false with an error. */
 static bool allocate(const struct td_call *call, struct page *page, struct td_error *err)
@@ -562,9 +523,7 @@ void td_html_models(const struct td_call *call)
     static const char *const known[] = {"q",          "sort",  "page",    "page_size",
                                         "page_token", "match", "timeout", NULL}; /* the last four are of the JSON */
     struct td_error err = TD_ERROR_INIT;
-    uint64_t number = 1;
-    if (!td_call_check_parameters(call, known) || !td_call_read_number(call, "page", MOST_PAGES, &number) ||
-        !td_call_may_list(call))
+    if (!td_call_check_parameters(call, known) || !td_call_may_list(call))
         return;
     struct page *page = calloc(1, sizeof *page);
     if (page == NULL) {
@@ -573,8 +532,7 @@ void td_html_models(const struct td_call *call)
     }
     page->snapshot = td_snapshot_ref(call->snapshot);
     page->has_datasets = td_text_equals(call->uri->path, "/");
-    page->page = number < 1 ? 1 : (size_t)number;
-    if (!read_sort(call, page)) {
+    if (!td_table_read(call, columns, COLUMNS, &page->table)) {
         destroy(page);
         return;
     }
@@ -586,7 +544,7 @@ void td_html_models(const struct td_call *call)
     find_models(page);
     find_datasets(page);
     page->arrival_count = td_incoming_call_list(call, page->arrivals);
-    page->page = page->page > page_count(page) ? page_count(page) : page->page;
+    td_table_set_rows(&page->table, page->model_count);
     note_parameters(page);
     td_page_answer(call->response, &class, page);
 }

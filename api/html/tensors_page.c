@@ -7,6 +7,7 @@
 #include "api/call/tensor_text.h"
 #include "api/html/page.h"
 #include "api/html/shown.h"
+#include "api/html/sorted_table.h"
 #include "api/html/templates.h"
 #include "catalog/checkpoints/partial_checkpoint.h"
 #include "core/waiting.h"
@@ -17,15 +18,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 500, MOST_PAGES = 1000000000 };
-
 enum column { COLUMN_NAME, COLUMN_DTYPE, COLUMN_SHAPE, COLUMN_ELEMENTS, COLUMN_BYTES, COLUMN_FILE, COLUMN_OFFSET };
 enum { COLUMNS = COLUMN_OFFSET + 1 };
 
-static const struct {
-    const char *name, *heading, *class;
-    bool sorts;
-} columns[COLUMNS] = {
+static const struct td_table_column columns[COLUMNS] = {
     {"name", "Name", "", true},
     {"dtype", "Type", "", true},
     {"shape", "Shape", "", false},
@@ -40,16 +36,14 @@ struct page {
     const struct td_model *model;
     const struct td_checkpoint *checkpoint;
     struct td_shown_model shown;
-    char *q;                      /* NUL-terminated; empty: all names */
-    const struct td_dtype *dtype; /* NULL: all */
-    enum column sort;
-    bool is_descending;
+    char *q;                        /* NUL-terminated; empty: all names */
+    const struct td_dtype *dtype;   /* NULL: all */
+    struct td_table table;          /* its rows: those that match */
     bool occurs[TD_DTYPE_COUNT];    /* by td_dtype_number, over all tensors of the checkpoint */
     uint8_t dtypes[TD_DTYPE_COUNT]; /* the numbers of those that occur */
     size_t dtype_count;
     size_t matched;
-    size_t number;       /* of the page, from 1 on */
-    uint32_t rows[ROWS]; /* the numbers of its tensors in the checkpoint */
+    uint32_t rows[TD_TABLE_ROWS]; /* the numbers of the page's tensors in the checkpoint */
     size_t row_count;
 };
 
@@ -84,7 +78,7 @@ static int compare_column(const struct page *page, uint32_t a, uint32_t b)
 {
     const struct td_tensor_ref x = td_checkpoint_tensor(page->checkpoint, a);
     const struct td_tensor_ref y = td_checkpoint_tensor(page->checkpoint, b);
-    switch (page->sort) {
+    switch ((enum column)page->table.sort) {
     case COLUMN_DTYPE:
         return x.tensor->dtype == y.tensor->dtype ? 0 : strcmp(x.tensor->dtype->name, y.tensor->dtype->name);
     case COLUMN_ELEMENTS:
@@ -109,15 +103,7 @@ static int compare_tensors(const void *a, const void *b, void *context)
     const uint32_t x = *(const uint32_t *)a;
     const uint32_t y = *(const uint32_t *)b;
     const int order = compare_column(page, x, y);
-    return order == 0 ? compare_numbers(x, y) : page->is_descending ? -order : order;
-}
-
-/* Moves the page's number to the last page if there are fewer. Returns the number of its first row. */
-static size_t first_row(struct page *page)
-{
-    const size_t pages = page->matched == 0 ? 1 : (page->matched + ROWS - 1) / ROWS;
-    page->number = page->number > pages ? pages : page->number;
-    return (page->number - 1) * ROWS;
+    return order == 0 ? compare_numbers(x, y) : page->table.is_descending ? -order : order;
 }
 
 /* Counts the tensors that match, and notes the types that occur. Without a filter, and of a checkpoint that has all
@@ -147,11 +133,11 @@ static void count_tensors(struct page *page)
 static void choose_by_name(struct page *page)
 {
     const size_t count = page->checkpoint->tensor_count;
-    size_t skipped = first_row(page);
+    size_t skipped = td_table_first_row(&page->table);
     size_t i = has_filter(page) ? 0 : skipped; /* without a filter, a row is a tensor */
     skipped -= i;
-    for (; i < count && page->row_count < ROWS; i++) {
-        const size_t at = page->is_descending ? count - 1 - i : i;
+    for (; i < count && page->row_count < TD_TABLE_ROWS; i++) {
+        const size_t at = page->table.is_descending ? count - 1 - i : i;
         if (!matches(page, td_checkpoint_tensor(page->checkpoint, at).tensor))
             continue;
         if (skipped > 0)
@@ -173,9 +159,9 @@ static bool choose_sorted(struct page *page, struct td_budget *budget, struct td
         if (matches(page, td_checkpoint_tensor(page->checkpoint, i).tensor))
             numbers[count++] = (uint32_t)i;
     if (numbers != NULL) {
-        const size_t first = first_row(page);
+        const size_t first = td_table_first_row(&page->table);
         qsort_r(numbers, count, sizeof *numbers, compare_tensors, page);
-        for (size_t i = first; i < count && page->row_count < ROWS; i++)
+        for (size_t i = first; i < count && page->row_count < TD_TABLE_ROWS; i++)
             page->rows[page->row_count++] = numbers[i];
     }
     const bool ok = numbers != NULL || td_error_no_memory(err);
@@ -186,9 +172,8 @@ static bool choose_sorted(struct page *page, struct td_budget *budget, struct td
 
 /* ---- links --------------------------------------------------------------------------------------------- */
 
-/* Appends a link to this page with another order or another number. */
-static void write_page_link(const struct page *page, enum column sort, bool is_descending, size_t number,
-                            struct td_buffer *out)
+/* Appends the beginning of a link to this page, up to its order. */
+static void write_link(const struct page *page, struct td_buffer *out)
 {
     const char *separator = td_checkpoint_write_query(out, "?", &page->shown, page->model, page->checkpoint);
     if (page->q[0] != '\0') {
@@ -201,9 +186,7 @@ static void write_page_link(const struct page *page, enum column sort, bool is_d
         td_uri_encode(out, td_text_of(page->dtype->name), false);
         separator = "&";
     }
-    td_buffer_printf(out, "%ssort=%s%s", separator, is_descending ? "-" : "", columns[sort].name);
-    if (number > 1)
-        td_buffer_printf(out, "&page=%zu", number);
+    td_buffer_puts(out, separator);
 }
 
 /* Returns checkpoint i of the model: the whole ones first, then the incomplete ones. */
@@ -218,11 +201,6 @@ static size_t choice_count(const struct td_model *model)
 }
 
 /* ---- values -------------------------------------------------------------------------------------------- */
-
-static size_t page_count(const struct page *page)
-{
-    return page->matched == 0 ? 1 : (page->matched + ROWS - 1) / ROWS;
-}
 
 static struct td_tensor_ref tensor_at(const struct td_page_place *place)
 {
@@ -265,12 +243,12 @@ static void write_caption(const struct page *page, struct td_buffer *out)
     td_buffer_puts(out, " of ");
     td_shown_number(out, page->checkpoint->tensor_count);
     td_buffer_puts(out, " tensors");
-    if (page->matched <= ROWS)
+    if (page->matched <= TD_TABLE_ROWS)
         return;
     td_buffer_puts(out, ", here ");
-    td_shown_number(out, (page->number - 1) * ROWS + 1);
+    td_shown_number(out, td_table_first_row(&page->table) + 1);
     td_buffer_puts(out, " to ");
-    td_shown_number(out, (page->number - 1) * ROWS + page->row_count);
+    td_shown_number(out, td_table_first_row(&page->table) + page->row_count);
 }
 
 /* Appends why no tensor is shown, after "no tensor". */
@@ -337,22 +315,23 @@ static void write_tensor(const struct td_page_place *place, enum td_tensors_slot
 static void write_column(const struct td_page_place *place, enum td_tensors_slot slot, struct td_buffer *out)
 {
     const struct page *page = place->context;
-    const enum column column = (enum column)place->row[0];
+    const struct td_table_column *column = &columns[place->row[0]];
     switch (slot) {
     case TD_SLOT_TENSORS_COLUMN:
-        td_buffer_puts(out, columns[column].name);
+        td_buffer_puts(out, column->name);
         break;
     case TD_SLOT_TENSORS_COLUMN_CLASS:
-        td_buffer_puts(out, columns[column].class);
+        td_buffer_puts(out, column->class);
         break;
     case TD_SLOT_TENSORS_HEADING:
-        td_buffer_puts(out, columns[column].heading);
+        td_buffer_puts(out, column->heading);
         break;
     case TD_SLOT_TENSORS_ORDER:
-        td_buffer_puts(out, page->is_descending ? "descending" : "ascending");
+        td_buffer_puts(out, td_table_order(&page->table));
         break;
     case TD_SLOT_TENSORS_SORT_LINK:
-        write_page_link(page, column, page->sort == column && !page->is_descending, 1, out);
+        write_link(page, out);
+        td_table_write_column_link(&page->table, place->row[0], out);
         break;
     default:
         break;
@@ -418,7 +397,7 @@ static void write_slot(const struct td_page_place *place, unsigned number, struc
         td_buffer_puts(out, page->shown.version);
         break;
     case TD_SLOT_TENSORS_SORT:
-        td_buffer_printf(out, "%s%s", page->is_descending ? "-" : "", columns[page->sort].name);
+        td_table_write_sort(&page->table, out);
         break;
     case TD_SLOT_TENSORS_MATCHED:
         td_buffer_u64(out, page->matched);
@@ -433,16 +412,18 @@ static void write_slot(const struct td_page_place *place, unsigned number, struc
         write_nothing(page, out);
         break;
     case TD_SLOT_TENSORS_BEFORE_LINK:
-        write_page_link(page, page->sort, page->is_descending, page->number - 1, out);
+        write_link(page, out);
+        td_table_write_page_link(&page->table, page->table.page - 1, out);
         break;
     case TD_SLOT_TENSORS_AFTER_LINK:
-        write_page_link(page, page->sort, page->is_descending, page->number + 1, out);
+        write_link(page, out);
+        td_table_write_page_link(&page->table, page->table.page + 1, out);
         break;
     case TD_SLOT_TENSORS_PAGE_NUMBER:
-        td_shown_number(out, page->number);
+        td_shown_number(out, page->table.page);
         break;
     case TD_SLOT_TENSORS_PAGE_COUNT:
-        td_shown_number(out, page_count(page));
+        td_shown_number(out, td_table_page_count(&page->table));
         break;
     case TD_SLOT_TENSORS_COLUMN:
     case TD_SLOT_TENSORS_COLUMN_CLASS:
@@ -490,13 +471,13 @@ static size_t count_rows(const struct td_page_place *place, unsigned section)
     case TD_SECTION_TENSORS_KEEPS_CHECKPOINT:
         return !td_model_is_default_checkpoint(page->model, page->checkpoint);
     case TD_SECTION_TENSORS_KEEPS_SORT:
-        return page->sort != COLUMN_NAME || page->is_descending;
+        return td_table_is_sorted(&page->table);
     case TD_SECTION_TENSORS_COLUMNS:
         return COLUMNS;
     case TD_SECTION_TENSORS_COLUMN_CLASSES:
         return columns[place->row[0]].class[0] != '\0';
     case TD_SECTION_TENSORS_SORTED:
-        return page->sort == (enum column)place->row[0];
+        return page->table.sort == place->row[0];
     case TD_SECTION_TENSORS_SORTS:
         return columns[place->row[0]].sorts;
     case TD_SECTION_TENSORS_SORTS_NOT:
@@ -508,11 +489,11 @@ static size_t count_rows(const struct td_page_place *place, unsigned section)
     case TD_SECTION_TENSORS_NOTHING:
         return page->matched == 0;
     case TD_SECTION_TENSORS_PAGES:
-        return page_count(page) > 1;
+        return td_table_page_count(&page->table) > 1;
     case TD_SECTION_TENSORS_BEFORE:
-        return page->number > 1;
+        return page->table.page > 1;
     case TD_SECTION_TENSORS_AFTER:
-        return page->number < page_count(page);
+        return page->table.page < td_table_page_count(&page->table);
     }
     return 0;
 }
@@ -533,47 +514,15 @@ const struct td_checkpoint *td_html_choose_checkpoint(const struct td_call *call
     return part != NULL ? part : &model->partials[0];
 }
 
-/* Reads sort: the name of a column, after '-' for descending order; empty: by name. Returns false after it answered
- * 400. */
-static bool read_sort(const struct td_call *call, struct page *page)
-{
-    const char *names[COLUMNS + 1] = {NULL};
-    const struct td_text *value = td_uri_parameter(call->uri, "sort");
-    size_t count = 0;
-    if (value == NULL || value->len == 0)
-        return true;
-    struct td_text name = *value;
-    page->is_descending = td_text_take_char(&name, '-');
-    for (size_t i = 0; i < COLUMNS; i++) {
-        if (!columns[i].sorts)
-            continue;
-        if (td_text_equals(name, columns[i].name)) {
-            page->sort = (enum column)i;
-            return true;
-        }
-        names[count++] = columns[i].name;
-    }
-    td_call_fail_known(call, 400, names,
-                       "no order \"%.*s\": sort takes a column, with - before it for descending order",
-                       TD_SHOW(*value, 40));
-    return false;
-}
-
 /* Reads the parameters of the page. Returns false after it answered an error. */
 static bool read_parameters(const struct td_call *call, struct page *page)
 {
     const struct td_text *q = td_uri_parameter(call->uri, "q");
     const struct td_text *dtype = td_uri_parameter(call->uri, "dtype");
-    uint64_t number = 1;
     page->checkpoint = td_html_choose_checkpoint(call);
     if (page->checkpoint == NULL || (dtype != NULL && dtype->len > 0 && !td_dtype_parameter(call, &page->dtype)) ||
-        !read_sort(call, page) || !td_call_read_number(call, "page", MOST_PAGES, &number))
+        !td_table_read(call, columns, COLUMNS, &page->table))
         return false;
-    if (number == 0) {
-        td_response_fail(call->response, 400, NULL, "page is 0; the first page is 1");
-        return false;
-    }
-    page->number = (size_t)number;
     page->q = td_text_copy(q == NULL ? TD_TEXT("") : *q);
     return page->q != NULL || td_call_no_memory(call);
 }
@@ -605,7 +554,8 @@ void td_html_tensors(const struct td_call *call)
         return;
     }
     count_tensors(page);
-    if (page->sort == COLUMN_NAME)
+    td_table_set_rows(&page->table, page->matched);
+    if (page->table.sort == COLUMN_NAME)
         choose_by_name(page);
     else if (!choose_sorted(page, budget, &err)) {
         td_response_fail_error(call->response, &err);

@@ -135,7 +135,8 @@ def test_order(srv):
     assert links == {name: f"/models/?q=&sort={name}" for name in ("name", "parameters", "bytes", "updated")}
 
 
-@pytest.mark.parametrize("query", ["sort=size", "sort=", "sort=--name", "page=x", "page=-1", "none=1", "q=a&q=b"])
+@pytest.mark.parametrize("query", ["sort=size", "sort=", "sort=--name", "page=x", "page=-1", "page=0", "none=1",
+                                   "q=a&q=b"])
 def test_bad_parameters(srv, query):
     answer = srv.get("/models/?" + query, HTML)
     assert answer.status == 400 and answer.get("Content-Type") == "text/html; charset=utf-8"
