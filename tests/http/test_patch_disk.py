@@ -51,7 +51,7 @@ def kept(folder, bodies):
 # ------------------------------------------------------------------------------------------------- the limit of bytes
 
 def test_the_least_recently_used_goes(tmp_path, start):
-    """A limit of 32 MiB, and patches of 3.1 MB, each of which takes 12 MiB while it is made."""
+    """A limit of 32 MiB. A patch has 3.1 MB, and takes 12 MiB while it is made."""
     steps = save_steps(tmp_path / "root", 9, 1_048_576)
     state = tmp_path / "state"
     s = start(tmp_path / "root", "--state-dir", state, "--patch-max-bytes", "32M")
