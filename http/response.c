@@ -238,6 +238,12 @@ void td_response_describe(struct td_response *response, const char *content_type
     response->accept_ranges = true;
 }
 
+void td_response_describe_bytes(struct td_response *response, const char *content_type)
+{
+    td_response_describe(response, content_type);
+    td_response_add_header_text(response, "X-Content-Type-Options", TD_TEXT("nosniff"));
+}
+
 /* Drops everything of the representation that will not be sent. */
 static void response_reset(struct td_response *response, int status)
 {

@@ -163,6 +163,10 @@ void td_response_set_modified(struct td_response *response, int64_t mtime_ns);
  * ranges apply. */
 void td_response_describe(struct td_response *response, const char *content_type);
 
+/* Does the same for bytes that others wrote, such as a file's or a tensor's: also adds X-Content-Type-Options, so that
+ * no browser takes them for a script or a page of this server. */
+void td_response_describe_bytes(struct td_response *response, const char *content_type);
+
 /* Adds the header fields of every page for browsers: X-Content-Type-Options, Referrer-Policy, and a
  * Content-Security-Policy that allows scripts, styles and images of this server alone, none of them within the page. */
 void td_response_add_page_headers(struct td_response *response);

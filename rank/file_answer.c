@@ -50,9 +50,8 @@ bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapsh
     td_blob_unref(blob);
     if (!ok)
         return false;
-    td_response_describe(response, content_type_of(entry->path));
+    td_response_describe_bytes(response, content_type_of(entry->path));
     td_response_set_modified(response, id->mtime_ns);
-    td_response_add_header_text(response, "X-Content-Type-Options", TD_TEXT("nosniff"));
     td_response_set_etag(response, td_file_tag(entry->file));
     td_response_set_former_etag(response, entry->file->identity_tag);
     return true;
@@ -67,7 +66,7 @@ bool td_rank_file_answer(const struct td_rank_store *store, const struct td_rank
         !td_rank_file_append(store->catalog, set->snapshot, set->checkpoint, file, response->cancel, &response->body,
                              err))
         return false;
-    td_response_describe(response, "application/octet-stream");
+    td_response_describe_bytes(response, "application/octet-stream");
     td_response_set_etag(response, tag);
     td_response_set_former_etag(response, former);
     return true;

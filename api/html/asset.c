@@ -13,9 +13,8 @@ static void describe(const struct td_call *call, const struct td_asset *asset)
 {
     struct td_response *response = call->response;
     const struct td_text *hash = td_uri_parameter(call->uri, "v");
-    td_response_describe(response, asset->type);
+    td_response_describe_bytes(response, asset->type);
     td_response_set_etag(response, asset->tag);
-    td_response_add_header(response, "X-Content-Type-Options", "nosniff");
     if (hash != NULL && td_text_equals(*hash, asset->tag))
         response->cache_control = "public, max-age=31536000, immutable";
 }

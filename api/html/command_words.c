@@ -99,6 +99,11 @@ bool td_command_s3_origin(struct td_buffer *out, const struct td_call *call)
     return true;
 }
 
+void td_command_vary(struct td_response *response)
+{
+    td_response_add_header_text(response, "Vary", TD_TEXT("X-Forwarded-Proto"));
+}
+
 bool td_command_takes_hub_id(struct td_text id)
 {
     enum { MOST_BYTES = 96 };

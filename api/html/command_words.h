@@ -17,6 +17,10 @@ void td_command_string(struct td_buffer *out, struct td_text text);
 bool td_command_origin(struct td_buffer *out, const struct td_call *call);
 bool td_command_s3_origin(struct td_buffer *out, const struct td_call *call);
 
+/* Adds the field "Vary: X-Forwarded-Proto" to an answer with an origin: a proxy may report the scheme in that field.
+ */
+void td_command_vary(struct td_response *response);
+
 /* Return whether huggingface_hub (its validate_repo_id) and `tensord pull` take the id of a repository, and whether the
  * S3 client of Python takes the name of a bucket. */
 bool td_command_takes_hub_id(struct td_text id);

@@ -606,5 +606,6 @@ void td_html_dataset(const struct td_call *call)
         destroy(page);
     } else {
         td_page_answer(call->response, &class, page);
+        td_command_vary(call->response);
     }
 }

@@ -7,6 +7,7 @@
 
 #include "api/call/incoming_call.h"
 #include "api/html/card_view.h"
+#include "api/html/command_words.h"
 #include "api/html/model_advice.h"
 #include "api/html/model_commands.h"
 #include "api/html/model_facts.h"
@@ -780,6 +781,7 @@ void td_html_model(const struct td_call *call)
                                            .upstream = page->is_from_upstream ? &page->upstream : NULL};
         td_model_facts_find(page->snapshot, page->model, &sums, &page->facts);
         td_page_answer(call->response, &class, page);
+        td_command_vary(call->response);
         return;
     }
     td_response_fail_error(call->response, &err);

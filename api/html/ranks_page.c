@@ -1,6 +1,7 @@
 #include "api/html/ranks_page.h"
 
 #include "api/call/checkpoint_choice.h"
+#include "api/html/command_words.h"
 #include "api/html/page.h"
 #include "api/html/rank_commands.h"
 #include "api/html/shown.h"
@@ -316,4 +317,5 @@ void td_html_ranks(const struct td_call *call)
     } else if (!td_page_set(call->response, &ranks_class, ranks, &err)) {
         td_response_fail_error(call->response, &err);
     }
+    td_command_vary(call->response);
 }

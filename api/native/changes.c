@@ -336,7 +336,7 @@ static void send_patch(const struct td_call *call, const struct comparison *comp
     struct td_error err = TD_ERROR_INIT;
     td_response_note_subject(response, td_text_of(comparison->now.version->model->id));
     if (td_body_append(&response->body, &patch->blob, 0, patch->blob.len_bytes, &err)) {
-        td_response_describe(response, "application/octet-stream");
+        td_response_describe_bytes(response, "application/octet-stream");
         td_response_set_etag(response, patch->tag);
     } else {
         td_response_fail_error(response, &err);

@@ -321,8 +321,7 @@ static bool append_list(const struct td_call *call, const struct wanted *wanted,
     if (append_rows(call, wanted, list, &skip, &err)) {
         if (skip > 0)
             td_response_add_header(call->response, "X-Row-Skip", "%" PRIu64, skip);
-        td_response_describe(call->response, type_of(wanted));
-        td_response_add_header_text(call->response, "X-Content-Type-Options", TD_TEXT("nosniff"));
+        td_response_describe_bytes(call->response, type_of(wanted));
         return true;
     }
     td_response_fail_error(call->response, &err);
@@ -466,10 +465,9 @@ void td_handle_row_table(const struct td_call *call)
         td_response_fail_error(call->response, &err);
         return;
     }
-    td_response_describe(call->response, "application/octet-stream");
+    td_response_describe_bytes(call->response, "application/octet-stream");
     wanted.form = TD_ROWS_FORMS; /* another representation than rows */
     set_etag(call, &wanted);
-    td_response_add_header_text(call->response, "X-Content-Type-Options", TD_TEXT("nosniff"));
     td_response_add_header(call->response, "X-Row-Total", "%" PRIu64, wanted.total);
 }
 

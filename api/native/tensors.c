@@ -459,7 +459,7 @@ static bool answer_wanted(const struct td_call *call, const struct td_checkpoint
         td_response_fail_error(response, &err);
     if (!ok || !add_tensor_headers(call, wanted))
         return false;
-    td_response_describe(response, is_stats ? "application/json" : "application/octet-stream");
+    td_response_describe_bytes(response, is_stats ? "application/json" : "application/octet-stream");
     return true;
 }
 

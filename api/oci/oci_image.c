@@ -379,7 +379,7 @@ bool td_oci_image_answer_layer(struct td_oci_call *oci, const struct td_made_doc
         !(kept != NULL ? append_kept(&image, &view, kept, sha256, &response->body, err)
                        : append_by_key(&image, &view, sha256, &response->body, err)))
         return false;
-    td_response_describe(response, TD_OCI_BLOB_TYPE);
+    td_response_describe_bytes(response, TD_OCI_BLOB_TYPE);
     td_oci_add_digest(oci, sha256, true);
     return true;
 }

@@ -59,8 +59,7 @@ static bool answer_bytes(const struct td_oci_call *oci, struct pushed *pushed, s
     }
     free(response->owned_type);
     response->owned_type = type;
-    td_response_describe(response, type);
-    td_response_add_header_text(response, "X-Content-Type-Options", TD_TEXT("nosniff"));
+    td_response_describe_bytes(response, type);
     return true;
 }
 
@@ -156,8 +155,7 @@ bool td_oci_pushed_answer_blob(struct td_oci_call *oci, struct td_text hex)
         td_response_fail_error(response, &err);
         return true;
     }
-    td_response_describe(response, TD_OCI_BLOB_TYPE);
-    td_response_add_header_text(response, "X-Content-Type-Options", TD_TEXT("nosniff"));
+    td_response_describe_bytes(response, TD_OCI_BLOB_TYPE);
     td_oci_add_digest(oci, hex, true);
     return true;
 }

@@ -195,7 +195,7 @@ static bool answer_hidden(const struct td_call *call, struct td_text bucket, str
     td_s3_source_fini(&source);
     if (!ok)
         return false;
-    td_response_describe(call->response, "application/octet-stream");
+    td_response_describe_bytes(call->response, "application/octet-stream");
     td_response_set_modified(call->response, source.written_ns);
     td_response_set_etag(call->response, source.tag);
     return true;

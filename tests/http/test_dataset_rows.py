@@ -527,7 +527,7 @@ def test_pages_and_other_interfaces(srv, contents):
     for id in ("org/mixed", "one"):
         page = srv.get(f"/datasets/{id}", BROWSER)
         assert page.status == 200 and page.get("Content-Type").startswith("text/html") and page.get(
-            "Vary") == "Accept", page
+            "Vary") == "Accept, X-Forwarded-Proto", page
         assert srv.get(f"/datasets/{id}").get("Vary") == "Accept"
     assert b'href="/datasets/org/mixed/resolve/main/"' in srv.get("/datasets/org/mixed", BROWSER).body
     missing = srv.get("/datasets/none", BROWSER)

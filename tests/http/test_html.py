@@ -179,6 +179,38 @@ def test_clients_of_s3_at_the_start_are_still_on_the_wrong_port(srv):
         assert r.status == 404 and "--s3-listen" in r.body.decode(), r
 
 
+PAGES = ["/", "/models/", "/models/org/m/", "/org/m", "/models/org/m/files/", "/models/org/m/view/tensors",
+         "/models/org/m/view/tensor/w", "/models/org/m/view/ranks?engine=none", "/datasets/ns/rows",
+         "/compare?a=org/m&b=org/m", "/status", "/models/none/"]
+
+
+# shows: security.md client-forwarded
+def test_caches_know_what_a_page_depends_on(srv):
+    """A shared cache gives one client's page to another one only if all fields that Vary names are equal: none may get
+    a page with lines to copy that name another scheme. Only Host chooses the host, and that is a part of the address."""
+    others = [("X-Forwarded-Proto", "https"), ("X-Forwarded-Host", "evil.example"), ("X-Forwarded-Port", "1"),
+              ("Forwarded", "host=evil.example;proto=https"), ("X-Original-URL", "/evil"), ("X-Rewrite-URL", "/evil"),
+              ("Accept-Language", "fr"), ("User-Agent", "evil"), ("Referer", "http://evil.example/"),
+              ("X-HTTP-Method-Override", "DELETE"), ("Accept", "application/json")]
+    varied = set()
+    for target in PAGES:
+        plain = srv.get(target, {"Accept": "text/html"})
+        for name, value in others:
+            other = srv.get(target, {"Accept": "text/html", name: value})
+            if (other.status, plain_body(other)) != (plain.status, plain_body(plain)):
+                for r in (plain, other):
+                    assert name in (r.get("Vary") or "").split(", ") or r.get("Cache-Control") == "no-store", (name, r)
+                varied.add((target, name))
+    assert {name for _, name in varied} == {"X-Forwarded-Proto", "Accept"}
+    assert {target for target, name in varied if name == "X-Forwarded-Proto"} == {
+        "/models/org/m/", "/org/m", "/models/org/m/view/ranks?engine=none", "/datasets/ns/rows"}
+
+
+def plain_body(r):
+    """Return the body without what changes from request to request: the numbers of /status."""
+    return re.sub(rb"[0-9]+(\.[0-9]+)?( [kKMG]i?B?)?", b"", r.body)
+
+
 # shows: security.md client-html
 def test_many_readers_of_a_large_folder(tmp_path):
     """A reader that is slow or stopped does not hold the page in memory: the page is megabytes, a reader's memory is

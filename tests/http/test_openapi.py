@@ -469,12 +469,12 @@ def test_pages_beside_json(srv, contract, path):
     target, html = contract.target(path), {"Accept": "text/html"}
     page = contract.check(path, srv.get(target, html))
     assert page.status == 200 and page.get("Content-Type").startswith("text/html") and page.get(
-        "Vary") == "Accept", page
+        "Vary").split(", ")[0] == "Accept", page
     for fields, status in (({"Range": "bytes=0-1"}, 206), ({"Range":
                                                             "bytes=0-1,4-5"}, 206), ({"If-None-Match":
                                                                                       page.etag}, 304)):
         assert contract.check(path, srv.get(target, {**html, **fields})).status == status
-    assert contract.check(path, srv.head(target, html), "HEAD").get("Vary") == "Accept"
+    assert contract.check(path, srv.head(target, html), "HEAD").get("Vary") == page.get("Vary")
     other = contract.check(path, srv.get(target))
     assert other.status == 200 and (path == "/" or other.json() == srv.json(target.rstrip("/"))), other
     assert other.get("Vary") == "Accept", other

@@ -87,7 +87,8 @@ class Page(html.parser.HTMLParser):
 
 def get_page(server, target, headers=()):
     r = server.get(target, [("Accept", "text/html,*/*;q=0.8"), *headers])
-    assert r.status == 200 and r.get("Content-Type") == "text/html; charset=utf-8" and r.get("Vary") == "Accept", r
+    assert r.status == 200 and r.get("Content-Type") == "text/html; charset=utf-8", r
+    assert r.get("Vary") == "Accept, X-Forwarded-Proto", r
     text = r.body.decode("utf-8")
     assert "style=" not in text and "<script>" not in text
     page = Page(text)

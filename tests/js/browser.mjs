@@ -71,6 +71,18 @@ const calls = {
 			throw e;
 		}
 	},
+	// Opens an address, which the browser may save (here: refuse to save) instead of showing it. Returns which of both, and
+	// of the document that it shows globalThis.ran and the number of its scripts.
+	async openOrSave({ page, url }) {
+		const saved = page.page.waitForEvent("download", { timeout: 0 }).then(() => true, () => true);
+		const shown = page.page.goto(url, { waitUntil: "load" }).then(() => false, async (e) => {
+			if (!/ERR_ABORTED|Download is starting/.test(String(e))) throw e;
+			return await saved;
+		});
+		if (await shown) return { saved: true };
+		const [ran, scripts] = await run(page, `[globalThis.ran ?? null, document.scripts.length]`);
+		return { saved: false, ran, scripts };
+	},
 	// Calls a method of the page, such as click or keyboard.press, whose result is of no use to the caller.
 	async act({ page, method, args }) {
 		const path = method.split(".");

@@ -138,6 +138,11 @@ class Page:
         """Open another page of the server."""
         self.act("goto", self.origin + path)
 
+    def open_or_save(self, url):
+        """Open any address. Return whether the browser saved it instead of showing it, and of what it shows, what its
+        scripts have set as `ran` and how many scripts it has."""
+        return self.call("openOrSave", url=url)
+
     def path(self):
         """Return path and query of the page's address."""
         return self.report()["url"].removeprefix(self.origin)
