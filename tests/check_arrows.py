@@ -107,7 +107,7 @@ def guard_of(name):
 
 
 def faults_of_guards(root):
-    """Yields the faults in the guards of all headers, those of the tests too, but not of packages that tests install."""
+    """Yields the faults in the guards of all headers, those of the tests too; packages of npm have others."""
     for folder in [*FOLDERS, "tests", "bench"]:
         for path in sorted((root / folder).rglob("*.h")):
             name = path.relative_to(root).as_posix()

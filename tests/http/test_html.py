@@ -187,7 +187,7 @@ PAGES = ["/", "/models/", "/models/org/m/", "/org/m", "/models/org/m/files/", "/
 # shows: security.md client-forwarded
 def test_caches_know_what_a_page_depends_on(srv):
     """A shared cache gives one client's page to another one only if all fields that Vary names are equal: none may get
-    a page with lines to copy that name another scheme. Only Host chooses the host, and that is a part of the address."""
+    a page with lines to copy that name another scheme. Host alone chooses the host, a part of the address."""
     others = [("X-Forwarded-Proto", "https"), ("X-Forwarded-Host", "evil.example"), ("X-Forwarded-Port", "1"),
               ("Forwarded", "host=evil.example;proto=https"), ("X-Original-URL", "/evil"), ("X-Rewrite-URL", "/evil"),
               ("Accept-Language", "fr"), ("User-Agent", "evil"), ("Referer", "http://evil.example/"),

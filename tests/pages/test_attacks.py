@@ -1,4 +1,4 @@
-"""What strangers put among the files of a model runs nowhere in the server's origin: not opened by itself, and not as a
+"""Files, tensors and rows of strangers run nowhere in the server's origin: not opened by themselves, and not as a
 script or a style of a page, whatever the page was brought to load."""
 import pytest
 
@@ -12,8 +12,9 @@ STYLE = b"h1 { display: none }"
 PAGE = b"<html><body><script>globalThis.ran = location.href;</script></body></html>"
 SVG = (b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><script>globalThis.ran = location.href;</script>'
        b'</svg>')
-FILES = {"page.html": PAGE, "page.HTM": PAGE, "page.xhtml": PAGE, "page.mhtml": PAGE, "picture.svg": SVG, "tree.xml": SVG,
-         "script.js": SCRIPT, "script.mjs": SCRIPT, "style.css": STYLE, "text.txt": PAGE, "notes.md": PAGE,
+FILES = {"page.html": PAGE, "page.HTM": PAGE, "page.xhtml": PAGE, "page.mhtml": PAGE, "picture.svg": SVG,
+         "tree.xml": SVG, "script.js": SCRIPT, "script.mjs": SCRIPT, "style.css": STYLE, "text.txt": PAGE,
+         "notes.md": PAGE,
          "data.json": SCRIPT, "code.py": SCRIPT, "nothing": PAGE, "frame.gif": PAGE, "vocabulary.jsonl": PAGE}
 TENSORS = {"script": SCRIPT, "style": STYLE, "page": PAGE}
 
@@ -81,8 +82,8 @@ LOAD = """async paths => {
         document.head.append(element);
     });
     for (const path of paths) {
-        const as = { script: await put("script", { src: path }), style: await put("link", { rel: "stylesheet", href: path }),
-                     module: await put("script", { type: "module", src: path }) };
+        const as = [await put("script", { src: path }), await put("link", { rel: "stylesheet", href: path }),
+                    await put("script", { type: "module", src: path })];
         loaded.push([path, as, globalThis.ran ?? null, getComputedStyle(document.querySelector("h1")).display]);
         delete globalThis.ran;
     }
