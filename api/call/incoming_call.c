@@ -1,5 +1,6 @@
 #include "api/call/incoming_call.h"
 
+#include "api/call/cross_site.h"
 #include "catalog/names/family.h"
 #include "core/clock.h"
 
@@ -137,6 +138,18 @@ static enum td_incoming_look take_newer(const struct td_call *call, struct td_sn
     return TD_INCOMING_ANSWERED;
 }
 
+/* Returns whether the request may begin a fetch, which fills the disk and evicts other models. A page of another site
+ * may only if it may read the answer (--cors-origin), or if a person followed its link; else answers 403. */
+static bool may_begin(const struct td_call *call)
+{
+    const struct td_header *person = td_request_single_header(call->request, "Sec-Fetch-User");
+    if (call->response->allow_origin != NULL || (person != NULL && td_text_equals(person->value, "?1")) ||
+        !td_cross_site_is(call->request))
+        return true;
+    td_cross_site_refuse(call->request, call->response);
+    return false;
+}
+
 /* Asks for a model or a version by its kept id. `shown` is the id by which rights are checked. */
 static enum td_incoming_look look_for(const struct td_call *call, struct td_text id, struct td_text shown,
                                       struct td_snapshot **snapshot)
@@ -144,6 +157,8 @@ static enum td_incoming_look look_for(const struct td_call *call, struct td_text
     struct td_upstream_reply reply;
     if (!can_ask(call) || !may_see(call, shown))
         return TD_INCOMING_NONE;
+    if (!td_incoming_call_knows(call, id) && !may_begin(call))
+        return TD_INCOMING_ANSWERED;
     const struct td_upstream_asker asker = asker_of(call);
     td_upstream_ask(call->api->upstream, &asker, id, &reply);
     switch (reply.answer) {

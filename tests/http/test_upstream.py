@@ -39,6 +39,27 @@ def test_a_hubs_model_is_read_as_if_it_were_here(hubs, cache):
     assert count(server, "published_total") == 1
 
 
+# shows: security.md client-cross-site
+def test_pages_of_other_sites_begin_no_fetch(hubs, cache):
+    """A picture or a script of any page that somebody looks at could fill the disk. A person who follows a link may,
+    and so may pages that may read the answers. What is here already is here for all."""
+    viewer = "https://viewer.example"
+    hub = hubs({f"org/m{i}": model() for i in range(4)})
+    server = cache(hub.url, "--cors-origin", viewer)
+    cross, path = {"Sec-Fetch-Site": "cross-site"}, "/models/org/m{}/files/config.json"
+    for other in (cross, {"Sec-Fetch-Site": "same-site", "Sec-Fetch-User": "?0"}, {"Origin": "https://evil.example"}):
+        for begin in (path, "/org/m{}/resolve/main/config.json", "/models/org/m{}/", "/api/models/org/m{}",
+                      "/v2/org/m{}/manifests/main"):
+            r = server.get(begin.format(0), other)
+            assert r.status == 403 and b"a page of another site may not change anything" in r.body, (begin, r)
+    assert hub.requests == []
+    for i, fields in enumerate(({**cross, "Origin": viewer}, {**cross, "Sec-Fetch-User": "?1"},
+                                {"Sec-Fetch-Site": "none"}), start=1):
+        assert server.get(path.format(i), fields).body == model()["config.json"], fields
+        published(server, f"org/m{i}")
+        assert server.get(path.format(i), cross).status == 200
+
+
 def test_64_clients_ask_at_once_and_upstream_sends_each_byte_once(hubs, cache):
     files = model(nbytes=4 * MIB)
     hub = hubs({"org/m": files})
