@@ -1,6 +1,8 @@
 #include "catalog/names/delta.h"
 
+#include "catalog/model/file_kind.h"
 #include "catalog/names/family.h"
+#include "core/digits.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -35,11 +37,26 @@ static const char *find_base(const struct td_family *family, const struct td_ver
     return found;
 }
 
-/* Returns what the index of a delta says of its base, or NULL. */
-static const char *base_version_of(const struct td_snapshot *snapshot, const struct td_model *model)
+/* Returns the number before the one in the name of a delta of SkyRL's trainer, delta-00000012, as a text; NULL for
+ * another name, and without memory. The trainer writes each version for the one before. */
+static const char *number_before(struct td_snapshot *snapshot, const struct td_model *model)
+{
+    struct td_text name = td_text_of(model->is_kept_version ? model->revision : td_base_name(model->id));
+    const struct td_text prefix = TD_TEXT("delta-");
+    uint64_t number = 0;
+    char text[24];
+    if (!td_text_begins(name, prefix) || !td_number_read(td_text_skip(name, prefix.len), UINT64_MAX, &number) ||
+        number == 0)
+        return NULL;
+    (void)snprintf(text, sizeof text, "%" PRIu64, number - 1);
+    return td_arena_strndup(&snapshot->arena, td_text_of(text));
+}
+
+/* Returns what a delta says of its base: its index, or without one its name; NULL if it says nothing. */
+static const char *base_version_of(struct td_snapshot *snapshot, const struct td_model *model)
 {
     const struct td_entry *entry = td_model_find_file(snapshot, model, TD_TEXT(TD_SAFETENSORS_INDEX_NAME));
-    return entry == NULL ? NULL : entry->file->index.base_version;
+    return entry == NULL ? number_before(snapshot, model) : entry->file->index.base_version;
 }
 
 void td_deltas_find_bases(struct td_snapshot *snapshot)
