@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 static const char whole_name[] = "model.safetensors";
+static const char manifest_name[] = "manifest.json"; /* of SkyRL's deltas */
 static const char safetensors_end[] = ".safetensors";
 
 /* ---- files --------------------------------------------------------------------------------------------- */
@@ -92,29 +93,45 @@ static bool read_files(struct td_delta_version *version, const char *const *path
 
 /* ---- the index ----------------------------------------------------------------------------------------- */
 
-/* Reads the text of the index. */
-static bool load_index(struct td_delta_version *version, struct td_error *err)
+/* Reads the text of the index, or of the manifest in its place. */
+static bool load_index(struct td_delta_version *version, const char *name, struct td_error *err)
 {
     const struct td_limits limits = td_limits_default();
     struct td_error why = TD_ERROR_INIT;
     struct td_file_id id = {0};
     int fd = -1;
-    if (!td_delta_place_open(&version->place, TD_SAFETENSORS_INDEX_NAME, &fd, &id, err))
+    if (!td_delta_place_open(&version->place, name, &fd, &id, err))
         return false;
     struct td_input input = td_input_descriptor(&fd, id.size_bytes);
     version->text = (char *)td_input_load(&input, 0, id.size_bytes, limits.max_header_bytes, &why);
     version->text_len = version->text == NULL ? 0 : (size_t)id.size_bytes;
     (void)close(fd);
-    return version->text != NULL || td_delta_place_fail(&version->place, TD_SAFETENSORS_INDEX_NAME, &why, err);
+    return version->text != NULL || td_delta_place_fail(&version->place, name, &why, err);
 }
 
 /* Reads the index, and the files that it names. */
 static bool read_index(struct td_delta_version *version, struct td_error *err)
 {
     struct td_error why = TD_ERROR_INIT;
-    return load_index(version, err) &&
+    return load_index(version, TD_SAFETENSORS_INDEX_NAME, err) &&
            (td_delta_index_parse(&version->index, td_text_n(version->text, version->text_len), &why) ||
             td_delta_place_fail(&version->place, TD_SAFETENSORS_INDEX_NAME, &why, err));
+}
+
+/* Reads the manifest of a delta that has no index. `lacks`: why the index cannot be read, which is the error if there
+ * is no manifest either. */
+static bool read_manifest(struct td_delta_version *delta, const struct td_error *lacks, struct td_error *err)
+{
+    struct td_error why = TD_ERROR_INIT;
+    struct td_buffer index;
+    if (!load_index(delta, manifest_name, &why))
+        return td_error_copy(err, why.code == TD_NOT_FOUND ? lacks : &why);
+    td_buffer_init(&index);
+    delta->has_manifest = true;
+    bool ok = td_delta_manifest_read(td_text_n(delta->text, delta->text_len), &index, &delta->sums, &why) &&
+              td_delta_index_parse(&delta->index, td_buffer_text(&index), &why);
+    td_buffer_fini(&index);
+    return ok || td_delta_place_fail(&delta->place, manifest_name, &why, err);
 }
 
 /* ---- the base ------------------------------------------------------------------------------------------ */
@@ -305,8 +322,8 @@ static bool check_shards(const struct td_delta_version *delta, struct td_error *
 static bool open_delta(struct td_delta_version *delta, const struct td_cancel *cancel, struct td_error *err)
 {
     struct td_error why = TD_ERROR_INIT;
-    if (!read_index(delta, &why))
-        return td_error_copy(err, &why);
+    if (!read_index(delta, &why) && (why.code != TD_NOT_FOUND || !read_manifest(delta, &why, err)))
+        return why.code == TD_NOT_FOUND ? false : td_error_copy(err, &why);
     return read_formats(delta, err) &&
            read_files(delta, delta->index.map.files, delta->index.map.file_count, cancel, err) &&
            check_shards(delta, err);
@@ -379,6 +396,10 @@ static struct td_text find_sum(const struct td_delta_version *delta, const struc
     bool found;
     size_t place = td_names_search(&keys, name, &found);
     struct td_text value = found ? td_text_of(manifest->metadata[place].value) : td_text_n(NULL, 0);
+    if (delta->has_manifest) {
+        value = td_delta_sums_find(&delta->sums, name);
+        return td_delta_sum_is_text(delta->sum_kind, value) ? value : td_text_n(NULL, 0);
+    }
     if (value.len < 2) /* a string of JSON, with its quotes */
         return td_text_n(NULL, 0);
     value = td_text_n(value.p + 1, value.len - 2);
@@ -400,8 +421,8 @@ static bool check_change(const struct td_delta_version *delta, const struct td_d
     if (strcmp(stored->dtype->name, "U8") != 0 || stored->rank != 1)
         return td_error_set(err, TD_FAILED_PRECONDITION, "the change of a tensor must be U8 with one dimension");
     if (change->sum.len == 0)
-        return td_error_set(err, TD_FAILED_PRECONDITION, "__metadata__ has no checksum of it (%s)",
-                            delta->index.checksum);
+        return td_error_set(err, TD_FAILED_PRECONDITION, "%s has no checksum of it (%s)",
+                            delta->has_manifest ? manifest_name : "__metadata__", delta->index.checksum);
     return td_delta_patch_check(&patch, change->tensor->nbytes, err);
 }
 
@@ -534,6 +555,7 @@ static void free_version(struct td_delta_version *version)
         td_manifest_fini(&version->files[i].manifest);
     free(version->files);
     td_delta_index_fini(&version->index);
+    td_delta_sums_fini(&version->sums);
     free(version->text);
 }
 

@@ -1,11 +1,13 @@
 /* A chain of versions of a model: a directory with all tensors, the base, and directories with deltas, each for the
  * version before it. A delta has the form that slime and ModelExpress write: model.safetensors.index.json with
  * `delta_encoding` in its metadata, and files of safetensors in which each changed tensor is one U8 tensor, a frame of
- * Zstandard; `__metadata__` of these files has the checksum of each tensor's new bytes. */
+ * Zstandard; `__metadata__` of these files has the checksum of each tensor's new bytes. Or it has the form of SkyRL's
+ * trainer, with manifest.json in place of the index (delta_manifest.h). */
 #ifndef TD_CATALOG_DELTA_DELTA_CHAIN_H
 #define TD_CATALOG_DELTA_DELTA_CHAIN_H
 
 #include "catalog/delta/delta_index.h"
+#include "catalog/delta/delta_manifest.h"
 #include "catalog/delta/delta_patch.h"
 #include "core/cancel.h"
 #include "core/error.h"
@@ -34,9 +36,11 @@ struct td_delta_file {
 /* A version of the chain. */
 struct td_delta_version {
     struct td_delta_place place;
-    char *text; /* of the index, text_len bytes; owned; NULL: a base without an index */
+    char *text; /* of the index, text_len bytes; owned; NULL: a base without an index, a delta with a manifest */
     size_t text_len;
     struct td_delta_index index;
+    struct td_delta_sums sums; /* of a delta with a manifest: its checksums */
+    bool has_manifest;
     struct td_delta_file *files; /* those that the index names, by its numbers; owned */
     size_t file_count;
     enum td_delta_encoding encoding; /* of a delta, as is sum_kind */
