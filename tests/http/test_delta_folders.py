@@ -184,6 +184,48 @@ def test_a_stock_hub_client_takes_the_files(srv, root, tmp_path):
         p.name: p.read_bytes() for p in (root / "run/weight_v000002").iterdir()}
 
 
+def write_skyrl(folder, *payloads, manifest=True):
+    """Writes a delta with the names that SkyRL's trainer gives (create_delta_files and publish, in
+    skyrl/backends/skyrl_train/weight_sync/delta/checkpoint.py), the manifest last."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in payloads:
+        write_by_hand(folder / name, [frame(name, 40)])
+    if manifest:
+        (folder / "manifest.json").write_text(json.dumps({"version": 2, "base_version": 1, "tensors": []}))
+
+
+SKYRL = "delta-rank00000-file000000.safetensors"
+
+
+def test_skyrl(tmp_path):
+    """Its deltas are deltas, also before the manifest is there, and never the latest version."""
+    run = tmp_path / "root/run"
+    (run / "step-1").mkdir(parents=True)
+    write_by_hand(run / "step-1/model.safetensors", BASE)
+    write_skyrl(run / "delta-00000002", SKYRL, "delta-rank00000-file000001.safetensors")
+    write_skyrl(run / "delta-00000003", SKYRL, manifest=False)
+    write_skyrl(run / "other", SKYRL)
+    write_skyrl(run / "delta-00000004", SKYRL, "delta-rank0000-file000001.safetensors")     # no name of SkyRL's
+    write_skyrl(run / "delta-00000005", SKYRL)
+    write_by_hand(run / "delta-00000005" / "model.safetensors", BASE)                       # a model beside it
+    harness.age(tmp_path / "root")
+    with harness.hashed_server(tmp_path / "root") as s:
+        rows = {row["id"]: (row.get("kind"), row.get("base")) for row in s.json("/models")["models"]}
+        assert rows == {"run/step-1": (None, None), "run/delta-00000002": ("delta", "step-1"),
+                        "run/delta-00000003": ("delta", "delta-00000002"), "run/other": ("delta", None),
+                        "run/delta-00000004": (None, None), "run/delta-00000005": (None, None)}
+        row = s.json("/models/run/delta-00000002")
+        assert (row["checkpoints"], row["total_bytes"], row["errors"]) == ([], 0, [])
+        check_error(s.get("/models/run/delta-00000002/tensors"), 422, "delta", "tensord apply", "step-1")
+        assert s.get(f"/models/run/delta-00000002/files/{SKYRL}").body == (run / "delta-00000002" / SKYRL).read_bytes()
+        kinds = {row["version"]: row["kind"] for row in s.json("/models/run/versions")["versions"]}
+        assert kinds["delta-00000002"] == kinds["delta-00000003"] == "delta"
+    for name in ("delta-00000004", "delta-00000005"):
+        shutil.rmtree(run / name)
+    with harness.hashed_server(tmp_path / "root") as s:
+        assert s.json("/models/run/versions")["latest"] == "step-1"
+
+
 def test_a_base_comes_and_goes(tmp_path):
     """The list and the description have another tag when the base does, though the delta's own files stay."""
     root = tmp_path / "root"

@@ -107,6 +107,33 @@ def write_delta(folder, old, new, version, base, shards=1, frames=None, sums=Non
     return folder
 
 
+def write_skyrl_delta(folder, old, new, number, before, files=1, records=None, **manifest):
+    """Write a delta as SkyRL's trainer does (DeltaCheckpointPublisher.create_delta_files and publish, in
+    skyrl/backends/skyrl_train/weight_sync/delta/checkpoint.py of 2026-09): each change is old ^ new, one frame at level
+    1; the checksums are in manifest.json, which is written last. records: changes a tensor's record, by name; manifest:
+    other members of it, None: without it."""
+    folder = Path(folder)
+    folder.mkdir(parents=True)
+    changed = [name for name in new if not np.array_equal(raw(old[name]), raw(new[name]))]
+    tensors, parts = [], []
+    for i in range(min(files, len(changed))):
+        part, mine = f"delta-rank00000-file{i:06d}.safetensors", {}
+        for name in changed[i::files]:
+            data = mine[name] = frame(encode(old[name], new[name], "xor"))
+            tensors.append({"name": name, "dtype": str(new[name].dtype), "shape": list(new[name].shape),
+                            "uncompressed_num_bytes": new[name].nbytes, "compressed_num_bytes": len(data),
+                            "payload_file": part, "payload_key": name,
+                            "checksum": CHECKSUMS["xxh3-128"](raw(new[name])), "checksum_algorithm": "xxh3-128",
+                            **(records or {}).get(name, {})})
+        (folder / part).write_bytes(save({name: np.frombuffer(data, np.uint8) for name, data in mine.items()}))
+        parts.append(part)
+    said = {"version": number, "base_version": before, "tensors": tensors, "payload_files": parts,
+            "total_uncompressed_num_bytes": sum(t["uncompressed_num_bytes"] for t in tensors),
+            "total_compressed_num_bytes": sum(t["compressed_num_bytes"] for t in tensors), **manifest}
+    (folder / "manifest.json").write_text(json.dumps({k: v for k, v in said.items() if v is not None}))
+    return folder
+
+
 def read_full(folder):
     """Return the tensors by the index, as loaders find them, and the metadata of the index."""
     index = json.loads((Path(folder) / INDEX).read_text())

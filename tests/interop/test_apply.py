@@ -19,7 +19,7 @@ import zstandard
 from safetensors.numpy import save_file
 
 from deltas import (CHECKSUMS, INDEX, assert_equal, encode, frame, raw, read_full, step, tensors, write_delta,
-                    write_full)
+                    write_full, write_skyrl_delta)
 from harness import release_binary, tensord_binary
 from harness import frame as safetensors_frame
 from pulls import environment, outputs_of, tree_of
@@ -80,6 +80,89 @@ def refused(out, *args, says, code=1):
     assert sorted(os.listdir(out.parent)) == beside
     assert [state_of(f) for f in folders] == before
     return err
+
+
+# ------------------------------------------------------------------------------------------------ SkyRL's deltas
+
+@pytest.fixture
+def skyrl(tmp_path):
+    """A base, and its three next versions as SkyRL's deltas: (base, [folder], [tensors])."""
+    all, folders = [tensors()], []
+    base = write_full(tmp_path / "base", all[0], files=2)
+    for n in range(1, 4):
+        all.append(step(all[-1], n, names=list(all[0])[n - 1:]))
+        folders.append(write_skyrl_delta(tmp_path / f"sync/delta-{n:08d}", all[-2], all[-1], n, n - 1, files=n))
+    return base, folders, all
+
+
+def test_skyrl(skyrl, out):
+    base, folders, all = skyrl
+    before = [state_of(f) for f in (base, *folders)]
+    report, err = apply("--base-version", "0", base, *folders, "-o", out)
+    got, said = read_full(out)
+    assert_equal(got, all[3])
+    assert err == "" and said["version"] == "3" and [state_of(f) for f in (base, *folders)] == before
+    assert report["base_version"] == "0" and report["deltas"] == 3
+    assert sorted(tree_of(out)) == sorted(tree_of(base))        # nothing of the deltas, such as manifest.json
+    apply("--base-version", "0", base, folders[0], "-o", out.parent / "one")
+    apply(out.parent / "one", *folders[1:], "-o", out.parent / "two")
+    assert tree_of(out.parent / "two") == tree_of(out)
+
+
+def test_a_skyrl_delta_without_changes(skyrl, out, tmp_path):
+    base, folders, all = skyrl
+    same = write_skyrl_delta(tmp_path / "sync/delta-00000004", all[3], all[3], 4, 3)
+    apply("--base-version", "0", base, *folders, same, "-o", out)
+    got, said = read_full(out)
+    assert_equal(got, all[3])
+    assert said["version"] == "4"
+
+
+def test_the_order_of_skyrl(skyrl, out):
+    base, folders, _ = skyrl
+    refused(out, base, folders[0], says="say it by --base-version")
+    refused(out, "--base-version", "0", base, folders[1], says='is for version "1"')
+    refused(out, "--base-version", "0", base, folders[0], folders[2], says="before it makes version")
+
+
+@pytest.mark.parametrize(("changes", "says"), [
+    ({"version": None}, 'it lacks "version"'),
+    ({"base_version": None}, 'it lacks "version", "base_version"'),
+    ({"base_version": "0"}, "a version must be a number"),
+    ({"base_version": -1}, "manifest.json"),
+    ({"tensors": None}, 'or "tensors"'),
+    ({"tensors": {}}, "must be one list"),
+    ({"tensors": [1]}, "a tensor must be an object"),
+    ({"tensors": [{}]}, 'a tensor has no "name"'),
+    ({"records": {"layers.0.w": {"payload_key": "layers.0.norm"}}}, "is not its name"),
+    ({"records": {"layers.0.w": {"payload_file": "/etc/passwd"}}}, "does not lead to a file below"),
+    ({"records": {"layers.0.w": {"payload_file": "../x.safetensors"}}}, "does not lead to a file below"),
+    ({"records": {"layers.0.w": {"payload_file": "gone.safetensors"}}}, "gone.safetensors"),
+    ({"records": {"layers.0.w": {"payload_file": 7}}}, "must be a text"),
+    ({"records": {"layers.0.w": {"checksum": "0" * 31}}}, "manifest.json has no checksum"),
+    ({"records": {"layers.0.w": {"checksum": "0" * 32}}}, "the checksum of the new bytes is"),
+    ({"records": {"layers.0.w": {"checksum_algorithm": "sha256"}}}, "checksums of several kinds"),
+    ({"records": {"layers.0.w": {"name": "unknown", "payload_key": "unknown"}}}, "unknown"),
+    ({"records": {"layers.0.w": {"name": "scalar", "payload_key": "scalar"}}}, "twice"),
+])
+def test_a_skyrl_delta_that_is_wrong(skyrl, out, tmp_path, changes, says):
+    base, _, all = skyrl
+    folder = write_skyrl_delta(tmp_path / "wrong", all[0], all[1], 1, 0, **changes)
+    refused(out, "--base-version", "0", base, folder, says=says)
+
+
+def test_skyrl_by_sha256(skyrl, out, tmp_path):
+    base, _, all = skyrl
+    folder = write_skyrl_delta(tmp_path / "wrong", all[0], all[1], 1, 0, records={
+        name: {"checksum_algorithm": "sha256"} for name in all[1]})
+    refused(out, "--base-version", "0", base, folder, says='checksum_format "sha256" is unknown')
+
+
+def test_no_manifest_and_no_index(skyrl, out, tmp_path):
+    base, _, _ = skyrl
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty/manifest.json").write_text('{"name": "of another program"}')
+    refused(out, "--base-version", "0", base, tmp_path / "empty", says="which SkyRL's manifests have")
 
 
 # ------------------------------------------------------------------------------------------------- what is made
