@@ -147,74 +147,30 @@ static void free_retired(struct td_catalog *catalog)
     td_mapping_cache_reap(&catalog->maps);
 }
 
-/* Returns whether the model has something to serve: a checkpoint or a rank's part was read, or nothing was refused. */
-static bool is_usable(const struct td_model *model)
-{
-    return model->checkpoint_count > 0 || td_model_rank_part_count(model) > 0 ||
-           model->problems.count == model->damaged_count;
-}
-
-/* Sets the members of *status that describe the snapshot, and leaves the others. */
-static void count_snapshot(const struct td_snapshot *snapshot, struct td_catalog_status *status)
-{
-    status->file_count = snapshot->entry_count;
-    status->problem_count = snapshot->problems.count;
-    status->unsettled_count = snapshot->unsettled.count;
-    status->hashed_count = snapshot->hashed_count;
-    status->dataset_count = td_datasets_of(snapshot)->count;
-    status->generation = snapshot->generation;
-    status->model_count = 0;
-    status->usable_count = 0;
-    status->refused_count = 0;
-    status->tensor_count = 0;
-    for (size_t i = 0; i < snapshot->model_count; i++) {
-        if (snapshot->models[i].is_other_revision)
-            continue;
-        status->model_count++;
-        status->usable_count += is_usable(&snapshot->models[i]) ? 1 : 0;
-        status->refused_count += snapshot->models[i].problems.count;
-        for (size_t j = 0; j < snapshot->models[i].checkpoint_count; j++)
-            status->tensor_count += snapshot->models[i].checkpoints[j].tensor_count;
-    }
-}
-
-static void log_snapshot(const struct td_snapshot *old, const struct td_snapshot *snapshot,
-                         const struct td_catalog_status *status, uint64_t took_ns)
-{
-    td_log(TD_LOG_INFO, "indexed %zu model%s, %" PRIu64 " tensor%s in %zu file%s in %.2f s", status->model_count,
-           td_plural(status->model_count), status->tensor_count, td_plural(status->tensor_count), status->file_count,
-           td_plural(status->file_count), (double)took_ns / 1e9);
-    td_scan_report_refusals(old, snapshot);
-    if (status->unsettled_count > 0)
-        td_log(TD_LOG_INFO, "%zu file%s changed less than --settle ago; %s will be published once %s stable",
-               status->unsettled_count, td_plural(status->unsettled_count),
-               status->unsettled_count == 1 ? "it" : "they", status->unsettled_count == 1 ? "it is" : "they are");
-}
-
 /* Warns, once until it changes, that no model is served or that too few are usable. A forgotten mount looks like this.
  */
-static void log_missing_models(struct td_catalog *catalog, const struct td_catalog_status *status)
+static void log_missing_models(struct td_catalog *catalog, const struct td_snapshot_counts *counts)
 {
     pthread_mutex_lock(&catalog->lock);
     size_t required = catalog->config.require_models;
     pthread_mutex_unlock(&catalog->lock);
     struct logged *logged = &catalog->logged;
-    if (status->unsettled_count > 0)
+    if (counts->unsettled > 0)
         return; /* perhaps these are the missing models */
     bool is_expected = catalog->config.own_folder != NULL;
-    if (status->model_count == 0 && status->dataset_count == 0 && !logged->no_model && !is_expected)
+    if (counts->models == 0 && counts->datasets == 0 && !logged->no_model && !is_expected)
         td_log(
             TD_LOG_WARN,
             "\"%s\" holds no model and no dataset (%zu file%s): a model is a directory with a checkpoint in it, such "
             "as model.safetensors; a dataset is a directory, too, below datasets/ for example",
-            catalog->root_path, status->file_count, td_plural(status->file_count));
-    bool too_few = status->usable_count < required;
-    if (too_few && (!logged->too_few || logged->usable_count != status->usable_count))
+            catalog->root_path, counts->files, td_plural(counts->files));
+    bool too_few = counts->usable < required;
+    if (too_few && (!logged->too_few || logged->usable_count != counts->usable))
         td_log(TD_LOG_WARN, "not ready: %zu of the %zu models that --require-models asks for %s published",
-               status->usable_count, required, status->usable_count == 1 ? "is" : "are");
-    logged->no_model = status->model_count == 0;
+               counts->usable, required, counts->usable == 1 ? "is" : "are");
+    logged->no_model = counts->models == 0;
     logged->too_few = too_few;
-    logged->usable_count = status->usable_count;
+    logged->usable_count = counts->usable;
 }
 
 /* Warns once, when the first files are there, if all of them are sent the slow way. */
@@ -329,20 +285,20 @@ static void note_ready(struct td_catalog *catalog)
     if (catalog->first_end_ns == 0)
         catalog->first_end_ns = td_clock_ns();
     catalog->ready_due_ns = catalog->first_end_ns + catalog->config.scan.settle_ns;
-    if (status->unsettled_count == 0 || catalog->began_ns >= catalog->ready_due_ns)
+    if (status->counts.unsettled == 0 || catalog->began_ns >= catalog->ready_due_ns)
         status->ready = true;
     if (!status->ready)
         return;
     catalog->ready_due_ns = 0;
     bool is_complete = atomic_load(&catalog->stage) == TD_CATALOG_COMPLETE ||
-                       (!status->root_missing && status->usable_count >= catalog->config.require_models);
+                       (!status->root_missing && status->counts.usable >= catalog->config.require_models);
     atomic_store(&catalog->stage, is_complete ? TD_CATALOG_COMPLETE : TD_CATALOG_LACKING);
 }
 
 static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, uint64_t took_ns)
 {
-    struct td_catalog_status counted = catalog->status; /* no other thread writes to the status while this one runs */
-    count_snapshot(snapshot, &counted);
+    struct td_snapshot_counts counts;
+    td_scan_report_count(snapshot, &counts);
     struct td_snapshot *old = catalog->current; /* only this thread replaces it */
     bool changed = !is_same(old, snapshot);
     bool has_events = changed && old != NULL && strcmp(old->tag, snapshot->tag) != 0;
@@ -356,7 +312,8 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
     if (changed) {
         snapshot->retirement = (struct td_retirement){.retire = on_retire, .context = catalog};
         catalog->current = snapshot;
-        *status = counted;
+        status->counts = counts;
+        status->generation = snapshot->generation;
     }
     if (has_events)
         td_snapshot_changes_add(changes, catalog->events);
@@ -376,9 +333,9 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
     if (is_mended)
         td_log(TD_LOG_INFO, "\"%s\" can be scanned again", catalog->root_path);
     if (news)
-        log_snapshot(old, snapshot, &counted, took_ns);
+        td_scan_report_published(old, snapshot, &counts, took_ns);
     if (news)
-        log_missing_models(catalog, &counted);
+        log_missing_models(catalog, &counts);
     if (news)
         td_scan_report_large_files(old, snapshot);
     if (changed) { /* still valid: only this thread replaces it */
@@ -893,12 +850,13 @@ void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status 
     td_parse_pool_get_status(catalog->config.scan.parsers, &status->parsing);
     td_hasher_get_status(catalog->hasher, &status->hasher);
     td_row_indexer_get_status(catalog->indexer, &status->indexer);
-    status->too_few_models = status->ready && !status->root_missing && status->usable_count < required;
+    status->too_few_models = status->ready && !status->root_missing && status->counts.usable < required;
     if (status->too_few_models && status->message[0] == '\0')
         (void)snprintf(status->message, sizeof status->message,
-                       "%zu of the %zu models that --require-models asks for %s published%s", status->usable_count,
-                       required, status->usable_count == 1 ? "is" : "are",
-                       status->model_count > status->usable_count ? "; others were refused, GET /models says why" : "");
+                       "%zu of the %zu models that --require-models asks for %s published%s", status->counts.usable,
+                       required, status->counts.usable == 1 ? "is" : "are",
+                       status->counts.models > status->counts.usable ? "; others were refused, GET /models says why"
+                                                                     : "");
     if (status->root_missing || status->too_few_models)
         status->ready = false;
 }

@@ -9,6 +9,7 @@
 #include "catalog/events/event_ring.h"
 #include "catalog/removed/removed.h"
 #include "catalog/scan/scan.h"
+#include "catalog/scan/scan_report.h"
 #include "storage/decode_cache.h"
 #include "storage/tree_watch.h"
 
@@ -57,18 +58,15 @@ struct td_catalog_status {
     uint64_t last_scan_ns;                           /* duration of the last scan */
     uint64_t last_scan_age_ns;                       /* time since the end of the last scan; 0: none has ended */
     uint64_t files_found, files_to_read, files_read; /* of the running or last scan */
-    size_t file_count, model_count, refused_count, problem_count, unsettled_count;
-    size_t dataset_count;
-    size_t usable_count; /* models that have a checkpoint, or no refused file */
-    uint64_t tensor_count, generation;
+    struct td_snapshot_counts counts;                /* of the published snapshot */
+    uint64_t generation;                             /* number of the published snapshot */
     struct td_mapping_counts maps;
     struct td_tree_watch_counts watch;
     struct td_decode_counts decoding;
     struct td_hasher_status hasher;
     struct td_row_indexer_status indexer;
     struct td_parse_pool_status parsing;
-    size_t hashed_count; /* files whose digests the tags of models and revisions use */
-    char message[256];   /* why the server is not ready, or why the last scan failed; else empty */
+    char message[256]; /* why the server is not ready, or why the last scan failed; else empty */
 };
 
 /* How far the catalog has come since its creation. The stage never goes back. */

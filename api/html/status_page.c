@@ -243,10 +243,10 @@ static void choose_numbers(struct page *page, const struct td_call *call)
 {
     const struct td_server_status *status = &page->status;
     const struct td_catalog_status *catalog = &status->catalog;
-    add(page, "models", "Models", catalog->model_count, FORM_NUMBER);
-    add(page, "datasets", "Datasets", catalog->dataset_count, FORM_NUMBER);
-    add(page, "tensors", "Tensors", catalog->tensor_count, FORM_NUMBER);
-    add(page, "files", "Files", catalog->file_count, FORM_NUMBER);
+    add(page, "models", "Models", catalog->counts.models, FORM_NUMBER);
+    add(page, "datasets", "Datasets", catalog->counts.datasets, FORM_NUMBER);
+    add(page, "tensors", "Tensors", catalog->counts.tensors, FORM_NUMBER);
+    add(page, "files", "Files", catalog->counts.files, FORM_NUMBER);
     add(page, "connections", "Connections", status->connections, FORM_NUMBER);
     add(page, "max_connections", "Connections at most", status->max_connections, FORM_NUMBER);
     add(page, "in_flight", "Requests in work", status->in_flight, FORM_NUMBER);

@@ -4,18 +4,18 @@
 
 static void write_catalog(const struct td_catalog_status *status, struct td_buffer *out)
 {
-    td_metrics_gauge(out, "tensord_models", "Models published.", (double)status->model_count);
-    td_metrics_gauge(out, "tensord_tensors", "Tensors published.", (double)status->tensor_count);
-    td_metrics_gauge(out, "tensord_files", "Files listed.", (double)status->file_count);
+    td_metrics_gauge(out, "tensord_models", "Models published.", (double)status->counts.models);
+    td_metrics_gauge(out, "tensord_tensors", "Tensors published.", (double)status->counts.tensors);
+    td_metrics_gauge(out, "tensord_files", "Files listed.", (double)status->counts.files);
     td_metrics_gauge(out, "tensord_unreadable_files",
                      "Refused files and sets of files, and damaged config.json and model cards.",
-                     (double)status->refused_count);
+                     (double)status->counts.refused);
     td_metrics_gauge(out, "tensord_unpublished_paths",
                      "Paths that belong to no model and could not be published: errors of GET /models.",
-                     (double)status->problem_count);
+                     (double)status->counts.problems);
     td_metrics_gauge(out, "tensord_unsettled_files",
                      "Files, and directories of cache commits, that changed less than --settle ago.",
-                     (double)status->unsettled_count);
+                     (double)status->counts.unsettled);
     td_metrics_gauge(out, "tensord_snapshot_generation", "Number of the published state; every change increases it.",
                      (double)status->generation);
     td_metrics_gauge(out, "tensord_root_missing", "1 while the served directory is missing or suddenly empty.",

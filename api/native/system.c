@@ -52,7 +52,7 @@ static void write_digests(struct td_json_builder *json, const struct td_catalog_
     td_json_add_bool(json, "stored", status->hasher.stored);
     td_json_add_u64(json, "files", status->hasher.file_count);
     td_json_add_u64(json, "known_files", status->hasher.known_count);
-    td_json_add_u64(json, "published_files", status->hashed_count);
+    td_json_add_u64(json, "published_files", status->counts.hashed);
     td_json_add_u64(json, "bytes", status->hasher.file_bytes);
     td_json_add_u64(json, "known_bytes", status->hasher.known_bytes);
     td_json_add_u64(json, "failed", status->hasher.failed_count);
@@ -64,12 +64,12 @@ static void write_digests(struct td_json_builder *json, const struct td_catalog_
 static void write_numbers(struct td_json_builder *json, const struct td_catalog_status *status)
 {
     td_json_add_string(json, "message", status->message);
-    td_json_add_u64(json, "models", status->model_count);
-    td_json_add_u64(json, "tensors", status->tensor_count);
-    td_json_add_u64(json, "files", status->file_count);
-    td_json_add_u64(json, "unreadable", status->refused_count);
-    td_json_add_u64(json, "unpublished", status->problem_count);
-    td_json_add_u64(json, "unsettled", status->unsettled_count);
+    td_json_add_u64(json, "models", status->counts.models);
+    td_json_add_u64(json, "tensors", status->counts.tensors);
+    td_json_add_u64(json, "files", status->counts.files);
+    td_json_add_u64(json, "unreadable", status->counts.refused);
+    td_json_add_u64(json, "unpublished", status->counts.problems);
+    td_json_add_u64(json, "unsettled", status->counts.unsettled);
     write_scan(json, status);
     write_digests(json, status);
 }
@@ -406,7 +406,7 @@ static void write_report(const struct td_call *call, const struct td_snapshot *b
     write_dataset_ids(&builder, "published_datasets", after, before, true);
     write_dataset_ids(&builder, "removed_datasets", before, after, false);
     td_json_add_bool(&builder, "complete", settled);
-    td_json_add_u64(&builder, "unsettled", status.unsettled_count);
+    td_json_add_u64(&builder, "unsettled", status.counts.unsettled);
     td_json_add_u64(&builder, "models", totals.models);
     td_json_add_u64(&builder, "datasets", totals.datasets);
     td_json_add_u64(&builder, "tensors", totals.tensors);

@@ -1,5 +1,6 @@
 #include "catalog/scan/scan_report.h"
 
+#include "catalog/dataset/dataset.h"
 #include "core/digits.h"
 #include "core/log.h"
 #include "parser/format/names.h"
@@ -116,7 +117,9 @@ static size_t log_differences(struct sorted before, struct sorted now)
     return same;
 }
 
-void td_scan_report_refusals(const struct td_snapshot *before, const struct td_snapshot *now)
+/* Logs a warning for each refusal that `before` does not have in the same words, a line for each that has ended, and
+ * the number of all others. */
+static void report_refusals(const struct td_snapshot *before, const struct td_snapshot *now)
 {
     static const struct td_problems none = {0};
     size_t same = 0;
@@ -136,6 +139,49 @@ void td_scan_report_refusals(const struct td_snapshot *before, const struct td_s
     if (same > 0)
         td_log(TD_LOG_INFO, "%zu file%s still refused, for the reason%s logged above", same,
                same == 1 ? " is" : "s are", td_plural(same));
+}
+
+/* ---- what is published --------------------------------------------------------------------------------- */
+
+/* Returns whether the model has something to serve: a checkpoint or a rank's part was read, or nothing was refused. */
+static bool is_usable(const struct td_model *model)
+{
+    return model->checkpoint_count > 0 || td_model_rank_part_count(model) > 0 ||
+           model->problems.count == model->damaged_count;
+}
+
+void td_scan_report_count(const struct td_snapshot *snapshot, struct td_snapshot_counts *out)
+{
+    *out = (struct td_snapshot_counts){
+        .files = snapshot->entry_count,
+        .datasets = td_datasets_of(snapshot)->count,
+        .problems = snapshot->problems.count,
+        .unsettled = snapshot->unsettled.count,
+        .hashed = snapshot->hashed_count,
+    };
+    for (size_t i = 0; i < snapshot->model_count; i++) {
+        const struct td_model *model = &snapshot->models[i];
+        if (model->is_other_revision)
+            continue;
+        out->models++;
+        out->usable += is_usable(model) ? 1 : 0;
+        out->refused += model->problems.count;
+        for (size_t j = 0; j < model->checkpoint_count; j++)
+            out->tensors += model->checkpoints[j].tensor_count;
+    }
+}
+
+void td_scan_report_published(const struct td_snapshot *before, const struct td_snapshot *now,
+                              const struct td_snapshot_counts *counts, uint64_t took_ns)
+{
+    td_log(TD_LOG_INFO, "indexed %zu model%s, %" PRIu64 " tensor%s in %zu file%s in %.2f s", counts->models,
+           td_plural(counts->models), counts->tensors, td_plural(counts->tensors), counts->files,
+           td_plural(counts->files), (double)took_ns / 1e9);
+    report_refusals(before, now);
+    if (counts->unsettled > 0)
+        td_log(TD_LOG_INFO, "%zu file%s changed less than --settle ago; %s will be published once %s stable",
+               counts->unsettled, td_plural(counts->unsettled), counts->unsettled == 1 ? "it" : "they",
+               counts->unsettled == 1 ? "it is" : "they are");
 }
 
 /* ---- files that are sent the slow way ------------------------------------------------------------------ */

@@ -571,9 +571,9 @@ static void notify_state(struct service *service)
         return;
     td_catalog_get_status(service->catalog, &status);
     if (status.ready)
-        td_notify_status(notify, "ready: %zu model%s, %zu dataset%s, %zu file%s", status.model_count,
-                         td_plural(status.model_count), status.dataset_count, td_plural(status.dataset_count),
-                         status.file_count, td_plural(status.file_count));
+        td_notify_status(notify, "ready: %zu model%s, %zu dataset%s, %zu file%s", status.counts.models,
+                         td_plural(status.counts.models), status.counts.datasets, td_plural(status.counts.datasets),
+                         status.counts.files, td_plural(status.counts.files));
     else if (status.message[0] != '\0')
         td_notify_status(notify, "not ready: %s", status.message);
     else

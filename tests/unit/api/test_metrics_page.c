@@ -106,8 +106,7 @@ static void cuts_and_gauges(void **state)
     atomic_store(&text.metrics.in_flight, 3);
     atomic_store(&text.metrics.connections, 4);
     text.status = (struct td_catalog_status){.ready = true,
-                                             .model_count = 5,
-                                             .tensor_count = UINT64_C(1) << 40,
+                                             .counts = {.models = 5, .tensors = UINT64_C(1) << 40},
                                              .scan_count = 6,
                                              .last_scan_ns = 1500000000,
                                              .decoding = {.used_bytes = 7, .hits = 8, .misses = 9, .evictions = 10}};

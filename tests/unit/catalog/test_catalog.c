@@ -33,8 +33,8 @@ static void the_first_scan_makes_ready(void **state)
     WAIT_FOR(place, status.ready);
     WAIT_FOR(place, status.scan_count == 1 && !status.scanning);
     struct td_catalog_status status = status_of(place);
-    assert_true(status.model_count == 2 && status.tensor_count == 5 && status.file_count == 3);
-    assert_true(status.refused_count == 1 && status.problem_count == 1 && status.unsettled_count == 0);
+    assert_true(status.counts.models == 2 && status.counts.tensors == 5 && status.counts.files == 3);
+    assert_true(status.counts.refused == 1 && status.counts.problems == 1 && status.counts.unsettled == 0);
     assert_true(status.generation == 1 && status.failed_scan_count == 0 && !status.root_missing);
     assert_true(status.files_found == 3 && status.files_to_read == 3 && status.files_read == 3);
     assert_string_equal(status.message, "");
@@ -50,7 +50,7 @@ static void an_empty_root_is_ready_too(void **state)
     struct place *place = *state;
     start(place);
     WAIT_FOR(place, status.ready);
-    assert_int_equal(status_of(place).model_count, 0);
+    assert_int_equal(status_of(place).counts.models, 0);
 }
 
 static void scans_come_when_asked_for(void **state)
@@ -223,7 +223,7 @@ static void settings_change_while_it_runs(void **state)
     place->config.scan.settle_ns = tuning.settle_ns;
     tree_simple(&place->tree, "root/m/a.safetensors", "a"); /* a minute old */
     start(place);
-    WAIT_FOR(place, status.scan_count == 1 && status.unsettled_count == 1);
+    WAIT_FOR(place, status.scan_count == 1 && status.counts.unsettled == 1);
     tuning.settle_ns = UINT64_C(1) * SECOND;
     td_catalog_tune(place->catalog, &tuning);
     WAIT_FOR(place, status.ready && has_model(place, "m"));
@@ -236,11 +236,11 @@ static void settings_change_while_it_runs(void **state)
     WAIT_FOR(place, status.ready);
     uint64_t scans = status_of(place).scan_count;
     WAIT_FOR(place, status.scan_count >= scans + 4);
-    assert_int_equal(status_of(place).problem_count, 0);
+    assert_int_equal(status_of(place).counts.problems, 0);
     tree_simple(&place->tree, "root/n/a.safetensors", "a");
     tuning.max_files = 1;
     td_catalog_tune(place->catalog, &tuning);
-    WAIT_FOR(place, status.problem_count == 1 && status.file_count == 1);
+    WAIT_FOR(place, status.counts.problems == 1 && status.counts.files == 1);
 }
 
 /* A storm of requests causes few scans, and the last request always causes one. */
@@ -273,12 +273,12 @@ static void settling_needs_no_request(void **state)
     WAIT_FOR(place, has_model(place, "old"));
     if (td_clock_ns() - began_ns < 300000000) { /* otherwise the machine was too slow for this check */
         struct td_catalog_status status = status_of(place);
-        assert_true(status.unsettled_count == 1 && !status.ready);
+        assert_true(status.counts.unsettled == 1 && !status.ready);
     }
     WAIT_FOR(place, has_model(place, "m"));
     assert_true(td_clock_ns() - began_ns >= 400000000);
     WAIT_FOR(place, status.ready);
-    assert_int_equal(status_of(place).unsettled_count, 0);
+    assert_int_equal(status_of(place).counts.unsettled, 0);
 }
 
 /* The stage advances when young files settle and when there are enough models. It never goes back. */
@@ -362,7 +362,7 @@ static void waiting_for_a_scan(void **state)
             assert_int_equal(pthread_create(&waiters[i].thread, NULL, rescan, &waiters[i]), 0);
         }
         if (stopped)
-            WAIT_FOR(&place, status.unsettled_count == 1);
+            WAIT_FOR(&place, status.counts.unsettled == 1);
         atomic_store(&stop, stopped);
         for (size_t i = 0; i < WAITERS; i++) {
             assert_int_equal(pthread_join(waiters[i].thread, NULL), 0);

@@ -86,11 +86,11 @@ static void a_burst_is_few_scans(void **state)
     CHECK(status.scan_count - scans <= most, "%d scans, at most %d", (int)(status.scan_count - scans), (int)most);
     assert_true(status.watch.events >= MODELS);
     uint64_t give_up_ns = td_clock_ns() + UINT64_C(60) * SECOND;
-    while (status.model_count < MODELS && td_clock_ns() < give_up_ns) {
+    while (status.counts.models < MODELS && td_clock_ns() < give_up_ns) {
         nap_ms(10);
         status = status_of(place);
     }
-    assert_true(status.model_count == MODELS);
+    assert_true(status.counts.models == MODELS);
 }
 
 /* Scans that take 50 ms each, of a tree that always changes: they may take 0.1 s at once, then a quarter of the time.
