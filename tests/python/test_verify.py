@@ -13,6 +13,7 @@ from test_loading import equal, write_sharded
 
 import tensord
 from tensord import errors
+from tensord.tensors import manifest, rank_file
 
 
 def bytes_of_tensor(t):
@@ -40,6 +41,23 @@ def test_every_load_with_verify(model):
     assert equal(target, tensors)
     ranks = [tensord.load_rank(url, "fsdp", 2, r, verify=True) for r in range(2)]
     assert torch.equal(torch.cat([r["a.weight"] for r in ranks]), tensors["a.weight"])
+
+
+def test_a_server_that_hashes_its_files_meanwhile(serve, monkeypatch):
+    """Tags of manifests and of ranks' files change once, when the files of a model are hashed: this may happen while
+    the server hashes the tensors, and is no change of the model."""
+    tensors = write_sharded(serve.root)
+    for module in (manifest, rank_file):
+        def ask(*args, ask=module.ask_hashed):
+            server.wait_hashed()
+            return ask(*args)
+
+        monkeypatch.setattr(module, "ask_hashed", ask)
+    for load in (lambda url: tensord.load_rank(url, "fsdp", 2, 0, verify=True)["a.weight"],
+                 lambda url: tensord.load_file(url, verify=True)["a.weight"]):
+        server = serve(hash_threads=1)
+        loaded = load(url_of(server, "org/model"))
+        assert torch.equal(loaded, tensors["a.weight"][:len(loaded)])
 
 
 def test_tensors_that_are_converted(model):

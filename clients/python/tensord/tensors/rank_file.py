@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import Any, BinaryIO, Dict, List, Tuple
+from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 
 from .. import errors
 from ..address import Endpoint
@@ -28,6 +28,13 @@ def read_rank(model: Model, engine: str, tp: int, rank: int, device: Any, framew
     session = model.session
     source = _source(model, engine, tp, rank)
     sums = _sums(model, rank, source) if verify else None
+    if verify and sums is None:
+        # the file has another tag once the server has hashed the model's files, perhaps while it hashed the tensors
+        source = _source(model, engine, tp, rank)
+        sums = _sums(model, rank, source)
+        if sums is None:
+            raise errors.ChangedError(f"{model.id} changed on the server while it was being loaded: load again", 412,
+                                      "FAILED_PRECONDITION")
     rows, begin = _read_header(session, source)
     made: Dict[str, Any] = {}
     views: List[Tuple[int, str, memoryview]] = []
@@ -53,9 +60,9 @@ def read_rank(model: Model, engine: str, tp: int, rank: int, device: Any, framew
     return made
 
 
-def _sums(model: Model, rank: int, source: transfer.Source) -> Sums:
-    """Reads the digests of a rank's tensors from the description beside its file. Raises ChangedError if that is of
-    another version than the file."""
+def _sums(model: Model, rank: int, source: transfer.Source) -> Optional[Sums]:
+    """Reads the digests of a rank's tensors from the description beside its file; None if that has another tag than the
+    file."""
     file = source.first(Patience(model.session.options))
     path = file.path.replace(f"rank-{rank}.safetensors", f"rank-{rank}.json")
     found = ask_hashed(model.session, path + ("&" if "?" in path else "?") + "digests=1")
@@ -64,8 +71,7 @@ def _sums(model: Model, rank: int, source: transfer.Source) -> Sums:
     except (KeyError, TypeError) as error:
         raise errors.ProtocolError(f"the description of rank {rank} of {model.id} is malformed: {error}") from error
     if file.etag != f'"{tag}"':
-        raise errors.ChangedError(f"{model.id} changed on the server while it was being loaded: load again", 412,
-                                  "FAILED_PRECONDITION", path)
+        return None
     return Sums(model.id, {name: digest for name, digest in digests.items() if digest is not None})
 
 
