@@ -975,7 +975,7 @@ def test_damaged_arrow_batches(damaged):
 def test_the_page_leads_to_rows(srv, id):
     """A browser's page of each format has a link to the first rows, which are answered."""
     page = ok(srv.get(f"/datasets/{id}", {"Accept": "text/html"})).body.decode()
-    found = re.findall(r'href="([^"]*)">the first 100<', page)
+    found = re.findall(r'data-link="rows" href="([^"]*)"', page)
     assert found and "cannot be cut" not in page
     for link in found:
         ok(srv.get(link.replace("&amp;", "&")))
