@@ -130,6 +130,8 @@ static bool read_manifest(struct td_delta_version *delta, const struct td_error 
     delta->has_manifest = true;
     bool ok = td_delta_manifest_read(td_text_n(delta->text, delta->text_len), &index, &delta->sums, &why) &&
               td_delta_index_parse(&delta->index, td_buffer_text(&index), &why);
+    if (index.len > 0)
+        why.pos = TD_ERROR_POS_NONE; /* it would be one in the text of the index */
     td_buffer_fini(&index);
     return ok || td_delta_place_fail(&delta->place, manifest_name, &why, err);
 }

@@ -75,7 +75,7 @@ static bool read_tensor(struct reader *r)
         return td_json_fail(&r->json, "the payload_key of \"%.*s\" is not its name", TD_SHOW(name, 96));
     struct td_text kind = values[SUM_KIND].p == NULL ? td_text_of(default_kind) : values[SUM_KIND];
     if (r->kind.p != NULL && td_text_compare(r->kind, kind) != 0)
-        return td_error_set(r->err, TD_FAILED_PRECONDITION, "the tensors have checksums of several kinds");
+        return td_json_fail(&r->json, "the tensors have checksums of several kinds");
     r->kind = kind;
     struct td_delta_sums *sums = r->sums;
     struct td_delta_named_sum *items =
@@ -146,6 +146,10 @@ bool td_delta_manifest_read(struct td_text text, struct td_buffer *index, struct
     bool ok = read_manifest(&r);
     struct td_names names = names_of(sums);
     ok = ok && td_names_sort(&names, sums->items, sizeof *sums->items, err);
+    size_t twice = ok ? td_names_duplicate(&names, NULL) : 0;
+    if (ok && twice < names.count)
+        ok = td_error_set(err, TD_INVALID_ARGUMENT, "\"%.*s\" is in it twice; names must be unique",
+                          TD_SHOW(sums->items[twice].name, 96));
     if (ok) {
         if (r.kind.p == NULL)
             r.kind = td_text_of(default_kind);

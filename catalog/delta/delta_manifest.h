@@ -1,5 +1,5 @@
-/* The manifest of a delta of SkyRL's trainer, manifest.json (skyrl/backends/skyrl_train/weight_sync/delta): which file
- * has the change of which tensor, its checksum, and the versions. Each change is the XOR of the old and the new bytes,
+/* The manifest of a delta of SkyRL's trainer, manifest.json (skyrl/backends/skyrl_train/weight_sync/delta): of each
+ * changed tensor the file and the checksum, and both versions. Each change is the XOR of the old and the new bytes,
  * as one frame of Zstandard. */
 #ifndef TD_CATALOG_DELTA_DELTA_MANIFEST_H
 #define TD_CATALOG_DELTA_DELTA_MANIFEST_H
@@ -21,11 +21,11 @@ struct td_delta_sums {
     size_t count, capacity;
 };
 
-/* Reads the manifest, appends to `index` the text of an index that td_delta_index_parse reads, which says the same, and
- * fills *sums, which td_delta_sums_fini frees in any case. Errors: TD_INVALID_ARGUMENT for a manifest without
- * `version`, `base_version` or `tensors`, for wrong members of one of the tensors, for a payload_key that is not the
- * tensor's name, and for two tensors of one name; TD_FAILED_PRECONDITION for checksums of several kinds;
- * TD_RESOURCE_EXHAUSTED. */
+/* Reads the manifest, appends to `index` the text of an index that says the same (delta_index.h), in which only the
+ * names of files are still unchecked, and fills *sums, which td_delta_sums_fini frees in any case. Errors:
+ * TD_INVALID_ARGUMENT for a manifest without `version`, `base_version` or `tensors`, for wrong members of one of the
+ * tensors, for a payload_key that is not the tensor's name, for checksums of several kinds, and for two tensors of one
+ * name; TD_RESOURCE_EXHAUSTED. */
 bool td_delta_manifest_read(struct td_text text, struct td_buffer *index, struct td_delta_sums *sums,
                             struct td_error *err);
 void td_delta_sums_fini(struct td_delta_sums *sums);
