@@ -1,8 +1,9 @@
-/* The first byte of the input says what follows: the text of an index; or a frame for a tensor of so many bytes as the
- * next two say; or the content of a frame, around which the target puts a header and raw blocks, since random bytes are
- * hardly ever a frame. New bytes are compared with those of a second implementation, which decodes the whole frame at
- * once. */
+/* The first byte of the input says what follows: the text of an index, which is also read as a manifest of SkyRL's; or
+ * a frame for a tensor of so many bytes as the next two say; or the content of a frame, around which the target puts a
+ * header and raw blocks, since random bytes are hardly ever a frame. New bytes are compared with those of a second
+ * implementation, which decodes the whole frame at once. */
 #include "catalog/delta/delta_index.h"
+#include "catalog/delta/delta_manifest.h"
 #include "catalog/delta/delta_patch.h"
 #include "tests/fuzz/fuzz_error.h"
 
@@ -69,6 +70,34 @@ static void check_index(struct td_text text)
         fuzz_check_refusal(&err, text.len);
     }
     td_delta_index_fini(&index);
+}
+
+/* Checks that the index that is made of a manifest has each tensor of it once, with its checksum. */
+static void check_manifest(struct td_text text)
+{
+    struct td_buffer made;
+    struct td_delta_sums sums;
+    struct td_delta_index index;
+    struct td_error err = TD_ERROR_INIT;
+    td_buffer_init(&made);
+    bool ok = td_delta_manifest_read(text, &made, &sums, &err);
+    FUZZ_CHECK(ok == (err.code == TD_OK));
+    if (!ok)
+        fuzz_check_refusal_somewhere(&err, text.len);
+    if (ok && td_delta_index_parse(&index, td_buffer_text(&made), &err)) {
+        FUZZ_CHECK(index.map.is_delta && index.map.entry_count == sums.count);
+        FUZZ_CHECK(is_same_text(index.encoding, "xor") && index.version != NULL && index.base_version != NULL);
+        for (size_t i = 0; i < sums.count; i++) {
+            const struct td_shard_entry *entry = &index.map.entries[i];
+            FUZZ_CHECK(td_delta_sums_find(&sums, td_text_n(entry->tensor, entry->tensor_len)).p != NULL);
+        }
+    } else if (ok) {
+        fuzz_check_refusal(&err, made.len); /* the name of a file */
+    }
+    if (ok)
+        td_delta_index_fini(&index);
+    td_delta_sums_fini(&sums);
+    td_buffer_fini(&made);
 }
 
 /* ---- frames -------------------------------------------------------------------------------------------- */
@@ -222,9 +251,10 @@ static void check_frame(uint8_t flags, size_t nbytes, const uint8_t *data, size_
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (size >= 1 && (data[0] & 3) == MODE_INDEX)
+    if (size >= 1 && (data[0] & 3) == MODE_INDEX) {
         check_index(td_text_n((const char *)data + 1, size - 1));
-    else if (size >= HEAD_BYTES)
+        check_manifest(td_text_n((const char *)data + 1, size - 1));
+    } else if (size >= HEAD_BYTES)
         check_frame(data[0], td_load_le16(data + 1), data + HEAD_BYTES, size - HEAD_BYTES);
     return 0;
 }

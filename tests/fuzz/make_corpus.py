@@ -162,6 +162,16 @@ def delta_seeds():
         "metadata_twice": b'{"metadata":{},"metadata":{},"weight_map":{}}',
         "escapes": rb'{"met\u0061data":{"versi\u006fn":"\ud83d\ude00","a":"b"},"weight_map":{"\u0061":"b"}}',
     }
+    record = {"name": "a", "payload_file": "delta-rank00000-file000000.safetensors", "payload_key": "a",
+              "checksum": "0" * 32}
+    indexes |= {
+        "manifest": text({"version": 2, "base_version": 1, "tensors": [record, {
+            **record, "name": "b", "payload_key": "b", "checksum_algorithm": "xxh3-128", "shape": [2, 3]}]}),
+        "manifest_twice": text({"version": 2, "base_version": 1, "tensors": [record, record]}),
+        "manifest_bare": b'{"tensors":[],"base_version":0,"version":1,"x":[{}]}',
+        "manifest_escapes": rb'{"version":1,"base_version":0,"tensors":[{"name":"\u0061","payload_key":"\u0061",'
+                            rb'"payload_file":"./\u0062","checksum":"x","checksum_algorithm":"sha256"}]}',
+    }
     overwrite = struct.pack("<IIII", 3, 9, 0, 4) + b"abc"
     real = bytes.fromhex(  # 3,328 bytes by zstd -1 --check
         "28b52ffd64000c2d010080000000000004000000000200000000010700cb34cac34d8196835c039e02322f80a22c01d9"

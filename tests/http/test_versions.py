@@ -1,8 +1,11 @@
 """Versions: families of folders and of Hub caches, their list, `?version=`, and their faces for clients of the Hub, of
 registries and of S3. The expectations are the rules of docs/versions.md, and the bytes that the test wrote."""
 import hashlib
+import html
+import re
 import shutil
 import threading
+import urllib.parse
 
 import numpy as np
 import pytest
@@ -250,6 +253,40 @@ def test_what_a_version_of_a_cache_can_be_called(srv):
     assert srv.get("/models/org/name/tensors/b?version=step-5").body == whole[-12:]
     assert srv.json("/models/gpt2?version=latest")["revision"] == C2
     assert srv.json("/models/gpt2")["revision"] == C2
+
+
+def test_the_first_that_fits(start, tmp_path):
+    """A name comes before a ref and a commit, these before a number, and that before `latest`."""
+    root = tmp_path / "root"
+    for name in ("9", "step-9", "10", "epoch_11", "iter12"):
+        write(root, f"run/{name}", name)
+    write_cache(root, "org/name", C1, 1, "latest", "step-1")
+    write_cache(root, "org/name", C2, 2, "step-2", "20")
+    write_cache(root, "org/name", C3, 3, C2, "v3")                  # a ref with the name of another snapshot
+    s = start(root)
+
+    def chosen(id, version):
+        r = s.get(f"/models/{id}?version={version}")
+        return r.json()["version"] if r.status == 200 else r.status
+    assert [chosen("run", v) for v in ("9", "09", "10", "010", "11", "000012", "latest")] == [
+        "9", 400, "10", "10", "epoch_11", "iter12", "iter12"]
+    listing = versions(s, "org/name")
+    assert listing["latest"] == "20" and names(listing) == ["step-1", "v3", "20"]
+    assert [chosen("org/name", v) for v in ("latest", "step-2", "20", "2", "3", C1, C3)] == [
+        "step-1", "20", "20", 404, "v3", "step-1", "v3"]
+    assert chosen("org/name", C2) == "v3"       # the ref, which the snapshot's own folder does not outrank
+
+
+def test_the_page_of_files(srv):
+    """Its links lead to files of the version that was the latest one when it was made."""
+    r = srv.get("/models/run/files?version=latest")
+    assert (r.status, r.get("X-Tensord-Version")) == (200, "weight_v000011")
+    links = [link for link in re.findall(r'href="([^"]*)"', r.body.decode()) if "model.safetensors" in link]
+    wanted = srv.get("/models/run/weight_v000011/files/model.safetensors").body
+    assert links
+    for link in links:
+        target = urllib.parse.urljoin("/models/run/files?version=latest", html.unescape(link))
+        assert "latest" not in target and srv.get(target).body == wanted, (link, target)
 
 
 def test_unknown_and_ambiguous_versions(srv):
