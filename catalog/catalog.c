@@ -695,12 +695,6 @@ void td_catalog_announce(struct td_catalog *catalog)
     pthread_mutex_unlock(&catalog->lock);
 }
 
-bool td_catalog_note_read(struct td_catalog *catalog, const struct td_snapshot *snapshot, struct td_text path,
-                          struct td_error *err)
-{
-    return catalog->removed == NULL || td_removed_note_read(catalog->removed, snapshot, path, err);
-}
-
 struct td_removed *td_catalog_removed(struct td_catalog *catalog)
 {
     return catalog->removed;

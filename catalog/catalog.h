@@ -159,10 +159,6 @@ bool td_catalog_wait_digest(struct td_catalog *catalog, const struct td_snapshot
 void td_catalog_note_digest(struct td_catalog *catalog, const struct td_file_id *id,
                             const uint8_t sum[TD_SHA256_BYTES]);
 
-/* Does what td_removed_note_read does; nothing when models end with their folders. */
-bool td_catalog_note_read(struct td_catalog *catalog, const struct td_snapshot *snapshot, struct td_text path,
-                          struct td_error *err);
-
 /* Returns the models that outlive their folders, which live as long as the catalog; NULL: models end with their
  * folders. */
 struct td_removed *td_catalog_removed(struct td_catalog *catalog);

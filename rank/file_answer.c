@@ -34,7 +34,7 @@ bool td_note_read(struct td_catalog *catalog, const struct td_snapshot *snapshot
                   struct td_response *response, struct td_error *err)
 {
     td_response_note_subject(response, td_text_of(path));
-    return !response->asks_body || td_catalog_note_read(catalog, snapshot, td_text_of(path), err);
+    return !response->asks_body || td_removed_note_read(td_catalog_removed(catalog), snapshot, td_text_of(path), err);
 }
 
 bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapshot, const struct td_entry *entry,

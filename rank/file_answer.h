@@ -10,7 +10,7 @@
 bool td_lfs_pointer_refuse(const struct td_entry *entry, struct td_error *err);
 
 /* Notes that the response answers bytes of the snapshot's file at this path, or of the model with this id: as its
- * subject, and if the request asks for a body, as td_catalog_note_read, whose errors it has. */
+ * subject, and if the request asks for a body, as td_removed_note_read, whose errors it has. */
 bool td_note_read(struct td_catalog *catalog, const struct td_snapshot *snapshot, const char *path,
                   struct td_response *response, struct td_error *err);
 

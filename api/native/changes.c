@@ -355,7 +355,8 @@ static bool note_reads(const struct td_call *call, const struct comparison *comp
     const struct td_version *const versions[] = {comparison->since.version, comparison->now.version};
     bool ok = true;
     for (size_t i = 0; ok && call->response->asks_body && i < 2; i++)
-        ok = td_catalog_note_read(call->api->catalog, call->snapshot, td_text_of(versions[i]->model->id), err);
+        ok = td_removed_note_read(td_catalog_removed(call->api->catalog), call->snapshot,
+                                  td_text_of(versions[i]->model->id), err);
     return ok;
 }
 

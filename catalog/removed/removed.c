@@ -221,7 +221,7 @@ static bool touch(struct td_removed *removed, struct td_text id)
 bool td_removed_note_read(struct td_removed *removed, const struct td_snapshot *snapshot, struct td_text path,
                           struct td_error *err)
 {
-    for (size_t len = 1; len <= path.len; len++) {
+    for (size_t len = 1; removed != NULL && len <= path.len; len++) {
         struct td_text id = td_text_n(path.p, len);
         if ((len < path.len && path.p[len] != '/') || touch(removed, id))
             continue;

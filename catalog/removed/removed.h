@@ -42,7 +42,8 @@ void td_removed_destroy(struct td_removed *removed);
 
 /* Notes that a body was asked for: bytes of the file at this path of the snapshot, or of the model with this id. Holds
  * the models that contain it, from now on. A model whose files cannot all be opened is not held. Errors: as
- * td_may_wait, when files have to be opened and the thread may not wait; TD_RESOURCE_EXHAUSTED. */
+ * td_may_wait, when files have to be opened and the thread may not wait; TD_RESOURCE_EXHAUSTED. removed NULL: does
+ * nothing. */
 bool td_removed_note_read(struct td_removed *removed, const struct td_snapshot *snapshot, struct td_text path,
                           struct td_error *err);
 
