@@ -303,8 +303,9 @@ def first_byte_seconds(srv, path, accept):
 
 
 def test_the_first_byte_comes_in_three_times_that_of_the_manifest(large):
-    """Beside the first page of the manifest, of as many rows, in the same run."""
+    """Beside the first page of the manifest, of as many rows, in the same run: the fastest of each, since other
+    programs that run only add time."""
     paths = [("/models/m/tensors?page_size=500", "*/*"), ("/models/m/view/tensors", "text/html")]
-    seconds = [[first_byte_seconds(large, *path) for path in paths] for _ in range(60)]
+    seconds = [[first_byte_seconds(large, *path) for path in paths] for _ in range(200)]
     manifest_s, page_s = (min(times) for times in zip(*seconds, strict=True))
     assert page_s < 3 * manifest_s
