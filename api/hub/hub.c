@@ -3,6 +3,7 @@
 #include "api/call/access.h"
 #include "api/call/find_name.h"
 #include "api/call/incoming_call.h"
+#include "api/html/error_page.h"
 #include "api/html/folder_page.h"
 #include "api/hub/hub_empty.h"
 #include "api/hub/hub_handlers.h"
@@ -513,6 +514,7 @@ const struct td_facade td_hub_facade = {
     .admit = admit_hub,
     .answer = answer_hub,
     .write_error = write_error,
+    .write_error_page = td_html_write_error,
     .error_type = "application/json",
     .query = TD_URI_REPEATS, /* huggingface_hub repeats ?expand= and ?filter= */
     .etag_end = "",

@@ -3,6 +3,7 @@
 Expectations by rules of huggingface_hub or git are computed here from the files, never taken from the server.
 """
 import hashlib
+import html
 import json
 import os
 import shutil
@@ -245,6 +246,20 @@ def test_codes_of_errors(hub):
         assert get.get("X-Error-Code") == head.get("X-Error-Code") == code, get
         assert isinstance(get.json()["error"], str) and get.get("Content-Type") == "application/json", get
         assert (get.get("X-Repo-Commit") is not None) == (code == "EntryNotFound"), get
+
+
+@pytest.mark.parametrize("path, status", [
+    ("/ns/plain/resolve/main/none", 404), ("/ns/plain/resolve/none/data.dat", 404), ("/ns/none/resolve/main/x", 404),
+    ("/datasets/ns/none/resolve/main/x", 404), ("/api/models/ns/none", 404), ("/api/none", 404)])
+def test_errors_are_pages_for_browsers(hub, path, status):
+    """Somebody who follows a link of a card to a file that is missing gets a page, with the same words and fields."""
+    plain, page = hub.get(path), hub.get(path, {"Accept": "text/html,*/*;q=0.8"})
+    assert plain.status == page.status == status
+    assert page.get("Content-Type") == "text/html; charset=utf-8" and b"<nav" in page.body, page
+    assert plain.json()["error"] in html.unescape(page.body.decode()), page
+    for field in ("X-Error-Code", "X-Error-Message", "X-Repo-Commit", "Cache-Control"):
+        assert page.get(field) == plain.get(field), field
+    assert page.get("Content-Security-Policy") and page.get("X-Content-Type-Options") == "nosniff"
 
 
 FILE, PATHS = "/ns/plain/resolve/main/data.dat", "/api/models/ns/plain/paths-info/main"
