@@ -130,33 +130,16 @@ void td_cmd_follow_help(FILE *out)
                 out);
 }
 
-/* Checks the arguments, and sets the defaults of those that were not given. keep: as it was given, or NULL. */
-static bool check_arguments(const struct td_command_line *line, const char *list, const char *keep,
-                            struct arguments *out)
-{
-    struct td_error err = TD_ERROR_INIT;
-    if (list == NULL || out->model == NULL)
-        return td_command_line_refuse(line, "give the URL of a server and a model", "");
-    if (!td_remote_id_check(td_text_of(out->model), &err)) {
-        td_terminal_complain("%s", err.message);
-        return false;
-    }
-    out->keep = KEEP;
-    if (keep != NULL && (!td_number_read_strict(td_text_of(keep), MAX_KEEP, &out->keep) || out->keep == 0))
-        return td_command_line_refuse(line, "--keep takes a number from 1 to 1000000, not ", keep);
-    const char *slash = strrchr(out->model, '/');
-    if (out->directory == NULL)
-        out->directory = slash == NULL ? out->model : slash + 1;
-    return td_copy_options_check(line, &out->copy) && td_copy_urls_read(line, list, &out->urls);
-}
-
 /* Reads the arguments. Returns false after printing a message; the caller frees the URLs in any case. */
 static bool read_arguments(int argc, char **argv, struct arguments *out)
 {
+    static const struct td_copy_command command = {"follow", "followed",
+                                                   "follow takes no revision, but the newest version"};
+    struct td_copy_model model = {.directory = NULL};
     const char *keep = NULL;
     const struct td_command_option options[] = {
-        {"--output", .value = &out->directory},
-        {"-o", .value = &out->directory},
+        {"--output", .value = &model.directory},
+        {"-o", .value = &model.directory},
         {"--keep", .value = &keep},
         {"--apply", .flag = &out->applies},
         {"--exec", .value = &out->command},
@@ -164,18 +147,17 @@ static bool read_arguments(int argc, char **argv, struct arguments *out)
         {.name = NULL},
     };
     struct td_command_option shared[TD_COPY_ROWS];
-    const char *others[3] = {NULL};
-    size_t count;
     memset(out, 0, sizeof *out);
     td_copy_options_list(&out->copy, shared);
     const struct td_command_line line = {.options = options, .shared = shared, .usage = usage};
-    if (!td_command_line_read(&line, argc, argv, others, 2, &count))
+    if (!td_copy_model_read(&command, &line, argc, argv, &model))
         return false;
-    out->model = others[1];
-    if (count <= 2)
-        return check_arguments(&line, others[0], keep, out);
-    return !td_copy_urls_refuse_space(&line, others[0], others[2]) &&
-           td_command_line_refuse(&line, "only one model is followed at a time, but there is also ", others[2]);
+    out->model = model.model;
+    out->directory = model.directory;
+    out->keep = KEEP;
+    if (keep != NULL && (!td_number_read_strict(td_text_of(keep), MAX_KEEP, &out->keep) || out->keep == 0))
+        return td_command_line_refuse(&line, "--keep takes a number from 1 to 1000000, not ", keep);
+    return td_copy_options_check(&line, &out->copy) && td_copy_urls_read(&line, model.list, &out->urls);
 }
 
 /* ---- the directory ------------------------------------------------------------------------------------- */

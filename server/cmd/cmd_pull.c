@@ -26,7 +26,8 @@ struct arguments {
 /* The arguments as they are read; NULL: not given. struct arguments has the others. */
 struct given {
     struct td_command_line line;
-    const char *url_list, *engine, *tp, *rank, *revision;
+    struct td_copy_model model;
+    const char *engine, *tp, *rank, *revision;
 };
 
 /* Prints a message about wrong usage. Returns false. */
@@ -83,82 +84,33 @@ static bool read_rank(const struct given *given, struct arguments *out)
     return read_engine(given, out);
 }
 
-/* Returns whether the model is named like a dataset in URLs; if so, prints how to fetch datasets. */
-static bool is_dataset(const char *model)
-{
-    static const char begin[] = "datasets/";
-    if (strncmp(model, begin, sizeof begin - 1) != 0)
-        return false;
-    td_terminal_complain("pull copies models, and \"%s\" names a dataset: get it by HF_ENDPOINT=URL hf download "
-                         "--repo-type dataset %s",
-                         model, model + sizeof begin - 1);
-    return true;
-}
-
-/* Checks the arguments, and sets the defaults of those that were not given. */
-static bool check_arguments(const struct given *given, struct arguments *out)
-{
-    struct td_error err = TD_ERROR_INIT;
-    const char *list = given->url_list;
-    const char *model = out->wanted.model;
-    if (list == NULL || model == NULL)
-        return usage(given, "give the URL of a server and a model", "");
-    if (is_dataset(model))
-        return false;
-    if (!td_remote_id_check(td_text_of(model), &err)) {
-        bool has_url = strstr(model, "://") != NULL;
-        bool has_revision = !has_url && strpbrk(model, ":@") != NULL;
-        bool has_space = has_url && list[0] != '\0' && list[strlen(list) - 1] == ',';
-        td_terminal_complain("%s%s", err.message,
-                             has_space      ? " (no space after the comma?)"
-                             : has_url      ? " (URL and model are swapped?)"
-                             : has_revision ? " (a revision is given by --revision)"
-                                            : "");
-        return false;
-    }
-    const char *slash = strrchr(model, '/');
-    if (out->wanted.directory == NULL)
-        out->wanted.directory = slash == NULL ? model : slash + 1;
-    return td_copy_options_check(&given->line, &out->copy) && read_rank(given, out) &&
-           td_copy_urls_read(&given->line, given->url_list, &out->urls);
-}
-
-/* Prints a message about one argument too many, with the likely reason. Returns false. */
-static bool too_many(const struct given *given, const char *argument)
-{
-    if (td_copy_urls_refuse_space(&given->line, given->url_list, argument))
-        return false;
-    return usage(given, "only one model is pulled at a time (its directory is given by -o DIR), but there is also ",
-                 argument);
-}
-
 /* Reads the arguments. Returns false after printing a message; the caller frees the URLs in any case. */
 static bool read_arguments(int argc, char **argv, struct arguments *out)
 {
+    static const struct td_copy_command command = {"pull", "pulled", "a revision is given by --revision"};
     struct given given = {0};
     const struct td_command_option options[] = {
         {"--engine", .value = &given.engine},
         {"--tp", .value = &given.tp},
         {"--rank", .value = &given.rank},
-        {"--output", .value = &out->wanted.directory},
-        {"-o", .value = &out->wanted.directory},
+        {"--output", .value = &given.model.directory},
+        {"-o", .value = &given.model.directory},
         {"--revision", .value = &given.revision},
         {.name = NULL},
     };
     struct td_command_option shared[TD_COPY_ROWS];
-    const char *others[3] = {NULL};
-    size_t count;
     memset(out, 0, sizeof *out);
     td_copy_options_list(&out->copy, shared);
     given.line =
         (struct td_command_line){.options = options,
                                  .shared = shared,
                                  .usage = "tensord pull URL[,URL...] MODEL [-o DIR] [options]; see pull --help"};
-    if (!td_command_line_read(&given.line, argc, argv, others, 2, &count))
+    if (!td_copy_model_read(&command, &given.line, argc, argv, &given.model))
         return false;
-    given.url_list = others[0];
-    out->wanted.model = others[1];
-    return count > 2 ? too_many(&given, others[2]) : check_arguments(&given, out);
+    out->wanted.model = given.model.model;
+    out->wanted.directory = given.model.directory;
+    return td_copy_options_check(&given.line, &out->copy) && read_rank(&given, out) &&
+           td_copy_urls_read(&given.line, given.model.list, &out->urls);
 }
 
 /* ---- the result ---------------------------------------------------------------------------------------- */

@@ -40,6 +40,18 @@ def test_usage(args):
     assert ("--cacert?" in p.stderr) == ("--ca" in args)
 
 
+@pytest.mark.parametrize("args, hint", [
+    (["m", "http://swapped"], "(URL and model are swapped?)"), (["http://h", "m:main"], "(follow takes no revision"),
+    (["http://h,", "http://space"], "(no space after the comma?)"), (["http://h,", "http://space", "m"], "no space"),
+    (["http://h", "m", "directory"], "only one model is followed at a time (its directory is given by -o DIR)"),
+    (["http://h", "datasets/qa"], "follow copies models"), (["http://h"], "give the URL of a server and a model"),
+    (["http://h", "m", "--keep", "0"], "--keep takes a number"),
+])
+def test_usage_of_follow(args, hint):
+    p = subprocess.run([tensord_binary(), "follow", *args], capture_output=True, text=True, timeout=30)
+    assert p.returncode == 2 and p.stdout == "" and p.stderr.count("\n") == 1 and hint in p.stderr, p.stderr
+
+
 @pytest.mark.parametrize("command", [["pull", "http://h", "m"], ["sign"]])
 def test_a_message_shows_200_bytes_of_an_argument(command):
     p = subprocess.run([tensord_binary(), *command, "-" + 5000 * "x"], capture_output=True, text=True, timeout=30)

@@ -1,5 +1,6 @@
 #include "server/cmd/shared/copy_options.h"
 
+#include "catalog/remote/remote_model.h"
 #include "core/digits.h"
 #include "core/glob.h"
 #include "core/quantity.h"
@@ -125,5 +126,60 @@ bool td_copy_urls_refuse_space(const struct td_command_line *line, const char *l
         return false;
     (void)td_command_line_refuse(
         line, "no space may be after the comma between URLs, but there is one before another argument: ", argument);
+    return true;
+}
+
+/* Returns whether the model is named like a dataset in URLs; if so, prints how to fetch datasets. */
+static bool is_dataset(const struct td_copy_command *command, const char *model)
+{
+    static const char begin[] = "datasets/";
+    if (strncmp(model, begin, sizeof begin - 1) != 0)
+        return false;
+    td_terminal_complain("%s copies models, and \"%s\" names a dataset: get it by HF_ENDPOINT=URL hf download "
+                         "--repo-type dataset %s",
+                         command->name, model, model + sizeof begin - 1);
+    return true;
+}
+
+/* Prints why the id of the model was refused, with the likely mistake. Returns false. */
+static bool refuse_model(const struct td_copy_command *command, const struct td_copy_model *given,
+                         const struct td_error *err)
+{
+    bool has_url = strstr(given->model, "://") != NULL;
+    bool has_space = has_url && given->list[0] != '\0' && given->list[strlen(given->list) - 1] == ',';
+    const char *hint = has_space                             ? "no space after the comma?"
+                       : has_url                             ? "URL and model are swapped?"
+                       : strpbrk(given->model, ":@") != NULL ? command->about_revisions
+                                                             : NULL;
+    td_terminal_complain(hint == NULL ? "%s" : "%s (%s)", err->message, hint);
+    return false;
+}
+
+bool td_copy_model_read(const struct td_copy_command *command, const struct td_command_line *line, int argc,
+                        char **argv, struct td_copy_model *out)
+{
+    struct td_error err = TD_ERROR_INIT;
+    const char *others[3] = {NULL};
+    char fault[120];
+    size_t count;
+    if (!td_command_line_read(line, argc, argv, others, 2, &count))
+        return false;
+    out->list = others[0];
+    out->model = others[1];
+    if (count > 2) {
+        (void)snprintf(fault, sizeof fault,
+                       "only one model is %s at a time (its directory is given by -o DIR), but there is also ",
+                       command->done);
+        return !td_copy_urls_refuse_space(line, out->list, others[2]) && td_command_line_refuse(line, fault, others[2]);
+    }
+    if (count < 2)
+        return td_command_line_refuse(line, "give the URL of a server and a model", "");
+    if (is_dataset(command, out->model))
+        return false;
+    if (!td_remote_id_check(td_text_of(out->model), &err))
+        return refuse_model(command, out, &err);
+    const char *slash = strrchr(out->model, '/');
+    if (out->directory == NULL)
+        out->directory = slash == NULL ? out->model : slash + 1;
     return true;
 }

@@ -54,6 +54,23 @@ void td_copy_urls_fini(struct td_copy_urls *urls);
  * argument. */
 bool td_copy_urls_refuse_space(const struct td_command_line *line, const char *list, const char *argument);
 
+/* A command that copies one model from servers: how messages name it. */
+struct td_copy_command {
+    const char *name, *done;     /* "pull", "pulled" */
+    const char *about_revisions; /* what to do instead of MODEL:REVISION: "a revision is given by --revision" */
+};
+
+/* The arguments of such a command, borrowed from argv. */
+struct td_copy_model {
+    const char *list, *model; /* URL[,URL...], not checked, and the id of a model */
+    const char *directory;    /* of --output; without it the last part of the id */
+};
+
+/* Reads `URL[,URL...] MODEL [options]`. An option of the line sets out->directory. Returns false after printing a
+ * message. */
+bool td_copy_model_read(const struct td_copy_command *command, const struct td_command_line *line, int argc,
+                        char **argv, struct td_copy_model *out);
+
 /* Returns whether a file of this path matches one of --include, or none was given, and none of --exclude. */
 bool td_copy_options_take(const struct td_copy_options *options, const char *path);
 
