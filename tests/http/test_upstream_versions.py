@@ -8,11 +8,12 @@ import json
 import os
 import shutil
 import socketserver
+import subprocess
 import threading
 import time
 
 import pytest
-from harness import check_error, enc, safetensors_bytes, tensor
+from harness import check_error, enc, safetensors_bytes, tensor, tensord_binary
 from publishing import Repo
 from signing import TokensFile
 from upstream_kit import cache, count, hubs  # noqa: F401
@@ -551,3 +552,21 @@ def test_digests(origin, cache):        # noqa: F811
     published(s, 3)
     tree = {x["path"]: x for x in s.json(f"/api/models/{ID}/tree/step-3")}
     assert tree["model.safetensors"]["lfs"]["oid"] == hashlib.sha256(weights(3)).hexdigest()
+
+
+def test_the_commands(tmp_path, origin, cache):     # noqa: F811
+    """`tensord pull --revision` and `tensord follow` take versions from a cache that has none of them yet."""
+    for n in (1, 2):
+        push(origin, n, f"step-{n}")
+    s = cache(url_of(origin))
+
+    def command(*args):
+        done = subprocess.run([tensord_binary(), *args, "--quiet"], capture_output=True, text=True, timeout=60,
+                              check=False)
+        assert done.returncode == 0, done.stderr
+    command("pull", url_of(s), ID, "--revision", "step-1", "-o", tmp_path / "one")
+    assert (tmp_path / "one/model.safetensors").read_bytes() == weights(1)
+    command("follow", url_of(s), ID, "-o", tmp_path / "followed", "--once")
+    assert (tmp_path / "followed/latest/model.safetensors").read_bytes() == weights(2)
+    assert (tmp_path / "followed/step-2").is_dir()
+    assert count(s, "begun_total") == 2
