@@ -23,8 +23,8 @@ bool td_access_begin(struct td_call *call);
 /* Drops what td_access_begin took. */
 void td_access_end(struct td_call *call);
 
-/* Returns the time, in seconds since 1970, by which the credentials of a request expire or not: that of its beginning
- * after a body that went to a sink, so that an upload that was admitted can end; else now. */
+/* Returns the time, in seconds since 1970, at which the credentials of the request must not have expired: now, but
+ * after a body that went to a sink the time when the request began, so that an upload that was admitted can end. */
 int64_t td_access_now_s(const struct td_call *call);
 
 /* Sets call->caller to this token of call->caller.tokens. Returns false with a refusal, 401 or 403, and leaves
@@ -37,11 +37,12 @@ void td_access_note_name(const struct td_call *call, const struct td_token *toke
 /* The advice of a refusal to a client without credentials: how clients of a facade send a token. */
 extern const char td_access_by_bearer[], td_access_by_password[];
 
-/* Sets call->caller from the credentials of a request on the main port, for td_facade.admit: a token in the field
- * Authorization, by the scheme Bearer (RFC 6750) or as the password of the scheme Basic (RFC 7617), or a signature in
- * the URL. If the request has the field, it is judged first: a bad token is refused whatever the URL says. A good
- * signature then gives the call the rights of its signer, and sets call->caller.bare to the target that handlers see.
- * how: one of the two advices. Returns false with a refusal, 401 or 403, or 503 when memory is short. */
+/* Judges the credentials of a request on the main port, and sets call->caller. For td_facade.admit. The credentials are
+ * a token or a signature. A token is in the header field Authorization: "Bearer TOKEN" (RFC 6750), or as the password
+ * of "Basic", with any user name (RFC 7617). A signature is in the URL. If the request has the field, a bad token in it
+ * is refused, also beside a good signature. A good signature gives the call the rights of its signer, and sets
+ * call->caller.bare to the target that handlers see. how: one of the two texts of advice above. Returns false with a
+ * refusal: 401, 403, or 503 when memory is short. */
 bool td_access_admit(struct td_call *call, const char *how, struct td_refusal *refusal);
 
 /* Adds WWW-Authenticate to the answer, an error that the facade has written: the scheme Bearer, and to a request that
@@ -50,8 +51,8 @@ bool td_access_admit(struct td_call *call, const char *how, struct td_refusal *r
 void td_access_add_challenge(const struct td_call *call, const struct td_refusal *refusal);
 void td_access_add_basic_challenge(const struct td_call *call, const struct td_refusal *refusal);
 
-/* Returns whether the request has no field Authorization, and needs none for what shows no model: metrics and the
- * contract. A signature in the URL is not looked at. */
+/* Returns whether the request has no field Authorization, and may have metrics and the contract, which show no model,
+ * without it. Does not look for a signature in the URL. */
 bool td_access_is_free(const struct td_call *call);
 
 /* Returns whether the connection comes from this machine, and nothing in the request shows that a proxy or a page in a
@@ -72,7 +73,7 @@ bool td_access_may_publish(const struct td_call *call, struct td_text id);
  * sender may publish there. If not, answers as td_access_may_publish does. */
 bool td_access_may_publish_below(const struct td_call *call, struct td_text prefix);
 
-/* Returns whether the sender may know numbers of all models. */
+/* Returns whether the sender may see numbers that count all models. */
 bool td_access_sees_numbers(const struct td_call *call);
 
 #endif

@@ -80,8 +80,9 @@ void td_call_fail_known(const struct td_call *call, int status, const char *cons
  * td_response_fail_error does. */
 void td_call_fail_json(const struct td_call *call, const struct td_error *err);
 
-/* Returns whether the running thread may begin to answer the call now: one that may wait any, another only the routes
- * that send bytes of files, /healthz and /readyz, and calls that begin quickly, since lists and plans may take long. */
+/* Returns whether the running thread may begin to answer the call now. A thread that may wait (td_may_wait) may answer
+ * every call. Any other thread may answer /healthz, /readyz, the routes that send bytes of files, and calls that begin
+ * quickly; lists and plans may take long. */
 bool td_call_may_answer(const struct td_call *call);
 
 /* Returns whether it is no use any more to wait for something on behalf of the call: nobody waits for the answer, or

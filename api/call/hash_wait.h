@@ -1,4 +1,5 @@
-/* How requests wait for digests: of anything, how long, and when they are to ask again; of tensors, the whole wait. */
+/* Waits of requests for digests: how long a request waits, after how many seconds the client should ask again, and the
+ * wait for digests of tensors. */
 #ifndef TD_API_CALL_HASH_WAIT_H
 #define TD_API_CALL_HASH_WAIT_H
 

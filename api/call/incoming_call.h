@@ -22,7 +22,7 @@ enum td_incoming_look td_incoming_call_look(const struct td_call *call, struct t
 
 /* Asks the upstream, if the server has one, for its list of the versions of `id`, unless the model with this id here is
  * the operator's. Sets call->remote_family to those that the caller may see, and returns true. Otherwise returns false;
- * sets reply->answer to another one than TD_UPSTREAM_HAS_NOT if the upstream may have a list that cannot be had now.
+ * if the upstream may have a list that cannot be read now, reply->answer is then not TD_UPSTREAM_HAS_NOT.
  * May wait as td_incoming_call_look. */
 bool td_incoming_call_list_versions(struct td_call *call, struct td_text id, struct td_upstream_reply *reply);
 

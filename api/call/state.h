@@ -66,7 +66,7 @@ struct td_api {
     pthread_cond_t joint_changed;
     struct td_joint_file *joint_files; /* that wait for a commit, a list */
     struct td_event_streams events;
-    const struct td_cors *cors; /* the origins whose pages may read answers; borrowed; NULL: none (http/cors.h) */
+    const struct td_cors *cors; /* sites whose pages may read answers (http/cors.h); borrowed; NULL: no other site */
     const char *s3_listen;      /* the address of the S3 port, for messages; borrowed; NULL or empty: the port is off */
     _Atomic enum td_rescan_from rescan_from; /* may change while requests run */
     enum td_publish_who publish_who; /* set before the first request, and asked by td_access_may_publish alone */

@@ -11,9 +11,9 @@ struct td_card_view {
     struct td_error error; /* why it cannot; TD_OK otherwise */
 };
 
-/* Reads the card of the entry, a README.md of the call's snapshot, or NULL for none. Its links lead below `base`, as
- * td_card_get says; a buffer that has failed is an error of the card. A card that is not kept yet may have to wait
- * (td_may_wait). Overwrites *out, which td_card_view_fini frees. */
+/* Reads the card of the entry, which is a README.md of the call's snapshot; NULL: there is no card. Its links lead
+ * below `base`, as td_card_get says; a buffer that has failed is an error of the card. A card that is not kept yet may
+ * have to wait (td_may_wait). Overwrites *out, which td_card_view_fini frees. */
 void td_card_view_read(const struct td_call *call, const struct td_entry *entry, const struct td_buffer *base,
                        struct td_card_view *out);
 

@@ -15,7 +15,7 @@ struct td_html_files {
     struct td_text base;             /* beginning of their links: encoded, with a '/' at its end */
     struct td_text above;            /* link to the page above all of them, encoded; empty: none */
     size_t first_entry, entry_count; /* a run of the snapshot's entries */
-    size_t prefix_len;               /* length of the beginning of their paths that is not part of their links */
+    size_t prefix_len;               /* bytes at the beginning of each path that its link leaves out */
 };
 
 /* Answers with the page of a folder of these files. Errors: TD_NOT_FOUND when there is no such folder,

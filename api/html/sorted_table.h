@@ -46,8 +46,9 @@ void td_table_write_sort(const struct td_table *table, struct td_buffer *out);
 /* Returns the order for aria-sort. Static. */
 const char *td_table_order(const struct td_table *table);
 
-/* Append the end of a link to the table, "sort=-bytes&page=2": to the first page sorted by the column, descending if
- * that is sorted by already; and to another page in the same order. */
+/* Append the query of a link to the table, "sort=-bytes&page=2". The link of a column leads to the first page of the
+ * table sorted by this column, in descending order if the table is sorted by it already. The link of a page keeps the
+ * order. */
 void td_table_write_column_link(const struct td_table *table, size_t column, struct td_buffer *out);
 void td_table_write_page_link(const struct td_table *table, size_t page, struct td_buffer *out);
 

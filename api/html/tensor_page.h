@@ -4,7 +4,7 @@
 
 #include "api/call/call.h"
 
-/* Answers the page of the tensor with the name call->rest of call->model. */
+/* Answers with the page of the tensor of call->model whose name is call->rest. */
 void td_html_tensor(const struct td_call *call);
 
 #endif

@@ -4,13 +4,13 @@
 
 #include "api/call/call.h"
 
-/* Answers the page of the tensors of call->model, filtered by q and dtype, sorted by sort; page is the number of the
- * page. */
+/* Answers with a page of the table of call->model's tensors: those that the parameters q and dtype choose, in the order
+ * of sort. `page` is the number of the page. */
 void td_html_tensors(const struct td_call *call);
 
-/* Returns the checkpoint that the parameters of a page about tensors choose, as td_checkpoint_parameter_or_part, but of
- * a model without a whole checkpoint the first incomplete one: people see on the page that it is incomplete. Returns
- * NULL after it answered an error. */
+/* Returns the checkpoint that the parameters of a page about tensors choose, as td_checkpoint_parameter_or_part does.
+ * For a model without a whole checkpoint it is the first incomplete one, and the page says so. Returns NULL after it
+ * answered an error. */
 const struct td_checkpoint *td_html_choose_checkpoint(const struct td_call *call);
 
 /* Appends a tensor's name as pages show it: "" in quotes for the empty name. */
