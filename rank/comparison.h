@@ -27,8 +27,8 @@ const char *td_change_name(enum td_change change);
 /* Limits of reading. */
 struct td_comparison_limits {
     uint64_t read_bytes;            /* the most bytes of tensors that are read of each checkpoint */
-    uint64_t read_ns;               /* for how long they are read */
-    const struct td_cancel *cancel; /* ends the comparison; borrowed; NULL: nothing does */
+    uint64_t read_ns;               /* the most time that reading takes */
+    const struct td_cancel *cancel; /* ends the comparison early; borrowed; may be NULL */
 };
 
 /* A tensor that is not the same on both sides. */
@@ -45,10 +45,10 @@ struct td_comparison {
     uint64_t counts[TD_CHANGES]; /* tensors by change */
 };
 
-/* Compares checkpoint `a` with checkpoint `b`. The sources are borrowed as long as the comparison, and so is the
- * budget, from which it takes 12 bytes for each difference, and while it runs 4 more for each tensor of unknown content
- * and 256 KiB. `digests` has the known digests of tensors. A tensor that cannot be read, since its file has changed or
- * is damaged, counts as TD_CHANGE_UNKNOWN. The caller calls td_comparison_fini in every case. Errors: as td_may_wait;
+/* Compares checkpoint `a` with checkpoint `b`. Borrows the sources and the budget until td_comparison_fini. Takes 12
+ * bytes of the budget for each difference, and while it runs 256 KiB and 4 bytes for each tensor of unknown content.
+ * `digests` has the known digests of tensors. A tensor that cannot be read, since its file has changed or is damaged,
+ * counts as TD_CHANGE_UNKNOWN. The caller calls td_comparison_fini in every case. Errors: as td_may_wait;
  * TD_UNAVAILABLE once limits->cancel is asked; TD_RESOURCE_EXHAUSTED; as td_budget_refuse. */
 bool td_comparison_make(struct td_comparison *comparison, const struct td_tensor_sums_source *a,
                         const struct td_tensor_sums_source *b, struct td_virtual_digests *digests,

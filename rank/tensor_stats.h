@@ -3,8 +3,8 @@
  *
  * A tensor of at most TD_STATS_SAMPLE_ELEMS elements is read whole. Of a larger one, of n elements, the sample is
  * TD_STATS_RUNS runs of TD_STATS_RUN_ELEMS elements in logical (row-major) order: run i begins at element
- * floor(i * (n - TD_STATS_RUN_ELEMS) / (TD_STATS_RUNS - 1)); where a block has several elements, at the beginning of
- * the block that holds this one. Elements become numbers as rank/values/values.h says.
+ * floor(i * (n - TD_STATS_RUN_ELEMS) / (TD_STATS_RUNS - 1)). In a type of blocks it begins with the first element of
+ * the block that holds this element. Elements become numbers as rank/values/values.h says.
  *
  * The heat map shows a tensor of two or more dimensions as a matrix, whose columns are the last dimension. It has h =
  * min(rows, TD_STATS_MAP_SIDE) rows and w = min(columns, TD_STATS_MAP_SIDE) columns. Cell (i, j) is the mean of the
