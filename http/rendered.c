@@ -153,7 +153,8 @@ static bool measure_rows(struct rendered *text, const struct td_rendered_rows *r
         td_digest_add_content(digest, text->piece.data, text->piece.len);
         if (text->behind.off <= rows->keep_bytes)
             td_buffer_append(&text->kept, text->piece.data, text->piece.len);
-    } while (text->behind.row < index->end_row && text->behind.shown < index->end_shown);
+    } while (text->behind.row < index->end_row && text->behind.shown < index->end_shown &&
+             (rows->most_bytes == 0 || index->head_len + text->behind.off < rows->most_bytes));
     index->rows_bytes = text->behind.off;
     index->end_row = text->behind.row;
     index->end_shown = text->behind.shown;

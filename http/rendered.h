@@ -38,6 +38,7 @@ struct td_rendered_class {
 struct td_rendered_rows {
     size_t first, end; /* the rows from first to end - 1 */
     size_t most_shown; /* the rows end after this many rows with text; SIZE_MAX: no limit */
+    size_t most_bytes; /* the rows end when they have about this many bytes, with the head; 0: no limit */
     size_t keep_bytes; /* rows of at most this length are kept from measuring to sending; 0: none are */
     size_t most_marks; /* at least 2; beyond this number every second mark is dropped, and a read renders more */
 };

@@ -412,6 +412,24 @@ bool td_json_string(struct td_json *json, char *out, size_t capacity, size_t *le
     return true;
 }
 
+void td_json_append_string(const struct td_json *json, struct td_buffer *out)
+{
+    const char *p = json->text.p + json->value;
+    const char *end = p + json->value_len;
+    while (p < end) {
+        const char *escape = json->escaped ? memchr(p, '\\', (size_t)(end - p)) : NULL;
+        const char *plain_end = escape == NULL ? end : escape;
+        td_buffer_append(out, p, (size_t)(plain_end - p));
+        p = plain_end;
+        if (escape != NULL) {
+            char utf8[4];
+            uint32_t cp = 0;
+            p += json_escape(p, (size_t)(end - p), &cp); /* td_json_next has checked it */
+            td_buffer_append(out, utf8, td_utf8_encode(cp, utf8));
+        }
+    }
+}
+
 bool td_json_equals_n(const struct td_json *json, struct td_text text)
 {
     const char *p = json->text.p + json->value;
@@ -531,16 +549,43 @@ bool td_json_is_plain(struct td_text text)
     return true;
 }
 
+/* Returns a mask in which the high bit of each byte of `word` that is below `limit`, at most 0x80, is set. The lowest
+ * set bit is exact: bytes after a hit may be marked wrongly. */
+static uint64_t bytes_below(uint64_t word, uint8_t limit)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    return (word - ones * limit) & ~word & (ones * 0x80);
+}
+
+/* Returns the number of bytes at the beginning that stand in a JSON string as they are. */
+static size_t count_plain(const char *p, size_t len)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    size_t i = 0;
+    for (uint64_t word; i + sizeof word <= len; i += sizeof word) { /* eight bytes at a time */
+        memcpy(&word, p + i, sizeof word);
+        if ((bytes_below(word, 0x20) | bytes_below(word ^ ones * '"', 1) | bytes_below(word ^ ones * '\\', 1) |
+             bytes_below(word ^ ones * 0x7F, 1)) != 0)
+            break;
+    }
+    for (; i < len; i++) {
+        uint8_t byte = (uint8_t)p[i];
+        if (byte < 0x20 || byte == '"' || byte == '\\' || byte == 0x7F)
+            break;
+    }
+    return i;
+}
+
 void td_json_write_string(struct td_buffer *out, struct td_text text)
 {
     td_buffer_putc(out, '"');
-    size_t plain = 0; /* where the run of bytes that are not written yet begins */
-    for (size_t i = 0; i < text.len; i++) {
-        uint8_t byte = (uint8_t)text.p[i];
-        if (byte >= 0x20 && byte != '"' && byte != '\\' && byte != 0x7F)
-            continue;
-        td_buffer_append(out, text.p + plain, i - plain);
-        plain = i + 1;
+    for (;;) {
+        size_t plain = count_plain(text.p, text.len);
+        td_buffer_append(out, text.p, plain);
+        if (plain == text.len)
+            break;
+        uint8_t byte = (uint8_t)text.p[plain];
+        text = td_text_skip(text, plain + 1);
         if (byte == '"' || byte == '\\') {
             td_buffer_putc(out, '\\');
             td_buffer_putc(out, (char)byte);
@@ -550,7 +595,6 @@ void td_json_write_string(struct td_buffer *out, struct td_text text)
             td_buffer_printf(out, "\\u%04x", byte);
         }
     }
-    td_buffer_append(out, text.p + plain, text.len - plain);
     td_buffer_putc(out, '"');
 }
 

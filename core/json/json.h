@@ -68,6 +68,9 @@ bool td_json_skip(struct td_json *json);
  * NUL, because a C string would cut it. */
 bool td_json_string(struct td_json *json, char *out, size_t capacity, size_t *len);
 
+/* Appends the latest KEY or STRING, decoded, as UTF-8; it may hold NULs. */
+void td_json_append_string(const struct td_json *json, struct td_buffer *out);
+
 /* Returns the latest NUMBER, or the latest KEY or STRING between its quotes and still escaped, as it stands in the text
  * (borrowed). */
 static inline struct td_text td_json_raw(const struct td_json *json)

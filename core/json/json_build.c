@@ -1,191 +1,410 @@
+/* REST and proto3 JSON share their text and differ in names and numbers. In protobuf, an object within the document is
+ * written after room for a length of one byte; when it ends, it is moved if its length needs more (td_wire_end). The
+ * outermost object has no length, so the elements of its lists are written one by one. */
 #include "core/json/json_build.h"
 
 #include "core/json/json.h"
+#include "core/message/wire.h"
 
-#include <cjson/cJSON.h>
-#include <limits.h>
-#include <pthread.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the allocator of cJSON ---- */
+static const struct td_document_kind rest = {.form = TD_DOCUMENT_REST};
 
-enum { POOL_BYTES = 4096, ALIGNMENT = 16 };
-
-static _Thread_local struct td_json_pool *current;
-
-static void *allocate_from_pool(size_t bytes)
+void td_json_builder_init_kind(struct td_json_builder *builder, struct td_buffer *out,
+                               const struct td_document_kind *kind)
 {
-    struct td_json_pool *pool = current;
-    if (pool == NULL || bytes > POOL_BYTES - pool->used_bytes)
-        return malloc(bytes);
-    if (pool->block == NULL)
-        pool->block = malloc(POOL_BYTES);
-    if (pool->block == NULL)
-        return NULL;
-    char *given = pool->block + pool->used_bytes;
-    pool->used_bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; /* POOL_BYTES is a multiple */
-    return given;
+    builder->out = out;
+    builder->kind = kind;
+    builder->depth = 0;
 }
-
-static void release_to_pool(void *memory)
-{
-    const struct td_json_pool *pool = current;
-    uintptr_t at = (uintptr_t)memory;
-    bool in_pool =
-        pool != NULL && pool->block != NULL && at >= (uintptr_t)pool->block && at < (uintptr_t)pool->block + POOL_BYTES;
-    if (!in_pool)
-        free(memory);
-}
-
-static void install(void)
-{
-    cJSON_Hooks hooks = {.malloc_fn = allocate_from_pool, .free_fn = release_to_pool};
-    cJSON_InitHooks(&hooks);
-}
-
-/* Makes cJSON allocate with malloc and free as this program links them, so that tests that count or fail allocations
- * see those of cJSON. Call before any other function of cJSON; later calls do nothing. Thread-safe. */
-static void install_hooks(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, install);
-}
-
-/* Makes cJSON allocate from the pool (borrowed; NULL: from malloc) in this thread from now on. Memory of a pool may be
- * freed only while that pool is in use. */
-static void use_pool(struct td_json_pool *pool)
-{
-    current = pool;
-}
-
-/* ---- the builder ---- */
-
-/* A raw value from this length on is not copied into the tree. */
-enum { LONG_BYTES = 4096 };
 
 void td_json_builder_init(struct td_json_builder *builder, struct td_buffer *out)
 {
-    install_hooks();
-    builder->out = out;
-    td_buffer_init(&builder->scratch);
-    builder->pool = (struct td_json_pool){0};
-    builder->pending_bytes = 0;
-    builder->depth = 0;
+    td_json_builder_init_kind(builder, out, &rest);
 }
 
-/* Returns the level that owns the tree: the innermost one that is printed, else the outermost. */
-static size_t base_level(const struct td_json_builder *builder)
+static struct td_json_level *innermost(struct td_json_builder *builder)
 {
-    size_t base = builder->depth;
-    while (base > 0 && !builder->levels[base - 1].is_printed)
-        base--;
-    return base > 0 ? base - 1 : 0;
+    return &builder->levels[builder->depth - 1];
 }
 
-/* Frees the tree. */
-static void drop_tree(struct td_json_builder *builder)
+static enum td_document_form form_of(const struct td_json_builder *builder)
 {
-    size_t base = base_level(builder);
-    use_pool(&builder->pool);
-    if (base < builder->depth)
-        cJSON_Delete(builder->levels[base].item);
-    use_pool(NULL);
-    builder->pool.used_bytes = 0;
-    for (size_t i = base; i < builder->depth; i++)
-        builder->levels[i].item = NULL;
-    builder->pending_bytes = 0;
+    return builder->kind->form;
 }
 
-void td_json_builder_fini(struct td_json_builder *builder)
+/* ---- fields --------------------------------------------------------------------------------------------- */
+
+/* Returns the message's field of this name, or NULL when there is none or the mask leaves it out. Members come mostly
+ * in the order of the fields. */
+static const struct td_field *find_field(const struct td_json_builder *builder, struct td_json_level *level,
+                                         const char *key)
 {
-    drop_tree(builder);
-    builder->depth = 0;
-    free(builder->pool.block);
-    builder->pool = (struct td_json_pool){0};
-    td_buffer_fini(&builder->scratch);
+    const struct td_message *message = level->message;
+    size_t count = message == NULL ? 0 : message->field_count;
+    for (size_t i = 0; i < count; i++) {
+        size_t at = level->next + i < count ? level->next + i : level->next + i - count;
+        const struct td_field *field = &message->fields[at];
+        if (strcmp(field->name, key) != 0)
+            continue;
+        level->next = at + 1 < count ? at + 1 : 0;
+        return builder->kind->masked == message && (builder->kind->mask >> field->number & 1) == 0 ? NULL : field;
+    }
+    return NULL;
 }
 
-/* Appends the tree's text to the buffer. */
-static void print(struct td_json_builder *builder, cJSON *tree)
+/* Returns the field that a value with this key is written as, or NULL when it is left out. */
+static const struct td_field *field_of(struct td_json_builder *builder, const char *key)
 {
-    struct td_buffer *out = builder->out;
-    size_t room = builder->pending_bytes + 16; /* cJSON wants some bytes more than it writes */
-    do {
-        if (room > INT_MAX)
-            out->failed = true;
-        if (!td_buffer_reserve(out, room))
-            return;
-        room *= 2;
-    } while (!cJSON_PrintPreallocated(tree, out->data + out->len, (int)(room / 2), false));
-    out->len += strlen(out->data + out->len);
+    struct td_json_level *level = innermost(builder);
+    if (level->is_left_out)
+        return NULL;
+    return level->is_array ? level->field : find_field(builder, level, key);
 }
 
-void td_json_flush(struct td_json_builder *builder)
+/* ---- text ----------------------------------------------------------------------------------------------- */
+
+/* Writes what precedes a value in JSON: the comma after the member before it, and the key. */
+static void write_key(struct td_json_builder *builder, const char *key)
 {
     struct td_buffer *out = builder->out;
-    size_t base = base_level(builder);
-    size_t start = out->len;
-    cJSON *tree = base < builder->depth ? builder->levels[base].item : NULL;
-    if (tree == NULL || (builder->levels[base].is_printed && tree->child == NULL))
+    struct td_json_level *level = innermost(builder);
+    size_t len = key == NULL ? 0 : strlen(key);
+    enum { PUNCTUATION = 4 }; /* a comma, two quotes and a colon */
+    if (len + PUNCTUATION > out->capacity - out->len && !td_buffer_reserve(out, len + PUNCTUATION))
         return;
-    print(builder, tree);
-    if (!out->failed) {
-        struct td_json_level *level = &builder->levels[base];
-        out->len -= builder->depth - base; /* the closing brackets of what stays open are all at the end */
-        if (level->is_printed && level->has_members) {
-            out->data[start] = ',';
-        } else if (level->is_printed) {
-            memmove(out->data + start, out->data + start + 1, out->len - start - 1);
-            out->len--;
-        }
-        for (size_t i = base; i < builder->depth; i++) {
-            level = &builder->levels[i];
-            level->has_members = level->has_members || level->item->child != NULL;
-        }
+    char *p = out->data + out->len;
+    if (level->has_members)
+        *p++ = ',';
+    level->has_members = true;
+    if (key != NULL) {
+        *p++ = '"';
+        memcpy(p, key, len);
+        p += len;
+        *p++ = '"';
+        *p++ = ':';
     }
-    drop_tree(builder); /* while is_printed still says which level owns it */
-    for (size_t i = base; i < builder->depth; i++)
-        builder->levels[i].is_printed = true;
+    out->len = (size_t)(p - out->data);
 }
 
-/* Adds the item to the innermost level. Takes the item, which is NULL when memory was short. text_bytes: of its value.
- * The pool is in use. Returns false, and marks the buffer failed, when the item could not be added. */
-static bool add_item(struct td_json_builder *builder, const char *key, cJSON *item, size_t text_bytes)
+/* Writes what precedes the value of a field. */
+static void write_field_key(struct td_json_builder *builder, const struct td_field *field)
 {
-    if (item == NULL || builder->depth == 0) {
+    write_key(builder, innermost(builder)->is_array ? NULL : field->json_name);
+}
+
+/* Writes the value of a number's field between quotes if it has 64 bits. */
+static void write_number(struct td_buffer *out, const struct td_field *field, uint64_t value)
+{
+    if (field->type == TD_FIELD_UINT64)
+        td_buffer_putc(out, '"');
+    td_buffer_u64(out, value);
+    if (field->type == TD_FIELD_UINT64)
+        td_buffer_putc(out, '"');
+}
+
+/* ---- values --------------------------------------------------------------------------------------------- */
+
+/* Returns whether a value is to be written: its document has begun, and no write has failed. */
+static bool may_write(struct td_json_builder *builder)
+{
+    if (builder->depth == 0)
         builder->out->failed = true;
-        cJSON_Delete(item);
+    return !builder->out->failed;
+}
+
+/* Begins a value of REST. Returns false when nothing is to be written, or the document is a message. */
+static bool begin_rest(struct td_json_builder *builder, const char *key)
+{
+    if (form_of(builder) != TD_DOCUMENT_REST || !may_write(builder))
         return false;
-    }
-    struct td_json_level *level = &builder->levels[builder->depth - 1];
-    if (level->item == NULL)
-        level->item = level->is_array ? cJSON_CreateArray() : cJSON_CreateObject();
-    if (level->item == NULL ||
-        !(key == NULL ? cJSON_AddItemToArray(level->item, item) : cJSON_AddItemToObjectCS(level->item, key, item))) {
-        builder->out->failed = true;
-        cJSON_Delete(item);
-        return false;
-    }
-    builder->pending_bytes += text_bytes + (key == NULL ? 1 : strlen(key) + 4);
+    write_key(builder, key);
     return true;
+}
+
+/* Begins a value of a message, in JSON with its key. is_default: the value is 0, false or "". Returns its field, of one
+ * of these two types, or NULL when nothing is to be written. */
+static const struct td_field *begin_field(struct td_json_builder *builder, const char *key, bool is_default,
+                                          enum td_field_type type, enum td_field_type other)
+{
+    if (form_of(builder) == TD_DOCUMENT_REST || !may_write(builder))
+        return NULL;
+    const struct td_field *field = field_of(builder, key);
+    if (field == NULL || (field->type != type && field->type != other))
+        return NULL;
+    bool is_element = innermost(builder)->is_array;
+    if (is_element != field->is_repeated || (is_default && !is_element && !field->has_presence))
+        return NULL;
+    if (form_of(builder) == TD_DOCUMENT_PROTO_JSON)
+        write_field_key(builder, field);
+    return field;
+}
+
+void td_json_add_text(struct td_json_builder *builder, const char *key, struct td_text text)
+{
+    if (begin_rest(builder, key)) {
+        td_json_write_string(builder->out, text);
+        return;
+    }
+    const struct td_field *field = begin_field(builder, key, text.len == 0, TD_FIELD_STRING, TD_FIELD_STRING);
+    if (field != NULL && form_of(builder) == TD_DOCUMENT_PROTO_JSON)
+        td_json_write_string(builder->out, text);
+    else if (field != NULL)
+        td_wire_text(builder->out, field->number, text);
+}
+
+void td_json_add_string(struct td_json_builder *builder, const char *key, const char *text)
+{
+    td_json_add_text(builder, key, td_text_of(text));
+}
+
+bool td_json_begin_text(struct td_json_builder *builder, const char *key)
+{
+    if (begin_rest(builder, key)) {
+        td_buffer_putc(builder->out, '"');
+        return true;
+    }
+    const struct td_field *field = begin_field(builder, key, false, TD_FIELD_STRING, TD_FIELD_STRING);
+    if (field == NULL)
+        return false;
+    if (form_of(builder) == TD_DOCUMENT_PROTO_JSON)
+        td_buffer_putc(builder->out, '"');
+    else
+        builder->text = td_wire_begin(builder->out, field->number);
+    return true;
+}
+
+void td_json_end_text(struct td_json_builder *builder)
+{
+    if (form_of(builder) == TD_DOCUMENT_PROTOBUF)
+        td_wire_end(builder->out, builder->text);
+    else
+        td_buffer_putc(builder->out, '"');
+}
+
+/* Writes a number in protobuf: a field, or an element of packed numbers. */
+static void write_varint(struct td_json_builder *builder, const struct td_field *field, uint64_t value)
+{
+    struct td_json_level *level = innermost(builder);
+    if (!level->is_array) {
+        td_wire_u64(builder->out, field->number, value);
+        return;
+    }
+    if (level->start == SIZE_MAX)
+        level->start = td_wire_begin(builder->out, field->number);
+    td_wire_varint(builder->out, value);
+}
+
+void td_json_add_u64(struct td_json_builder *builder, const char *key, uint64_t value)
+{
+    if (begin_rest(builder, key)) {
+        td_buffer_u64(builder->out, value);
+        return;
+    }
+    const struct td_field *field = begin_field(builder, key, value == 0, TD_FIELD_UINT64, TD_FIELD_UINT32);
+    if (field != NULL && form_of(builder) == TD_DOCUMENT_PROTO_JSON)
+        write_number(builder->out, field, value);
+    else if (field != NULL)
+        write_varint(builder, field, value);
+}
+
+void td_json_add_seconds(struct td_json_builder *builder, const char *key, double seconds)
+{
+    if (begin_rest(builder, key)) {
+        td_buffer_printf(builder->out, "%.3f", seconds);
+        return;
+    }
+    double rounded = round(seconds * 1000) / 1000; /* as in JSON */
+    const struct td_field *field = begin_field(builder, key, rounded == 0, TD_FIELD_DOUBLE, TD_FIELD_DOUBLE);
+    if (field != NULL && form_of(builder) == TD_DOCUMENT_PROTO_JSON)
+        td_buffer_printf(builder->out, "%.3f", seconds);
+    else if (field != NULL)
+        td_wire_double(builder->out, field->number, rounded);
+}
+
+void td_json_add_time(struct td_json_builder *builder, const char *key, struct td_wall time)
+{
+    enum { SECONDS = 1, NANOS = 2 }; /* of google.protobuf.Timestamp */
+    char text[40];
+    struct td_buffer *out = builder->out;
+    struct td_text shown = td_text_n(text, td_wall_rfc3339(time, text, sizeof text));
+    if (begin_rest(builder, key)) {
+        td_json_write_string(out, shown);
+        return;
+    }
+    const struct td_field *field = begin_field(builder, key, false, TD_FIELD_TIMESTAMP, TD_FIELD_TIMESTAMP);
+    if (field != NULL && form_of(builder) == TD_DOCUMENT_PROTO_JSON) {
+        td_json_write_string(out, shown);
+    } else if (field != NULL) {
+        const uint32_t ms = time.nanoseconds / 1000000; /* as in the text */
+        size_t start = td_wire_begin(out, field->number);
+        if (time.seconds != 0)
+            td_wire_u64(out, SECONDS, (uint64_t)time.seconds);
+        if (ms != 0)
+            td_wire_u64(out, NANOS, (uint64_t)ms * 1000000);
+        td_wire_end(out, start);
+    }
+}
+
+void td_json_add_bool(struct td_json_builder *builder, const char *key, bool value)
+{
+    const struct td_text text = value ? TD_TEXT("true") : TD_TEXT("false");
+    if (begin_rest(builder, key)) {
+        td_buffer_append(builder->out, text.p, text.len);
+        return;
+    }
+    const struct td_field *field = begin_field(builder, key, !value, TD_FIELD_BOOL, TD_FIELD_BOOL);
+    if (field != NULL && form_of(builder) == TD_DOCUMENT_PROTO_JSON)
+        td_buffer_append(builder->out, text.p, text.len);
+    else if (field != NULL)
+        write_varint(builder, field, value);
+}
+
+void td_json_add_null(struct td_json_builder *builder, const char *key)
+{
+    td_json_add_raw(builder, key, TD_TEXT("null"));
+}
+
+/* ---- JSON within messages ------------------------------------------------------------------------------- */
+
+/* Writes a google.protobuf.Struct, if the text is an object that fits one. */
+static void write_struct(struct td_json_builder *builder, const struct td_field *field, struct td_text json)
+{
+    struct td_buffer *out = builder->out;
+    if (!td_struct_fits(json, true))
+        return;
+    if (form_of(builder) == TD_DOCUMENT_PROTO_JSON) {
+        write_field_key(builder, field);
+        td_buffer_append(out, json.p, json.len);
+        return;
+    }
+    size_t start = td_wire_begin(out, field->number);
+    (void)td_wire_struct(out, json);
+    td_wire_end(out, start);
+}
+
+/* Writes a list of google.protobuf.Struct, if the text is an array; elements that do not fit are left out. */
+static void write_structs(struct td_json_builder *builder, const struct td_field *field, struct td_text text)
+{
+    struct td_json json;
+    td_json_init(&json, text, 0, NULL);
+    if (td_json_next(&json) != TD_JSON_ARRAY_BEGIN)
+        return;
+    td_json_begin_array(builder, field->name);
+    for (enum td_json_token token = td_json_next(&json); token == TD_JSON_OBJECT_BEGIN; token = td_json_next(&json)) {
+        struct td_text element = td_text_skip(text, json.start);
+        element.len = td_json_value_len(element);
+        write_struct(builder, field, element);
+        for (unsigned depth = json.depth; json.depth >= depth;)
+            if (td_json_next(&json) == TD_JSON_ERROR)
+                break;
+    }
+    td_json_end(builder);
+}
+
+static void write_double(struct td_json_builder *builder, const struct td_field *field, struct td_text json)
+{
+    char text[64];
+    if (form_of(builder) == TD_DOCUMENT_PROTO_JSON) {
+        write_field_key(builder, field);
+        td_buffer_append(builder->out, json.p, json.len);
+        return;
+    }
+    bool is_quoted = json.len > 2 && json.p[0] == '"'; /* "NaN", "Infinity" */
+    size_t len = is_quoted ? json.len - 2 : json.len;
+    if (len >= sizeof text) {
+        builder->out->failed = true; /* td_json_write_real writes no number of this length */
+        return;
+    }
+    memcpy(text, json.p + (is_quoted ? 1 : 0), len);
+    text[len] = '\0';
+    td_wire_double(builder->out, field->number, strtod(text, NULL));
+}
+
+void td_json_add_raw(struct td_json_builder *builder, const char *key, struct td_text json)
+{
+    if (begin_rest(builder, key)) {
+        td_buffer_append(builder->out, json.p, json.len);
+        return;
+    }
+    if (form_of(builder) == TD_DOCUMENT_REST || !may_write(builder) || td_text_equals(json, "null"))
+        return;
+    const struct td_field *field = field_of(builder, key);
+    if (field != NULL && field->type == TD_FIELD_STRUCT && field->is_repeated && key != NULL)
+        write_structs(builder, field, json);
+    else if (field != NULL && field->type == TD_FIELD_STRUCT)
+        write_struct(builder, field, json);
+    else if (field != NULL && field->type == TD_FIELD_DOUBLE)
+        write_double(builder, field, json);
+}
+
+void td_json_add_member(struct td_json_builder *builder, struct td_text name, struct td_text json)
+{
+    enum { FIELDS = 1, KEY = 1, VALUE = 2 }; /* of google.protobuf.Struct and of its map's entries */
+    struct td_buffer *out = builder->out;
+    if (!may_write(builder) || innermost(builder)->is_left_out)
+        return;
+    if (form_of(builder) == TD_DOCUMENT_PROTOBUF) {
+        size_t len = out->len, start = td_wire_begin(out, FIELDS);
+        td_wire_text(out, KEY, name);
+        size_t value = td_wire_begin(out, VALUE);
+        bool fits = td_wire_value(out, json);
+        td_wire_end(out, value);
+        td_wire_end(out, start);
+        out->len = fits ? out->len : len;
+    } else if (form_of(builder) == TD_DOCUMENT_REST || td_struct_fits(json, false)) {
+        write_key(builder, NULL);
+        td_json_write_string(out, name);
+        td_buffer_putc(out, ':');
+        td_buffer_append(out, json.p, json.len);
+    }
+}
+
+void td_json_add_members(struct td_json_builder *builder, struct td_text members)
+{
+    if (begin_rest(builder, NULL))
+        td_buffer_append(builder->out, members.p, members.len);
+}
+
+/* ---- levels --------------------------------------------------------------------------------------------- */
+
+/* Sets what the level is in the message, and in protobuf writes its tag. */
+static void begin_message_level(struct td_json_builder *builder, const char *key, struct td_json_level *level)
+{
+    if (builder->depth == 0) {
+        level->message = builder->kind->message;
+        return;
+    }
+    const struct td_field *field = field_of(builder, key);
+    bool is_element = innermost(builder)->is_array;
+    bool is_object = field != NULL && (field->type == TD_FIELD_MESSAGE || field->type == TD_FIELD_STRUCT);
+    level->is_left_out = field == NULL || (level->is_array ? is_element || !field->is_repeated
+                                                           : !is_object || is_element != field->is_repeated);
+    if (level->is_left_out)
+        return;
+    level->message = field->message;
+    level->field = field;
+    if (form_of(builder) == TD_DOCUMENT_PROTO_JSON)
+        write_field_key(builder, field);
+    else if (!level->is_array)
+        level->start = td_wire_begin(builder->out, field->number);
 }
 
 static void begin_level(struct td_json_builder *builder, const char *key, bool is_array)
 {
-    struct td_json_level level = {.is_array = is_array};
+    struct td_json_level level = {.is_array = is_array, .start = SIZE_MAX};
     if (builder->depth == TD_JSON_BUILD_DEPTH) {
         builder->out->failed = true;
         return;
     }
-    if (!builder->out->failed) {
-        use_pool(&builder->pool);
-        level.item = is_array ? cJSON_CreateArray() : cJSON_CreateObject();
-        if (builder->depth > 0 && !add_item(builder, key, level.item, 2))
-            level.item = NULL;
-        use_pool(NULL);
-        builder->out->failed = builder->out->failed || level.item == NULL;
-    }
+    if (form_of(builder) != TD_DOCUMENT_REST)
+        begin_message_level(builder, key, &level);
+    else if (builder->depth > 0)
+        write_key(builder, key);
+    if (form_of(builder) != TD_DOCUMENT_PROTOBUF && !level.is_left_out)
+        td_buffer_putc(builder->out, is_array ? '[' : '{');
     builder->levels[builder->depth++] = level;
 }
 
@@ -201,109 +420,29 @@ void td_json_begin_array(struct td_json_builder *builder, const char *key)
 
 void td_json_end(struct td_json_builder *builder)
 {
-    struct td_buffer *out = builder->out;
     if (builder->depth == 0)
         return;
-    struct td_json_level *level = &builder->levels[builder->depth - 1];
-    if (builder->depth == 1 || level->is_printed) {
-        td_json_flush(builder);
-        td_buffer_putc(out, level->is_array ? ']' : '}');
-        drop_tree(builder);
-    }
+    const struct td_json_level *level = innermost(builder);
     builder->depth--;
-}
-
-/* Adds the scratch buffer's contents as a value. */
-static void add_scratch(struct td_json_builder *builder, const char *key)
-{
-    const char *text = td_buffer_terminate(&builder->scratch);
-    use_pool(&builder->pool);
-    (void)add_item(builder, key, text == NULL ? NULL : cJSON_CreateRaw(text), builder->scratch.len);
-    use_pool(NULL);
-}
-
-/* Returns the emptied scratch buffer, or NULL when nothing more is to be added. */
-static struct td_buffer *scratch_of(struct td_json_builder *builder)
-{
-    td_buffer_clear(&builder->scratch);
-    return builder->out->failed ? NULL : &builder->scratch;
-}
-
-void td_json_add_text(struct td_json_builder *builder, const char *key, struct td_text text)
-{
-    struct td_buffer *scratch = scratch_of(builder);
-    if (scratch == NULL)
+    if (level->is_left_out)
         return;
-    td_json_write_string(scratch, text);
-    add_scratch(builder, key);
+    if (form_of(builder) != TD_DOCUMENT_PROTOBUF)
+        td_buffer_putc(builder->out, level->is_array ? ']' : '}');
+    else if (level->start != SIZE_MAX)
+        td_wire_end(builder->out, level->start);
 }
 
-void td_json_add_string(struct td_json_builder *builder, const char *key, const char *text)
+void td_json_builder_resume(struct td_json_builder *builder, struct td_buffer *out, const struct td_document_kind *kind,
+                            const char *key, bool has_members)
 {
-    td_json_add_text(builder, key, td_text_of(text));
-}
-
-void td_json_add_u64(struct td_json_builder *builder, const char *key, uint64_t value)
-{
-    struct td_buffer *scratch = scratch_of(builder);
-    if (scratch == NULL)
-        return;
-    td_buffer_u64(scratch, value);
-    add_scratch(builder, key);
-}
-
-void td_json_add_seconds(struct td_json_builder *builder, const char *key, double seconds)
-{
-    struct td_buffer *scratch = scratch_of(builder);
-    if (scratch == NULL)
-        return;
-    td_buffer_printf(scratch, "%.3f", seconds);
-    add_scratch(builder, key);
-}
-
-void td_json_add_bool(struct td_json_builder *builder, const char *key, bool value)
-{
-    td_json_add_raw(builder, key, value ? TD_TEXT("true") : TD_TEXT("false"));
-}
-
-void td_json_add_null(struct td_json_builder *builder, const char *key)
-{
-    td_json_add_raw(builder, key, TD_TEXT("null"));
-}
-
-/* Appends a value, or with key NULL an element or members, to the buffer itself. */
-static void append_raw(struct td_json_builder *builder, const char *key, struct td_text json)
-{
-    struct td_buffer *out = builder->out;
-    struct td_json_level *level = &builder->levels[builder->depth - 1];
-    td_json_flush(builder);
-    if (level->has_members)
-        td_buffer_putc(out, ',');
-    if (key != NULL) {
-        td_json_write_cstring(out, key);
-        td_buffer_putc(out, ':');
+    td_json_builder_init_kind(builder, out, kind);
+    struct td_json_level *object = &builder->levels[0], *array = &builder->levels[1];
+    *object = (struct td_json_level){.message = kind->message, .has_members = true, .start = SIZE_MAX};
+    *array = (struct td_json_level){.is_array = true, .has_members = has_members, .start = SIZE_MAX};
+    if (kind->form != TD_DOCUMENT_REST) {
+        array->field = find_field(builder, object, key);
+        array->is_left_out = array->field == NULL;
+        array->message = array->is_left_out ? NULL : array->field->message;
     }
-    td_buffer_append(out, json.p, json.len);
-    level->has_members = true;
-}
-
-void td_json_add_raw(struct td_json_builder *builder, const char *key, struct td_text json)
-{
-    struct td_buffer *scratch = scratch_of(builder);
-    if (scratch == NULL)
-        return;
-    if (json.len >= LONG_BYTES && builder->depth > 0) {
-        append_raw(builder, key, json);
-        return;
-    }
-    td_buffer_append(scratch, json.p, json.len);
-    add_scratch(builder, key);
-}
-
-void td_json_add_members(struct td_json_builder *builder, struct td_text members)
-{
-    if (builder->depth == 0)
-        builder->out->failed = true;
-    else if (!builder->out->failed)
-        append_raw(builder, NULL, members);
+    builder->depth = 2;
 }

@@ -1,85 +1,115 @@
-/* Writes a JSON document with cJSON, from its first member to its last, into a buffer.
+/* Writes a document, from its first member to its last, to the end of a buffer, in one of three forms: as the JSON of
+ * REST, or as a message of the schema in proto3 JSON or in protobuf's binary form. One sequence of calls writes all
+ * three, so that they cannot differ.
  *
- * A builder holds what was added since the last flush as a cJSON tree. td_json_flush prints that tree into the buffer
- * and frees it, also in the middle of a document; a list of any length is therefore written row by row, a flush for
- * each, in the memory of one row.
+ * A list of any length is written row by row; the writer itself holds no text and no memory. A failed allocation, and a
+ * document that is nested more than TD_JSON_BUILD_DEPTH levels deep, mark the buffer `failed`, and later calls then do
+ * nothing, so the caller checks the buffer once, at the end. JSON has no insignificant whitespace.
  *
- * A failed allocation marks the buffer `failed`, and later calls then do nothing, so the caller checks the buffer once,
- * at the end. The output has no insignificant whitespace. Texts are escaped by td_json_write_string and integers are
- * exact, because cJSON ends a text at NUL, leaves DEL as it is and holds numbers as doubles. Printing recurses as deep
- * as the document is nested, at most TD_JSON_BUILD_DEPTH. Threads: one per builder. */
+ * In the forms of a message, members that the message has no field for are left out, and so are null, values that are
+ * 0, false or "" of fields without presence, and fields that the mask leaves out. Threads: one per writer. */
 #ifndef TD_CORE_JSON_JSON_BUILD_H
 #define TD_CORE_JSON_JSON_BUILD_H
 
 #include "core/buffer.h"
+#include "core/clock.h"
+#include "core/message/message.h"
 #include "core/text.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TD_JSON_BUILD_DEPTH = 8 };
+enum { TD_JSON_BUILD_DEPTH = 10 };
 
-struct cJSON;
+enum td_document_form {
+    TD_DOCUMENT_REST,       /* names in snake_case, 64-bit integers as numbers */
+    TD_DOCUMENT_PROTO_JSON, /* https://protobuf.dev/programming-guides/json/ */
+    TD_DOCUMENT_PROTOBUF,   /* core/message/wire.h */
+};
+
+/* What a document is written as. */
+struct td_document_kind {
+    enum td_document_form form;
+    const struct td_message *message; /* of the outermost object; NULL for REST */
+    const struct td_message *masked; /* in objects of this message only fields of the mask are written; NULL: all are */
+    uint64_t mask;                   /* bit n: the field with the number n is written */
+};
 
 /* An object or array that is not ended. */
 struct td_json_level {
-    struct cJSON *item; /* the members that are not printed; owned unless a level above owns it; NULL: none */
-    bool is_array;
-    bool is_printed;  /* its opening bracket is in the buffer */
-    bool has_members; /* of those in the buffer */
-};
-
-/* A block that cJSON allocates from before it asks malloc. A row of a list fits, so a list costs no malloc for each
- * row. Zero at first. */
-struct td_json_pool {
-    char *block; /* owned; NULL before the first allocation */
-    size_t used_bytes;
+    const struct td_message *message; /* of an object, or of an array's elements; NULL: none */
+    const struct td_field *field;     /* of an array: that its elements belong to */
+    size_t next;                      /* the field of the message after the one that was found last */
+    size_t start; /* protobuf: where the contents begin; SIZE_MAX: nothing was written yet, or no length is needed */
+    bool is_array, has_members;
+    bool is_left_out; /* with all that is in it */
 };
 
 struct td_json_builder {
-    struct td_buffer *out;    /* borrowed */
-    struct td_buffer scratch; /* one value */
-    struct td_json_pool pool; /* for the tree */
-    size_t pending_bytes;     /* of the text that the next flush appends, at most */
-    size_t depth;             /* of levels */
+    struct td_buffer *out; /* borrowed */
+    const struct td_document_kind *kind;
+    size_t depth; /* of levels */
+    size_t text;  /* protobuf: where the text that was begun begins */
     struct td_json_level levels[TD_JSON_BUILD_DEPTH];
 };
 
-/* Starts a document at the end of the buffer, which must outlive the builder. Call td_json_builder_fini afterwards. */
+/* Starts a document of REST at the end of the buffer, which must outlive the builder. */
 void td_json_builder_init(struct td_json_builder *builder, struct td_buffer *out);
 
-/* Frees the builder's memory. Members that are not printed are lost. */
-void td_json_builder_fini(struct td_json_builder *builder);
+/* Does the same for a document of this kind (borrowed). */
+void td_json_builder_init_kind(struct td_json_builder *builder, struct td_buffer *out,
+                               const struct td_document_kind *kind);
+
+/* Starts in the middle of a document of this kind: within the list `key` of the outermost object, whose elements the
+ * caller then adds. has_members: there are elements before the first that is added. */
+void td_json_builder_resume(struct td_json_builder *builder, struct td_buffer *out, const struct td_document_kind *kind,
+                            const char *key, bool has_members);
 
 /* All functions below that take a key add a member to the innermost object, or with key NULL an element to the
- * innermost array, or the document's one value. The key is borrowed until td_json_builder_fini, and needs no escapes.
- */
+ * innermost array, or the document's one value, an object or an array. The key needs no escapes. */
 
-/* Open an object or an array; td_json_end closes the innermost one. The end of the outermost one prints the document.
- */
+/* Open an object or an array; td_json_end closes the innermost one. */
 void td_json_begin_object(struct td_json_builder *builder, const char *key);
 void td_json_begin_array(struct td_json_builder *builder, const char *key);
 void td_json_end(struct td_json_builder *builder);
 
-/* Appends all that was added to the buffer; objects and arrays that are open stay open. */
-void td_json_flush(struct td_json_builder *builder);
-
-/* Add a string; the text must be UTF-8 and is copied. */
+/* Add a string; the text must be UTF-8. */
 void td_json_add_text(struct td_json_builder *builder, const char *key, struct td_text text);
 void td_json_add_string(struct td_json_builder *builder, const char *key, const char *text);
+
+/* Begins a string whose text the caller appends to the buffer, without characters that JSON escapes, before it calls
+ * td_json_end_text. Returns false when the value is left out: the caller then appends nothing and ends nothing. */
+bool td_json_begin_text(struct td_json_builder *builder, const char *key);
+void td_json_end_text(struct td_json_builder *builder);
 
 /* Add a number: all 64 bits of an integer, or seconds with three decimals. */
 void td_json_add_u64(struct td_json_builder *builder, const char *key, uint64_t value);
 void td_json_add_seconds(struct td_json_builder *builder, const char *key, double seconds);
 
+/* Adds a time, in JSON as RFC 3339 text. */
+void td_json_add_time(struct td_json_builder *builder, const char *key, struct td_wall time);
+
 void td_json_add_bool(struct td_json_builder *builder, const char *key, bool value);
 void td_json_add_null(struct td_json_builder *builder, const char *key);
 
-/* Adds a value that is JSON already, byte for byte; copied. A long one goes to the buffer at once. */
+/* Adds a value that is JSON already, byte for byte. In the forms of a message the field is a double, or a
+ * google.protobuf.Struct or a list of them, and is left out if the JSON does not fit it (td_struct_fits). */
 void td_json_add_raw(struct td_json_builder *builder, const char *key, struct td_text json);
 
-/* Adds members, at least one, that are JSON already: an object's text without its braces. */
+/* Does the same for a member with any name, UTF-8 text, of an object that is a google.protobuf.Struct. */
+void td_json_add_member(struct td_json_builder *builder, struct td_text name, struct td_text json);
+
+/* Adds members, at least one, that are JSON already: an object's text without its braces. For REST alone. */
 void td_json_add_members(struct td_json_builder *builder, struct td_text members);
+
+static inline void td_json_flush(struct td_json_builder *builder)
+{
+    (void)builder;
+}
+static inline void td_json_builder_fini(struct td_json_builder *builder)
+{
+    (void)builder;
+}
 
 #endif
