@@ -57,6 +57,22 @@ bool td_call_no_memory(const struct td_call *call)
     return false;
 }
 
+void td_call_begin_document(const struct td_call *call, struct td_json_builder *document, struct td_buffer *out)
+{
+    if (call->kind == NULL)
+        td_json_builder_init(document, out);
+    else
+        td_json_builder_init_kind(document, out, call->kind);
+    td_json_begin_object(document, NULL);
+}
+
+void td_call_end_document(const struct td_call *call, struct td_json_builder *document)
+{
+    td_json_end(document);
+    if (call->kind == NULL)
+        td_buffer_putc(document->out, '\n');
+}
+
 void td_call_fail_json(const struct td_call *call, const struct td_error *err)
 {
     if (err->code == TD_INVALID_ARGUMENT && err->pos != TD_ERROR_POS_NONE)

@@ -4,6 +4,7 @@
 #define TD_API_CALL_CALL_H
 
 #include "api/call/state.h"
+#include "core/json/json_build.h"
 #include "http/auth/token_set.h"
 #include "http/request.h"
 #include "http/response.h"
@@ -53,6 +54,7 @@ struct td_call {
     bool is_post;                     /* the route takes POST; else GET and HEAD */
     bool begins_quickly;              /* the handler may be called anywhere: it asks td_may_wait itself */
     struct td_response *response;
+    const struct td_document_kind *kind; /* what a document in the answer is written as; NULL: JSON of REST */
     bool is_for_main_port; /* the request came by another port, but a facade of the main port owns its path: a client
                               has mixed up the ports */
 };
@@ -79,6 +81,11 @@ void td_call_fail_known(const struct td_call *call, int status, const char *cons
 /* Answers 400 with the position for a body that is not the JSON that it must be; answers other errors as
  * td_response_fail_error does. */
 void td_call_fail_json(const struct td_call *call, const struct td_error *err);
+
+/* Begins a document in the call's kind at the end of the buffer. td_call_end_document ends the outermost object, and
+ * adds a newline to JSON of REST. */
+void td_call_begin_document(const struct td_call *call, struct td_json_builder *document, struct td_buffer *out);
+void td_call_end_document(const struct td_call *call, struct td_json_builder *document);
 
 /* Returns whether the running thread may begin to answer the call now. A thread that may wait (td_may_wait) may answer
  * every call. Any other thread may answer /healthz, /readyz, the routes that send bytes of files, and calls that begin

@@ -20,16 +20,13 @@ void td_description_begin(struct td_description *description, const struct td_ca
     description->reserved.budget = td_shared_budget_of(&call->api->lists, call->request->client);
     td_error_init(&description->err);
     td_buffer_init(&description->out);
-    td_json_builder_init(&description->json, &description->out);
-    td_json_begin_object(&description->json, NULL);
+    td_call_begin_document(call, &description->json, &description->out);
 }
 
 void td_description_finish(struct td_description *description, bool ok)
 {
     struct td_response *response = description->call->response;
-    td_json_end(&description->json);
-    td_json_builder_fini(&description->json);
-    td_buffer_putc(&description->out, '\n');
+    td_call_end_document(description->call, &description->json);
     if (!ok || !td_reserved_answer_json(&description->reserved, &description->out, response, &description->err))
         td_response_fail_error(response, &description->err);
     td_buffer_fini(&description->out);
@@ -51,9 +48,10 @@ void td_description_add_text_or_null(struct td_description *description, const c
 
 void td_description_add_updated(struct td_description *description, const struct td_model *model)
 {
-    char updated[40];
-    (void)td_wall_rfc3339(td_wall_of_ns(model->updated_ns), updated, sizeof updated);
-    td_description_add_text_or_null(description, "updated", model->entry_count > 0 ? updated : NULL);
+    if (model->entry_count > 0)
+        td_json_add_time(&description->json, "updated", td_wall_of_ns(model->updated_ns));
+    else
+        td_json_add_null(&description->json, "updated");
 }
 
 bool td_description_add_problems(struct td_description *description, const struct td_problems *problems)
@@ -188,7 +186,7 @@ static bool add_page(struct td_description *description, const struct rows *rows
         const char *name = listed_name(rows, row);
         if (name == NULL)
             continue;
-        if (shown++ == limit)
+        if (shown++ == limit || (description->call->kind != NULL && description->out.len >= TD_MESSAGE_MOST_BYTES))
             break;
         td_json_begin_object(&description->json, NULL);
         if (!list->add(description, row))

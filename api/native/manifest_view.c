@@ -31,6 +31,7 @@ struct view {
     const struct td_model *model;
     struct td_shown_model shown;
     const struct td_checkpoint *checkpoint;
+    struct td_document_kind kind;
     char *match; /* a copy of the glob; NULL: all names match */
     size_t match_len;
     const struct td_dtype *dtype; /* NULL: all types match */
@@ -41,87 +42,81 @@ struct view {
 
 /* ---- text ---------------------------------------------------------------------------------------------- */
 
-/* Writes the place of each box of a tensor that is stored in several pieces. */
-static void write_pieces(struct td_buffer *out, const struct td_model *model, const struct td_checkpoint *checkpoint,
-                         const struct td_tensor *tensor)
+static void add_numbers(struct td_json_builder *json, const char *key, const uint64_t *numbers, uint32_t count)
 {
-    td_buffer_puts(out, ",\"pieces\":[");
-    for (uint32_t i = 0; i < tensor->piece_count; i++) {
-        const struct td_piece *piece = &tensor->pieces[i];
-        td_buffer_puts(out, i > 0 ? ",{\"file\":" : "{\"file\":");
-        td_json_write_cstring(out, td_model_relative(model, checkpoint->parts[piece->part]));
-        td_buffer_puts(out, ",\"offset\":");
-        td_buffer_u64(out, piece->offset);
-        td_buffer_puts(out, ",\"start\":");
-        td_tensor_write_numbers(out, piece->starts, tensor->rank);
-        td_buffer_puts(out, ",\"shape\":");
-        td_tensor_write_numbers(out, piece->sizes, tensor->rank);
-        td_buffer_putc(out, '}');
-    }
-    td_buffer_putc(out, ']');
+    td_json_begin_array(json, key);
+    for (uint32_t i = 0; i < count; i++)
+        td_json_add_u64(json, NULL, numbers[i]);
+    td_json_end(json);
 }
 
-/* Writes how the bytes are answered if they differ from the bytes in the file. Such a tensor has no offset, because
+/* Adds the place of each box of a tensor that is stored in several pieces. */
+static void add_pieces(struct td_json_builder *json, const struct td_model *model,
+                       const struct td_checkpoint *checkpoint, const struct td_tensor *tensor)
+{
+    td_json_begin_array(json, "pieces");
+    for (uint32_t i = 0; i < tensor->piece_count; i++) {
+        const struct td_piece *piece = &tensor->pieces[i];
+        td_json_begin_object(json, NULL);
+        td_json_add_string(json, "file", td_model_relative(model, checkpoint->parts[piece->part]));
+        td_json_add_u64(json, "offset", piece->offset);
+        add_numbers(json, "start", piece->starts, tensor->rank);
+        add_numbers(json, "shape", piece->sizes, tensor->rank);
+        td_json_end(json);
+    }
+    td_json_end(json);
+}
+
+/* Adds how the bytes are answered if they differ from the bytes in the file. Such a tensor has no offset, because
  * clients would read the wrong bytes there. */
-static void write_access(struct td_buffer *out, const struct td_tensor *tensor)
+static void add_access(struct td_json_builder *json, const struct td_tensor *tensor)
 {
     enum td_access access = td_tensor_access(tensor);
     if (access == TD_ACCESS_NONE) {
-        td_buffer_puts(out, ",\"addressable\":false,\"reason\":");
-        td_json_write_cstring(out, tensor->reason);
+        td_json_add_bool(json, "addressable", false);
+        td_json_add_string(json, "reason", tensor->reason);
         return;
     }
     const char *stored = td_tensor_stored(tensor);
-    if (stored == NULL && tensor->piece_count == 0) {
-        td_buffer_puts(out, ",\"offset\":");
-        td_buffer_u64(out, tensor->offset);
-    }
+    if (stored == NULL && tensor->piece_count == 0)
+        td_json_add_u64(json, "offset", tensor->offset);
     if (access != TD_ACCESS_DIRECT)
-        td_buffer_printf(out, ",\"access\":\"%s\"", td_access_name(access));
-    if (stored != NULL) {
-        td_buffer_puts(out, ",\"stored\":");
-        td_json_write_cstring(out, stored);
-    }
+        td_json_add_string(json, "access", td_access_name(access));
+    if (stored != NULL)
+        td_json_add_string(json, "stored", stored);
 }
 
-/* Writes a tensor's row; sum NULL: without a digest. The whole manifest is written by hand and not by json_build.h: a
- * checkpoint has up to millions of rows, and long manifests are rendered twice. */
-static void write_tensor(struct td_buffer *out, const struct view *view, struct td_tensor_ref ref,
-                         const struct td_tensor_sum *sum)
+/* Adds a tensor's row; sum NULL: without a digest. */
+static void add_tensor(struct td_json_builder *json, const struct view *view, struct td_tensor_ref ref,
+                       const struct td_tensor_sum *sum)
 {
     const struct td_model *model = view->model;
     const struct td_checkpoint *checkpoint = view->checkpoint;
     const struct td_tensor *tensor = ref.tensor;
-    td_buffer_puts(out, "{\"name\":");
-    td_json_write_string(out, td_tensor_name(tensor));
-    td_buffer_puts(out, ",\"dtype\":\"");
-    td_buffer_puts(out, tensor->dtype->name);
-    td_buffer_puts(out, "\",\"shape\":");
-    td_tensor_write_shape(out, tensor);
-    td_buffer_puts(out, ",\"nbytes\":");
-    td_buffer_u64(out, tensor->nbytes);
-    td_buffer_puts(out, ",\"file\":");
-    td_json_write_cstring(out, td_model_relative(model, checkpoint->parts[ref.part]));
+    td_json_begin_object(json, NULL);
+    td_json_add_text(json, "name", td_tensor_name(tensor));
+    td_json_add_string(json, "dtype", tensor->dtype->name);
+    add_numbers(json, "shape", tensor->shape, tensor->rank);
+    td_json_add_u64(json, "nbytes", tensor->nbytes);
+    td_json_add_string(json, "file", td_model_relative(model, checkpoint->parts[ref.part]));
     if (tensor->piece_count > 0)
-        write_pieces(out, model, checkpoint, tensor);
-    write_access(out, tensor);
-    if (tensor->strides != NULL) {
-        td_buffer_puts(out, ",\"strides\":");
-        td_tensor_write_strides(out, tensor);
-    }
-    if (tensor->alias_of != NULL) {
-        td_buffer_puts(out, ",\"alias_of\":");
-        td_json_write_cstring(out, tensor->alias_of);
-    }
+        add_pieces(json, model, checkpoint, tensor);
+    add_access(json, tensor);
+    if (tensor->strides != NULL)
+        add_numbers(json, "strides", tensor->strides, tensor->rank);
+    if (tensor->alias_of != NULL)
+        td_json_add_string(json, "alias_of", tensor->alias_of);
     if (sum != NULL && sum->has_bytes) {
         char text[TD_SHA256_TEXT_BYTES];
         td_hex_write(sum->sum, sizeof sum->sum, text);
-        td_buffer_printf(out, ",\"sha256\":\"%s\"", text);
+        td_json_add_string(json, "sha256", text);
     }
-    td_buffer_puts(out, ",\"href\":\"");
-    (void)td_tensor_write_path(out, TD_TENSOR_BYTES, &view->shown, model, checkpoint,
-                               tensor); /* percent-encoded: nothing to escape */
-    td_buffer_puts(out, "\"}");
+    if (td_json_begin_text(json, "href")) {
+        (void)td_tensor_write_path(json->out, TD_TENSOR_BYTES, &view->shown, model, checkpoint,
+                                   tensor); /* percent-encoded: nothing to escape */
+        td_json_end_text(json);
+    }
+    td_json_end(json);
 }
 
 static bool is_filtered(const struct view *view)
@@ -141,9 +136,9 @@ static size_t write_row(void *context, size_t row, size_t shown, struct td_buffe
     const struct view *view = context;
     struct td_tensor_ref ref = td_checkpoint_tensor(view->checkpoint, row);
     if (is_shown(view, ref.tensor)) {
-        if (shown > 0)
-            td_buffer_putc(out, ',');
-        write_tensor(out, view, ref, view->has_sums ? &view->sums.items[shown] : NULL);
+        struct td_json_builder json;
+        td_json_builder_resume(&json, out, &view->kind, "tensors", shown > 0);
+        add_tensor(&json, view, ref, view->has_sums ? &view->sums.items[shown] : NULL);
     }
     return row + 1;
 }
@@ -165,60 +160,52 @@ static size_t count_shown(const struct view *view)
     return count;
 }
 
-static void write_missing_file(void *context, const char *file)
+static void add_missing_file(void *context, const char *file)
 {
-    struct td_buffer *out = context;
-    if (out->failed)
-        return;
-    if (out->data[out->len - 1] != '[')
-        td_buffer_putc(out, ',');
-    td_json_write_cstring(out, file);
+    td_json_add_string(context, NULL, file);
 }
 
 /* Says what an incomplete checkpoint lacks. */
-static void write_incomplete(const struct td_checkpoint *checkpoint, struct td_buffer *out)
+static void add_incomplete(const struct td_checkpoint *checkpoint, struct td_json_builder *json)
 {
-    td_buffer_puts(out, ",\"incomplete\":{\"reason\":\"");
-    td_partial_write_reason(checkpoint, out);
-    td_buffer_putc(out, '"');
+    td_json_begin_object(json, "incomplete");
+    if (td_json_begin_text(json, "reason")) {
+        td_partial_write_reason(checkpoint, json->out);
+        td_json_end_text(json);
+    }
     if (td_partial_knows_tensors(checkpoint))
-        td_buffer_printf(out, ",\"missing_tensor_count\":%zu", checkpoint->lacks->tensor_count);
-    td_buffer_printf(out, ",\"missing_file_count\":%zu,\"missing_files\":[", checkpoint->lacks->file_count);
-    td_partial_each_missing(checkpoint, MISSING_FILES_MAX, write_missing_file, out);
-    td_buffer_puts(out, "]}");
+        td_json_add_u64(json, "missing_tensor_count", checkpoint->lacks->tensor_count);
+    td_json_add_u64(json, "missing_file_count", checkpoint->lacks->file_count);
+    td_json_begin_array(json, "missing_files");
+    td_partial_each_missing(checkpoint, MISSING_FILES_MAX, add_missing_file, json);
+    td_json_end(json);
+    td_json_end(json);
 }
 
 static void write_head(void *context, struct td_buffer *out)
 {
     const struct view *view = context;
     const struct td_checkpoint *checkpoint = view->checkpoint;
-    td_buffer_puts(out, "{\"model\":");
-    td_json_write_cstring(out, view->shown.id);
-    if (view->shown.version != NULL) {
-        td_buffer_puts(out, ",\"version\":");
-        td_json_write_cstring(out, view->shown.version);
-    }
-    td_buffer_puts(out, ",\"checkpoint\":");
-    td_json_write_cstring(out, checkpoint->id);
-    td_buffer_printf(out, ",\"format\":\"%s\",\"etag\":\"%s\",\"tensor_count\":", checkpoint->format, checkpoint->tag);
-    td_buffer_u64(out, checkpoint->tensor_count);
-    td_buffer_puts(out, ",\"total_bytes\":");
-    td_buffer_u64(out, checkpoint->total_bytes);
-    if (is_filtered(view)) {
-        td_buffer_puts(out, ",\"matched_count\":");
-        td_buffer_u64(out, count_shown(view));
-    }
+    struct td_json_builder json;
+    td_json_builder_init_kind(&json, out, &view->kind);
+    td_json_begin_object(&json, NULL);
+    td_json_add_string(&json, "model", view->shown.id);
+    if (view->shown.version != NULL)
+        td_json_add_string(&json, "version", view->shown.version);
+    td_json_add_string(&json, "checkpoint", checkpoint->id);
+    td_json_add_string(&json, "format", checkpoint->format);
+    td_json_add_string(&json, "etag", checkpoint->tag);
+    td_json_add_u64(&json, "tensor_count", checkpoint->tensor_count);
+    td_json_add_u64(&json, "total_bytes", checkpoint->total_bytes);
+    if (is_filtered(view))
+        td_json_add_u64(&json, "matched_count", count_shown(view));
     if (checkpoint->lacks != NULL)
-        write_incomplete(checkpoint, out);
-    td_buffer_puts(out, ",\"metadata\":{");
-    for (size_t i = 0; i < checkpoint->metadata_count; i++) {
-        if (i > 0)
-            td_buffer_putc(out, ',');
-        td_json_write_cstring(out, checkpoint->metadata[i].key);
-        td_buffer_putc(out, ':');
-        td_buffer_puts(out, checkpoint->metadata[i].value);
-    }
-    td_buffer_puts(out, "},\"tensors\":[");
+        add_incomplete(checkpoint, &json);
+    td_json_begin_object(&json, "metadata");
+    for (size_t i = 0; i < checkpoint->metadata_count; i++)
+        td_json_add_member(&json, td_text_of(checkpoint->metadata[i].key), td_text_of(checkpoint->metadata[i].value));
+    td_json_end(&json);
+    td_json_begin_array(&json, "tensors"); /* write_tail ends it */
 }
 
 /* ---- pages --------------------------------------------------------------------------------------------- */
@@ -290,10 +277,17 @@ static bool find_after(const struct td_checkpoint *checkpoint, struct td_text en
 static void write_tail(void *context, const struct td_rendered_end *end, struct td_buffer *out)
 {
     const struct view *view = context;
-    td_buffer_puts(out, "],\"next_page_token\":\"");
-    if (next_shown(view, end->next_row) < view->checkpoint->tensor_count)
-        write_token(view, end->last_shown, out);
-    td_buffer_puts(out, "\"}\n");
+    struct td_json_builder json;
+    td_json_builder_resume(&json, out, &view->kind, "tensors", true);
+    td_json_end(&json);
+    if (td_json_begin_text(&json, "next_page_token")) {
+        if (next_shown(view, end->next_row) < view->checkpoint->tensor_count)
+            write_token(view, end->last_shown, out);
+        td_json_end_text(&json);
+    }
+    td_json_end(&json);
+    if (view->kind.form == TD_DOCUMENT_REST)
+        td_buffer_putc(out, '\n');
 }
 
 static void destroy_view(void *context)
@@ -319,6 +313,8 @@ static struct view *create_view(struct td_snapshot *snapshot, const struct td_mo
     view->checkpoint = checkpoint;
     view->dtype = query->dtype;
     view->listing = query->listing;
+    if (query->kind != NULL)
+        view->kind = *query->kind;
     if (query->match == NULL)
         return view;
     view->match_len = query->match->len;
@@ -374,11 +370,13 @@ bool td_manifest_view_create(struct td_lru *cache, struct td_snapshot *snapshot,
         view->sums = *query->sums;
         td_tensor_sums_init(query->sums, &view->sums.source, view->sums.budget);
     }
-    bool is_whole = !is_filtered(view) && query->page_size == 0 && query->page_first && !view->has_sums;
+    bool is_whole = !is_filtered(view) && query->page_size == 0 && query->page_first && !view->has_sums &&
+                    view->kind.form == TD_DOCUMENT_REST;
     const struct td_rendered_rows rows = {
         .first = first,
         .end = checkpoint->tensor_count,
         .most_shown = most_shown(query),
+        .most_bytes = view->kind.form == TD_DOCUMENT_REST ? 0 : TD_MESSAGE_MOST_BYTES,
         .keep_bytes = KEPT_BYTES,
         .most_marks = SIZE_MAX,
     };

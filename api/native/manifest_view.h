@@ -1,10 +1,11 @@
-/* Manifests as JSON: blobs with one row for each tensor, rendered while they are sent (http/rendered.h). */
+/* Manifests as documents (core/json/json_build.h): blobs with one row for each tensor, rendered while they are sent (http/rendered.h). */
 #ifndef TD_API_NATIVE_MANIFEST_VIEW_H
 #define TD_API_NATIVE_MANIFEST_VIEW_H
 
 #include "api/call/shown_model.h"
 #include "catalog/model/snapshot.h"
 #include "core/buffer.h"
+#include "core/json/json_build.h"
 #include "http/lru.h"
 #include "rank/tensor_sums.h"
 
@@ -20,6 +21,7 @@ struct td_manifest_query {
     struct td_text after;         /* the end of the page before, from its token; unused with page_first */
     bool page_first;              /* the page begins with the first tensor */
     struct td_text listing;       /* identifies the listing in page tokens (http/page_token.h) */
+    const struct td_document_kind *kind; /* NULL: JSON of REST */
     struct td_tensor_sums *sums;  /* the digests of the tensors that it shows, in their order; NULL: it shows none */
 };
 

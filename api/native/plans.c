@@ -122,17 +122,14 @@ static void write_plan(void *argument)
     struct td_json_builder json;
     struct td_error err = TD_ERROR_INIT;
     td_buffer_init_budget(&out, &call->api->ranks.live);
-    td_json_builder_init(&json, &out);
+    td_call_begin_document(call, &json, &out);
     td_rank_maker_init(&maker, &call->api->ranks, set);
-    td_json_begin_object(&json, NULL);
     td_json_add_text(&json, "id", set->name.id);
     td_shown_model_add(call, set->model, &json);
     td_json_add_string(&json, "checkpoint", set->checkpoint->id);
     td_json_add_u64(&json, "tp_size", set->name.tp_size);
     bool ok = add_outputs(&maker, &json, &err) && add_ranks(call, &maker, &json, &err);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
-    td_buffer_putc(&out, '\n');
+    td_call_end_document(call, &json);
     if (ok)
         td_native_answer_plan_json(call, &out);
     else

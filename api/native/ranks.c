@@ -187,8 +187,7 @@ static bool write_rank_json(const struct td_call *call, const struct td_checkpoi
 {
     struct td_json_builder json;
     bool ok = true;
-    td_json_builder_init(&json, out);
-    td_json_begin_object(&json, NULL);
+    td_call_begin_document(call, &json, out);
     td_shown_model_add(call, call->model, &json);
     td_json_add_string(&json, "checkpoint", checkpoint->id);
     td_json_add_text(&json, "engine", engine);
@@ -209,9 +208,7 @@ static bool write_rank_json(const struct td_call *call, const struct td_checkpoi
     }
     td_json_end(&json);
     add_dropped(&json, plan);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
-    td_buffer_putc(out, '\n');
+    td_call_end_document(call, &json);
     return ok && (!out->failed || td_buffer_refuse(out, err));
 }
 

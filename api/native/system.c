@@ -85,17 +85,14 @@ void td_handle_readyz(const struct td_call *call)
     bool ready;
     const char *state = td_server_state(call, &status, &ready);
     td_buffer_init(&json);
-    td_json_builder_init(&builder, &json);
-    td_json_begin_object(&builder, NULL);
+    td_call_begin_document(call, &builder, &json);
     td_json_add_bool(&builder, "ready", ready);
     td_json_add_string(&builder, "state", state);
     if (td_access_sees_numbers(call))
         write_numbers(&builder, &status);
-    td_json_end(&builder);
-    td_json_builder_fini(&builder);
-    td_buffer_putc(&json, '\n');
+    td_call_end_document(call, &builder);
     td_response_set_text(call->response, "application/json", "no-store", &json);
-    if (!ready && call->response->status == 200) {
+    if (!ready && call->kind == NULL && call->response->status == 200) {
         call->response->status = 503;
         td_response_add_header(call->response, "Retry-After", "1");
     }
@@ -160,16 +157,13 @@ static void answer_status(const struct td_call *call)
     }
     td_server_status_get(call, status);
     td_buffer_init(&json);
-    td_json_builder_init(&builder, &json);
-    td_json_begin_object(&builder, NULL);
+    td_call_begin_document(call, &builder, &json);
     td_json_add_bool(&builder, "ready", status->ready);
     td_json_add_string(&builder, "state", status->state);
     write_numbers(&builder, &status->catalog);
     write_traffic(&builder, status);
     write_lists(&builder, status);
-    td_json_end(&builder);
-    td_json_builder_fini(&builder);
-    td_buffer_putc(&json, '\n');
+    td_call_end_document(call, &builder);
     td_server_status_fini(status);
     free(status);
     td_response_set_text(call->response, "application/json", "no-cache", &json);
@@ -235,11 +229,10 @@ void td_handle_openapi(const struct td_call *call)
 }
 
 /* Begins a JSON object with the program's name and version. */
-static void begin_version(struct td_json_builder *json, struct td_buffer *out)
+static void begin_version(const struct td_call *call, struct td_json_builder *json, struct td_buffer *out)
 {
     td_buffer_init(out);
-    td_json_builder_init(json, out);
-    td_json_begin_object(json, NULL);
+    td_call_begin_document(call, json, out);
     td_json_add_string(json, "name", "tensord");
     td_json_add_string(json, "version", TD_VERSION);
 }
@@ -247,11 +240,8 @@ static void begin_version(struct td_json_builder *json, struct td_buffer *out)
 /* Ends the object, and answers with it. */
 static void answer_version(const struct td_call *call, struct td_json_builder *json)
 {
-    struct td_buffer *out = json->out;
-    td_json_end(json);
-    td_json_builder_fini(json);
-    td_buffer_putc(out, '\n');
-    td_response_set_json(call->response, out);
+    td_call_end_document(call, json);
+    td_response_set_json(call->response, json->out);
 }
 
 void td_handle_version(const struct td_call *call)
@@ -260,7 +250,7 @@ void td_handle_version(const struct td_call *call)
     struct td_json_builder builder;
     if (!td_call_check_parameters(call, no_parameters))
         return;
-    begin_version(&builder, &json);
+    begin_version(call, &builder, &json);
     td_json_add_string(&builder, "commit", td_build_commit());
     answer_version(call, &builder);
 }
@@ -276,7 +266,7 @@ void td_handle_start(const struct td_call *call)
     struct td_json_builder builder;
     if (!td_call_check_parameters(call, no_parameters))
         return;
-    begin_version(&builder, &json);
+    begin_version(call, &builder, &json);
     td_json_begin_object(&builder, "links");
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
         td_json_add_string(&builder, links[i].name, links[i].path);
@@ -399,8 +389,7 @@ static void write_report(const struct td_call *call, const struct td_snapshot *b
     const struct totals totals = count_all(after);
     td_catalog_get_status(call->api->catalog, &status);
     td_buffer_init(&json);
-    td_json_builder_init(&builder, &json);
-    td_json_begin_object(&builder, NULL);
+    td_call_begin_document(call, &builder, &json);
     write_ids(&builder, "published", after, before, true);
     write_ids(&builder, "removed", before, after, false);
     write_dataset_ids(&builder, "published_datasets", after, before, true);
@@ -412,9 +401,7 @@ static void write_report(const struct td_call *call, const struct td_snapshot *b
     td_json_add_u64(&builder, "tensors", totals.tensors);
     td_json_add_u64(&builder, "files", totals.files);
     td_json_add_seconds(&builder, "seconds", (double)took_ns / 1e9);
-    td_json_end(&builder);
-    td_json_builder_fini(&builder);
-    td_buffer_putc(&json, '\n');
+    td_call_end_document(call, &builder);
     td_snapshot_unref(after);
     td_response_set_text(call->response, "application/json", "no-store", &json);
 }
@@ -528,8 +515,7 @@ static void answer_url(const struct td_call *call, struct td_text path, int64_t 
     td_buffer_init(&url);
     td_buffer_printf(&url, "%s://%.*s", td_request_scheme(call->request), (int)host.len, host.p);
     td_buffer_append(&url, path.p, path.len);
-    td_json_builder_init(&builder, &json);
-    td_json_begin_object(&builder, NULL);
+    td_call_begin_document(call, &builder, &json);
     td_json_add_text(&builder, "path", path);
     if (host.len > 0)
         td_json_add_text(&builder, "url", td_buffer_text(&url));

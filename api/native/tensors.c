@@ -79,6 +79,7 @@ void td_handle_manifest(const struct td_call *call)
     static const char *const known[] = {"checkpoint", "partial",    "match",   "dtype",
                                         "page_size",  "page_token", "digests", NULL};
     struct td_manifest_query query = {.match = td_uri_parameter(call->uri, "match"),
+                                      .kind = call->kind,
                                       .shown = td_shown_model_of(call, call->model)};
     const struct td_text *filters[] = {query.match, td_uri_parameter(call->uri, "dtype"),
                                        td_uri_parameter(call->uri, "checkpoint"),
