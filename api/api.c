@@ -6,6 +6,7 @@
 #include "api/hub/hub.h"
 #include "api/native/native.h"
 #include "api/oci/oci.h"
+#include "api/rpc/rpc.h"
 #include "api/s3/s3.h"
 #include "catalog/names/family.h"
 #include "catalog/upstream/remote_family.h"
@@ -18,7 +19,7 @@ const struct td_facade *const td_s3_port = &td_s3_facade;
 
 /* The facades of the main port, in the order in which they are asked for a path. td_main_port answers the paths that
  * none of them owns. */
-static const struct td_facade *const shared[] = {&td_native_facade, &td_hub_facade, &td_oci_facade};
+static const struct td_facade *const shared[] = {&td_native_facade, &td_hub_facade, &td_oci_facade, &td_rpc_facade};
 
 static const struct td_facade *owner_of(struct td_text raw_path)
 {

@@ -15,6 +15,9 @@ struct td_call; /* api/call/call.h */
 /* An error on its way to the client. All texts are borrowed. */
 struct td_failure {
     int status;          /* write_error may replace a status that the facade's clients do not know */
+    int sent_status;     /* set by write_error: the status that is sent in place of this one; 0: this one */
+    unsigned form;       /* of the request (choose_form) */
+    const char *type;    /* the media type of the body: error_type, unless write_error sets another one; static */
     const char *code;    /* the facade's own word for the error; NULL: write_error derives the word from the status */
     const char *details; /* a JSON object; NULL: {} */
     const char *message; /* UTF-8, for people */
@@ -51,6 +54,8 @@ struct td_facade {
     /* Answers a call whose target is decoded, and applies conditions and ranges to the answer. The call has no snapshot
      * yet: td_call_take_snapshot takes one. */
     void (*answer)(struct td_call *call);
+    /* Returns the form of the request's errors, a number of the facade's own. NULL: all have the form 0. */
+    unsigned (*choose_form)(const struct td_request *request);
     /* Appends the body of an error answer to `out`; out->failed is set when memory is short. NULL is not allowed. */
     void (*write_error)(struct td_failure *failure, struct td_buffer *out);
     /* Appends the body of an error answer for browsers, in HTML. NULL: browsers get what others get. */

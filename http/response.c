@@ -35,6 +35,8 @@ const char *td_route_name(enum td_route route)
 void td_response_init(struct td_response *response)
 {
     response->status = 200;
+    response->sent_status = 0;
+    response->form = 0;
     response->route = TD_ROUTE_NONE;
     response->content_type = NULL;
     response->owned_type = NULL;
@@ -95,6 +97,8 @@ void td_response_init_for(struct td_response *response, const struct td_request 
     response->facade = request->facade;
     response->cancel = request->cancel;
     response->asks_body = !td_text_equals(request->method, "HEAD");
+    if (request->facade != NULL && request->facade->choose_form != NULL)
+        response->form = request->facade->choose_form(request);
     response->is_for_browser = request->facade != NULL && request->facade->write_error_page != NULL &&
                                td_request_accepts(request, "text/html");
     response->resource = request->target;
@@ -257,6 +261,7 @@ static void response_reset(struct td_response *response, int status)
     response->facade = old.facade;
     response->cancel = old.cancel;
     response->asks_body = old.asks_body;
+    response->form = old.form;
     response->is_for_browser = old.is_for_browser;
     response->kept = old.kept;
     response->is_of_kept = old.is_of_kept;
@@ -291,8 +296,9 @@ static const char *write_error(const struct td_response *response, struct td_fai
         facade->write_error_page(failure, out);
         return "text/html; charset=utf-8";
     }
+    failure->type = facade->error_type;
     facade->write_error(failure, out);
-    return facade->error_type;
+    return failure->type;
 }
 
 /* Makes the response an error with the message that the format and its arguments give. */
@@ -305,6 +311,7 @@ static void write_failure(struct td_response *response, int status, const char *
     char message[1024];
     char shown[2048];
     struct td_failure failure = {.status = status,
+                                 .form = response->form,
                                  .code = code,
                                  .details = details,
                                  .message = shown,
@@ -317,6 +324,7 @@ static void write_failure(struct td_response *response, int status, const char *
     const char *type = write_error(response, &failure, &text);
     status = failure.status;
     response_reset(response, status);
+    response->sent_status = failure.sent_status;
     response->content_type = type;
     response->cache_control = "no-store";
     if (response->is_for_browser)

@@ -17,51 +17,66 @@ enum { TD_RESPONSE_HEADERS = 10, TD_HEADER_VALUE_BYTES = 512, TD_ETAG_BYTES = 96
 
 /* All routes, each with its label in metrics and in the access log. "none": nothing matched, the request was refused
  * before routing, or it was a preflight of CORS. "hub_file" is a file of the Hub facade; all else of that facade is
- * "hub_api"; so are "oci_manifest", "oci_blob" and "oci_api" of the OCI facade. */
-#define TD_ROUTES(ROUTE)                         \
-    ROUTE(TD_ROUTE_NONE, "none")                 \
-    ROUTE(TD_ROUTE_MODELS, "models")             \
-    ROUTE(TD_ROUTE_MODEL, "model")               \
-    ROUTE(TD_ROUTE_VERSIONS, "versions")         \
-    ROUTE(TD_ROUTE_CHANGES, "changes")           \
-    ROUTE(TD_ROUTE_MANIFEST, "manifest")         \
-    ROUTE(TD_ROUTE_TENSOR, "tensor")             \
-    ROUTE(TD_ROUTE_FILE, "file")                 \
-    ROUTE(TD_ROUTE_READ, "read")                 \
-    ROUTE(TD_ROUTE_PLANS, "plans")               \
-    ROUTE(TD_ROUTE_PLAN, "plan")                 \
-    ROUTE(TD_ROUTE_RANK_FILE, "shard")           \
-    ROUTE(TD_ROUTE_MODEL_FILE, "model_file")     \
-    ROUTE(TD_ROUTE_BLOB, "blob")                 \
-    ROUTE(TD_ROUTE_COMMITS, "commits")           \
-    ROUTE(TD_ROUTE_DATASETS, "datasets")         \
-    ROUTE(TD_ROUTE_DATASET, "dataset")           \
-    ROUTE(TD_ROUTE_ROWS, "rows")                 \
-    ROUTE(TD_ROUTE_ROW, "row")                   \
-    ROUTE(TD_ROUTE_ROWS_BATCH, "rows_batch")     \
-    ROUTE(TD_ROUTE_ROW_INDEX, "row_index")       \
-    ROUTE(TD_ROUTE_HUB_FILE, "hub_file")         \
-    ROUTE(TD_ROUTE_HUB_API, "hub_api")           \
-    ROUTE(TD_ROUTE_OCI_MANIFEST, "oci_manifest") \
-    ROUTE(TD_ROUTE_OCI_BLOB, "oci_blob")         \
-    ROUTE(TD_ROUTE_OCI_UPLOAD, "oci_upload")     \
-    ROUTE(TD_ROUTE_OCI_API, "oci_api")           \
-    ROUTE(TD_ROUTE_HEALTHZ, "healthz")           \
-    ROUTE(TD_ROUTE_READYZ, "readyz")             \
-    ROUTE(TD_ROUTE_METRICS, "metrics")           \
-    ROUTE(TD_ROUTE_OPENAPI, "openapi")           \
-    ROUTE(TD_ROUTE_VERSION, "version")           \
-    ROUTE(TD_ROUTE_START, "start")               \
-    ROUTE(TD_ROUTE_RESCAN, "rescan")             \
-    ROUTE(TD_ROUTE_SIGN, "sign")                 \
-    ROUTE(TD_ROUTE_EVENTS, "events")             \
-    ROUTE(TD_ROUTE_ASSET, "asset")               \
-    ROUTE(TD_ROUTE_VIEW, "view")                 \
-    ROUTE(TD_ROUTE_COMPARE, "compare")           \
-    ROUTE(TD_ROUTE_STATUS, "status")             \
-    ROUTE(TD_ROUTE_S3_BUCKET, "s3_bucket")       \
-    ROUTE(TD_ROUTE_S3_LIST, "s3_list")           \
-    ROUTE(TD_ROUTE_S3_OBJECT, "s3_object")
+ * "hub_api"; so are "oci_manifest", "oci_blob" and "oci_api" of the OCI facade. "rpc" is a call of an unknown method.
+ */
+#define TD_ROUTES(ROUTE)                                   \
+    ROUTE(TD_ROUTE_NONE, "none")                           \
+    ROUTE(TD_ROUTE_MODELS, "models")                       \
+    ROUTE(TD_ROUTE_MODEL, "model")                         \
+    ROUTE(TD_ROUTE_VERSIONS, "versions")                   \
+    ROUTE(TD_ROUTE_CHANGES, "changes")                     \
+    ROUTE(TD_ROUTE_MANIFEST, "manifest")                   \
+    ROUTE(TD_ROUTE_TENSOR, "tensor")                       \
+    ROUTE(TD_ROUTE_FILE, "file")                           \
+    ROUTE(TD_ROUTE_READ, "read")                           \
+    ROUTE(TD_ROUTE_PLANS, "plans")                         \
+    ROUTE(TD_ROUTE_PLAN, "plan")                           \
+    ROUTE(TD_ROUTE_RANK_FILE, "shard")                     \
+    ROUTE(TD_ROUTE_MODEL_FILE, "model_file")               \
+    ROUTE(TD_ROUTE_BLOB, "blob")                           \
+    ROUTE(TD_ROUTE_COMMITS, "commits")                     \
+    ROUTE(TD_ROUTE_DATASETS, "datasets")                   \
+    ROUTE(TD_ROUTE_DATASET, "dataset")                     \
+    ROUTE(TD_ROUTE_ROWS, "rows")                           \
+    ROUTE(TD_ROUTE_ROW, "row")                             \
+    ROUTE(TD_ROUTE_ROWS_BATCH, "rows_batch")               \
+    ROUTE(TD_ROUTE_ROW_INDEX, "row_index")                 \
+    ROUTE(TD_ROUTE_HUB_FILE, "hub_file")                   \
+    ROUTE(TD_ROUTE_HUB_API, "hub_api")                     \
+    ROUTE(TD_ROUTE_OCI_MANIFEST, "oci_manifest")           \
+    ROUTE(TD_ROUTE_OCI_BLOB, "oci_blob")                   \
+    ROUTE(TD_ROUTE_OCI_UPLOAD, "oci_upload")               \
+    ROUTE(TD_ROUTE_OCI_API, "oci_api")                     \
+    ROUTE(TD_ROUTE_HEALTHZ, "healthz")                     \
+    ROUTE(TD_ROUTE_READYZ, "readyz")                       \
+    ROUTE(TD_ROUTE_METRICS, "metrics")                     \
+    ROUTE(TD_ROUTE_OPENAPI, "openapi")                     \
+    ROUTE(TD_ROUTE_SCHEMA, "schema")                       \
+    ROUTE(TD_ROUTE_VERSION, "version")                     \
+    ROUTE(TD_ROUTE_START, "start")                         \
+    ROUTE(TD_ROUTE_RESCAN, "rescan")                       \
+    ROUTE(TD_ROUTE_SIGN, "sign")                           \
+    ROUTE(TD_ROUTE_EVENTS, "events")                       \
+    ROUTE(TD_ROUTE_ASSET, "asset")                         \
+    ROUTE(TD_ROUTE_VIEW, "view")                           \
+    ROUTE(TD_ROUTE_COMPARE, "compare")                     \
+    ROUTE(TD_ROUTE_STATUS, "status")                       \
+    ROUTE(TD_ROUTE_S3_BUCKET, "s3_bucket")                 \
+    ROUTE(TD_ROUTE_S3_LIST, "s3_list")                     \
+    ROUTE(TD_ROUTE_S3_OBJECT, "s3_object")                 \
+    ROUTE(TD_ROUTE_RPC, "rpc")                             \
+    ROUTE(TD_ROUTE_RPC_LIST_MODELS, "rpc_list_models")     \
+    ROUTE(TD_ROUTE_RPC_GET_MODEL, "rpc_get_model")         \
+    ROUTE(TD_ROUTE_RPC_LIST_VERSIONS, "rpc_list_versions") \
+    ROUTE(TD_ROUTE_RPC_GET_MANIFEST, "rpc_get_manifest")   \
+    ROUTE(TD_ROUTE_RPC_GET_RANK_FILE, "rpc_get_rank_file") \
+    ROUTE(TD_ROUTE_RPC_REGISTER_PLAN, "rpc_register_plan") \
+    ROUTE(TD_ROUTE_RPC_GET_PLAN, "rpc_get_plan")           \
+    ROUTE(TD_ROUTE_RPC_LIST_DATASETS, "rpc_list_datasets") \
+    ROUTE(TD_ROUTE_RPC_GET_DATASET, "rpc_get_dataset")     \
+    ROUTE(TD_ROUTE_RPC_GET_VERSION, "rpc_get_version")     \
+    ROUTE(TD_ROUTE_RPC_GET_READINESS, "rpc_get_readiness") \
+    ROUTE(TD_ROUTE_RPC_RESCAN, "rpc_rescan")
 
 #define TD_ROUTE_VALUE(value, label) value,
 enum td_route { TD_ROUTES(TD_ROUTE_VALUE) TD_ROUTE_COUNT };
@@ -77,6 +92,8 @@ struct td_response_header {
 
 struct td_response {
     int status;
+    int sent_status; /* of an error: the status that is sent in place of `status`; 0: none is */
+    unsigned form;   /* of the request's errors (td_facade.choose_form) */
     enum td_route route;
     const char *content_type;        /* static, or owned_type; NULL: no body */
     char *owned_type;                /* freed with the response */

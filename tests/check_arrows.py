@@ -50,11 +50,13 @@ MAY_USE = {
     "rank": BASE | CATALOG | {"slicing", "work", "http", "rank/values"},
     "api/call": LOWER,
     "api/html": CALL,
-    "api/native": CALL | {"api/html"},
+    "api/proto": {"core"},
+    "api/native": CALL | {"api/html", "api/proto"},
     "api/hub": CALL | {"api/html"},
     "api/oci": CALL,
+    "api/rpc": CALL | {"api/native", "api/proto"},
     "api/s3": CALL,
-    "api": CALL | {"api/native", "api/hub", "api/oci", "api/s3"},  # the table of facades
+    "api": CALL | {"api/native", "api/hub", "api/oci", "api/rpc", "api/s3"},  # the table of facades
     "server/host": {"core", "storage"},
     "server/config": {"core", "storage", "http", "server/host"},
     "server/log": {"core", "http"},
@@ -79,7 +81,7 @@ OWNED = {"microhttpd.h": "server/mhd", "curl/curl.h": "storage/fetch"}
 INCLUDE = re.compile(r'^[ \t]*(?:#|%:|\?\?=)[ \t]*(?:include|include_next|import)\b(.*)$', re.MULTILINE)
 COMMENT = re.compile(r'/\*.*?\*/', re.DOTALL)
 # Headers that the build makes. They include the header of their maker alone.
-MADE = {"api/html/templates.h"}
+MADE = {"api/html/templates.h", "api/proto/schema.h"}
 QUOTED = re.compile(r'\s*"([^"]+)"')
 SYSTEM = re.compile(r'\s*<([^>]+)>')
 LITERAL = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'')

@@ -36,6 +36,7 @@ static const struct system_route system_routes[] = {
     {"/readyz", TD_ROUTE_READYZ, td_handle_readyz, true, false},
     {"/metrics", TD_ROUTE_METRICS, td_handle_metrics, true, false},
     {"/openapi.json", TD_ROUTE_OPENAPI, td_handle_openapi, false, false},
+    {"/tensord.v1.binpb", TD_ROUTE_SCHEMA, td_handle_schema, false, false},
     {"/version", TD_ROUTE_VERSION, td_handle_version, false, false},
     {"/rescan", TD_ROUTE_RESCAN, td_handle_rescan, false, true},
     {"/sign", TD_ROUTE_SIGN, td_handle_sign, false, true},

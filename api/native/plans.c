@@ -14,24 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Writes the path of a rank's file, or of the boxes, relative to the server. */
-static void write_href(const struct td_shown_model *shown, const struct td_rank_set *set, uint64_t rank,
-                       struct td_buffer *out)
-{
-    td_buffer_puts(out, "/models/");
-    td_uri_encode(out, td_text_of(shown->id), true);
-    td_buffer_printf(out, "/plans/%.*s/", (int)set->name.id.len, set->name.id.p);
-    if (set->name.is_boxes)
-        td_buffer_puts(out, "boxes.bin");
-    else
-        td_buffer_printf(out, "rank-%" PRIu64 ".safetensors", rank);
-    const char *separator = td_shown_model_write_query(shown, "?", out);
-    if (set->checkpoint != &set->model->checkpoints[0]) {
-        td_buffer_printf(out, "%scheckpoint=", separator);
-        td_uri_encode(out, td_text_of(set->checkpoint->id), false);
-    }
-}
-
 /* The plan that is being written. */
 struct written {
     const struct td_call *call;
@@ -45,20 +27,13 @@ static bool add_rank(void *context, uint64_t rank, const struct td_rank_file *fi
 {
     const struct written *written = context;
     struct td_json_builder *json = written->json;
-    struct td_buffer href;
-    const struct td_shown_model shown = td_shown_model_of(written->call, written->set->model);
-    td_buffer_init(&href);
-    write_href(&shown, written->set, rank, &href);
-    bool ok = !href.failed || td_error_no_memory(err);
     td_json_begin_object(json, NULL);
     td_json_add_u64(json, "rank", rank);
-    td_json_add_text(json, "href", td_buffer_text(&href));
+    td_rank_json_add_href(written->call, written->set, rank, json);
     td_json_add_u64(json, "nbytes", file->nbytes);
     td_json_add_string(json, "etag", tag);
     td_json_end(json);
-    td_json_flush(json);
-    td_buffer_fini(&href);
-    return ok && (!json->out->failed || td_buffer_refuse(json->out, err));
+    return !json->out->failed || td_buffer_refuse(json->out, err);
 }
 
 /* Adds the client's rules that match no tensor. Leaves out an engine's rules, which are for many models. */

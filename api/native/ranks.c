@@ -39,6 +39,32 @@ static void add_dropped(struct td_json_builder *json, const struct td_plan *plan
     td_json_end(json);
 }
 
+void td_rank_json_add_href(const struct td_call *call, const struct td_rank_set *set, uint64_t rank,
+                           struct td_json_builder *json)
+{
+    const struct td_shown_model shown = td_shown_model_of(call, set->model);
+    const struct td_rank_name *name = &set->name;
+    struct td_buffer *out = json->out;
+    if (!td_json_begin_text(json, "href")) /* percent-encoded: nothing to escape */
+        return;
+    td_buffer_puts(out, "/models/");
+    td_uri_encode(out, td_text_of(shown.id), true);
+    if (name->engine.len > 0)
+        td_buffer_printf(out, "/shards/%.*s/tp%" PRIu64 "/", (int)name->engine.len, name->engine.p, name->tp_size);
+    else
+        td_buffer_printf(out, "/plans/%.*s/", (int)name->id.len, name->id.p);
+    if (name->is_boxes)
+        td_buffer_puts(out, "boxes.bin");
+    else
+        td_buffer_printf(out, "rank-%" PRIu64 ".safetensors", rank);
+    const char *separator = td_shown_model_write_query(&shown, "?", out);
+    if (set->checkpoint != &set->model->checkpoints[0]) {
+        td_buffer_printf(out, "%scheckpoint=", separator);
+        td_uri_encode(out, td_text_of(set->checkpoint->id), false);
+    }
+    td_json_end_text(json);
+}
+
 void td_rank_json_add_outputs(const struct td_plan *plan, struct td_json_builder *json)
 {
     td_json_begin_array(json, "outputs");
@@ -177,25 +203,27 @@ static bool collect_results(const struct td_checkpoint *checkpoint, const struct
     return ok;
 }
 
-/* Appends {"model","checkpoint","engine","tp_size","tp_rank","nbytes","header_bytes","etag","tensors":[{"name","dtype",
- * "shape","nbytes","extents":[...]}],"dropped":[...]}; api/openapi.yaml describes the extents. sums: the digests of the
- * results, in their order, which become "sha256"; NULL: none are shown. Errors as td_layout_append_output. */
-static bool write_rank_json(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                            const struct td_rank_file *file, const struct td_plan *plan, struct td_text engine,
-                            const char *tag, const struct td_tensor_sums *sums, struct td_buffer *out,
-                            struct td_error *err)
+/* Appends {"model","checkpoint","engine","tp_size","tp_rank","nbytes","header_bytes","etag","href","tensors":[{"name",
+ * "dtype","shape","nbytes","extents":[...]}],"dropped":[...]}; api/openapi.yaml describes the extents. sums: the
+ * digests of the results, in their order, which become "sha256"; NULL: none are shown. Errors as
+ * td_layout_append_output. */
+static bool write_rank_json(const struct td_call *call, const struct td_rank_set *set, const struct td_rank_file *file,
+                            const struct td_plan *plan, const char *tag, const struct td_tensor_sums *sums,
+                            struct td_buffer *out, struct td_error *err)
 {
+    const struct td_checkpoint *checkpoint = set->checkpoint;
     struct td_json_builder json;
     bool ok = true;
     td_call_begin_document(call, &json, out);
     td_shown_model_add(call, call->model, &json);
     td_json_add_string(&json, "checkpoint", checkpoint->id);
-    td_json_add_text(&json, "engine", engine);
+    td_json_add_text(&json, "engine", set->name.engine.len > 0 ? set->name.engine : TD_TEXT("plan"));
     td_json_add_u64(&json, "tp_size", plan->tp_size);
     td_json_add_u64(&json, "tp_rank", plan->tp_rank);
     td_json_add_u64(&json, "nbytes", file->nbytes);
     td_json_add_u64(&json, "header_bytes", file->header_bytes);
     td_json_add_string(&json, "etag", tag);
+    td_rank_json_add_href(call, set, plan->tp_rank, &json);
     td_json_begin_array(&json, "tensors");
     for (size_t i = 0; ok && i < plan->output_count; i++) {
         td_json_begin_object(&json, NULL);
@@ -261,11 +289,10 @@ struct td_stored_plan *td_native_find_plan(const struct td_call *call, struct td
 static void describe_file(const struct td_call *call, const struct td_rank_set *set, const struct td_rank_file *file,
                           const struct td_plan *plan, const char *tag, const struct td_tensor_sums *sums)
 {
-    struct td_text engine = set->name.engine.len > 0 ? set->name.engine : TD_TEXT("plan");
     struct td_buffer json;
     struct td_error err = TD_ERROR_INIT;
     td_buffer_init_budget(&json, &call->api->ranks.live);
-    if (write_rank_json(call, set->checkpoint, file, plan, engine, tag, sums, &json, &err))
+    if (write_rank_json(call, set, file, plan, tag, sums, &json, &err))
         td_native_answer_plan_json(call, &json);
     else
         td_response_fail_error(call->response, &err);

@@ -31,6 +31,10 @@ void td_native_fail_engine(const struct td_call *call, struct td_text engine);
  * rank files, because the description of a plan may be as large as the plan. */
 void td_native_answer_plan_json(const struct td_call *call, struct td_buffer *json);
 
+/* Adds "href": the path of a rank's file, or of a plan's boxes, on this server. */
+void td_rank_json_add_href(const struct td_call *call, const struct td_rank_set *set, uint64_t rank,
+                           struct td_json_builder *json);
+
 /* Adds "outputs":[{"name","dtype","shape","nbytes"}...] and "dropped":[...] to an object. */
 void td_rank_json_add_outputs(const struct td_plan *plan, struct td_json_builder *json);
 

@@ -31,6 +31,7 @@ void td_handle_healthz(const struct td_call *call);
 void td_handle_readyz(const struct td_call *call);
 void td_handle_metrics(const struct td_call *call);
 void td_handle_openapi(const struct td_call *call);
+void td_handle_schema(const struct td_call *call);
 void td_handle_status(const struct td_call *call);
 void td_handle_version(const struct td_call *call);
 void td_handle_start(const struct td_call *call); /* the path / for programs */

@@ -1,10 +1,12 @@
 /* Probes, the version, metrics, rescans and signed URLs: answers that describe the present moment. */
 #include "api/call/access.h"
+#include "api/call/embedded.h"
 #include "api/call/server_status.h"
 #include "api/html/status_page.h"
 #include "api/native/metrics_page.h"
 #include "api/native/openapi_text.h"
 #include "api/native/routes.h"
+#include "api/proto/schema.h"
 #include "catalog/dataset/dataset.h"
 #include "core/clock.h"
 #include "core/json/json_build.h"
@@ -14,7 +16,6 @@
 #include "http/request.h"
 
 #include <inttypes.h>
-#include <libdeflate.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -206,26 +207,27 @@ void td_handle_metrics(const struct td_call *call)
     td_response_set_text(call->response, "text/plain; version=0.0.4; charset=utf-8", "no-store", &text);
 }
 
-/* Appends the contract, or marks the buffer failed when memory is short. */
-static void unpack_contract(struct td_buffer *out)
-{
-    struct libdeflate_decompressor *decompressor = libdeflate_alloc_decompressor();
-    bool ok = decompressor != NULL && td_buffer_reserve(out, td_openapi_json_len) &&
-              libdeflate_zlib_decompress(decompressor, td_openapi_packed, td_openapi_packed_len, out->data,
-                                         td_openapi_json_len, NULL) == LIBDEFLATE_SUCCESS;
-    libdeflate_free_decompressor(decompressor);
-    out->len = ok ? td_openapi_json_len : 0;
-    out->failed = out->failed || !ok;
-}
-
 void td_handle_openapi(const struct td_call *call)
 {
     struct td_buffer json;
     if (!td_call_check_parameters(call, no_parameters))
         return;
     td_buffer_init(&json);
-    unpack_contract(&json);
+    td_embedded_append(td_openapi_packed, td_openapi_packed_len, td_openapi_json_len, &json);
     td_response_set_json(call->response, &json);
+}
+
+/* Answers with the schema, api/proto, as a FileDescriptorSet. */
+void td_handle_schema(const struct td_call *call)
+{
+    struct td_buffer set;
+    if (!td_call_check_parameters(call, no_parameters))
+        return;
+    td_buffer_init(&set);
+    td_embedded_append(td_schema_packed, TD_SCHEMA_PACKED_BYTES, TD_SCHEMA_SET_BYTES, &set);
+    td_response_set_json(call->response, &set);
+    if (call->response->status == 200)
+        call->response->content_type = "application/x-protobuf";
 }
 
 /* Begins a JSON object with the program's name and version. */

@@ -24,6 +24,7 @@ enum td_field_type {
     TD_FIELD_MESSAGE,
     TD_FIELD_TIMESTAMP, /* google.protobuf.Timestamp */
     TD_FIELD_STRUCT,    /* google.protobuf.Struct */
+    TD_FIELD_MASK,      /* google.protobuf.FieldMask */
 };
 
 struct td_message;

@@ -26,6 +26,8 @@ static void make_response(struct td_session *session, const struct td_request *r
                           bool head)
 {
     struct td_exchange *exchange = &session->exchange;
+    if (response->sent_status != 0)
+        response->status = response->sent_status;
     if (exchange->is_last || atomic_load(&session->serving->api->draining))
         response->close = true;
     td_response_add_request_id(response, request);

@@ -1,0 +1,25 @@
+/* The rules by which a method's request becomes a request of the native interface. */
+#ifndef TD_API_RPC_RPC_RULES_H
+#define TD_API_RPC_RPC_RULES_H
+
+#include "core/message/decode.h"
+#include "core/message/message.h"
+#include "http/response.h"
+
+#include <stdbool.h>
+
+/* A request of the native interface. The texts are in the buffers. */
+struct td_rpc_native {
+    enum td_route route; /* that such a request has; another one means that an id is the path of something else */
+    enum td_route label; /* of the method, for metrics and the access log */
+    bool is_post;
+    struct td_buffer target, body;
+};
+
+/* Translates the request of a method. Returns false after it answered an error: 400 for a field that must have a value,
+ * 501 for a method that is not served. Call td_rpc_native_fini in every case. */
+bool td_rpc_translate(const struct td_method *method, const struct td_record *request, struct td_response *response,
+                      struct td_rpc_native *out);
+void td_rpc_native_fini(struct td_rpc_native *native);
+
+#endif
