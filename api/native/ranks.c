@@ -8,7 +8,6 @@
 #include "api/native/parameters.h"
 #include "api/native/routes.h"
 #include "core/digits.h"
-#include "core/json/json.h"
 #include "rank/file_answer.h"
 #include "rank/tensor_source.h"
 #include "slicing/runs.h"
@@ -143,18 +142,11 @@ static void add_block(const struct td_call *call, const struct td_checkpoint *ch
 /* Adds the only extent of a constant: its value, since no file holds its bytes. */
 static void add_constant(const struct td_plan_output *output, struct td_json_builder *json)
 {
-    struct td_buffer value;
-    td_buffer_init(&value);
-    td_json_write_real(&value, (double)output->constant, true);
-    const char *text = td_buffer_terminate(&value);
     td_json_begin_array(json, "extents");
     td_json_begin_object(json, NULL);
-    if (text != NULL)
-        td_json_add_raw(json, "constant", td_text_of(text));
+    td_json_add_real(json, "constant", (double)output->constant, true);
     td_json_end(json);
     td_json_end(json);
-    json->out->failed = json->out->failed || text == NULL;
-    td_buffer_fini(&value);
 }
 
 /* Returns the layout of a result alone, with one reference for the caller, or NULL; not for a constant. Errors as

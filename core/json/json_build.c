@@ -3,6 +3,8 @@
  * outermost object has no length, so the elements of its lists are written one by one. */
 #include "core/json/json_build.h"
 
+#include "core/base64.h"
+#include "core/decimal.h"
 #include "core/json/json.h"
 #include "core/message/wire.h"
 
@@ -210,6 +212,82 @@ void td_json_add_u64(struct td_json_builder *builder, const char *key, uint64_t 
         write_varint(builder, field, value);
 }
 
+void td_json_add_i32(struct td_json_builder *builder, const char *key, int32_t value)
+{
+    const uint64_t size = value < 0 ? 0 - (uint64_t)(int64_t)value : (uint64_t)value;
+    bool is_rest = begin_rest(builder, key);
+    const struct td_field *field =
+        is_rest ? NULL : begin_field(builder, key, value == 0, TD_FIELD_INT32, TD_FIELD_INT32);
+    if (field != NULL && form_of(builder) == TD_DOCUMENT_PROTOBUF) {
+        write_varint(builder, field, (uint64_t)(int64_t)value);
+    } else if (is_rest || field != NULL) {
+        if (value < 0)
+            td_buffer_putc(builder->out, '-');
+        td_buffer_u64(builder->out, size);
+    }
+}
+
+/* Returns the double that the shortest decimal of the float means, which JSON has. */
+static double shown_single(double value)
+{
+    struct td_buffer text;
+    double shown = value;
+    td_buffer_init(&text);
+    td_write_decimal(&text, value, true);
+    if (isfinite(value) && td_buffer_terminate(&text) != NULL)
+        shown = strtod(text.data, NULL); /* by the locale "C" */
+    td_buffer_fini(&text);
+    return shown;
+}
+
+/* Writes a double in protobuf: a field, or an element of packed numbers. */
+static void write_double(struct td_json_builder *builder, const struct td_field *field, double value)
+{
+    struct td_json_level *level = innermost(builder);
+    if (!level->is_array) {
+        td_wire_double(builder->out, field->number, value);
+        return;
+    }
+    if (level->start == SIZE_MAX)
+        level->start = td_wire_begin(builder->out, field->number);
+    td_wire_bits(builder->out, value);
+}
+
+void td_json_add_real(struct td_json_builder *builder, const char *key, double value, bool single)
+{
+    bool is_rest = begin_rest(builder, key);
+    bool is_default = value == 0 && !signbit(value);
+    const struct td_field *field =
+        is_rest ? NULL : begin_field(builder, key, is_default, TD_FIELD_DOUBLE, TD_FIELD_DOUBLE);
+    if (field != NULL && form_of(builder) == TD_DOCUMENT_PROTOBUF)
+        write_double(builder, field, single ? shown_single(value) : value);
+    else if (is_rest || field != NULL)
+        td_json_write_real(builder->out, value, single);
+}
+
+/* Appends the bytes as base64. */
+static void write_base64(struct td_buffer *out, struct td_text bytes)
+{
+    size_t len = TD_BASE64_LEN(bytes.len);
+    td_buffer_putc(out, '"');
+    if (td_buffer_reserve(out, len + 2)) {
+        td_base64_write(bytes.p, bytes.len, out->data + out->len);
+        out->len += len;
+    }
+    td_buffer_putc(out, '"');
+}
+
+void td_json_add_bytes(struct td_json_builder *builder, const char *key, struct td_text bytes)
+{
+    bool is_rest = begin_rest(builder, key);
+    const struct td_field *field =
+        is_rest ? NULL : begin_field(builder, key, bytes.len == 0, TD_FIELD_BYTES, TD_FIELD_BYTES);
+    if (field != NULL && form_of(builder) == TD_DOCUMENT_PROTOBUF)
+        td_wire_text(builder->out, field->number, bytes);
+    else if (is_rest || field != NULL)
+        write_base64(builder->out, bytes);
+}
+
 void td_json_add_seconds(struct td_json_builder *builder, const char *key, double seconds)
 {
     if (begin_rest(builder, key)) {
@@ -304,25 +382,6 @@ static void write_structs(struct td_json_builder *builder, const struct td_field
     td_json_end(builder);
 }
 
-static void write_double(struct td_json_builder *builder, const struct td_field *field, struct td_text json)
-{
-    char text[64];
-    if (form_of(builder) == TD_DOCUMENT_PROTO_JSON) {
-        write_field_key(builder, field);
-        td_buffer_append(builder->out, json.p, json.len);
-        return;
-    }
-    bool is_quoted = json.len > 2 && json.p[0] == '"'; /* "NaN", "Infinity" */
-    size_t len = is_quoted ? json.len - 2 : json.len;
-    if (len >= sizeof text) {
-        builder->out->failed = true; /* td_json_write_real writes no number of this length */
-        return;
-    }
-    memcpy(text, json.p + (is_quoted ? 1 : 0), len);
-    text[len] = '\0';
-    td_wire_double(builder->out, field->number, strtod(text, NULL));
-}
-
 void td_json_add_raw(struct td_json_builder *builder, const char *key, struct td_text json)
 {
     if (begin_rest(builder, key)) {
@@ -336,8 +395,6 @@ void td_json_add_raw(struct td_json_builder *builder, const char *key, struct td
         write_structs(builder, field, json);
     else if (field != NULL && field->type == TD_FIELD_STRUCT)
         write_struct(builder, field, json);
-    else if (field != NULL && field->type == TD_FIELD_DOUBLE)
-        write_double(builder, field, json);
 }
 
 void td_json_add_member(struct td_json_builder *builder, struct td_text name, struct td_text json)

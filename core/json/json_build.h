@@ -87,14 +87,23 @@ void td_json_end_text(struct td_json_builder *builder);
 void td_json_add_u64(struct td_json_builder *builder, const char *key, uint64_t value);
 void td_json_add_seconds(struct td_json_builder *builder, const char *key, double seconds);
 
+/* Adds an integer that may be below 0. In the forms of a message the field is an int32. */
+void td_json_add_i32(struct td_json_builder *builder, const char *key, int32_t value);
+
+/* Adds bytes: in JSON as base64 with padding. */
+void td_json_add_bytes(struct td_json_builder *builder, const char *key, struct td_text bytes);
+
 /* Adds a time, in JSON as RFC 3339 text. */
 void td_json_add_time(struct td_json_builder *builder, const char *key, struct td_wall time);
 
 void td_json_add_bool(struct td_json_builder *builder, const char *key, bool value);
 void td_json_add_null(struct td_json_builder *builder, const char *key);
 
-/* Adds a value that is JSON already, byte for byte. In the forms of a message the field is a double, or a
- * google.protobuf.Struct or a list of them, and is left out if the JSON does not fit it (td_struct_fits). */
+/* Adds a number as td_json_write_real does. */
+void td_json_add_real(struct td_json_builder *builder, const char *key, double value, bool single);
+
+/* Adds a value that is JSON already, byte for byte. In the forms of a message the field is a google.protobuf.Struct or
+ * a list of them, and is left out if the JSON does not fit it (td_struct_fits). */
 void td_json_add_raw(struct td_json_builder *builder, const char *key, struct td_text json);
 
 /* Does the same for a member with any name, UTF-8 text, of an object that is a google.protobuf.Struct. */

@@ -580,7 +580,7 @@ bool td_record_read_json(struct td_record *out, const struct td_message *message
     return td_json_next(&reader.json) == TD_JSON_END;
 }
 
-/* ---- REST ----------------------------------------------------------------------------------------------- */
+/* ---- documents ------------------------------------------------------------------------------------------ */
 
 static bool is_default(const struct td_value *value)
 {
@@ -592,24 +592,6 @@ static bool is_default(const struct td_value *value)
     return field->type == TD_FIELD_DOUBLE ? value->real == 0 && !signbit(value->real) : value->text.len == 0;
 }
 
-static void add_real(const struct td_value *value, const char *key, struct td_json_builder *json)
-{
-    struct td_buffer text;
-    td_buffer_init(&text);
-    td_json_write_real(&text, value->real, false);
-    td_json_add_raw(json, key, td_buffer_text(&text));
-    json->out->failed = json->out->failed || text.failed;
-    td_buffer_fini(&text);
-}
-
-static void add_integer(const struct td_value *value, const char *key, struct td_json_builder *json)
-{
-    char text[TD_NUMBER_BYTES + 1] = "-";
-    bool is_negative = value->field->type == TD_FIELD_INT32 && value->number > INT32_MAX;
-    size_t len = td_number_write(is_negative ? 0 - value->number : value->number, text + 1);
-    td_json_add_raw(json, key, is_negative ? td_text_n(text, len + 1) : td_text_n(text + 1, len));
-}
-
 static void add_scalar(const struct td_value *value, const char *key, struct td_json_builder *json)
 {
     switch ((enum td_field_type)value->field->type) {
@@ -617,15 +599,21 @@ static void add_scalar(const struct td_value *value, const char *key, struct td_
         td_json_add_bool(json, key, value->number != 0);
         break;
     case TD_FIELD_DOUBLE:
-        add_real(value, key, json);
+        td_json_add_real(json, key, value->real, false);
         break;
     case TD_FIELD_STRING:
-    case TD_FIELD_BYTES: /* no request has bytes */
-    case TD_FIELD_MASK:
         td_json_add_text(json, key, value->text);
         break;
+    case TD_FIELD_BYTES:
+        td_json_add_bytes(json, key, value->text);
+        break;
+    case TD_FIELD_INT32:
+        td_json_add_i32(json, key, (int32_t)(int64_t)value->number);
+        break;
+    case TD_FIELD_MASK: /* for this program itself */
+        break;
     default:
-        add_integer(value, key, json);
+        td_json_add_u64(json, key, value->number);
         break;
     }
 }

@@ -50,8 +50,8 @@ const struct td_value *td_record_get(const struct td_record *record, const char 
 struct td_text td_record_text(const struct td_record *record, const char *name);
 uint64_t td_record_number(const struct td_record *record, const char *name);
 
-/* Adds the fields whose bit is set in `fields`, by number, as members of an open object of REST: names as in the
- * schema, and without values that are 0, false or "" of fields without presence. */
+/* Adds the fields whose bit is set in `fields`, by number, as members of an open object: in REST, too, without values
+ * that are 0, false or "" of fields without presence. Field masks are left out. */
 void td_record_add(const struct td_record *record, uint64_t fields, struct td_json_builder *json);
 
 #endif

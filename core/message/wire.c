@@ -26,15 +26,20 @@ void td_wire_u64(struct td_buffer *out, uint32_t number, uint64_t value)
     td_wire_varint(out, value);
 }
 
-void td_wire_double(struct td_buffer *out, uint32_t number, double value)
+void td_wire_bits(struct td_buffer *out, double value)
 {
     uint64_t bits;
     uint8_t bytes[sizeof bits];
     memcpy(&bits, &value, sizeof bits);
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (uint8_t)(bits >> 8 * i);
-    td_wire_tag(out, number, TD_WIRE_64);
     td_buffer_append(out, bytes, sizeof bytes);
+}
+
+void td_wire_double(struct td_buffer *out, uint32_t number, double value)
+{
+    td_wire_tag(out, number, TD_WIRE_64);
+    td_wire_bits(out, value);
 }
 
 void td_wire_text(struct td_buffer *out, uint32_t number, struct td_text text)

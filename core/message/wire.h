@@ -36,6 +36,9 @@ static inline void td_wire_tag(struct td_buffer *out, uint32_t number, enum td_w
     td_wire_varint(out, (uint64_t)number << 3 | (uint64_t)type);
 }
 
+/* Appends the eight bytes of a double. */
+void td_wire_bits(struct td_buffer *out, double value);
+
 /* Append a whole field. */
 void td_wire_u64(struct td_buffer *out, uint32_t number, uint64_t value);
 void td_wire_double(struct td_buffer *out, uint32_t number, double value);
