@@ -30,14 +30,13 @@ static bool reserve_json(struct td_reserved *reserved, size_t bytes, struct td_e
     return true;
 }
 
-bool td_reserved_json_room(struct td_reserved *reserved, struct td_json_builder *builder, size_t text_bytes,
+bool td_reserved_json_room(struct td_reserved *reserved, struct td_document *builder, size_t text_bytes,
                            struct td_error *err)
 {
     enum { OBJECT_BYTES = 512, MOST_ESCAPED = 6 }; /* \u001f */
     struct td_buffer *json = builder->out;
     size_t need;
     size_t grown;
-    td_json_flush(builder);
     if (!td_mul_size(text_bytes, MOST_ESCAPED, &need) || !td_add_size(need, OBJECT_BYTES, &need) ||
         !td_add_size(need, json->len, &need) || !td_add_size(need, need / 2, &grown))
         return td_error_no_memory(err);

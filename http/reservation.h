@@ -4,7 +4,7 @@
 #ifndef TD_HTTP_RESERVATION_H
 #define TD_HTTP_RESERVATION_H
 
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "http/response.h"
 
 /* The size of that budget. */
@@ -26,7 +26,7 @@ bool td_reserved_take(struct td_reserved *reserved, size_t bytes, struct td_erro
 
 /* Flushes the builder of the call's JSON, and reserves room in its buffer for one more object, whose texts have
  * text_bytes bytes together before they are escaped. Errors: TD_RESOURCE_EXHAUSTED. */
-bool td_reserved_json_room(struct td_reserved *reserved, struct td_json_builder *builder, size_t text_bytes,
+bool td_reserved_json_room(struct td_reserved *reserved, struct td_document *builder, size_t text_bytes,
                            struct td_error *err);
 
 /* Moves the buffer into the response as the body of a whole 200 answer, which leaves the buffer empty. The answer takes

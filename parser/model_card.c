@@ -118,8 +118,8 @@ struct level {
     size_t first_key; /* of a map: index into the writer's keys */
 };
 
-/* Writes by hand and not by json_build.h: the keys of a map are compared in the output, and its length is limited while
- * it grows. */
+/* Writes by hand and not by core/message/document.h: the keys of a map are compared in the output, and its length is
+ * limited while it grows. */
 struct writer {
     struct td_buffer *out;
     size_t start; /* of the object in out */

@@ -128,8 +128,8 @@ static void write_paths(const struct td_split_view *view, const struct td_datase
     td_buffer_putc(out, ']');
 }
 
-/* Writes 8 bytes of room for the length, then the JSON, padded to a multiple of 8. By hand and not by json_build.h: its
- * bytes are the file. */
+/* Writes 8 bytes of room for the length, then the JSON, padded to a multiple of 8. By hand, because its bytes are
+ * the file. */
 static void write_header(const struct td_split_view *view, const struct td_dataset *dataset, const char *paths,
                          struct td_buffer *out)
 {

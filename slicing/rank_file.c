@@ -13,8 +13,7 @@
 
 enum { LENGTH_BYTES = 8, ALIGNMENT = 8, MAX_HEADER_BYTES = 100000000 }; /* safetensors tensor.rs */
 
-/* The header is written by hand and not by json_build.h: its bytes are the file, and its length and padding are counted
- * in offsets. */
+/* The header is written by hand, because its bytes are the file, and its length and padding are counted in offsets. */
 
 static void write_metadata(struct td_buffer *out, const struct td_rank_metadata *metadata, size_t count)
 {

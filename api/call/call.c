@@ -2,7 +2,7 @@
 
 #include "catalog/scan/view.h"
 #include "core/digits.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "core/waiting.h"
 #include "http/conditional.h"
 #include "http/page_token.h"
@@ -57,18 +57,18 @@ bool td_call_no_memory(const struct td_call *call)
     return false;
 }
 
-void td_call_begin_document(const struct td_call *call, struct td_json_builder *document, struct td_buffer *out)
+void td_call_begin_document(const struct td_call *call, struct td_document *document, struct td_buffer *out)
 {
     if (call->kind == NULL)
-        td_json_builder_init(document, out);
+        td_document_init(document, out);
     else
-        td_json_builder_init_kind(document, out, call->kind);
-    td_json_begin_object(document, NULL);
+        td_document_init_kind(document, out, call->kind);
+    td_document_begin_object(document, NULL);
 }
 
-void td_call_end_document(const struct td_call *call, struct td_json_builder *document)
+void td_call_end_document(const struct td_call *call, struct td_document *document)
 {
-    td_json_end(document);
+    td_document_end(document);
     if (call->kind == NULL)
         td_buffer_putc(document->out, '\n');
 }
@@ -86,20 +86,19 @@ void td_call_fail_known(const struct td_call *call, int status, const char *cons
 {
     char message[TD_ERROR_MESSAGE_BYTES];
     struct td_buffer details;
-    struct td_json_builder json;
+    struct td_document json;
     va_list args;
     va_start(args, format);
     (void)vsnprintf(message, sizeof message, format, args);
     va_end(args);
     td_buffer_init(&details);
-    td_json_builder_init(&json, &details);
-    td_json_begin_object(&json, NULL);
-    td_json_begin_array(&json, "known");
+    td_document_init(&json, &details);
+    td_document_begin_object(&json, NULL);
+    td_document_begin_array(&json, "known");
     for (size_t i = 0; known[i] != NULL; i++)
-        td_json_add_string(&json, NULL, known[i]);
-    td_json_end(&json);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
+        td_document_add_string(&json, NULL, known[i]);
+    td_document_end(&json);
+    td_document_end(&json);
     td_response_fail(call->response, status, td_buffer_terminate(&details), "%s", message);
     td_buffer_fini(&details);
 }

@@ -4,7 +4,7 @@
 #define TD_API_CALL_CALL_H
 
 #include "api/call/state.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "http/auth/token_set.h"
 #include "http/request.h"
 #include "http/response.h"
@@ -84,8 +84,8 @@ void td_call_fail_json(const struct td_call *call, const struct td_error *err);
 
 /* Begins a document in the call's kind at the end of the buffer. td_call_end_document ends the outermost object, and
  * adds a newline to JSON of REST. */
-void td_call_begin_document(const struct td_call *call, struct td_json_builder *document, struct td_buffer *out);
-void td_call_end_document(const struct td_call *call, struct td_json_builder *document);
+void td_call_begin_document(const struct td_call *call, struct td_document *document, struct td_buffer *out);
+void td_call_end_document(const struct td_call *call, struct td_document *document);
 
 /* Returns whether the running thread may begin to answer the call now. A thread that may wait (td_may_wait) may answer
  * every call. Any other thread may answer /healthz, /readyz, the routes that send bytes of files, and calls that begin

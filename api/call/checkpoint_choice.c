@@ -1,21 +1,19 @@
 #include "api/call/checkpoint_choice.h"
 
 #include "catalog/checkpoints/partial_checkpoint.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 
 static void list_checkpoints(const struct td_model *model, struct td_buffer *out)
 {
-    struct td_json_builder json;
-    td_json_builder_init(&json, out);
-    td_json_begin_object(&json, NULL);
-    td_json_begin_array(&json, "checkpoints");
+    struct td_document json;
+    td_document_init(&json, out);
+    td_document_begin_object(&json, NULL);
+    td_document_begin_array(&json, "checkpoints");
     for (size_t i = 0; i < model->checkpoint_count; i++) {
-        td_json_add_string(&json, NULL, model->checkpoints[i].id);
-        td_json_flush(&json);
+        td_document_add_string(&json, NULL, model->checkpoints[i].id);
     }
-    td_json_end(&json);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
+    td_document_end(&json);
+    td_document_end(&json);
 }
 
 /* Returns the checkpoint that the request names; NULL after it answered an error. can_be_part: the route takes

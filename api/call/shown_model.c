@@ -13,12 +13,12 @@ struct td_shown_model td_shown_model_of(const struct td_call *call, const struct
     return shown;
 }
 
-void td_shown_model_add(const struct td_call *call, const struct td_model *model, struct td_json_builder *json)
+void td_shown_model_add(const struct td_call *call, const struct td_model *model, struct td_document *json)
 {
     const struct td_shown_model shown = td_shown_model_of(call, model);
-    td_json_add_string(json, "model", shown.id);
+    td_document_add_string(json, "model", shown.id);
     if (shown.version != NULL)
-        td_json_add_string(json, "version", shown.version);
+        td_document_add_string(json, "version", shown.version);
 }
 
 void td_shown_model_write_path(const struct td_shown_model *shown, const char *below, struct td_buffer *out)

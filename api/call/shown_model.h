@@ -5,7 +5,7 @@
 
 #include "api/call/call.h"
 #include "core/buffer.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 
 /* Borrowed from the snapshot. */
 struct td_shown_model {
@@ -17,7 +17,7 @@ struct td_shown_model {
 struct td_shown_model td_shown_model_of(const struct td_call *call, const struct td_model *model);
 
 /* Adds the members "model" and, if there is one, "version" to a JSON object. */
-void td_shown_model_add(const struct td_call *call, const struct td_model *model, struct td_json_builder *json);
+void td_shown_model_add(const struct td_call *call, const struct td_model *model, struct td_document *json);
 
 /* Appends the path of an answer about the model, percent-encoded and without its query: /models/{id}/{below}. */
 void td_shown_model_write_path(const struct td_shown_model *shown, const char *below, struct td_buffer *out);

@@ -98,20 +98,20 @@ void td_tensor_write_strides(struct td_buffer *out, const struct td_tensor *tens
     td_tensor_write_numbers(out, tensor->strides, tensor->rank);
 }
 
-void td_tensor_add_facts(struct td_json_builder *json, const struct td_tensor_facts *facts)
+void td_tensor_add_facts(struct td_document *json, const struct td_tensor_facts *facts)
 {
-    td_json_add_text(json, "name", facts->name);
-    td_json_add_string(json, "dtype", facts->dtype->name);
-    td_json_begin_array(json, "shape");
+    td_document_add_text(json, "name", facts->name);
+    td_document_add_string(json, "dtype", facts->dtype->name);
+    td_document_begin_array(json, "shape");
     for (uint32_t i = 0; i < facts->rank; i++)
-        td_json_add_u64(json, NULL, facts->shape[i]);
-    td_json_end(json);
-    td_json_add_u64(json, "nbytes", facts->nbytes);
+        td_document_add_u64(json, NULL, facts->shape[i]);
+    td_document_end(json);
+    td_document_add_u64(json, "nbytes", facts->nbytes);
 }
 
-void td_tensor_add_sha256(struct td_json_builder *json, const uint8_t sum[TD_SHA256_BYTES])
+void td_tensor_add_sha256(struct td_document *json, const uint8_t sum[TD_SHA256_BYTES])
 {
     char text[TD_SHA256_TEXT_BYTES];
     td_hex_write(sum, TD_SHA256_BYTES, text);
-    td_json_add_string(json, "sha256", text);
+    td_document_add_string(json, "sha256", text);
 }

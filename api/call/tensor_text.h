@@ -7,7 +7,7 @@
 #include "catalog/model/snapshot.h"
 #include "core/buffer.h"
 #include "core/digest.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 
 #include <stdbool.h>
 
@@ -49,9 +49,9 @@ struct td_tensor_facts {
 };
 
 /* Adds "name", "dtype", "shape" and "nbytes" to the innermost object. */
-void td_tensor_add_facts(struct td_json_builder *json, const struct td_tensor_facts *facts);
+void td_tensor_add_facts(struct td_document *json, const struct td_tensor_facts *facts);
 
 /* Adds "sha256", the digest of the tensor's bytes, to the innermost object. */
-void td_tensor_add_sha256(struct td_json_builder *json, const uint8_t sum[TD_SHA256_BYTES]);
+void td_tensor_add_sha256(struct td_document *json, const uint8_t sum[TD_SHA256_BYTES]);
 
 #endif

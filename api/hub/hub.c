@@ -12,7 +12,7 @@
 
 #include "catalog/names/family.h"
 #include "core/clock.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 
 /* ---- files --------------------------------------------------------------------------------------------- */
 
@@ -495,12 +495,11 @@ static bool admit_hub(struct td_call *call)
 /* Clients of the Hub show the text of `error` to people. */
 static void write_error(struct td_failure *failure, struct td_buffer *out)
 {
-    struct td_json_builder json;
-    td_json_builder_init(&json, out);
-    td_json_begin_object(&json, NULL);
-    td_json_add_string(&json, "error", failure->message);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
+    struct td_document json;
+    td_document_init(&json, out);
+    td_document_begin_object(&json, NULL);
+    td_document_add_string(&json, "error", failure->message);
+    td_document_end(&json);
     td_buffer_putc(out, '\n');
 }
 

@@ -238,11 +238,10 @@ void td_hub_answer_json(struct td_hub_call *hub, struct td_buffer *json)
         (void)td_hub_fail_error(hub, &err);
 }
 
-void td_hub_answer_built(struct td_hub_call *hub, bool ok, struct td_json_builder *json, const struct td_error *err)
+void td_hub_answer_built(struct td_hub_call *hub, bool ok, struct td_document *json, const struct td_error *err)
 {
     struct td_buffer *out = json->out;
-    td_json_end(json);
-    td_json_builder_fini(json);
+    td_document_end(json);
     if (ok) {
         td_buffer_putc(out, '\n');
         td_hub_answer_json(hub, out);
@@ -252,9 +251,9 @@ void td_hub_answer_built(struct td_hub_call *hub, bool ok, struct td_json_builde
     td_buffer_fini(out);
 }
 
-void td_hub_add_date(struct td_json_builder *json, const char *key, int64_t time_ns)
+void td_hub_add_date(struct td_document *json, const char *key, int64_t time_ns)
 {
     char text[40];
     size_t len = td_wall_rfc3339(td_wall_of_ns(time_ns), text, sizeof text);
-    td_json_add_text(json, key, td_text_n(text, len));
+    td_document_add_text(json, key, td_text_n(text, len));
 }

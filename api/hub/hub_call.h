@@ -95,13 +95,13 @@ void td_hub_answer_json(struct td_hub_call *hub, struct td_buffer *json);
 
 /* Ends the outermost level of a JSON document and answers it, or answers the error; TD_OK: an error was answered
  * already. Frees the builder and its buffer. */
-void td_hub_answer_built(struct td_hub_call *hub, bool ok, struct td_json_builder *json, const struct td_error *err);
+void td_hub_answer_built(struct td_hub_call *hub, bool ok, struct td_document *json, const struct td_error *err);
 
 /* Answers the error of td_hub_try_view; when the revision does not exist, a 404 that names those that do. Returns
  * false. */
 bool td_hub_fail_view(const struct td_hub_call *hub, const struct td_error *err);
 
 /* Adds a time, ns since 1970, as "2026-01-02T03:04:05.678Z". */
-void td_hub_add_date(struct td_json_builder *json, const char *key, int64_t time_ns);
+void td_hub_add_date(struct td_document *json, const char *key, int64_t time_ns);
 
 #endif

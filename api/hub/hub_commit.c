@@ -258,19 +258,18 @@ static const char *whole_parent(const struct td_publish_repo *repo, const char *
 static void answer_commit(struct td_hub_write *write, const struct td_commit_result *result)
 {
     struct td_buffer url, json;
-    struct td_json_builder builder;
+    struct td_document builder;
     td_buffer_init(&url);
     td_buffer_init(&json);
     td_hub_write_url(write, &url);
     td_buffer_printf(&url, "/commit/%s", result->commit);
-    td_json_builder_init(&builder, &json);
-    td_json_begin_object(&builder, NULL);
-    td_json_add_bool(&builder, "success", true);
-    td_json_add_string(&builder, "commitOid", result->commit);
-    td_json_add_text(&builder, "commitUrl", td_buffer_text(&url));
-    td_json_add_string(&builder, "hookOutput", "");
-    td_json_end(&builder);
-    td_json_builder_fini(&builder);
+    td_document_init(&builder, &json);
+    td_document_begin_object(&builder, NULL);
+    td_document_add_bool(&builder, "success", true);
+    td_document_add_string(&builder, "commitOid", result->commit);
+    td_document_add_text(&builder, "commitUrl", td_buffer_text(&url));
+    td_document_add_string(&builder, "hookOutput", "");
+    td_document_end(&builder);
     json.failed = json.failed || url.failed;
     td_buffer_fini(&url);
     td_hub_write_answer(write, &json);

@@ -3,7 +3,7 @@
 #include "api/call/publishing.h"
 #include "catalog/publish/commit_list.h"
 #include "catalog/publish/publish_store.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "core/waiting.h"
 
 #include <string.h>
@@ -45,7 +45,7 @@ static bool is_there(struct td_hub_call *hub)
 static void answer_info(struct td_hub_call *hub)
 {
     struct td_buffer json, id;
-    struct td_json_builder builder;
+    struct td_document builder;
     char commit[TD_COMMIT_BYTES];
     bool has_commit = td_hub_empty_commit(commit);
     bool has_namespace = memchr(hub->id.p, '/', hub->id.len) != NULL;
@@ -53,25 +53,24 @@ static void answer_info(struct td_hub_call *hub)
     td_buffer_init(&id);
     td_buffer_printf(&id, "%s%.*s", has_namespace ? "" : TD_REPO_DEFAULT_NAMESPACE "/", (int)hub->id.len, hub->id.p);
     struct td_text rest = td_buffer_text(&id);
-    td_json_builder_init(&builder, &json);
-    td_json_begin_object(&builder, NULL);
-    td_json_add_text(&builder, "_id", td_buffer_text(&id));
-    td_json_add_text(&builder, "id", td_buffer_text(&id));
+    td_document_init(&builder, &json);
+    td_document_begin_object(&builder, NULL);
+    td_document_add_text(&builder, "_id", td_buffer_text(&id));
+    td_document_add_text(&builder, "id", td_buffer_text(&id));
     if (!hub->as_dataset)
-        td_json_add_text(&builder, "modelId", td_buffer_text(&id));
-    td_json_add_text(&builder, "author", td_text_take_until(&rest, '/'));
-    td_json_add_string(&builder, "sha", commit);
-    td_json_add_bool(&builder, "private", false);
-    td_json_add_bool(&builder, "disabled", false);
-    td_json_add_bool(&builder, "gated", false);
-    td_json_add_u64(&builder, "downloads", 0);
-    td_json_add_u64(&builder, "likes", 0);
-    td_json_begin_array(&builder, "tags");
-    td_json_end(&builder);
-    td_json_begin_array(&builder, "siblings");
-    td_json_end(&builder);
-    td_json_end(&builder);
-    td_json_builder_fini(&builder);
+        td_document_add_text(&builder, "modelId", td_buffer_text(&id));
+    td_document_add_text(&builder, "author", td_text_take_until(&rest, '/'));
+    td_document_add_string(&builder, "sha", commit);
+    td_document_add_bool(&builder, "private", false);
+    td_document_add_bool(&builder, "disabled", false);
+    td_document_add_bool(&builder, "gated", false);
+    td_document_add_u64(&builder, "downloads", 0);
+    td_document_add_u64(&builder, "likes", 0);
+    td_document_begin_array(&builder, "tags");
+    td_document_end(&builder);
+    td_document_begin_array(&builder, "siblings");
+    td_document_end(&builder);
+    td_document_end(&builder);
     json.failed = json.failed || id.failed || !has_commit;
     td_buffer_fini(&id);
     td_buffer_putc(&json, '\n');

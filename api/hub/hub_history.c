@@ -3,13 +3,13 @@
 #include "catalog/publish/publish_notes.h"
 #include "catalog/publish/publish_store.h"
 #include "core/clock.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "core/waiting.h"
 
 #include <string.h>
 
 /* Adds a commit: the first line of its message is the title. */
-static bool add_commit(struct td_hub_call *hub, struct td_json_builder *json, const struct td_commit_note *note,
+static bool add_commit(struct td_hub_call *hub, struct td_document *json, const struct td_commit_note *note,
                        struct td_error *err)
 {
     char date[40];
@@ -17,20 +17,19 @@ static bool add_commit(struct td_hub_call *hub, struct td_json_builder *json, co
     if (!td_reserved_json_room(&hub->reserved, json, message.len + strlen(note->token) + 200, err))
         return false;
     (void)td_wall_rfc3339((struct td_wall){.seconds = note->time_s, .nanoseconds = note->time_ns}, date, sizeof date);
-    td_json_begin_object(json, NULL);
-    td_json_add_string(json, "id", note->commit);
-    td_json_add_text(json, "title", td_text_take_until(&message, '\n'));
-    td_json_add_text(json, "message", td_text_trim(message, "\n"));
-    td_json_begin_array(json, "authors");
+    td_document_begin_object(json, NULL);
+    td_document_add_string(json, "id", note->commit);
+    td_document_add_text(json, "title", td_text_take_until(&message, '\n'));
+    td_document_add_text(json, "message", td_text_trim(message, "\n"));
+    td_document_begin_array(json, "authors");
     if (note->token[0] != '\0') {
-        td_json_begin_object(json, NULL);
-        td_json_add_string(json, "user", note->token);
-        td_json_end(json);
+        td_document_begin_object(json, NULL);
+        td_document_add_string(json, "user", note->token);
+        td_document_end(json);
     }
-    td_json_end(json);
-    td_json_add_string(json, "date", date);
-    td_json_end(json);
-    td_json_flush(json);
+    td_document_end(json);
+    td_document_add_string(json, "date", date);
+    td_document_end(json);
     return true;
 }
 
@@ -44,7 +43,7 @@ static bool was_added(const struct td_commit_note *notes, size_t count, const ch
 }
 
 /* Adds the commits of an open repository. */
-static bool add_commits(struct td_hub_call *hub, const struct td_publish_repo *repo, struct td_json_builder *json,
+static bool add_commits(struct td_hub_call *hub, const struct td_publish_repo *repo, struct td_document *json,
                         size_t *count, struct td_error *err)
 {
     struct td_error why = TD_ERROR_INIT;
@@ -63,7 +62,7 @@ static bool add_commits(struct td_hub_call *hub, const struct td_publish_repo *r
     return true;
 }
 
-bool td_hub_history_add(struct td_hub_call *hub, struct td_json_builder *json, size_t *count, struct td_error *err)
+bool td_hub_history_add(struct td_hub_call *hub, struct td_document *json, size_t *count, struct td_error *err)
 {
     struct td_publish_name name;
     struct td_publish_repo repo;

@@ -84,15 +84,15 @@ bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_repo_item *it
     return true;
 }
 
-void td_hub_add_lfs(struct td_json_builder *json, const char *sha256_key, const struct td_hub_blob *blob)
+void td_hub_add_lfs(struct td_document *json, const char *sha256_key, const struct td_hub_blob *blob)
 {
     if (blob->sha256[0] == '\0')
         return;
-    td_json_begin_object(json, "lfs");
-    td_json_add_string(json, sha256_key, blob->sha256);
-    td_json_add_u64(json, "size", blob->size_bytes);
-    td_json_add_u64(json, "pointerSize", blob->pointer_bytes);
-    td_json_end(json);
+    td_document_begin_object(json, "lfs");
+    td_document_add_string(json, sha256_key, blob->sha256);
+    td_document_add_u64(json, "size", blob->size_bytes);
+    td_document_add_u64(json, "pointerSize", blob->pointer_bytes);
+    td_document_end(json);
 }
 
 const char *td_hub_error_of(const struct td_repo_item *item)
@@ -101,8 +101,8 @@ const char *td_hub_error_of(const struct td_repo_item *item)
     return error == NULL ? "" : error;
 }
 
-void td_hub_add_error(struct td_json_builder *json, const char *error)
+void td_hub_add_error(struct td_document *json, const char *error)
 {
     if (error[0] != '\0')
-        td_json_add_string(json, "error", error);
+        td_document_add_string(json, "error", error);
 }

@@ -29,7 +29,7 @@ bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_repo_item *it
                     struct td_hub_blob *blob, struct td_error *err);
 
 /* Adds the member "lfs", with the SHA-256 under this key; adds nothing when the SHA-256 is not known. */
-void td_hub_add_lfs(struct td_json_builder *json, const char *sha256_key, const struct td_hub_blob *blob);
+void td_hub_add_lfs(struct td_document *json, const char *sha256_key, const struct td_hub_blob *blob);
 
 /* Returns the reason why a file on disk is not what its name says; "" for a good file and for a rank file. Borrowed
  * from the snapshot. */
@@ -37,6 +37,6 @@ const char *td_hub_error_of(const struct td_repo_item *item);
 
 /* Adds the member "error" to an object; adds nothing when `error` is "". Clients of the Hub ignore members that they do
  * not know. */
-void td_hub_add_error(struct td_json_builder *json, const char *error);
+void td_hub_add_error(struct td_document *json, const char *error);
 
 #endif

@@ -31,7 +31,7 @@ struct batch {
     struct td_hub_write *write;
     struct td_hub_body *body;
     const cJSON *objects;
-    struct td_json_builder json;
+    struct td_document json;
     bool in_parts; /* the transfer is "multipart", for all files of the answer */
     size_t part_count;
     char numbers[MOST_PARTS][4]; /* "1" to "100", the names of the parts */
@@ -72,18 +72,18 @@ static bool add_href(struct batch *batch, const char *name, enum td_signed_metho
     td_buffer_init(&href);
     bool ok = write_href(batch->write, method, hex, range, &href);
     if (ok)
-        td_json_add_text(&batch->json, name, td_buffer_text(&href));
+        td_document_add_text(&batch->json, name, td_buffer_text(&href));
     td_buffer_fini(&href);
     return ok;
 }
 
 /* Adds an error of one object, which ends the upload with its message. */
-static void add_error(struct td_json_builder *json, unsigned code, const char *message)
+static void add_error(struct td_document *json, unsigned code, const char *message)
 {
-    td_json_begin_object(json, "error");
-    td_json_add_u64(json, "code", code);
-    td_json_add_string(json, "message", message);
-    td_json_end(json);
+    td_document_begin_object(json, "error");
+    td_document_add_u64(json, "code", code);
+    td_document_add_string(json, "message", message);
+    td_document_end(json);
 }
 
 /* Returns the length of the parts in which a file is sent. */
@@ -103,9 +103,9 @@ static bool add_parts(struct batch *batch, const char *hex, uint64_t size_bytes)
     bool ok = true;
     uint64_t part_bytes = part_bytes_of(batch, size_bytes);
     char text[64];
-    td_json_begin_object(&batch->json, "header");
+    td_document_begin_object(&batch->json, "header");
     (void)snprintf(text, sizeof text, "%" PRIu64, part_bytes);
-    td_json_add_string(&batch->json, "chunk_size", text);
+    td_document_add_string(&batch->json, "chunk_size", text);
     for (uint64_t i = 0; ok && i * part_bytes < size_bytes; i++) {
         uint64_t left = size_bytes - i * part_bytes;
         uint64_t last = i * part_bytes + (left < part_bytes ? left : part_bytes) - 1;
@@ -113,7 +113,7 @@ static bool add_parts(struct batch *batch, const char *hex, uint64_t size_bytes)
         ok = add_href(batch, batch->numbers[i], TD_SIGNED_PUT, hex, text);
         batch->part_count++;
     }
-    td_json_end(&batch->json);
+    td_document_end(&batch->json);
     return ok;
 }
 
@@ -121,12 +121,12 @@ static bool add_parts(struct batch *batch, const char *hex, uint64_t size_bytes)
 static bool add_action(struct batch *batch, const char *hex, uint64_t size_bytes)
 {
     bool in_parts = batch->in_parts && size_bytes > 0;
-    td_json_begin_object(&batch->json, "actions");
-    td_json_begin_object(&batch->json, "upload");
+    td_document_begin_object(&batch->json, "actions");
+    td_document_begin_object(&batch->json, "upload");
     bool ok = add_href(batch, "href", in_parts ? TD_SIGNED_POST : TD_SIGNED_PUT, hex, "") &&
               (!in_parts || add_parts(batch, hex, size_bytes));
-    td_json_end(&batch->json);
-    td_json_end(&batch->json);
+    td_document_end(&batch->json);
+    td_document_end(&batch->json);
     return ok;
 }
 
@@ -145,13 +145,13 @@ static bool add_object(struct batch *batch, const char *oid, uint64_t size_bytes
     uint8_t sha256[TD_SHA256_BYTES];
     struct td_publish_blob blob;
     struct td_error err = TD_ERROR_INIT;
-    struct td_json_builder *json = &batch->json;
+    struct td_document *json = &batch->json;
     struct td_publish *publish = batch->write->hub.call->api->publish;
     bool ok = true;
-    td_json_begin_object(json, NULL);
-    td_json_add_string(json, "oid", oid);
-    td_json_add_u64(json, "size", size_bytes);
-    td_json_add_bool(json, "authenticated", true); /* no token is needed at href */
+    td_document_begin_object(json, NULL);
+    td_document_add_string(json, "oid", oid);
+    td_document_add_u64(json, "size", size_bytes);
+    td_document_add_bool(json, "authenticated", true); /* no token is needed at href */
     bool is_good = td_hex_read_bytes(td_text_of(oid), sha256, sizeof sha256);
     bool is_here = is_good && td_publish_find_blob(publish, &batch->write->name, sha256, &blob, &err);
     bool is_complete = is_here && blob.is_complete;
@@ -169,8 +169,7 @@ static bool add_object(struct batch *batch, const char *oid, uint64_t size_bytes
         ok = add_action(batch, oid, size_bytes);
     if (is_here)
         td_publish_blob_fini(&blob);
-    td_json_end(json);
-    td_json_flush(json);
+    td_document_end(json);
     return ok;
 }
 
@@ -224,11 +223,11 @@ static bool choose_transfer(struct batch *batch)
 static bool add_objects(struct batch *batch)
 {
     uint64_t size_bytes = 0;
-    struct td_json_builder *json = &batch->json;
-    td_json_begin_object(json, NULL);
-    td_json_add_string(json, "transfer", batch->in_parts ? "multipart" : "basic");
-    td_json_add_string(json, "hash_algo", "sha256");
-    td_json_begin_array(json, "objects");
+    struct td_document *json = &batch->json;
+    td_document_begin_object(json, NULL);
+    td_document_add_string(json, "transfer", batch->in_parts ? "multipart" : "basic");
+    td_document_add_string(json, "hash_algo", "sha256");
+    td_document_begin_array(json, "objects");
     for (const cJSON *object = batch->objects->child; object != NULL; object = object->next) {
         if (!read_size(batch, object, &size_bytes))
             return false;
@@ -236,8 +235,8 @@ static bool add_objects(struct batch *batch)
         if (oid == NULL || !add_object(batch, oid, size_bytes))
             return false;
     }
-    td_json_end(json);
-    td_json_end(json);
+    td_document_end(json);
+    td_document_end(json);
     return true;
 }
 
@@ -248,9 +247,8 @@ static void answer_batch(struct batch *batch)
     for (unsigned i = 0; i < MOST_PARTS; i++)
         (void)snprintf(batch->numbers[i], sizeof batch->numbers[i], "%u", (i + 1) % 1000);
     td_buffer_init(&out);
-    td_json_builder_init(&batch->json, &out);
+    td_document_init(&batch->json, &out);
     bool ok = add_objects(batch);
-    td_json_builder_fini(&batch->json);
     if (ok)
         td_hub_write_answer(batch->write, &out);
     if (ok && response->status == 200)

@@ -142,7 +142,7 @@ static void add_next_link(const struct td_hub_call *hub, const struct listing *l
 }
 
 static bool write_listed(struct td_hub_call *hub, const struct listing *listing, const struct td_repo *repo,
-                         struct td_json_builder *json, struct td_error *err)
+                         struct td_document *json, struct td_error *err)
 {
     const struct td_snapshot *snapshot = hub->call->snapshot;
     struct td_repo_view files = files_of(hub, repo);
@@ -153,19 +153,18 @@ static bool write_listed(struct td_hub_call *hub, const struct listing *listing,
         (repo->error_count > 0 && !td_hub_add_errors(hub, json, &files, err)))
         return false;
     if (listing->siblings && repo->entry_count <= TD_HUB_MOST_SIBLINGS) {
-        td_json_begin_array(json, "siblings");
+        td_document_begin_array(json, "siblings");
         for (size_t i = 0; i < repo->entry_count; i++) {
             const char *path = td_repo_relative(repo, &snapshot->entries[repo->first_entry + i]);
             if (!td_reserved_json_room(&hub->reserved, json, strlen(path), err))
                 return false;
-            td_json_begin_object(json, NULL);
-            td_json_add_string(json, "rfilename", path);
-            td_json_end(json);
+            td_document_begin_object(json, NULL);
+            td_document_add_string(json, "rfilename", path);
+            td_document_end(json);
         }
-        td_json_end(json);
+        td_document_end(json);
     }
-    td_json_end(json);
-    td_json_flush(json); /* the length decides where the page ends */
+    td_document_end(json);
     return true;
 }
 
@@ -329,15 +328,14 @@ static bool write_page(struct td_hub_call *hub, const struct listing *listing, c
                        size_t count, struct td_buffer *json, uint64_t *end, struct td_error *err)
 {
     enum { PAGE_BYTES = 4 * 1024 * 1024 };
-    struct td_json_builder builder;
+    struct td_document builder;
     bool ok = true;
     uint64_t i = listing->offset;
-    td_json_builder_init(&builder, json);
-    td_json_begin_array(&builder, NULL);
+    td_document_init(&builder, json);
+    td_document_begin_array(&builder, NULL);
     for (; ok && i < count && i - listing->offset < listing->limit && json->len < PAGE_BYTES; i++)
         ok = write_listed(hub, listing, repos[i], &builder, err);
-    td_json_end(&builder);
-    td_json_builder_fini(&builder);
+    td_document_end(&builder);
     td_buffer_putc(json, '\n');
     *end = i;
     return ok;

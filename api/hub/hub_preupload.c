@@ -29,7 +29,7 @@ struct asking {
     struct td_publish_repo repo;
     char commit[TD_COMMIT_BYTES]; /* empty: the repository has none */
     uint64_t hashed_bytes;
-    struct td_json_builder json;
+    struct td_document json;
 };
 
 /* Writes Git's name for the content of the file, which has this size. Returns false when it cannot be read. */
@@ -79,9 +79,9 @@ static void add_oid(struct asking *asking, const char *path, uint64_t size_bytes
         return;
     td_hex_write(sha256, sizeof sha256, hex);
     if (!is_regular)
-        td_json_add_string(&asking->json, "oid", hex);
+        td_document_add_string(&asking->json, "oid", hex);
     else if (git_name_of(asking, hex, size_bytes, name))
-        td_json_add_string(&asking->json, "oid", name);
+        td_document_add_string(&asking->json, "oid", name);
 }
 
 /* Returns whether the file shall come in the commit. The datasets library removes its Parquet files once they are sent
@@ -107,14 +107,13 @@ static bool answer_file(struct asking *asking, const cJSON *file)
         return false;
     bool is_regular = comes_in_commit(asking, path, size_bytes);
     bool is_hidden = td_commit_check_path(path, true, NULL) && !td_commit_check_path(path, false, NULL);
-    td_json_begin_object(&asking->json, NULL);
-    td_json_add_string(&asking->json, "path", path);
-    td_json_add_string(&asking->json, "uploadMode", is_regular ? "regular" : "lfs");
-    td_json_add_bool(&asking->json, "shouldIgnore", is_hidden);
+    td_document_begin_object(&asking->json, NULL);
+    td_document_add_string(&asking->json, "path", path);
+    td_document_add_string(&asking->json, "uploadMode", is_regular ? "regular" : "lfs");
+    td_document_add_bool(&asking->json, "shouldIgnore", is_hidden);
     if (td_commit_check_path(path, false, NULL)) /* a path that no file of a commit has, such as "..", is not opened */
         add_oid(asking, path, size_bytes, is_regular);
-    td_json_end(&asking->json);
-    td_json_flush(&asking->json);
+    td_document_end(&asking->json);
     return true;
 }
 
@@ -123,13 +122,13 @@ static bool answer_files(struct asking *asking)
     const cJSON *files = cJSON_GetObjectItemCaseSensitive(asking->body->root, "files");
     if (!cJSON_IsArray(files))
         return td_hub_fail(&asking->write->hub, 400, NULL, "\"files\" is an array");
-    td_json_begin_object(&asking->json, NULL);
-    td_json_begin_array(&asking->json, "files");
+    td_document_begin_object(&asking->json, NULL);
+    td_document_begin_array(&asking->json, "files");
     for (const cJSON *file = files->child; file != NULL; file = file->next)
         if (!answer_file(asking, file))
             return false;
-    td_json_end(&asking->json);
-    td_json_end(&asking->json);
+    td_document_end(&asking->json);
+    td_document_end(&asking->json);
     return true;
 }
 
@@ -144,10 +143,9 @@ void td_hub_preupload(struct td_hub_write *write)
     if (revision == NULL || !td_hub_write_look(write, &asking.repo))
         return;
     td_buffer_init(&out);
-    td_json_builder_init(&asking.json, &out);
+    td_document_init(&asking.json, &out);
     bool ok = td_hub_write_resolve(write, &asking.repo, revision, asking.commit) && answer_files(&asking);
     td_publish_repo_look_end(&asking.repo);
-    td_json_builder_fini(&asking.json);
     if (ok)
         td_hub_write_answer(write, &out);
     td_buffer_fini(&out);

@@ -41,19 +41,18 @@ static bool read_repo(struct td_hub_write *write, struct td_hub_body *body)
 static void answer_url(struct td_hub_write *write, const char *error)
 {
     struct td_buffer url, json;
-    struct td_json_builder builder;
+    struct td_document builder;
     struct td_text id = write->hub.id;
     td_buffer_init(&url);
     td_buffer_init(&json);
     td_hub_write_url(write, &url);
-    td_json_builder_init(&builder, &json);
-    td_json_begin_object(&builder, NULL);
+    td_document_init(&builder, &json);
+    td_document_begin_object(&builder, NULL);
     if (error != NULL)
-        td_json_add_string(&builder, "error", error);
-    td_json_add_text(&builder, "url", td_buffer_text(&url));
-    td_json_add_text(&builder, "name", id);
-    td_json_end(&builder);
-    td_json_builder_fini(&builder);
+        td_document_add_string(&builder, "error", error);
+    td_document_add_text(&builder, "url", td_buffer_text(&url));
+    td_document_add_text(&builder, "name", id);
+    td_document_end(&builder);
     json.failed = json.failed || url.failed;
     td_buffer_fini(&url);
     td_hub_write_answer(write, &json);

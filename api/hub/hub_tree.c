@@ -27,7 +27,7 @@ struct tree {
     size_t asked_count, asked_capacity;
     size_t written;
     char link[TD_HEADER_VALUE_BYTES]; /* the link to the next page; empty on the last page */
-    struct td_json_builder *json;
+    struct td_document *json;
     struct td_error *err;
 };
 
@@ -36,10 +36,10 @@ static bool begin_item(struct tree *tree, size_t path_len, const char *type, con
     if (!td_reserved_json_room(&tree->hub->reserved, tree->json, path_len, tree->err))
         return false;
     tree->written++;
-    td_json_begin_object(tree->json, NULL);
-    td_json_add_string(tree->json, "type", type);
-    td_json_add_string(tree->json, "oid", oid);
-    td_json_add_u64(tree->json, "size", size_bytes);
+    td_document_begin_object(tree->json, NULL);
+    td_document_add_string(tree->json, "type", type);
+    td_document_add_string(tree->json, "oid", oid);
+    td_document_add_u64(tree->json, "size", size_bytes);
     return true;
 }
 
@@ -47,27 +47,26 @@ static bool begin_item(struct tree *tree, size_t path_len, const char *type, con
 static void end_item(struct tree *tree)
 {
     const struct td_repo_view *view = &tree->hub->view;
-    struct td_json_builder *json = tree->json;
+    struct td_document *json = tree->json;
     if (tree->expand) {
-        td_json_begin_object(json, "lastCommit");
-        td_json_add_string(json, "id", view->commit);
-        td_json_add_string(json, "title", "As stored on the server");
+        td_document_begin_object(json, "lastCommit");
+        td_document_add_string(json, "id", view->commit);
+        td_document_add_string(json, "title", "As stored on the server");
         td_hub_add_date(json, "date", view->updated_ns);
-        td_json_end(json);
+        td_document_end(json);
     }
-    td_json_end(json);
-    td_json_flush(json);
+    td_document_end(json);
 }
 
 static bool write_file(struct tree *tree, const struct td_repo_item *item)
 {
     struct td_hub_blob blob;
-    struct td_json_builder *json = tree->json;
+    struct td_document *json = tree->json;
     const char *error = td_hub_error_of(item);
     if (!td_hub_blob_of(tree->hub, item, tree->until_ns, &blob, tree->err) ||
         !begin_item(tree, strlen(item->path) + strlen(error), "file", blob.oid, blob.size_bytes))
         return false;
-    td_json_add_string(json, "path", item->path);
+    td_document_add_string(json, "path", item->path);
     td_hub_add_lfs(json, "oid", &blob);
     td_hub_add_error(json, error);
     end_item(tree);
@@ -85,7 +84,7 @@ static bool write_directory(struct tree *tree, struct td_text path)
         return td_error_no_memory(tree->err);
     if (!begin_item(tree, path.len, "directory", oid, 0))
         return false;
-    td_json_add_text(tree->json, "path", path);
+    td_document_add_text(tree->json, "path", path);
     end_item(tree);
     return true;
 }
@@ -220,7 +219,7 @@ static struct td_text without_slashes(struct td_text path)
 }
 
 /* Starts the answer's list. */
-static bool open_tree(struct td_hub_call *hub, struct tree *tree, struct td_json_builder *json, struct td_error *err)
+static bool open_tree(struct td_hub_call *hub, struct tree *tree, struct td_document *json, struct td_error *err)
 {
     struct td_repo_item *items;
     *tree = (struct tree){.hub = hub,
@@ -228,7 +227,7 @@ static bool open_tree(struct td_hub_call *hub, struct tree *tree, struct td_json
                           .expand = td_hub_flag(hub, "expand"),
                           .json = json,
                           .err = err};
-    td_json_begin_array(json, NULL);
+    td_document_begin_array(json, NULL);
     bool ok = td_hub_list_items(hub, &items, &tree->count, err);
     tree->items = ok ? items : NULL;
     return ok;
@@ -238,10 +237,10 @@ void td_hub_answer_tree(struct td_hub_call *hub)
 {
     struct tree tree;
     struct td_buffer out;
-    struct td_json_builder json;
+    struct td_document json;
     struct td_error err = TD_ERROR_INIT;
     td_buffer_init(&out);
-    td_json_builder_init(&json, &out);
+    td_document_init(&json, &out);
     struct td_text path = without_slashes(hub->below);
     bool ok = open_tree(hub, &tree, &json, &err);
     const struct td_repo_item *file = ok && path.len > 0 ? find_file(&tree, path) : NULL;
@@ -424,12 +423,12 @@ void td_hub_answer_paths_info(struct td_hub_call *hub)
 {
     struct tree tree;
     struct td_buffer out;
-    struct td_json_builder json;
+    struct td_document json;
     struct td_error err = TD_ERROR_INIT;
     struct td_text body = hub->call->request->body;
     size_t blank = 0;
     td_buffer_init(&out);
-    td_json_builder_init(&json, &out);
+    td_document_init(&json, &out);
     while (blank < body.len && memchr(" \t\r\n", body.p[blank], 4) != NULL)
         blank++;
     bool is_json = blank < body.len && body.p[blank] == '{';

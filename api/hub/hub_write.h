@@ -4,8 +4,8 @@
 
 #include "api/call/publishing.h"
 #include "api/hub/hub_call.h"
-#include "core/json/json_build.h"
 #include "core/json/json_document.h"
+#include "core/message/document.h"
 
 #include <stdbool.h>
 

@@ -45,7 +45,7 @@ void td_hub_give_xet_token(struct td_hub_write *write)
     uint8_t random[SESSION_BYTES];
     char session[2 * SESSION_BYTES + 1];
     struct td_buffer url, json;
-    struct td_json_builder builder;
+    struct td_document builder;
     const struct td_hub_call *hub = &write->hub;
     struct td_text host = td_request_host(hub->call->request);
     if (!td_hub_write_begin(write) || !td_hub_write_has_repo(write))
@@ -61,13 +61,12 @@ void td_hub_give_xet_token(struct td_hub_write *write)
                      hub->as_dataset ? "datasets" : "models");
     td_uri_encode(&url, hub->id, true);
     td_buffer_printf(&url, "/xet/%s", session);
-    td_json_builder_init(&builder, &json);
-    td_json_begin_object(&builder, NULL);
-    td_json_add_text(&builder, "accessToken", token_of(hub->call));
-    td_json_add_u64(&builder, "exp", (uint64_t)td_wall_now().seconds + TOKEN_S);
-    td_json_add_text(&builder, "casUrl", td_buffer_text(&url));
-    td_json_end(&builder);
-    td_json_builder_fini(&builder);
+    td_document_init(&builder, &json);
+    td_document_begin_object(&builder, NULL);
+    td_document_add_text(&builder, "accessToken", token_of(hub->call));
+    td_document_add_u64(&builder, "exp", (uint64_t)td_wall_now().seconds + TOKEN_S);
+    td_document_add_text(&builder, "casUrl", td_buffer_text(&url));
+    td_document_end(&builder);
     json.failed = json.failed || url.failed;
     td_buffer_fini(&url);
     td_hub_write_answer(write, &json);

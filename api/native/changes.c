@@ -140,7 +140,7 @@ static bool add_href(struct td_description *description, const struct side *side
     td_buffer_init(&href);
     (void)td_tensor_write_path(&href, TD_TENSOR_BYTES, &shown, side->version->model, side->checkpoint, tensor);
     bool ok = !href.failed || td_error_no_memory(&description->err);
-    td_json_add_text(&description->json, "href", td_buffer_text(&href));
+    td_document_add_text(&description->json, "href", td_buffer_text(&href));
     td_buffer_fini(&href);
     return ok;
 }
@@ -150,7 +150,7 @@ static bool add_row(struct td_description *description, const struct side *side,
                     const struct td_tensor_sum *sum)
 {
     enum { SIZE_BYTES = 4 /* a sixth of the digits of a size, as td_description_room counts */ };
-    struct td_json_builder *json = &description->json;
+    struct td_document *json = &description->json;
     const struct td_tensor_facts facts = {.name = td_tensor_name(tensor),
                                           .dtype = tensor->dtype,
                                           .shape = tensor->shape,
@@ -159,13 +159,13 @@ static bool add_row(struct td_description *description, const struct side *side,
     if (!td_description_room(description, 2 * (size_t)tensor->name_len + (size_t)tensor->rank * SIZE_BYTES +
                                               strlen(description->call->family->id) + strlen(side->version->name)))
         return false;
-    td_json_begin_object(json, NULL);
+    td_document_begin_object(json, NULL);
     td_tensor_add_facts(json, &facts);
     if (sum != NULL && sum->has_bytes)
         td_tensor_add_sha256(json, sum->sum);
     if (!add_href(description, side, tensor))
         return false;
-    td_json_end(json);
+    td_document_end(json);
     return true;
 }
 
@@ -177,7 +177,7 @@ static bool add_list(struct td_description *description, const struct comparison
     struct pair pair;
     const struct td_tensor_sum *sum;
     bool ok = true;
-    td_json_begin_array(&description->json, key);
+    td_document_begin_array(&description->json, key);
     while (ok && next_pair(comparison, &walk, &pair)) {
         if (judge(comparison, &walk, &pair, &sum) != verdict)
             continue;
@@ -189,9 +189,9 @@ static bool add_list(struct td_description *description, const struct comparison
         assert(pair.since != NULL); /* a pair has one of both */
         ok = td_description_room(description, pair.since->name_len);
         if (ok)
-            td_json_add_text(&description->json, NULL, td_tensor_name(pair.since));
+            td_document_add_text(&description->json, NULL, td_tensor_name(pair.since));
     }
-    td_json_end(&description->json);
+    td_document_end(&description->json);
     return ok;
 }
 
@@ -208,9 +208,9 @@ static void add_sums(struct td_description *description, const struct comparison
         same += verdict == SAME ? 1 : 0;
         bytes[verdict] += (pair.now != NULL ? pair.now : pair.since)->nbytes;
     }
-    td_json_add_u64(&description->json, "same", same);
-    td_json_add_u64(&description->json, "same_bytes", bytes[SAME]);
-    td_json_add_u64(&description->json, "changed_bytes", bytes[CHANGED]);
+    td_document_add_u64(&description->json, "same", same);
+    td_document_add_u64(&description->json, "same_bytes", bytes[SAME]);
+    td_document_add_u64(&description->json, "changed_bytes", bytes[CHANGED]);
 }
 
 static void answer(const struct td_call *call, const struct comparison *comparison)
@@ -221,9 +221,9 @@ static void answer(const struct td_call *call, const struct comparison *comparis
     td_description_begin(&description, call);
     bool ok = td_description_room(&description, strlen(call->family->id) + strlen(since) + strlen(version));
     if (ok) {
-        td_json_add_string(&description.json, "model", call->family->id);
-        td_json_add_string(&description.json, "since", since);
-        td_json_add_string(&description.json, "version", version);
+        td_document_add_string(&description.json, "model", call->family->id);
+        td_document_add_string(&description.json, "since", since);
+        td_document_add_string(&description.json, "version", version);
         ok = add_list(&description, comparison, CHANGED, "changed") &&
              add_list(&description, comparison, ADDED, "added") &&
              add_list(&description, comparison, REMOVED, "removed");

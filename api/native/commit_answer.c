@@ -1,16 +1,15 @@
 #include "api/native/commit_answer.h"
 
-void td_commit_answer_add_missing(struct td_json_builder *json, const struct td_publish_blob *blob)
+void td_commit_answer_add_missing(struct td_document *json, const struct td_publish_blob *blob)
 {
-    td_json_begin_array(json, "missing");
+    td_document_begin_array(json, "missing");
     for (size_t i = 0; i < blob->missing_count; i++) {
-        td_json_begin_array(json, NULL);
-        td_json_add_u64(json, NULL, blob->missing[i].first);
-        td_json_add_u64(json, NULL, blob->missing[i].last);
-        td_json_end(json);
-        td_json_flush(json);
+        td_document_begin_array(json, NULL);
+        td_document_add_u64(json, NULL, blob->missing[i].first);
+        td_document_add_u64(json, NULL, blob->missing[i].last);
+        td_document_end(json);
     }
-    td_json_end(json);
+    td_document_end(json);
 }
 
 void td_commit_answer_parent(const struct td_call *call, const char *revision, const char *commit)
@@ -33,19 +32,18 @@ void td_commit_answer(const struct td_call *call, struct td_text id, const struc
                       const struct td_commit_result *result, int status)
 {
     struct td_buffer json;
-    struct td_json_builder builder;
+    struct td_document builder;
     td_buffer_init(&json);
-    td_json_builder_init(&builder, &json);
-    td_json_begin_object(&builder, NULL);
-    td_json_add_text(&builder, "model", id);
-    td_json_add_string(&builder, "revision", order->revision);
-    td_json_add_string(&builder, "commit", result->commit);
-    td_json_add_string(&builder, "parent", result->parent);
-    td_json_add_bool(&builder, "changed", result->verdict == TD_COMMIT_MOVED);
-    td_json_add_u64(&builder, "files", result->file_count);
-    td_json_add_u64(&builder, "bytes", result->file_bytes);
-    td_json_end(&builder);
-    td_json_builder_fini(&builder);
+    td_document_init(&builder, &json);
+    td_document_begin_object(&builder, NULL);
+    td_document_add_text(&builder, "model", id);
+    td_document_add_string(&builder, "revision", order->revision);
+    td_document_add_string(&builder, "commit", result->commit);
+    td_document_add_string(&builder, "parent", result->parent);
+    td_document_add_bool(&builder, "changed", result->verdict == TD_COMMIT_MOVED);
+    td_document_add_u64(&builder, "files", result->file_count);
+    td_document_add_u64(&builder, "bytes", result->file_bytes);
+    td_document_end(&builder);
     td_buffer_putc(&json, '\n');
     td_response_set_text(call->response, "application/json", "no-store", &json);
     td_buffer_fini(&json);

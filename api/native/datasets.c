@@ -41,17 +41,17 @@ static void digest_row(struct td_digest *digest, const void *row)
 static bool add_row(struct td_description *description, const void *row)
 {
     const struct td_dataset *dataset = row;
-    struct td_json_builder *json = &description->json;
+    struct td_document *json = &description->json;
     if (!td_description_room(description, strlen(dataset->id)))
         return false;
-    td_json_add_string(json, "id", dataset->id);
-    td_json_begin_array(json, "splits");
+    td_document_add_string(json, "id", dataset->id);
+    td_document_begin_array(json, "splits");
     for (size_t k = 0; k < dataset->split_count; k++) {
         if (!td_description_room(description, strlen(dataset->splits[k].name)))
             return false;
-        td_json_add_string(json, NULL, dataset->splits[k].name);
+        td_document_add_string(json, NULL, dataset->splits[k].name);
     }
-    td_json_end(json);
+    td_document_end(json);
     return true;
 }
 
@@ -67,39 +67,39 @@ void td_handle_datasets(const struct td_call *call)
     td_listing_answer(call, &list);
 }
 
-static void add_string_or_null(struct td_json_builder *json, const char *key, const char *text)
+static void add_string_or_null(struct td_document *json, const char *key, const char *text)
 {
     if (text == NULL)
-        td_json_add_null(json, key);
+        td_document_add_null(json, key);
     else
-        td_json_add_string(json, key, text);
+        td_document_add_string(json, key, text);
 }
 
-static void add_u64_or_null(struct td_json_builder *json, const char *key, bool known, uint64_t value)
+static void add_u64_or_null(struct td_document *json, const char *key, bool known, uint64_t value)
 {
     if (known)
-        td_json_add_u64(json, key, value);
+        td_document_add_u64(json, key, value);
     else
-        td_json_add_null(json, key);
+        td_document_add_null(json, key);
 }
 
 static bool add_file(struct td_description *description, const struct td_dataset *dataset,
                      const struct td_split_file *file)
 {
-    struct td_json_builder *json = &description->json;
+    struct td_document *json = &description->json;
     const char *path = td_repo_relative(dataset->repo, file->entry);
     enum td_rows_state state =
         file->rows == NULL ? TD_ROWS_READY : atomic_load_explicit(&file->rows->state, memory_order_acquire);
     const char *error = state == TD_ROWS_FAILED ? file->rows->error : NULL;
     if (!td_description_room(description, strlen(path) + (error == NULL ? 0 : strlen(error))))
         return false;
-    td_json_begin_object(json, NULL);
-    td_json_add_string(json, "path", path);
-    td_json_add_u64(json, "nbytes", file->entry->file->source.id.size_bytes);
+    td_document_begin_object(json, NULL);
+    td_document_add_string(json, "path", path);
+    td_document_add_u64(json, "nbytes", file->entry->file->source.id.size_bytes);
     add_u64_or_null(json, "rows", state == TD_ROWS_READY, file->rows == NULL ? 1 : file->rows->index.row_count);
     if (error != NULL)
-        td_json_add_string(json, "error", error);
-    td_json_end(json);
+        td_document_add_string(json, "error", error);
+    td_document_end(json);
     return true;
 }
 
@@ -114,43 +114,43 @@ static const char *columns_of(const struct td_split *split)
 }
 
 /* is_ready: the number of rows is known. Looked at before the progress, so that the index is not "ready" without it. */
-static void add_index(struct td_json_builder *json, const struct td_split *split, bool is_ready)
+static void add_index(struct td_document *json, const struct td_split *split, bool is_ready)
 {
     struct td_split_progress progress = td_split_progress(split);
-    td_json_begin_object(json, "index");
-    td_json_add_string(json, "state", is_ready ? "ready" : progress.failed != NULL ? "failed" : "building");
-    td_json_add_u64(json, "done_bytes", progress.done_bytes);
-    td_json_add_u64(json, "nbytes", split->file_bytes);
-    td_json_end(json);
+    td_document_begin_object(json, "index");
+    td_document_add_string(json, "state", is_ready ? "ready" : progress.failed != NULL ? "failed" : "building");
+    td_document_add_u64(json, "done_bytes", progress.done_bytes);
+    td_document_add_u64(json, "nbytes", split->file_bytes);
+    td_document_end(json);
 }
 
 /* Adds a split, with its files from number `start` on. */
 static bool add_split(struct td_description *description, const struct td_dataset *dataset,
                       const struct td_split *split, uint64_t start)
 {
-    struct td_json_builder *json = &description->json;
+    struct td_document *json = &description->json;
     const struct td_split_rows *rows = td_split_rows_get(split, NULL);
     const char *columns = columns_of(split), *reason = rows == NULL ? NULL : rows->reason;
     if (!td_description_room(description, strlen(split->name) + (columns == NULL ? 0 : strlen(columns)) +
                                               (reason == NULL ? 0 : strlen(reason))))
         return false;
-    td_json_begin_object(json, NULL);
-    td_json_add_string(json, "name", split->name);
-    td_json_add_string(json, "format", split->format->name);
-    td_json_add_string(json, "row_type", split->format->row_type);
+    td_document_begin_object(json, NULL);
+    td_document_add_string(json, "name", split->name);
+    td_document_add_string(json, "format", split->format->name);
+    td_document_add_string(json, "row_type", split->format->row_type);
     add_u64_or_null(json, "rows", rows != NULL, rows == NULL ? 0 : rows->row_count);
-    td_json_add_u64(json, "nbytes", split->file_bytes);
-    td_json_add_raw(json, "columns", td_text_of(columns == NULL ? "null" : columns));
+    td_document_add_u64(json, "nbytes", split->file_bytes);
+    td_document_add_raw(json, "columns", td_text_of(columns == NULL ? "null" : columns));
     add_string_or_null(json, "reason", reason);
     add_string_or_null(json, "fingerprint", rows == NULL ? NULL : rows->fingerprint);
     add_index(json, split, rows != NULL);
-    td_json_add_u64(json, "file_count", split->file_count);
-    td_json_begin_array(json, "files");
+    td_document_add_u64(json, "file_count", split->file_count);
+    td_document_begin_array(json, "files");
     for (uint64_t i = start; i < split->file_count && i - start < LISTED_FILES; i++)
         if (!add_file(description, dataset, &split->files[i]))
             return false;
-    td_json_end(json);
-    td_json_end(json);
+    td_document_end(json);
+    td_document_end(json);
     return true;
 }
 
@@ -186,11 +186,11 @@ static void describe_dataset(const struct td_call *call, uint64_t start)
     struct td_description description;
     td_description_begin(&description, call);
     bool ok = td_description_room(&description, strlen(dataset->id));
-    td_json_add_string(&description.json, "id", dataset->id);
-    td_json_begin_array(&description.json, "splits");
+    td_document_add_string(&description.json, "id", dataset->id);
+    td_document_begin_array(&description.json, "splits");
     for (size_t i = 0; ok && i < dataset->split_count; i++)
         ok = add_split(&description, dataset, &dataset->splits[i], start);
-    td_json_end(&description.json);
+    td_document_end(&description.json);
     ok = ok && td_description_add_problems(&description, &dataset->problems);
     td_description_finish(&description, ok);
     if (call->response->status == 200) /* a browser gets a page */

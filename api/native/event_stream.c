@@ -92,7 +92,7 @@ bool td_event_is_shown(const struct td_event *event, const struct td_event_filte
            may_see(filter->token, event);
 }
 
-void td_event_add_members(struct td_json_builder *json, const struct td_event *event)
+void td_event_add_members(struct td_document *json, const struct td_event *event)
 {
     char time[40];
     struct td_buffer href;
@@ -100,15 +100,15 @@ void td_event_add_members(struct td_json_builder *json, const struct td_event *e
     td_buffer_puts(&href, event->is_dataset ? "/datasets/" : "/models/");
     td_uri_encode(&href, td_text_of(event->id), true);
     (void)td_wall_rfc3339(event->time, time, sizeof time);
-    td_json_add_string(json, "event", td_event_type_name(event->type));
-    td_json_add_string(json, "kind", kind_of(event));
-    td_json_add_string(json, "id", event->id);
+    td_document_add_string(json, "event", td_event_type_name(event->type));
+    td_document_add_string(json, "kind", kind_of(event));
+    td_document_add_string(json, "id", event->id);
     if (event->revision[0] != '\0') {
-        td_json_add_string(json, "revision", event->revision);
-        td_json_add_string(json, "commit", event->commit);
+        td_document_add_string(json, "revision", event->revision);
+        td_document_add_string(json, "commit", event->commit);
     }
-    td_json_add_string(json, "time", time);
-    td_json_add_text(json, "href", td_buffer_text(&href));
+    td_document_add_string(json, "time", time);
+    td_document_add_text(json, "href", td_buffer_text(&href));
     json->out->failed = json->out->failed || href.failed;
     td_buffer_fini(&href);
 }
@@ -201,14 +201,13 @@ static void add_reset(struct td_event_stream *stream, struct td_buffer *out)
 
 static void add_event(struct td_event_stream *stream, const struct td_event *event, struct td_buffer *out)
 {
-    struct td_json_builder json;
+    struct td_document json;
     add_id(stream, event->number, out);
     td_buffer_printf(out, "event: %s\ndata: ", td_event_type_name(event->type));
-    td_json_builder_init(&json, out);
-    td_json_begin_object(&json, NULL);
+    td_document_init(&json, out);
+    td_document_begin_object(&json, NULL);
     td_event_add_members(&json, event);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
+    td_document_end(&json);
     td_buffer_puts(out, "\n\n");
     atomic_fetch_add(&stream->api->events.sent, 1);
 }

@@ -5,7 +5,7 @@
 
 #include "api/call/call.h"
 #include "catalog/events/event_ring.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "http/stream.h"
 
 #include <stdbool.h>
@@ -40,7 +40,7 @@ struct td_event_filter {
 bool td_event_is_shown(const struct td_event *event, const struct td_event_filter *filter);
 
 /* Adds the members of an event to an object. */
-void td_event_add_members(struct td_json_builder *json, const struct td_event *event);
+void td_event_add_members(struct td_document *json, const struct td_event *event);
 
 /* Makes the response a stream of the events after `position` that the filter shows; gap: the stream begins with a
  * `reset`. The stream copies the filter, and looks at the server's tokens again whenever it reads. Answers 503 when the

@@ -2,7 +2,7 @@
 #include "api/native/event_stream.h"
 #include "api/native/parameters.h"
 #include "api/native/routes.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 
 enum { PAGE_EVENTS = 1000 }; /* of a page of JSON */
 
@@ -43,7 +43,7 @@ static bool read_wish(const struct td_call *call, struct wish *wish)
 
 /* Adds the events after the wish's position to the list, and moves the position behind the last one that was looked at.
  * Returns their number. */
-static size_t add_events(const struct td_call *call, struct wish *wish, struct td_json_builder *json)
+static size_t add_events(const struct td_call *call, struct wish *wish, struct td_document *json)
 {
     struct td_event_ring *ring = td_catalog_events(call->api->catalog);
     struct td_event *event;
@@ -57,11 +57,10 @@ static size_t add_events(const struct td_call *call, struct wish *wish, struct t
         if (td_event_is_shown(event, &wish->filter)) {
             char id[TD_EVENT_ID_BYTES];
             td_event_id_write(ring, event->number, id);
-            td_json_begin_object(json, NULL);
-            td_json_add_string(json, "event_id", id);
+            td_document_begin_object(json, NULL);
+            td_document_add_string(json, "event_id", id);
             td_event_add_members(json, event);
-            td_json_end(json);
-            td_json_flush(json);
+            td_document_end(json);
             count++;
         }
         td_event_unref(event);
@@ -76,25 +75,24 @@ static void answer_page(const struct td_call *call, struct wish *wish)
 {
     struct td_event_ring *ring = td_catalog_events(call->api->catalog);
     struct td_buffer text;
-    struct td_json_builder json;
+    struct td_document json;
     char next[TD_EVENT_ID_BYTES];
     td_buffer_init(&text);
-    td_json_builder_init(&json, &text);
-    td_json_begin_object(&json, NULL);
-    td_json_begin_array(&json, "events");
+    td_document_init(&json, &text);
+    td_document_begin_object(&json, NULL);
+    td_document_begin_array(&json, "events");
     size_t count = add_events(call, wish, &json);
-    td_json_end(&json);
+    td_document_end(&json);
     bool is_reset = wish->gap != TD_EVENT_GAP_NONE;
-    td_json_add_bool(&json, "reset", is_reset);
+    td_document_add_bool(&json, "reset", is_reset);
     if (is_reset) {
-        td_json_add_string(&json, "reason", td_event_gap_name(wish->gap));
+        td_document_add_string(&json, "reason", td_event_gap_name(wish->gap));
         wish->position = td_event_ring_newest(ring);
         atomic_fetch_add(&call->api->events.resets, 1);
     }
     td_event_id_write(ring, wish->position, next);
-    td_json_add_string(&json, "next", next);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
+    td_document_add_string(&json, "next", next);
+    td_document_end(&json);
     td_buffer_putc(&text, '\n');
     if (count == 0 && !is_reset && td_wait_for_more(call)) {
         td_buffer_fini(&text);

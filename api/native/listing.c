@@ -41,33 +41,33 @@ bool td_description_room(struct td_description *description, size_t text_bytes)
 void td_description_add_text_or_null(struct td_description *description, const char *key, const char *text)
 {
     if (text != NULL)
-        td_json_add_string(&description->json, key, text);
+        td_document_add_string(&description->json, key, text);
     else
-        td_json_add_null(&description->json, key);
+        td_document_add_null(&description->json, key);
 }
 
 void td_description_add_updated(struct td_description *description, const struct td_model *model)
 {
     if (model->entry_count > 0)
-        td_json_add_time(&description->json, "updated", td_wall_of_ns(model->updated_ns));
+        td_document_add_time(&description->json, "updated", td_wall_of_ns(model->updated_ns));
     else
-        td_json_add_null(&description->json, "updated");
+        td_document_add_null(&description->json, "updated");
 }
 
 bool td_description_add_problems(struct td_description *description, const struct td_problems *problems)
 {
-    struct td_json_builder *json = &description->json;
-    td_json_begin_array(json, "errors");
+    struct td_document *json = &description->json;
+    td_document_begin_array(json, "errors");
     for (size_t i = 0; i < problems->count; i++) {
         const struct td_problem *problem = &problems->items[i];
         if (!td_description_room(description, strlen(problem->path) + strlen(problem->message)))
             return false;
-        td_json_begin_object(json, NULL);
-        td_json_add_string(json, "file", problem->path);
-        td_json_add_string(json, "message", problem->message);
-        td_json_end(json);
+        td_document_begin_object(json, NULL);
+        td_document_add_string(json, "file", problem->path);
+        td_document_add_string(json, "message", problem->message);
+        td_document_end(json);
     }
-    td_json_end(json);
+    td_document_end(json);
     return true;
 }
 
@@ -80,7 +80,7 @@ static bool add_next_page(struct td_description *description, struct td_text lis
     if (last_id != NULL)
         td_page_token_write(&token, listing, td_text_of(last_id));
     bool ok = !token.failed || td_error_no_memory(&description->err);
-    td_json_add_text(&description->json, "next_page_token", td_buffer_text(&token));
+    td_document_add_text(&description->json, "next_page_token", td_buffer_text(&token));
     td_buffer_fini(&token);
     return ok;
 }
@@ -180,7 +180,7 @@ static bool add_page(struct td_description *description, const struct rows *rows
     size_t shown = 0;
     if (list->begin != NULL && !list->begin(description))
         return false;
-    td_json_begin_array(&description->json, list->kind);
+    td_document_begin_array(&description->json, list->kind);
     for (; at < rows->count; at++) {
         const void *row = row_at(rows, at);
         const char *name = listed_name(rows, row);
@@ -188,13 +188,13 @@ static bool add_page(struct td_description *description, const struct rows *rows
             continue;
         if (shown++ == limit || (description->call->kind != NULL && description->out.len >= TD_MESSAGE_MOST_BYTES))
             break;
-        td_json_begin_object(&description->json, NULL);
+        td_document_begin_object(&description->json, NULL);
         if (!list->add(description, row))
             return false;
-        td_json_end(&description->json);
+        td_document_end(&description->json);
         last = name;
     }
-    td_json_end(&description->json);
+    td_document_end(&description->json);
     return (!list->has_problems || problems->count == 0 || td_description_add_problems(description, problems)) &&
            add_next_page(description, listing, at < rows->count ? last : NULL);
 }

@@ -5,7 +5,7 @@
 
 #include "api/call/call.h"
 #include "core/digest.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "http/reservation.h"
 
 #include <stdatomic.h>
@@ -14,7 +14,7 @@
 struct td_description {
     const struct td_call *call;
     struct td_buffer out;
-    struct td_json_builder json;
+    struct td_document json;
     struct td_reserved reserved;
     struct td_error err;
 };

@@ -42,81 +42,81 @@ struct view {
 
 /* ---- text ---------------------------------------------------------------------------------------------- */
 
-static void add_numbers(struct td_json_builder *json, const char *key, const uint64_t *numbers, uint32_t count)
+static void add_numbers(struct td_document *json, const char *key, const uint64_t *numbers, uint32_t count)
 {
-    td_json_begin_array(json, key);
+    td_document_begin_array(json, key);
     for (uint32_t i = 0; i < count; i++)
-        td_json_add_u64(json, NULL, numbers[i]);
-    td_json_end(json);
+        td_document_add_u64(json, NULL, numbers[i]);
+    td_document_end(json);
 }
 
 /* Adds the place of each box of a tensor that is stored in several pieces. */
-static void add_pieces(struct td_json_builder *json, const struct td_model *model,
-                       const struct td_checkpoint *checkpoint, const struct td_tensor *tensor)
+static void add_pieces(struct td_document *json, const struct td_model *model, const struct td_checkpoint *checkpoint,
+                       const struct td_tensor *tensor)
 {
-    td_json_begin_array(json, "pieces");
+    td_document_begin_array(json, "pieces");
     for (uint32_t i = 0; i < tensor->piece_count; i++) {
         const struct td_piece *piece = &tensor->pieces[i];
-        td_json_begin_object(json, NULL);
-        td_json_add_string(json, "file", td_model_relative(model, checkpoint->parts[piece->part]));
-        td_json_add_u64(json, "offset", piece->offset);
+        td_document_begin_object(json, NULL);
+        td_document_add_string(json, "file", td_model_relative(model, checkpoint->parts[piece->part]));
+        td_document_add_u64(json, "offset", piece->offset);
         add_numbers(json, "start", piece->starts, tensor->rank);
         add_numbers(json, "shape", piece->sizes, tensor->rank);
-        td_json_end(json);
+        td_document_end(json);
     }
-    td_json_end(json);
+    td_document_end(json);
 }
 
 /* Adds how the bytes are answered if they differ from the bytes in the file. Such a tensor has no offset, because
  * clients would read the wrong bytes there. */
-static void add_access(struct td_json_builder *json, const struct td_tensor *tensor)
+static void add_access(struct td_document *json, const struct td_tensor *tensor)
 {
     enum td_access access = td_tensor_access(tensor);
     if (access == TD_ACCESS_NONE) {
-        td_json_add_bool(json, "addressable", false);
-        td_json_add_string(json, "reason", tensor->reason);
+        td_document_add_bool(json, "addressable", false);
+        td_document_add_string(json, "reason", tensor->reason);
         return;
     }
     const char *stored = td_tensor_stored(tensor);
     if (stored == NULL && tensor->piece_count == 0)
-        td_json_add_u64(json, "offset", tensor->offset);
+        td_document_add_u64(json, "offset", tensor->offset);
     if (access != TD_ACCESS_DIRECT)
-        td_json_add_string(json, "access", td_access_name(access));
+        td_document_add_string(json, "access", td_access_name(access));
     if (stored != NULL)
-        td_json_add_string(json, "stored", stored);
+        td_document_add_string(json, "stored", stored);
 }
 
 /* Adds a tensor's row; sum NULL: without a digest. */
-static void add_tensor(struct td_json_builder *json, const struct view *view, struct td_tensor_ref ref,
+static void add_tensor(struct td_document *json, const struct view *view, struct td_tensor_ref ref,
                        const struct td_tensor_sum *sum)
 {
     const struct td_model *model = view->model;
     const struct td_checkpoint *checkpoint = view->checkpoint;
     const struct td_tensor *tensor = ref.tensor;
-    td_json_begin_object(json, NULL);
-    td_json_add_text(json, "name", td_tensor_name(tensor));
-    td_json_add_string(json, "dtype", tensor->dtype->name);
+    td_document_begin_object(json, NULL);
+    td_document_add_text(json, "name", td_tensor_name(tensor));
+    td_document_add_string(json, "dtype", tensor->dtype->name);
     add_numbers(json, "shape", tensor->shape, tensor->rank);
-    td_json_add_u64(json, "nbytes", tensor->nbytes);
-    td_json_add_string(json, "file", td_model_relative(model, checkpoint->parts[ref.part]));
+    td_document_add_u64(json, "nbytes", tensor->nbytes);
+    td_document_add_string(json, "file", td_model_relative(model, checkpoint->parts[ref.part]));
     if (tensor->piece_count > 0)
         add_pieces(json, model, checkpoint, tensor);
     add_access(json, tensor);
     if (tensor->strides != NULL)
         add_numbers(json, "strides", tensor->strides, tensor->rank);
     if (tensor->alias_of != NULL)
-        td_json_add_string(json, "alias_of", tensor->alias_of);
+        td_document_add_string(json, "alias_of", tensor->alias_of);
     if (sum != NULL && sum->has_bytes) {
         char text[TD_SHA256_TEXT_BYTES];
         td_hex_write(sum->sum, sizeof sum->sum, text);
-        td_json_add_string(json, "sha256", text);
+        td_document_add_string(json, "sha256", text);
     }
-    if (td_json_begin_text(json, "href")) {
+    if (td_document_begin_text(json, "href")) {
         (void)td_tensor_write_path(json->out, TD_TENSOR_BYTES, &view->shown, model, checkpoint,
                                    tensor); /* percent-encoded: nothing to escape */
-        td_json_end_text(json);
+        td_document_end_text(json);
     }
-    td_json_end(json);
+    td_document_end(json);
 }
 
 static bool is_filtered(const struct view *view)
@@ -136,8 +136,8 @@ static size_t write_row(void *context, size_t row, size_t shown, struct td_buffe
     const struct view *view = context;
     struct td_tensor_ref ref = td_checkpoint_tensor(view->checkpoint, row);
     if (is_shown(view, ref.tensor)) {
-        struct td_json_builder json;
-        td_json_builder_resume(&json, out, &view->kind, "tensors", shown > 0);
+        struct td_document json;
+        td_document_resume(&json, out, &view->kind, "tensors", shown > 0);
         add_tensor(&json, view, ref, view->has_sums ? &view->sums.items[shown] : NULL);
     }
     return row + 1;
@@ -162,50 +162,51 @@ static size_t count_shown(const struct view *view)
 
 static void add_missing_file(void *context, const char *file)
 {
-    td_json_add_string(context, NULL, file);
+    td_document_add_string(context, NULL, file);
 }
 
 /* Says what an incomplete checkpoint lacks. */
-static void add_incomplete(const struct td_checkpoint *checkpoint, struct td_json_builder *json)
+static void add_incomplete(const struct td_checkpoint *checkpoint, struct td_document *json)
 {
-    td_json_begin_object(json, "incomplete");
-    if (td_json_begin_text(json, "reason")) {
+    td_document_begin_object(json, "incomplete");
+    if (td_document_begin_text(json, "reason")) {
         td_partial_write_reason(checkpoint, json->out);
-        td_json_end_text(json);
+        td_document_end_text(json);
     }
     if (td_partial_knows_tensors(checkpoint))
-        td_json_add_u64(json, "missing_tensor_count", checkpoint->lacks->tensor_count);
-    td_json_add_u64(json, "missing_file_count", checkpoint->lacks->file_count);
-    td_json_begin_array(json, "missing_files");
+        td_document_add_u64(json, "missing_tensor_count", checkpoint->lacks->tensor_count);
+    td_document_add_u64(json, "missing_file_count", checkpoint->lacks->file_count);
+    td_document_begin_array(json, "missing_files");
     td_partial_each_missing(checkpoint, MISSING_FILES_MAX, add_missing_file, json);
-    td_json_end(json);
-    td_json_end(json);
+    td_document_end(json);
+    td_document_end(json);
 }
 
 static void write_head(void *context, struct td_buffer *out)
 {
     const struct view *view = context;
     const struct td_checkpoint *checkpoint = view->checkpoint;
-    struct td_json_builder json;
-    td_json_builder_init_kind(&json, out, &view->kind);
-    td_json_begin_object(&json, NULL);
-    td_json_add_string(&json, "model", view->shown.id);
+    struct td_document json;
+    td_document_init_kind(&json, out, &view->kind);
+    td_document_begin_object(&json, NULL);
+    td_document_add_string(&json, "model", view->shown.id);
     if (view->shown.version != NULL)
-        td_json_add_string(&json, "version", view->shown.version);
-    td_json_add_string(&json, "checkpoint", checkpoint->id);
-    td_json_add_string(&json, "format", checkpoint->format);
-    td_json_add_string(&json, "etag", checkpoint->tag);
-    td_json_add_u64(&json, "tensor_count", checkpoint->tensor_count);
-    td_json_add_u64(&json, "total_bytes", checkpoint->total_bytes);
+        td_document_add_string(&json, "version", view->shown.version);
+    td_document_add_string(&json, "checkpoint", checkpoint->id);
+    td_document_add_string(&json, "format", checkpoint->format);
+    td_document_add_string(&json, "etag", checkpoint->tag);
+    td_document_add_u64(&json, "tensor_count", checkpoint->tensor_count);
+    td_document_add_u64(&json, "total_bytes", checkpoint->total_bytes);
     if (is_filtered(view))
-        td_json_add_u64(&json, "matched_count", count_shown(view));
+        td_document_add_u64(&json, "matched_count", count_shown(view));
     if (checkpoint->lacks != NULL)
         add_incomplete(checkpoint, &json);
-    td_json_begin_object(&json, "metadata");
+    td_document_begin_object(&json, "metadata");
     for (size_t i = 0; i < checkpoint->metadata_count; i++)
-        td_json_add_member(&json, td_text_of(checkpoint->metadata[i].key), td_text_of(checkpoint->metadata[i].value));
-    td_json_end(&json);
-    td_json_begin_array(&json, "tensors"); /* write_tail ends it */
+        td_document_add_member(&json, td_text_of(checkpoint->metadata[i].key),
+                               td_text_of(checkpoint->metadata[i].value));
+    td_document_end(&json);
+    td_document_begin_array(&json, "tensors"); /* write_tail ends it */
 }
 
 /* ---- pages --------------------------------------------------------------------------------------------- */
@@ -277,15 +278,15 @@ static bool find_after(const struct td_checkpoint *checkpoint, struct td_text en
 static void write_tail(void *context, const struct td_rendered_end *end, struct td_buffer *out)
 {
     const struct view *view = context;
-    struct td_json_builder json;
-    td_json_builder_resume(&json, out, &view->kind, "tensors", true);
-    td_json_end(&json);
-    if (td_json_begin_text(&json, "next_page_token")) {
+    struct td_document json;
+    td_document_resume(&json, out, &view->kind, "tensors", true);
+    td_document_end(&json);
+    if (td_document_begin_text(&json, "next_page_token")) {
         if (next_shown(view, end->next_row) < view->checkpoint->tensor_count)
             write_token(view, end->last_shown, out);
-        td_json_end_text(&json);
+        td_document_end_text(&json);
     }
-    td_json_end(&json);
+    td_document_end(&json);
     if (view->kind.form == TD_DOCUMENT_REST)
         td_buffer_putc(out, '\n');
 }

@@ -10,7 +10,7 @@
 #include "api/native/routes.h"
 #include "core/digest.h"
 #include "core/json/json.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "core/waiting.h"
 #include "rank/file_answer.h"
 #include "rank/tensor_source.h"
@@ -24,30 +24,30 @@
 static bool add_checkpoints(struct td_description *description, const char *member,
                             const struct td_checkpoint *checkpoints, size_t count)
 {
-    struct td_json_builder *json = &description->json;
-    td_json_begin_array(json, member);
+    struct td_document *json = &description->json;
+    td_document_begin_array(json, member);
     for (size_t i = 0; i < count; i++) {
         const struct td_checkpoint *checkpoint = &checkpoints[i];
         if (!td_description_room(description, strlen(checkpoint->id)))
             return false;
-        td_json_begin_object(json, NULL);
-        td_json_add_string(json, "id", checkpoint->id);
-        td_json_add_string(json, "format", checkpoint->format);
-        td_json_add_u64(json, "tensor_count", checkpoint->tensor_count);
-        td_json_add_u64(json, "total_bytes", checkpoint->total_bytes);
-        td_json_end(json);
+        td_document_begin_object(json, NULL);
+        td_document_add_string(json, "id", checkpoint->id);
+        td_document_add_string(json, "format", checkpoint->format);
+        td_document_add_u64(json, "tensor_count", checkpoint->tensor_count);
+        td_document_add_u64(json, "total_bytes", checkpoint->total_bytes);
+        td_document_end(json);
     }
-    td_json_end(json);
+    td_document_end(json);
     return true;
 }
 
 /* Adds that the model is a delta, and the version that it changes. */
 static bool add_delta(struct td_description *description, const struct td_model *model)
 {
-    struct td_json_builder *json = &description->json;
+    struct td_document *json = &description->json;
     if (!td_description_room(description, model->base == NULL ? 0 : strlen(model->base)))
         return false;
-    td_json_add_string(json, "kind", "delta");
+    td_document_add_string(json, "kind", "delta");
     td_description_add_text_or_null(description, "base", model->base);
     return true;
 }
@@ -56,25 +56,25 @@ static bool add_delta(struct td_description *description, const struct td_model 
 static bool add_model(struct td_description *description, const void *row)
 {
     const struct td_model *model = row;
-    struct td_json_builder *json = &description->json;
+    struct td_document *json = &description->json;
     const struct td_shown_model shown = td_shown_model_of(description->call, model);
     if (!td_description_room(description, strlen(shown.id) + strlen(shown.version == NULL ? "" : shown.version) +
                                               (model->revision == NULL ? 0 : strlen(model->revision))))
         return false;
-    td_json_add_string(json, "id", shown.id);
+    td_document_add_string(json, "id", shown.id);
     if (shown.version != NULL)
-        td_json_add_string(json, "version", shown.version);
+        td_document_add_string(json, "version", shown.version);
     if (model->revision != NULL)
-        td_json_add_string(json, "revision", model->revision);
+        td_document_add_string(json, "revision", model->revision);
     if (model->is_delta && !add_delta(description, model))
         return false;
     size_t parts = td_model_rank_part_count(model);
     if (!add_checkpoints(description, "checkpoints", model->checkpoints, model->checkpoint_count) ||
         (parts > 0 && !add_checkpoints(description, "parts", model->partials + model->partial_count - parts, parts)))
         return false;
-    td_json_add_u64(json, "file_count", model->entry_count);
-    td_json_add_u64(json, "total_bytes", model->total_bytes);
-    td_json_add_u64(json, "file_bytes", model->file_bytes);
+    td_document_add_u64(json, "file_count", model->entry_count);
+    td_document_add_u64(json, "total_bytes", model->total_bytes);
+    td_document_add_u64(json, "file_bytes", model->file_bytes);
     td_description_add_updated(description, model);
     return true;
 }
@@ -163,7 +163,7 @@ static bool add_config(struct td_description *description)
     bool ok =
         td_model_config_text(td_catalog_maps(call->api->catalog), call->snapshot, call->model, &text, &len, err) &&
         text != NULL && td_json_minify(td_text_n(text, len), &json, err);
-    td_json_add_raw(&description->json, "config", ok ? td_buffer_text(&json) : TD_TEXT("null"));
+    td_document_add_raw(&description->json, "config", ok ? td_buffer_text(&json) : TD_TEXT("null"));
     free(text);
     td_buffer_fini(&json);
     if (err->code == TD_UNAVAILABLE || err->code == TD_RESOURCE_EXHAUSTED)
@@ -176,8 +176,8 @@ static bool add_files(struct td_description *description)
 {
     const struct td_call *call = description->call;
     const struct td_model *model = call->model;
-    struct td_json_builder *json = &description->json;
-    td_json_begin_array(json, "files");
+    struct td_document *json = &description->json;
+    td_document_begin_array(json, "files");
     for (size_t i = 0; i < model->entry_count; i++) {
         const struct td_entry *entry = &call->snapshot->entries[model->first_entry + i];
         const char *path = td_model_relative(model, entry);
@@ -185,18 +185,18 @@ static bool add_files(struct td_description *description)
         const char *sha256 = td_file_sha256(entry->file);
         if (!td_description_room(description, strlen(path) + (error == NULL ? 0 : strlen(error))))
             return false;
-        td_json_begin_object(json, NULL);
-        td_json_add_string(json, "path", path);
-        td_json_add_u64(json, "size", entry->file->source.id.size_bytes);
+        td_document_begin_object(json, NULL);
+        td_document_add_string(json, "path", path);
+        td_document_add_u64(json, "size", entry->file->source.id.size_bytes);
         if (entry->file->format != NULL)
-            td_json_add_string(json, "format", entry->file->format->name);
+            td_document_add_string(json, "format", entry->file->format->name);
         if (sha256 != NULL)
-            td_json_add_string(json, "sha256", sha256);
+            td_document_add_string(json, "sha256", sha256);
         if (error != NULL)
-            td_json_add_string(json, "error", error);
-        td_json_end(json);
+            td_document_add_string(json, "error", error);
+        td_document_end(json);
     }
-    td_json_end(json);
+    td_document_end(json);
     return true;
 }
 
@@ -204,19 +204,19 @@ static bool add_files(struct td_description *description)
 static void add_upstream(struct td_description *description, struct td_digest *digest)
 {
     const struct td_call *call = description->call;
-    struct td_json_builder *json = &description->json;
+    struct td_document *json = &description->json;
     struct td_incoming_state state;
     if (!td_incoming_call_state(call, &state))
         return;
-    td_json_begin_object(json, "upstream");
-    td_json_add_string(json, "state", state.is_kept ? "here" : "incoming");
+    td_document_begin_object(json, "upstream");
+    td_document_add_string(json, "state", state.is_kept ? "here" : "incoming");
     if (state.is_kept)
-        td_json_add_bool(json, "verified", state.is_verified);
+        td_document_add_bool(json, "verified", state.is_verified);
     if (state.has_progress) {
-        td_json_add_u64(json, "arrived_bytes", state.arrived_bytes);
-        td_json_add_u64(json, "total_bytes", state.total_bytes);
+        td_document_add_u64(json, "arrived_bytes", state.arrived_bytes);
+        td_document_add_u64(json, "total_bytes", state.total_bytes);
     }
-    td_json_end(json);
+    td_document_end(json);
     const uint64_t facts[] = {state.is_kept, state.is_verified, state.arrived_bytes, state.total_bytes};
     td_digest_add(digest, facts, sizeof facts);
 }

@@ -18,7 +18,7 @@
 #include "api/native/versions.h"
 #include "catalog/dataset/dataset.h"
 #include "catalog/names/family.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "http/auth/signed_url.h"
 
 #include <stdio.h>
@@ -620,17 +620,16 @@ const char *td_status_word(int status)
 /* Writes {"error":{"code","status","message","details"}}. For td_facade.write_error. */
 static void write_error(struct td_failure *failure, struct td_buffer *out)
 {
-    struct td_json_builder json;
-    td_json_builder_init(&json, out);
-    td_json_begin_object(&json, NULL);
-    td_json_begin_object(&json, "error");
-    td_json_add_u64(&json, "code", (uint64_t)failure->status);
-    td_json_add_string(&json, "status", td_status_word(failure->status));
-    td_json_add_string(&json, "message", failure->message);
-    td_json_add_raw(&json, "details", td_text_of(failure->details == NULL ? "{}" : failure->details));
-    td_json_end(&json);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
+    struct td_document json;
+    td_document_init(&json, out);
+    td_document_begin_object(&json, NULL);
+    td_document_begin_object(&json, "error");
+    td_document_add_u64(&json, "code", (uint64_t)failure->status);
+    td_document_add_string(&json, "status", td_status_word(failure->status));
+    td_document_add_string(&json, "message", failure->message);
+    td_document_add_raw(&json, "details", td_text_of(failure->details == NULL ? "{}" : failure->details));
+    td_document_end(&json);
+    td_document_end(&json);
     td_buffer_putc(out, '\n');
 }
 
@@ -649,7 +648,7 @@ const struct td_facade td_native_facade = {
     .error_type = "application/json",
     .query = TD_URI_STRICT,
     .etag_end = "",
-    /* By hand and not by json_build.h: constants, sent without any allocation. */
+    /* By hand and not by core/message/document.h: constants, sent without any allocation. */
     .busy = "{\"error\":{\"code\":503,\"status\":\"UNAVAILABLE\",\"message\":\"all connections are in use "
             "(--max-connections); try again\",\"details\":{}}}\n",
     .crowded = "{\"error\":{\"code\":429,\"status\":\"RESOURCE_EXHAUSTED\",\"message\":\"this address has too "

@@ -18,7 +18,7 @@
 struct written {
     const struct td_call *call;
     const struct td_rank_set *set;
-    struct td_json_builder *json;
+    struct td_document *json;
 };
 
 /* For td_rank_list_make: adds a rank. */
@@ -26,29 +26,29 @@ static bool add_rank(void *context, uint64_t rank, const struct td_rank_file *fi
                      struct td_error *err)
 {
     const struct written *written = context;
-    struct td_json_builder *json = written->json;
-    td_json_begin_object(json, NULL);
-    td_json_add_u64(json, "rank", rank);
+    struct td_document *json = written->json;
+    td_document_begin_object(json, NULL);
+    td_document_add_u64(json, "rank", rank);
     td_rank_json_add_href(written->call, written->set, rank, json);
-    td_json_add_u64(json, "nbytes", file->nbytes);
-    td_json_add_string(json, "etag", tag);
-    td_json_end(json);
+    td_document_add_u64(json, "nbytes", file->nbytes);
+    td_document_add_string(json, "etag", tag);
+    td_document_end(json);
     return !json->out->failed || td_buffer_refuse(json->out, err);
 }
 
 /* Adds the client's rules that match no tensor. Leaves out an engine's rules, which are for many models. */
-static void add_unused_rules(const struct td_rank_maker *maker, struct td_json_builder *json)
+static void add_unused_rules(const struct td_rank_maker *maker, struct td_document *json)
 {
     const struct td_plan_match *match = &maker->basis.match;
     size_t count = maker->set->name.by_engine ? 0 : match->unused_count;
-    td_json_begin_array(json, "unused_rules");
+    td_document_begin_array(json, "unused_rules");
     for (size_t i = 0; i < count; i++)
-        td_json_add_u64(json, NULL, match->unused[i]);
-    td_json_end(json);
+        td_document_add_u64(json, NULL, match->unused[i]);
+    td_document_end(json);
 }
 
 /* Adds "outputs" and "dropped" of rank 0, and "unused_rules". A plan of boxes has none of these. */
-static bool add_outputs(struct td_rank_maker *maker, struct td_json_builder *json, struct td_error *err)
+static bool add_outputs(struct td_rank_maker *maker, struct td_document *json, struct td_error *err)
 {
     struct td_plan plan;
     if (maker->set->name.is_boxes)
@@ -68,15 +68,15 @@ static bool is_over(void *context)
 }
 
 /* Plans every rank, and adds them as "ranks". */
-static bool add_ranks(const struct td_call *call, struct td_rank_maker *maker, struct td_json_builder *json,
+static bool add_ranks(const struct td_call *call, struct td_rank_maker *maker, struct td_document *json,
                       struct td_error *err)
 {
     struct written written = {.call = call, .set = maker->set, .json = json};
     const struct td_cancel over = {.is_asked = is_over, .context = (void *)(uintptr_t)call};
-    td_json_begin_array(json, "ranks");
+    td_document_begin_array(json, "ranks");
     if (!td_rank_list_make(maker, &over, add_rank, &written, err))
         return false;
-    td_json_end(json);
+    td_document_end(json);
     return true;
 }
 
@@ -94,15 +94,15 @@ static void write_plan(void *argument)
     const struct td_rank_set *set = planning->set;
     struct td_rank_maker maker;
     struct td_buffer out;
-    struct td_json_builder json;
+    struct td_document json;
     struct td_error err = TD_ERROR_INIT;
     td_buffer_init_budget(&out, &call->api->ranks.live);
     td_call_begin_document(call, &json, &out);
     td_rank_maker_init(&maker, &call->api->ranks, set);
-    td_json_add_text(&json, "id", set->name.id);
+    td_document_add_text(&json, "id", set->name.id);
     td_shown_model_add(call, set->model, &json);
-    td_json_add_string(&json, "checkpoint", set->checkpoint->id);
-    td_json_add_u64(&json, "tp_size", set->name.tp_size);
+    td_document_add_string(&json, "checkpoint", set->checkpoint->id);
+    td_document_add_u64(&json, "tp_size", set->name.tp_size);
     bool ok = add_outputs(&maker, &json, &err) && add_ranks(call, &maker, &json, &err);
     td_call_end_document(call, &json);
     if (ok)

@@ -5,7 +5,7 @@
 #include "api/native/commit_answer.h"
 #include "api/native/publish_handlers.h"
 #include "core/digits.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "http/repr_digest.h"
 #include "http/uri.h"
 
@@ -32,19 +32,18 @@ static bool read_digest(const struct td_call *call, struct td_text text, uint8_t
 static void answer_blob(const struct td_call *call, struct td_publish_blob *blob, int status)
 {
     struct td_buffer json;
-    struct td_json_builder builder;
+    struct td_document builder;
     char digest[sizeof algorithm + TD_SHA256_TEXT_BYTES];
     memcpy(digest, algorithm, sizeof algorithm);
     td_hex_write(blob->sha256, TD_SHA256_BYTES, digest + sizeof algorithm - 1);
     td_buffer_init(&json);
-    td_json_builder_init(&builder, &json);
-    td_json_begin_object(&builder, NULL);
-    td_json_add_string(&builder, "digest", digest);
-    td_json_add_u64(&builder, "size", blob->size_bytes);
-    td_json_add_bool(&builder, "complete", blob->is_complete);
+    td_document_init(&builder, &json);
+    td_document_begin_object(&builder, NULL);
+    td_document_add_string(&builder, "digest", digest);
+    td_document_add_u64(&builder, "size", blob->size_bytes);
+    td_document_add_bool(&builder, "complete", blob->is_complete);
     td_commit_answer_add_missing(&builder, blob);
-    td_json_end(&builder);
-    td_json_builder_fini(&builder);
+    td_document_end(&builder);
     td_buffer_putc(&json, '\n');
     td_publish_blob_fini(blob);
     td_response_set_text(call->response, "application/json", "no-store", &json);

@@ -43,29 +43,27 @@ static void answer_missing(const struct td_call *call, const struct td_publish_n
 {
     enum { MOST_LOOKED_UP = 100 }; /* each is looked up on the disk */
     struct td_buffer details;
-    struct td_json_builder json;
+    struct td_document json;
     td_buffer_init(&details);
-    td_json_builder_init(&json, &details);
-    td_json_begin_object(&json, NULL);
-    td_json_begin_array(&json, "missing");
+    td_document_init(&json, &details);
+    td_document_begin_object(&json, NULL);
+    td_document_begin_array(&json, "missing");
     for (size_t i = 0; i < result->missing_count; i++) {
         const struct td_commit_file *file = &order->files[result->missing[i]];
         struct td_publish_blob blob;
         char digest[] = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
         td_hex_write(file->sha256, TD_SHA256_BYTES, digest + sizeof "sha256:" - 1);
-        td_json_begin_object(&json, NULL);
-        td_json_add_string(&json, "digest", digest);
+        td_document_begin_object(&json, NULL);
+        td_document_add_string(&json, "digest", digest);
         if (i < MOST_LOOKED_UP && td_publish_find_blob(call->api->publish, name, file->sha256, &blob, NULL)) {
             if (!blob.is_complete)
                 td_commit_answer_add_missing(&json, &blob);
             td_publish_blob_fini(&blob);
         }
-        td_json_end(&json);
-        td_json_flush(&json);
+        td_document_end(&json);
     }
-    td_json_end(&json);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
+    td_document_end(&json);
+    td_document_end(&json);
     const char *text = td_buffer_terminate(&details);
     if (text == NULL)
         (void)td_call_no_memory(call);
@@ -125,7 +123,7 @@ void td_end_commit(struct td_call *call, const struct td_publish_path *path)
 
 struct listing {
     struct td_reserved reserved;
-    struct td_json_builder json;
+    struct td_document json;
     struct td_error *err;
 };
 
@@ -134,27 +132,26 @@ static bool add_ref(void *context, const char *name, const char *commit)
     struct listing *listing = context;
     if (!td_reserved_json_room(&listing->reserved, &listing->json, strlen(name) + TD_COMMIT_BYTES, listing->err))
         return false;
-    td_json_add_string(&listing->json, name, commit);
-    td_json_flush(&listing->json); /* before the name goes */
+    td_document_add_string(&listing->json, name, commit);
     return true;
 }
 
 static bool add_commit(struct listing *listing, const struct td_commit_note *note)
 {
-    struct td_json_builder *json = &listing->json;
+    struct td_document *json = &listing->json;
     char time[40];
     size_t bytes = strlen(note->message) + strlen(note->token) + 200;
     if (!td_reserved_json_room(&listing->reserved, json, bytes, listing->err))
         return false;
     (void)td_wall_rfc3339((struct td_wall){.seconds = note->time_s, .nanoseconds = note->time_ns}, time, sizeof time);
-    td_json_begin_object(json, NULL);
-    td_json_add_string(json, "commit", note->commit);
-    td_json_add_string(json, "parent", note->parent);
-    td_json_add_string(json, "message", note->message);
-    td_json_add_string(json, "time", time);
+    td_document_begin_object(json, NULL);
+    td_document_add_string(json, "commit", note->commit);
+    td_document_add_string(json, "parent", note->parent);
+    td_document_add_string(json, "message", note->message);
+    td_document_add_string(json, "time", time);
     if (note->token[0] != '\0')
-        td_json_add_string(json, "token", note->token);
-    td_json_end(json);
+        td_document_add_string(json, "token", note->token);
+    td_document_end(json);
     return true;
 }
 
@@ -164,20 +161,20 @@ static bool list(struct listing *listing, const struct td_publish_repo *repo, st
     struct td_arena arena;
     struct td_commit_note *notes = NULL;
     size_t count = 0;
-    struct td_json_builder *json = &listing->json;
+    struct td_document *json = &listing->json;
     td_arena_init(&arena, 0);
-    td_json_begin_object(json, NULL);
-    td_json_add_text(json, "model", id);
-    td_json_begin_object(json, "refs");
+    td_document_begin_object(json, NULL);
+    td_document_add_text(json, "model", id);
+    td_document_begin_object(json, "refs");
     bool ok = td_publish_each_ref(repo, add_ref, listing) ||
               td_error_set(listing->err, TD_IO, "the revisions of \"%s\" cannot be read", repo->name.path);
-    td_json_end(json);
-    td_json_begin_array(json, "commits");
+    td_document_end(json);
+    td_document_begin_array(json, "commits");
     ok = ok && td_publish_list_commits(repo, &arena, &notes, &count, listing->err);
     for (size_t i = 0; ok && i < count; i++)
         ok = add_commit(listing, &notes[i]);
-    td_json_end(json);
-    td_json_end(json);
+    td_document_end(json);
+    td_document_end(json);
     free(notes);
     td_arena_fini(&arena);
     return ok;
@@ -198,11 +195,10 @@ void td_handle_commits(struct td_call *call, const struct td_publish_path *path)
         return;
     }
     td_buffer_init(&json);
-    td_json_builder_init(&listing.json, &json);
+    td_document_init(&listing.json, &json);
     bool ok = (repo.fd >= 0 && !repo.is_new) || td_publishing_refuse_absent(call, path->id);
     if (ok) {
         ok = list(&listing, &repo, path->id);
-        td_json_builder_fini(&listing.json);
         td_buffer_putc(&json, '\n');
         ok = ok && td_reserved_answer_json(&listing.reserved, &json, call->response, &err);
         if (!ok)

@@ -19,7 +19,7 @@
 /* ---- descriptions -------------------------------------------------------------------------------------- */
 
 /* Adds name, dtype, shape and nbytes. */
-static void add_output(struct td_json_builder *json, const struct td_plan_output *output)
+static void add_output(struct td_document *json, const struct td_plan_output *output)
 {
     td_tensor_add_facts(json, &(struct td_tensor_facts){.name = td_text_of(output->name),
                                                         .dtype = output->dtype,
@@ -28,23 +28,22 @@ static void add_output(struct td_json_builder *json, const struct td_plan_output
                                                         .nbytes = output->nbytes});
 }
 
-static void add_dropped(struct td_json_builder *json, const struct td_plan *plan)
+static void add_dropped(struct td_document *json, const struct td_plan *plan)
 {
-    td_json_begin_array(json, "dropped");
+    td_document_begin_array(json, "dropped");
     for (size_t i = 0; i < plan->dropped_count; i++) {
-        td_json_add_string(json, NULL, plan->dropped[i]);
-        td_json_flush(json);
+        td_document_add_string(json, NULL, plan->dropped[i]);
     }
-    td_json_end(json);
+    td_document_end(json);
 }
 
 void td_rank_json_add_href(const struct td_call *call, const struct td_rank_set *set, uint64_t rank,
-                           struct td_json_builder *json)
+                           struct td_document *json)
 {
     const struct td_shown_model shown = td_shown_model_of(call, set->model);
     const struct td_rank_name *name = &set->name;
     struct td_buffer *out = json->out;
-    if (!td_json_begin_text(json, "href")) /* percent-encoded: nothing to escape */
+    if (!td_document_begin_text(json, "href")) /* percent-encoded: nothing to escape */
         return;
     td_buffer_puts(out, "/models/");
     td_uri_encode(out, td_text_of(shown.id), true);
@@ -61,92 +60,90 @@ void td_rank_json_add_href(const struct td_call *call, const struct td_rank_set 
         td_buffer_printf(out, "%scheckpoint=", separator);
         td_uri_encode(out, td_text_of(set->checkpoint->id), false);
     }
-    td_json_end_text(json);
+    td_document_end_text(json);
 }
 
-void td_rank_json_add_outputs(const struct td_plan *plan, struct td_json_builder *json)
+void td_rank_json_add_outputs(const struct td_plan *plan, struct td_document *json)
 {
-    td_json_begin_array(json, "outputs");
+    td_document_begin_array(json, "outputs");
     for (size_t i = 0; i < plan->output_count; i++) {
-        td_json_begin_object(json, NULL);
+        td_document_begin_object(json, NULL);
         add_output(json, &plan->outputs[i]);
-        td_json_end(json);
-        td_json_flush(json);
+        td_document_end(json);
     }
-    td_json_end(json);
+    td_document_end(json);
     add_dropped(json, plan);
 }
 
 /* Adds where a run begins: in a file, or, when the tensor's bytes are not one run of a file, in those bytes in
  * row-major order. */
 static void add_place(const struct td_call *call, const struct td_checkpoint *checkpoint, const struct td_run *run,
-                      struct td_json_builder *json)
+                      struct td_document *json)
 {
     struct td_tensor_ref ref = td_checkpoint_tensor(checkpoint, run->source - TD_RANK_SOURCE_TENSOR);
     bool in_file = td_tensor_access(ref.tensor) == TD_ACCESS_DIRECT;
     if (in_file)
-        td_json_add_string(json, "file", td_model_relative(call->model, checkpoint->parts[ref.part]));
+        td_document_add_string(json, "file", td_model_relative(call->model, checkpoint->parts[ref.part]));
     else
-        td_json_add_text(json, "tensor", td_tensor_name(ref.tensor));
-    td_json_add_u64(json, "offset", run->off + (in_file ? ref.tensor->offset : 0));
-    td_json_add_u64(json, "length", run->len);
+        td_document_add_text(json, "tensor", td_tensor_name(ref.tensor));
+    td_document_add_u64(json, "offset", run->off + (in_file ? ref.tensor->offset : 0));
+    td_document_add_u64(json, "length", run->len);
 }
 
 /* Adds a run of a block. The run recurs `rounds` times by itself, or, when the runs of the block take turns, once in
  * each round, `step` bytes further. */
 static void add_run(const struct td_call *call, const struct td_checkpoint *checkpoint, const struct td_run *run,
-                    uint64_t rounds, bool turns, struct td_json_builder *json)
+                    uint64_t rounds, bool turns, struct td_document *json)
 {
     bool nested = run->count > 1 && rounds > 1;
     uint64_t count = run->count > 1 ? run->count : rounds;
-    td_json_begin_object(json, NULL);
+    td_document_begin_object(json, NULL);
     if (run->source == TD_RUN_ZEROS) {
-        td_json_add_u64(json, "zeros", run->len * run->count * rounds);
-        td_json_end(json);
+        td_document_add_u64(json, "zeros", run->len * run->count * rounds);
+        td_document_end(json);
         return;
     }
     add_place(call, checkpoint, run, json);
     if (count > 1) {
-        td_json_add_u64(json, "count", count);
-        td_json_add_u64(json, "stride", run->count > 1 ? run->stride : run->step);
+        td_document_add_u64(json, "count", count);
+        td_document_add_u64(json, "stride", run->count > 1 ? run->stride : run->step);
     }
     if (nested) {
-        td_json_add_u64(json, "count2", rounds);
-        td_json_add_u64(json, "stride2", run->step);
+        td_document_add_u64(json, "count2", rounds);
+        td_document_add_u64(json, "stride2", run->step);
     }
     if (turns)
-        td_json_add_u64(json, "step", run->step);
-    td_json_end(json);
+        td_document_add_u64(json, "step", run->step);
+    td_document_end(json);
 }
 
 static void add_block(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                      const struct td_layout *layout, const struct td_block *block, struct td_json_builder *json)
+                      const struct td_layout *layout, const struct td_block *block, struct td_document *json)
 {
     const struct td_run *runs = &layout->runs[block->first_run];
     bool turns = block->run_count > 1 && block->rounds > 1;
     if (turns) {
-        td_json_begin_object(json, NULL);
-        td_json_add_u64(json, "repeat", block->rounds);
-        td_json_begin_array(json, "extents");
+        td_document_begin_object(json, NULL);
+        td_document_add_u64(json, "repeat", block->rounds);
+        td_document_begin_array(json, "extents");
     }
     for (size_t i = 0; i < block->run_count; i++) {
         add_run(call, checkpoint, &runs[i], turns ? 1 : block->rounds, turns, json);
-        td_json_flush(json);
     }
     if (turns) {
-        td_json_end(json);
-        td_json_end(json);
+        td_document_end(json);
+        td_document_end(json);
     }
 }
 
 /* Adds the only extent of a constant: its value, since no file holds its bytes. */
-static void add_constant(const struct td_plan_output *output, struct td_json_builder *json)
+static void add_constant(const struct td_plan_output *output, struct td_document *json)
 {
-    td_json_begin_array(json, "extents");
-    td_json_begin_object(json, NULL);
-    td_json_add_real(json, "constant", (double)output->constant, true);
-    td_json_end(json);
-    td_json_end(json);
+    td_document_begin_array(json, "extents");
+    td_document_begin_object(json, NULL);
+    td_document_add_real(json, "constant", (double)output->constant, true);
+    td_document_end(json);
+    td_document_end(json);
 }
 
 /* Returns the layout of a result alone, with one reference for the caller, or NULL; not for a constant. Errors as
@@ -164,7 +161,7 @@ static struct td_layout *lay_out(const struct td_checkpoint *checkpoint, const s
 }
 
 static bool add_extents(const struct td_call *call, const struct td_checkpoint *checkpoint, const struct td_plan *plan,
-                        const struct td_plan_output *output, struct td_json_builder *json, struct td_error *err)
+                        const struct td_plan_output *output, struct td_document *json, struct td_error *err)
 {
     if (output->is_constant) {
         add_constant(output, json);
@@ -173,10 +170,10 @@ static bool add_extents(const struct td_call *call, const struct td_checkpoint *
     struct td_layout *layout = lay_out(checkpoint, plan, output, json->out->budget, err);
     if (layout == NULL)
         return false;
-    td_json_begin_array(json, "extents");
+    td_document_begin_array(json, "extents");
     for (size_t i = 0; i < layout->block_count; i++)
         add_block(call, checkpoint, layout, &layout->blocks[i], json);
-    td_json_end(json);
+    td_document_end(json);
     td_layout_unref(layout);
     return true;
 }
@@ -204,29 +201,28 @@ static bool write_rank_json(const struct td_call *call, const struct td_rank_set
                             struct td_buffer *out, struct td_error *err)
 {
     const struct td_checkpoint *checkpoint = set->checkpoint;
-    struct td_json_builder json;
+    struct td_document json;
     bool ok = true;
     td_call_begin_document(call, &json, out);
     td_shown_model_add(call, call->model, &json);
-    td_json_add_string(&json, "checkpoint", checkpoint->id);
-    td_json_add_text(&json, "engine", set->name.engine.len > 0 ? set->name.engine : TD_TEXT("plan"));
-    td_json_add_u64(&json, "tp_size", plan->tp_size);
-    td_json_add_u64(&json, "tp_rank", plan->tp_rank);
-    td_json_add_u64(&json, "nbytes", file->nbytes);
-    td_json_add_u64(&json, "header_bytes", file->header_bytes);
-    td_json_add_string(&json, "etag", tag);
+    td_document_add_string(&json, "checkpoint", checkpoint->id);
+    td_document_add_text(&json, "engine", set->name.engine.len > 0 ? set->name.engine : TD_TEXT("plan"));
+    td_document_add_u64(&json, "tp_size", plan->tp_size);
+    td_document_add_u64(&json, "tp_rank", plan->tp_rank);
+    td_document_add_u64(&json, "nbytes", file->nbytes);
+    td_document_add_u64(&json, "header_bytes", file->header_bytes);
+    td_document_add_string(&json, "etag", tag);
     td_rank_json_add_href(call, set, plan->tp_rank, &json);
-    td_json_begin_array(&json, "tensors");
+    td_document_begin_array(&json, "tensors");
     for (size_t i = 0; ok && i < plan->output_count; i++) {
-        td_json_begin_object(&json, NULL);
+        td_document_begin_object(&json, NULL);
         add_output(&json, &plan->outputs[i]);
         if (sums != NULL)
             td_tensor_add_sha256(&json, sums->items[i].sum);
         ok = add_extents(call, checkpoint, plan, &plan->outputs[i], &json, err);
-        td_json_end(&json);
-        td_json_flush(&json);
+        td_document_end(&json);
     }
-    td_json_end(&json);
+    td_document_end(&json);
     add_dropped(&json, plan);
     td_call_end_document(call, &json);
     return ok && (!out->failed || td_buffer_refuse(out, err));

@@ -4,7 +4,7 @@
 #define TD_API_NATIVE_RANKS_H
 
 #include "api/call/call.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "rank/rank_store.h"
 #include "slicing/rank_file.h"
 
@@ -33,9 +33,9 @@ void td_native_answer_plan_json(const struct td_call *call, struct td_buffer *js
 
 /* Adds "href": the path of a rank's file, or of a plan's boxes, on this server. */
 void td_rank_json_add_href(const struct td_call *call, const struct td_rank_set *set, uint64_t rank,
-                           struct td_json_builder *json);
+                           struct td_document *json);
 
 /* Adds "outputs":[{"name","dtype","shape","nbytes"}...] and "dropped":[...] to an object. */
-void td_rank_json_add_outputs(const struct td_plan *plan, struct td_json_builder *json);
+void td_rank_json_add_outputs(const struct td_plan *plan, struct td_document *json);
 
 #endif

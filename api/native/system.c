@@ -9,8 +9,8 @@
 #include "api/proto/schema.h"
 #include "catalog/dataset/dataset.h"
 #include "core/clock.h"
-#include "core/json/json_build.h"
 #include "core/json/json_document.h"
+#include "core/message/document.h"
 #include "http/auth/signed_url.h"
 #include "http/build_commit.h"
 #include "http/request.h"
@@ -33,44 +33,44 @@ void td_handle_healthz(const struct td_call *call)
     td_response_set_text(call->response, "text/plain; charset=utf-8", "no-store", &text);
 }
 
-static void write_scan(struct td_json_builder *json, const struct td_catalog_status *status)
+static void write_scan(struct td_document *json, const struct td_catalog_status *status)
 {
-    td_json_begin_object(json, "scan");
-    td_json_add_bool(json, "running", status->scanning);
-    td_json_add_bool(json, "failed", status->scan_failed);
-    td_json_add_u64(json, "completed", status->scan_count);
-    td_json_add_u64(json, "files_found", status->files_found);
-    td_json_add_u64(json, "files_to_read", status->files_to_read);
-    td_json_add_u64(json, "files_read", status->files_read);
-    td_json_add_seconds(json, "last_seconds", (double)status->last_scan_ns / 1e9);
-    td_json_end(json);
+    td_document_begin_object(json, "scan");
+    td_document_add_bool(json, "running", status->scanning);
+    td_document_add_bool(json, "failed", status->scan_failed);
+    td_document_add_u64(json, "completed", status->scan_count);
+    td_document_add_u64(json, "files_found", status->files_found);
+    td_document_add_u64(json, "files_to_read", status->files_to_read);
+    td_document_add_u64(json, "files_read", status->files_read);
+    td_document_add_seconds(json, "last_seconds", (double)status->last_scan_ns / 1e9);
+    td_document_end(json);
 }
 
-static void write_digests(struct td_json_builder *json, const struct td_catalog_status *status)
+static void write_digests(struct td_document *json, const struct td_catalog_status *status)
 {
-    td_json_begin_object(json, "digests");
-    td_json_add_bool(json, "enabled", status->hasher.enabled);
-    td_json_add_bool(json, "stored", status->hasher.stored);
-    td_json_add_u64(json, "files", status->hasher.file_count);
-    td_json_add_u64(json, "known_files", status->hasher.known_count);
-    td_json_add_u64(json, "published_files", status->counts.hashed);
-    td_json_add_u64(json, "bytes", status->hasher.file_bytes);
-    td_json_add_u64(json, "known_bytes", status->hasher.known_bytes);
-    td_json_add_u64(json, "failed", status->hasher.failed_count);
-    td_json_add_u64(json, "mismatches", status->hasher.mismatch_count);
-    td_json_end(json);
+    td_document_begin_object(json, "digests");
+    td_document_add_bool(json, "enabled", status->hasher.enabled);
+    td_document_add_bool(json, "stored", status->hasher.stored);
+    td_document_add_u64(json, "files", status->hasher.file_count);
+    td_document_add_u64(json, "known_files", status->hasher.known_count);
+    td_document_add_u64(json, "published_files", status->counts.hashed);
+    td_document_add_u64(json, "bytes", status->hasher.file_bytes);
+    td_document_add_u64(json, "known_bytes", status->hasher.known_bytes);
+    td_document_add_u64(json, "failed", status->hasher.failed_count);
+    td_document_add_u64(json, "mismatches", status->hasher.mismatch_count);
+    td_document_end(json);
 }
 
 /* Adds the number of models and the state of the scan and of hashing. */
-static void write_numbers(struct td_json_builder *json, const struct td_catalog_status *status)
+static void write_numbers(struct td_document *json, const struct td_catalog_status *status)
 {
-    td_json_add_string(json, "message", status->message);
-    td_json_add_u64(json, "models", status->counts.models);
-    td_json_add_u64(json, "tensors", status->counts.tensors);
-    td_json_add_u64(json, "files", status->counts.files);
-    td_json_add_u64(json, "unreadable", status->counts.refused);
-    td_json_add_u64(json, "unpublished", status->counts.problems);
-    td_json_add_u64(json, "unsettled", status->counts.unsettled);
+    td_document_add_string(json, "message", status->message);
+    td_document_add_u64(json, "models", status->counts.models);
+    td_document_add_u64(json, "tensors", status->counts.tensors);
+    td_document_add_u64(json, "files", status->counts.files);
+    td_document_add_u64(json, "unreadable", status->counts.refused);
+    td_document_add_u64(json, "unpublished", status->counts.problems);
+    td_document_add_u64(json, "unsettled", status->counts.unsettled);
     write_scan(json, status);
     write_digests(json, status);
 }
@@ -79,7 +79,7 @@ void td_handle_readyz(const struct td_call *call)
 {
     struct td_catalog_status status;
     struct td_buffer json;
-    struct td_json_builder builder;
+    struct td_document builder;
     if (!td_call_check_parameters(call, no_parameters))
         return;
     td_catalog_get_status(call->api->catalog, &status);
@@ -87,8 +87,8 @@ void td_handle_readyz(const struct td_call *call)
     const char *state = td_server_state(call, &status, &ready);
     td_buffer_init(&json);
     td_call_begin_document(call, &builder, &json);
-    td_json_add_bool(&builder, "ready", ready);
-    td_json_add_string(&builder, "state", state);
+    td_document_add_bool(&builder, "ready", ready);
+    td_document_add_string(&builder, "state", state);
     if (td_access_sees_numbers(call))
         write_numbers(&builder, &status);
     td_call_end_document(call, &builder);
@@ -99,57 +99,57 @@ void td_handle_readyz(const struct td_call *call)
     }
 }
 
-static void write_traffic(struct td_json_builder *json, const struct td_server_status *status)
+static void write_traffic(struct td_document *json, const struct td_server_status *status)
 {
     static const char *const names[TD_SAMPLED_COUNT] = {[TD_SAMPLED_REQUESTS] = "requests",
                                                         [TD_SAMPLED_SENT_BYTES] = "bytes_sent",
                                                         [TD_SAMPLED_UPLOAD_BYTES] = "bytes_uploaded"};
-    td_json_add_u64(json, "connections", status->connections);
-    td_json_add_u64(json, "max_connections", status->max_connections);
-    td_json_add_u64(json, "in_flight", status->in_flight);
-    td_json_add_u64(json, "waiters", status->waiters);
-    td_json_add_u64(json, "requests", status->requests);
-    td_json_add_u64(json, "bytes_sent", status->sent_bytes);
-    td_json_add_u64(json, "hashed_bytes", status->catalog.hasher.known_bytes);
-    td_json_add_u64(json, "hash_total_bytes", status->catalog.hasher.file_bytes);
-    td_json_add_u64(json, "uploads", status->uploads);
-    td_json_add_u64(json, "bytes_uploaded", status->upload_bytes);
-    td_json_begin_object(json, "seconds");
+    td_document_add_u64(json, "connections", status->connections);
+    td_document_add_u64(json, "max_connections", status->max_connections);
+    td_document_add_u64(json, "in_flight", status->in_flight);
+    td_document_add_u64(json, "waiters", status->waiters);
+    td_document_add_u64(json, "requests", status->requests);
+    td_document_add_u64(json, "bytes_sent", status->sent_bytes);
+    td_document_add_u64(json, "hashed_bytes", status->catalog.hasher.known_bytes);
+    td_document_add_u64(json, "hash_total_bytes", status->catalog.hasher.file_bytes);
+    td_document_add_u64(json, "uploads", status->uploads);
+    td_document_add_u64(json, "bytes_uploaded", status->upload_bytes);
+    td_document_begin_object(json, "seconds");
     for (size_t what = 0; what < TD_SAMPLED_COUNT; what++) {
-        td_json_begin_array(json, names[what]);
+        td_document_begin_array(json, names[what]);
         for (size_t i = 0; i < status->second_count; i++)
-            td_json_add_u64(json, NULL, status->seconds[i][what]);
-        td_json_end(json);
+            td_document_add_u64(json, NULL, status->seconds[i][what]);
+        td_document_end(json);
     }
-    td_json_end(json);
+    td_document_end(json);
 }
 
-static void write_lists(struct td_json_builder *json, const struct td_server_status *status)
+static void write_lists(struct td_document *json, const struct td_server_status *status)
 {
-    td_json_begin_array(json, "arriving");
+    td_document_begin_array(json, "arriving");
     for (size_t i = 0; i < status->arrival_count; i++) {
-        td_json_begin_object(json, NULL);
-        td_json_add_string(json, "id", status->arrivals[i].id);
-        td_json_add_u64(json, "arrived_bytes", status->arrivals[i].progress.arrived_bytes);
-        td_json_add_u64(json, "total_bytes", status->arrivals[i].progress.total_bytes);
-        td_json_end(json);
+        td_document_begin_object(json, NULL);
+        td_document_add_string(json, "id", status->arrivals[i].id);
+        td_document_add_u64(json, "arrived_bytes", status->arrivals[i].progress.arrived_bytes);
+        td_document_add_u64(json, "total_bytes", status->arrivals[i].progress.total_bytes);
+        td_document_end(json);
     }
-    td_json_end(json);
-    td_json_begin_array(json, "problems");
+    td_document_end(json);
+    td_document_begin_array(json, "problems");
     for (size_t i = 0; i < status->problem_count; i++) {
-        td_json_begin_object(json, NULL);
+        td_document_begin_object(json, NULL);
         if (status->problems[i].model[0] != '\0')
-            td_json_add_string(json, "model", status->problems[i].model);
-        td_json_add_string(json, "file", status->problems[i].path);
-        td_json_add_string(json, "message", status->problems[i].message);
-        td_json_end(json);
+            td_document_add_string(json, "model", status->problems[i].model);
+        td_document_add_string(json, "file", status->problems[i].path);
+        td_document_add_string(json, "message", status->problems[i].message);
+        td_document_end(json);
     }
-    td_json_end(json);
+    td_document_end(json);
 }
 
 static void answer_status(const struct td_call *call)
 {
-    struct td_json_builder builder;
+    struct td_document builder;
     struct td_buffer json;
     struct td_server_status *status = malloc(sizeof *status);
     if (status == NULL) {
@@ -159,8 +159,8 @@ static void answer_status(const struct td_call *call)
     td_server_status_get(call, status);
     td_buffer_init(&json);
     td_call_begin_document(call, &builder, &json);
-    td_json_add_bool(&builder, "ready", status->ready);
-    td_json_add_string(&builder, "state", status->state);
+    td_document_add_bool(&builder, "ready", status->ready);
+    td_document_add_string(&builder, "state", status->state);
     write_numbers(&builder, &status->catalog);
     write_traffic(&builder, status);
     write_lists(&builder, status);
@@ -231,16 +231,16 @@ void td_handle_schema(const struct td_call *call)
 }
 
 /* Begins a JSON object with the program's name and version. */
-static void begin_version(const struct td_call *call, struct td_json_builder *json, struct td_buffer *out)
+static void begin_version(const struct td_call *call, struct td_document *json, struct td_buffer *out)
 {
     td_buffer_init(out);
     td_call_begin_document(call, json, out);
-    td_json_add_string(json, "name", "tensord");
-    td_json_add_string(json, "version", TD_VERSION);
+    td_document_add_string(json, "name", "tensord");
+    td_document_add_string(json, "version", TD_VERSION);
 }
 
 /* Ends the object, and answers with it. */
-static void answer_version(const struct td_call *call, struct td_json_builder *json)
+static void answer_version(const struct td_call *call, struct td_document *json)
 {
     td_call_end_document(call, json);
     td_response_set_json(call->response, json->out);
@@ -249,11 +249,11 @@ static void answer_version(const struct td_call *call, struct td_json_builder *j
 void td_handle_version(const struct td_call *call)
 {
     struct td_buffer json;
-    struct td_json_builder builder;
+    struct td_document builder;
     if (!td_call_check_parameters(call, no_parameters))
         return;
     begin_version(call, &builder, &json);
-    td_json_add_string(&builder, "commit", td_build_commit());
+    td_document_add_string(&builder, "commit", td_build_commit());
     answer_version(call, &builder);
 }
 
@@ -265,14 +265,14 @@ void td_handle_start(const struct td_call *call)
         {"models", "/models"},   {"datasets", "/datasets"}, {"events", "/events"}, {"openapi", "/openapi.json"},
         {"metrics", "/metrics"}, {"ready", "/readyz"},      {"pages", "/"}}; /* for Accept: text/html */
     struct td_buffer json;
-    struct td_json_builder builder;
+    struct td_document builder;
     if (!td_call_check_parameters(call, no_parameters))
         return;
     begin_version(call, &builder, &json);
-    td_json_begin_object(&builder, "links");
+    td_document_begin_object(&builder, "links");
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
-        td_json_add_string(&builder, links[i].name, links[i].path);
-    td_json_end(&builder);
+        td_document_add_string(&builder, links[i].name, links[i].path);
+    td_document_end(&builder);
     answer_version(call, &builder);
     td_response_add_header(call->response, "Vary", "Accept");
 }
@@ -322,29 +322,28 @@ static bool is_same_dataset(const struct td_snapshot *a, const struct td_repo *x
 
 /* Adds a list of the ids of the models in `of` that `other` lacks. With `changed` the list also has the ids of models
  * that have other files there. `of` and `other` may be NULL: an empty snapshot. */
-static void write_ids(struct td_json_builder *json, const char *key, const struct td_snapshot *of,
+static void write_ids(struct td_document *json, const char *key, const struct td_snapshot *of,
                       const struct td_snapshot *other, bool changed)
 {
     size_t count = 0;
-    td_json_begin_array(json, key);
+    td_document_begin_array(json, key);
     for (size_t i = 0; of != NULL && of != other && i < of->model_count && count < NAMED_MAX; i++) {
         const struct td_model *model = &of->models[i];
         const struct td_model *there = other == NULL ? NULL : td_snapshot_find_model(other, td_text_of(model->id));
         if (model->is_other_revision || (there != NULL && (!changed || is_same_model(of, model, other, there))))
             continue;
         count++;
-        td_json_add_string(json, NULL, model->id);
-        td_json_flush(json);
+        td_document_add_string(json, NULL, model->id);
     }
-    td_json_end(json);
+    td_document_end(json);
 }
 
 /* Does the same for datasets. */
-static void write_dataset_ids(struct td_json_builder *json, const char *key, const struct td_snapshot *of,
+static void write_dataset_ids(struct td_document *json, const char *key, const struct td_snapshot *of,
                               const struct td_snapshot *other, bool changed)
 {
     size_t count = 0;
-    td_json_begin_array(json, key);
+    td_document_begin_array(json, key);
     const struct td_datasets *datasets = of == NULL || of == other ? NULL : td_datasets_of(of);
     for (size_t i = 0; datasets != NULL && i < datasets->count && count < NAMED_MAX; i++) {
         const struct td_dataset *dataset = &datasets->items[i];
@@ -352,10 +351,9 @@ static void write_dataset_ids(struct td_json_builder *json, const char *key, con
         if (there != NULL && (!changed || is_same_dataset(of, dataset->repo, other, there->repo)))
             continue;
         count++;
-        td_json_add_string(json, NULL, dataset->id);
-        td_json_flush(json);
+        td_document_add_string(json, NULL, dataset->id);
     }
-    td_json_end(json);
+    td_document_end(json);
 }
 
 /* The numbers of published models and datasets that the call's sender may see. */
@@ -380,7 +378,7 @@ static struct totals count_all(const struct td_snapshot *snapshot)
 static void write_report(const struct td_call *call, const struct td_snapshot *before, bool settled, uint64_t took_ns)
 {
     struct td_buffer json;
-    struct td_json_builder builder;
+    struct td_document builder;
     struct td_catalog_status status;
     struct td_error err = TD_ERROR_INIT;
     struct td_snapshot *after = td_call_acquire(call, &err);
@@ -396,13 +394,13 @@ static void write_report(const struct td_call *call, const struct td_snapshot *b
     write_ids(&builder, "removed", before, after, false);
     write_dataset_ids(&builder, "published_datasets", after, before, true);
     write_dataset_ids(&builder, "removed_datasets", before, after, false);
-    td_json_add_bool(&builder, "complete", settled);
-    td_json_add_u64(&builder, "unsettled", status.counts.unsettled);
-    td_json_add_u64(&builder, "models", totals.models);
-    td_json_add_u64(&builder, "datasets", totals.datasets);
-    td_json_add_u64(&builder, "tensors", totals.tensors);
-    td_json_add_u64(&builder, "files", totals.files);
-    td_json_add_seconds(&builder, "seconds", (double)took_ns / 1e9);
+    td_document_add_bool(&builder, "complete", settled);
+    td_document_add_u64(&builder, "unsettled", status.counts.unsettled);
+    td_document_add_u64(&builder, "models", totals.models);
+    td_document_add_u64(&builder, "datasets", totals.datasets);
+    td_document_add_u64(&builder, "tensors", totals.tensors);
+    td_document_add_u64(&builder, "files", totals.files);
+    td_document_add_seconds(&builder, "seconds", (double)took_ns / 1e9);
     td_call_end_document(call, &builder);
     td_snapshot_unref(after);
     td_response_set_text(call->response, "application/json", "no-store", &json);
@@ -509,7 +507,7 @@ static bool read_wish(struct td_text body, struct td_arena *arena, struct wish *
 static void answer_url(const struct td_call *call, struct td_text path, int64_t expires_s)
 {
     struct td_buffer json, url;
-    struct td_json_builder builder;
+    struct td_document builder;
     char expires[40];
     struct td_text host = td_request_host(call->request);
     (void)td_wall_rfc3339((struct td_wall){.seconds = expires_s}, expires, sizeof expires);
@@ -518,12 +516,11 @@ static void answer_url(const struct td_call *call, struct td_text path, int64_t 
     td_buffer_printf(&url, "%s://%.*s", td_request_scheme(call->request), (int)host.len, host.p);
     td_buffer_append(&url, path.p, path.len);
     td_call_begin_document(call, &builder, &json);
-    td_json_add_text(&builder, "path", path);
+    td_document_add_text(&builder, "path", path);
     if (host.len > 0)
-        td_json_add_text(&builder, "url", td_buffer_text(&url));
-    td_json_add_string(&builder, "expires", expires);
-    td_json_end(&builder);
-    td_json_builder_fini(&builder);
+        td_document_add_text(&builder, "url", td_buffer_text(&url));
+    td_document_add_string(&builder, "expires", expires);
+    td_document_end(&builder);
     json.failed = json.failed || url.failed;
     td_buffer_putc(&json, '\n');
     td_buffer_fini(&url);

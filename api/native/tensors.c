@@ -11,7 +11,7 @@
 #include "core/digest.h"
 #include "core/digits.h"
 #include "core/json/json.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "rank/file_answer.h"
 #include "rank/npy_header.h"
 #include "rank/tensor_stats.h"
@@ -221,76 +221,76 @@ static bool read_bins(const struct td_call *call, struct wanted *wanted)
 }
 
 /* Adds a number that reads back as the same double; a value that is not finite as a string. */
-static void add_real(struct td_json_builder *json, const char *key, double value)
+static void add_real(struct td_document *json, const char *key, double value)
 {
     struct td_buffer text;
     td_buffer_init(&text);
     td_json_write_real(&text, value, false);
     json->out->failed = json->out->failed || text.failed;
-    td_json_add_raw(json, key, td_buffer_text(&text));
+    td_document_add_raw(json, key, td_buffer_text(&text));
     td_buffer_fini(&text);
 }
 
 /* Adds a number that exists only if an element is finite; else null. */
-static void add_finite(struct td_json_builder *json, const char *key, const struct td_tensor_stats *stats, double value)
+static void add_finite(struct td_document *json, const char *key, const struct td_tensor_stats *stats, double value)
 {
     if (stats->summary.finite > 0)
         add_real(json, key, value);
     else
-        td_json_add_null(json, key);
+        td_document_add_null(json, key);
 }
 
-static void add_sample(struct td_json_builder *json, const struct td_tensor_stats *stats)
+static void add_sample(struct td_document *json, const struct td_tensor_stats *stats)
 {
     const struct td_summary *summary = &stats->summary;
-    td_json_add_u64(json, "elements", stats->elements);
-    td_json_add_u64(json, "sampled", stats->sampled);
-    td_json_add_string(json, "sample", stats->sampled == stats->elements ? "all" : "runs");
+    td_document_add_u64(json, "elements", stats->elements);
+    td_document_add_u64(json, "sampled", stats->sampled);
+    td_document_add_string(json, "sample", stats->sampled == stats->elements ? "all" : "runs");
     add_finite(json, "min", stats, summary->min);
     add_finite(json, "max", stats, summary->max);
     add_finite(json, "mean", stats, summary->mean);
     add_finite(json, "std", stats, summary->std);
-    td_json_add_u64(json, "zeros", summary->zeros);
-    td_json_add_u64(json, "nans", summary->nans);
-    td_json_add_u64(json, "infinities", summary->infinities);
+    td_document_add_u64(json, "zeros", summary->zeros);
+    td_document_add_u64(json, "nans", summary->nans);
+    td_document_add_u64(json, "infinities", summary->infinities);
 }
 
-static void add_histogram(struct td_json_builder *json, const struct td_tensor_stats *stats)
+static void add_histogram(struct td_document *json, const struct td_tensor_stats *stats)
 {
-    td_json_begin_object(json, "histogram");
+    td_document_begin_object(json, "histogram");
     add_finite(json, "low", stats, stats->summary.min);
     add_finite(json, "high", stats, stats->summary.max);
-    td_json_begin_array(json, "counts");
+    td_document_begin_array(json, "counts");
     for (uint32_t i = 0; i < stats->bin_count; i++)
-        td_json_add_u64(json, NULL, stats->counts[i]);
-    td_json_end(json);
-    td_json_end(json);
+        td_document_add_u64(json, NULL, stats->counts[i]);
+    td_document_end(json);
+    td_document_end(json);
 }
 
-static void add_heat_map(struct td_json_builder *json, const struct td_tensor_stats *stats)
+static void add_heat_map(struct td_document *json, const struct td_tensor_stats *stats)
 {
     if (stats->map_rows == 0) {
-        td_json_add_null(json, "heatmap");
+        td_document_add_null(json, "heatmap");
         return;
     }
-    td_json_begin_object(json, "heatmap");
-    td_json_add_u64(json, "rows", stats->map_rows);
-    td_json_add_u64(json, "columns", stats->map_columns);
-    td_json_begin_array(json, "values");
+    td_document_begin_object(json, "heatmap");
+    td_document_add_u64(json, "rows", stats->map_rows);
+    td_document_add_u64(json, "columns", stats->map_columns);
+    td_document_begin_array(json, "values");
     for (uint32_t i = 0; i < stats->map_rows * stats->map_columns; i++)
         if (isnan(stats->map[i]))
-            td_json_add_null(json, NULL);
+            td_document_add_null(json, NULL);
         else
             add_real(json, NULL, stats->map[i]);
-    td_json_end(json);
-    td_json_end(json);
+    td_document_end(json);
+    td_document_end(json);
 }
 
 static void write_stats(struct td_buffer *out, const struct td_tensor *tensor, const struct td_tensor_stats *stats)
 {
-    struct td_json_builder json;
-    td_json_builder_init(&json, out);
-    td_json_begin_object(&json, NULL);
+    struct td_document json;
+    td_document_init(&json, out);
+    td_document_begin_object(&json, NULL);
     td_tensor_add_facts(&json, &(struct td_tensor_facts){.name = td_tensor_name(tensor),
                                                          .dtype = stats->dtype,
                                                          .shape = stats->shape,
@@ -299,12 +299,11 @@ static void write_stats(struct td_buffer *out, const struct td_tensor *tensor, c
     add_sample(&json, stats);
     add_histogram(&json, stats);
     add_heat_map(&json, stats);
-    td_json_begin_array(&json, "first");
+    td_document_begin_array(&json, "first");
     for (uint32_t i = 0; i < stats->first_count; i++)
         add_real(&json, NULL, stats->first[i]);
-    td_json_end(&json);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
+    td_document_end(&json);
+    td_document_end(&json);
     td_buffer_putc(out, '\n');
 }
 

@@ -22,19 +22,18 @@ enum { MOST_NAMES = 8 };
 static void list_names(const struct td_version *versions, size_t count, const char *more, struct td_buffer *details,
                        struct td_buffer *shown)
 {
-    struct td_json_builder json;
-    td_json_builder_init(&json, details);
-    td_json_begin_object(&json, NULL);
-    td_json_begin_array(&json, "known");
+    struct td_document json;
+    td_document_init(&json, details);
+    td_document_begin_object(&json, NULL);
+    td_document_begin_array(&json, "known");
     for (size_t i = 0; i < count; i++) {
-        td_json_add_string(&json, NULL, versions[i].name);
+        td_document_add_string(&json, NULL, versions[i].name);
         td_buffer_printf(shown, "%s\"%.64s\"", i > 0 ? ", " : "", versions[i].name);
     }
     if (more[0] != '\0')
-        td_json_add_string(&json, NULL, more);
-    td_json_end(&json);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
+        td_document_add_string(&json, NULL, more);
+    td_document_end(&json);
+    td_document_end(&json);
 }
 
 /* Answers with an error whose details name the versions. */
@@ -300,7 +299,7 @@ static bool begin_list(struct td_description *description)
     const char *latest = latest_name(description->call);
     if (!td_description_room(description, strlen(id) + (latest == NULL ? 0 : strlen(latest))))
         return false;
-    td_json_add_string(&description->json, "model", id);
+    td_document_add_string(&description->json, "model", id);
     td_description_add_text_or_null(description, "latest", latest);
     return true;
 }
@@ -337,7 +336,7 @@ static bool add_href(struct td_description *description, const struct td_version
     td_uri_encode(&href, td_text_of(shown.id), true);
     (void)td_shown_model_write_query(&shown, "?", &href);
     bool ok = !href.failed || td_error_no_memory(&description->err);
-    td_json_add_text(&description->json, "href", td_buffer_text(&href));
+    td_document_add_text(&description->json, "href", td_buffer_text(&href));
     td_buffer_fini(&href);
     return ok;
 }
@@ -345,15 +344,15 @@ static bool add_href(struct td_description *description, const struct td_version
 /* Adds the members that versions of caches have. */
 static bool add_refs(struct td_description *description, const struct td_version *version)
 {
-    struct td_json_builder *json = &description->json;
-    td_json_add_string(json, "commit", version->commit);
-    td_json_begin_array(json, "refs");
+    struct td_document *json = &description->json;
+    td_document_add_string(json, "commit", version->commit);
+    td_document_begin_array(json, "refs");
     for (size_t i = 0; i < version->ref_count; i++) {
         if (!td_description_room(description, strlen(version->refs[i])))
             return false;
-        td_json_add_string(json, NULL, version->refs[i]);
+        td_document_add_string(json, NULL, version->refs[i]);
     }
-    td_json_end(json);
+    td_document_end(json);
     return true;
 }
 
@@ -361,23 +360,23 @@ static bool add_row(struct td_description *description, const void *row)
 {
     const struct td_version *version = row;
     const struct td_model *model = version->model;
-    struct td_json_builder *json = &description->json;
+    struct td_document *json = &description->json;
     size_t text_bytes = 2 * strlen(version->name) + strlen(description->call->family->id) +
                         (model->base == NULL ? 0 : strlen(model->base)) +
                         (version->commit == NULL ? 0 : strlen(version->commit));
     if (!td_description_room(description, text_bytes))
         return false;
-    td_json_add_string(json, "version", version->name);
+    td_document_add_string(json, "version", version->name);
     if (version->has_number)
-        td_json_add_u64(json, "number", version->number);
+        td_document_add_u64(json, "number", version->number);
     else
-        td_json_add_null(json, "number");
-    td_json_add_string(json, "kind", model->is_delta ? "delta" : "full");
+        td_document_add_null(json, "number");
+    td_document_add_string(json, "kind", model->is_delta ? "delta" : "full");
     td_description_add_text_or_null(description, "base", model->base);
     if (!add_href(description, version))
         return false;
-    td_json_add_u64(json, "total_bytes", model->total_bytes);
-    td_json_add_u64(json, "file_bytes", model->file_bytes);
+    td_document_add_u64(json, "total_bytes", model->total_bytes);
+    td_document_add_u64(json, "file_bytes", model->file_bytes);
     td_description_add_updated(description, model);
     return version->commit == NULL || add_refs(description, version);
 }

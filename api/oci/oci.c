@@ -12,7 +12,7 @@
 #include "api/oci/oci_target.h"
 #include "catalog/names/oci_name.h"
 #include "core/clock.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "core/waiting.h"
 #include "rank/file_answer.h"
 
@@ -42,19 +42,18 @@ static const char *code_of(int status)
 /* Writes {"errors":[{"code","message","detail"}]}. For td_facade.write_error. */
 static void write_error(struct td_failure *failure, struct td_buffer *out)
 {
-    struct td_json_builder json;
-    td_json_builder_init(&json, out);
-    td_json_begin_object(&json, NULL);
-    td_json_begin_array(&json, "errors");
-    td_json_begin_object(&json, NULL);
-    td_json_add_string(&json, "code", failure->code != NULL ? failure->code : code_of(failure->status));
-    td_json_add_string(&json, "message", failure->message);
-    td_json_begin_object(&json, "detail");
-    td_json_end(&json);
-    td_json_end(&json);
-    td_json_end(&json);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
+    struct td_document json;
+    td_document_init(&json, out);
+    td_document_begin_object(&json, NULL);
+    td_document_begin_array(&json, "errors");
+    td_document_begin_object(&json, NULL);
+    td_document_add_string(&json, "code", failure->code != NULL ? failure->code : code_of(failure->status));
+    td_document_add_string(&json, "message", failure->message);
+    td_document_begin_object(&json, "detail");
+    td_document_end(&json);
+    td_document_end(&json);
+    td_document_end(&json);
+    td_document_end(&json);
     td_buffer_putc(out, '\n');
 }
 
@@ -324,7 +323,7 @@ enum { PAGE_MAX = 1000 }; /* most names in a page, also where the client asks fo
 struct page {
     struct td_oci_call *oci;
     struct td_buffer text;
-    struct td_json_builder json;
+    struct td_document json;
     uint64_t most, count;
     const char *last; /* the last name in the page */
     bool has_more;    /* names follow that do not fit */
@@ -348,8 +347,8 @@ static void begin_page(struct page *page, struct td_oci_call *oci)
 {
     *page = (struct page){.oci = oci, .err = TD_ERROR_INIT};
     td_buffer_init(&page->text);
-    td_json_builder_init(&page->json, &page->text);
-    td_json_begin_object(&page->json, NULL);
+    td_document_init(&page->json, &page->text);
+    td_document_begin_object(&page->json, NULL);
 }
 
 /* Adds a name, or sets has_more if it does not fit. Returns false when the caller should add no more. */
@@ -361,7 +360,7 @@ static bool add_name(struct page *page, const char *name)
     }
     if (!td_reserved_json_room(&page->oci->reserved, &page->json, strlen(name), &page->err))
         return false;
-    td_json_add_string(&page->json, NULL, name);
+    td_document_add_string(&page->json, NULL, name);
     page->last = name;
     page->count++;
     return true;
@@ -388,8 +387,8 @@ static void add_link(const struct page *page)
 /* Answers the page, or the error. */
 static void end_page(struct page *page)
 {
-    td_json_end(&page->json);
-    td_json_end(&page->json);
+    td_document_end(&page->json);
+    td_document_end(&page->json);
     if (page->err.code != TD_OK)
         td_response_fail_error(page->oci->call->response, &page->err);
     else
@@ -400,7 +399,6 @@ static void end_page(struct page *page)
 
 static void fini_page(struct page *page)
 {
-    td_json_builder_fini(&page->json);
     td_buffer_fini(&page->text);
 }
 
@@ -412,7 +410,7 @@ static void answer_catalog(struct td_oci_call *oci)
     begin_page(&page, oci);
     if (read_parameters(&page, &last) && td_call_may_list(oci->call)) {
         size_t i = last.len == 0 ? 0 : td_oci_names_after(snapshot, last);
-        td_json_begin_array(&page.json, "repositories");
+        td_document_begin_array(&page.json, "repositories");
         const struct td_oci_names *names = td_oci_names_of(snapshot);
         while (i < names->count && add_name(&page, names->items[i].name))
             i++;
@@ -465,8 +463,8 @@ static void answer_tags(struct td_oci_call *oci)
     if ((oci->repo != NULL && !td_oci_targets(oci, &targets, &err)) || !td_oci_pushed_add_tags(oci, &targets, &err)) {
         (void)td_oci_fail_error(oci, &err, "NAME_UNKNOWN");
     } else if (read_parameters(&page, &last)) {
-        td_json_add_text(&page.json, "name", oci->path.name);
-        td_json_begin_array(&page.json, "tags");
+        td_document_add_text(&page.json, "name", oci->path.name);
+        td_document_begin_array(&page.json, "tags");
         add_tags(&page, &targets, last);
         end_page(&page);
     }

@@ -260,30 +260,29 @@ static bool add_config(const struct td_oci_call *oci, const struct td_repo_view 
 {
     struct td_repo_about about;
     struct td_oci_document document;
-    struct td_json_builder *json = td_oci_begin_document(&document);
+    struct td_document *json = td_oci_begin_document(&document);
     td_repo_about_init(&about, view, false, 0);
     td_oci_config_begin(json, &about, oci->repo->id);
-    td_json_begin_object(json, "modelfs");
-    td_json_add_string(json, "type", "layers");
-    td_json_begin_array(json, "diffIds");
+    td_document_begin_object(json, "modelfs");
+    td_document_add_string(json, "type", "layers");
+    td_document_begin_array(json, "diffIds");
     for (size_t i = 0; i < files->count; i++)
         td_oci_add_sha256(json, NULL, files->layers[i].sha256);
-    td_json_end(json);
-    td_json_end(json);
-    td_json_end(json);
+    td_document_end(json);
+    td_document_end(json);
+    td_document_end(json);
     return td_oci_end_document(&document, made, TD_OCI_MODEL_CONFIG_TYPE, false, err);
 }
 
-static void add_layer(struct td_json_builder *json, const struct files *files, size_t i)
+static void add_layer(struct td_document *json, const struct files *files, size_t i)
 {
     const struct layer *layer = &files->layers[i];
     td_oci_begin_descriptor(json, NULL, layer->media_type, layer->sha256, layer->size_bytes);
-    td_json_begin_object(json, "annotations");
-    td_json_add_string(json, "org.cncf.model.filepath", layer->path);
-    td_json_add_string(json, "org.opencontainers.image.title", files->titles[i]);
-    td_json_end(json);
-    td_json_end(json);
-    td_json_flush(json);
+    td_document_begin_object(json, "annotations");
+    td_document_add_string(json, "org.cncf.model.filepath", layer->path);
+    td_document_add_string(json, "org.opencontainers.image.title", files->titles[i]);
+    td_document_end(json);
+    td_document_end(json);
 }
 
 /* Checks the length of the manifest, which was added last. */
@@ -299,12 +298,12 @@ static bool add_manifest(const struct files *files, struct td_made_documents *ma
 {
     struct td_oci_document document;
     const struct td_made_document *config = &made->items[made->count - 1];
-    struct td_json_builder *json = td_oci_begin_document(&document);
+    struct td_document *json = td_oci_begin_document(&document);
     td_oci_begin_manifest(json, TD_OCI_MANIFEST_TYPE, TD_OCI_MODEL_TYPE, config);
     for (size_t i = 0; i < files->count && document.text.len <= TD_OCI_MANIFEST_MAX; i++)
         add_layer(json, files, i);
-    td_json_end(json);
-    td_json_end(json);
+    td_document_end(json);
+    td_document_end(json);
     return td_oci_end_document(&document, made, TD_OCI_MANIFEST_TYPE, true, err) &&
            manifest_fits(made, files->count, err);
 }

@@ -56,17 +56,16 @@ const char *td_oci_layer_type(const struct td_entry *entry)
 
 /* ---- documents ----------------------------------------------------------------------------------------- */
 
-struct td_json_builder *td_oci_begin_document(struct td_oci_document *document)
+struct td_document *td_oci_begin_document(struct td_oci_document *document)
 {
     td_buffer_init(&document->text);
-    td_json_builder_init(&document->json, &document->text);
+    td_document_init(&document->json, &document->text);
     return &document->json;
 }
 
 bool td_oci_end_document(struct td_oci_document *document, struct td_made_documents *made, const char *media_type,
                          bool is_manifest, struct td_error *err)
 {
-    td_json_builder_fini(&document->json);
     bool ok = td_made_documents_add(made, media_type, is_manifest, &document->text, err);
     td_buffer_fini(&document->text);
     return ok;
@@ -76,33 +75,33 @@ bool td_oci_end_document(struct td_oci_document *document, struct td_made_docume
 
 enum { DIGEST_BYTES = 7 + TD_SHA256_TEXT_BYTES };
 
-void td_oci_add_sha256(struct td_json_builder *json, const char *key, const char *sha256)
+void td_oci_add_sha256(struct td_document *json, const char *key, const char *sha256)
 {
     char digest[DIGEST_BYTES];
     (void)snprintf(digest, sizeof digest, "sha256:%s", sha256);
-    td_json_add_string(json, key, digest);
+    td_document_add_string(json, key, digest);
 }
 
-void td_oci_begin_descriptor(struct td_json_builder *json, const char *key, const char *media_type, const char *sha256,
+void td_oci_begin_descriptor(struct td_document *json, const char *key, const char *media_type, const char *sha256,
                              uint64_t size_bytes)
 {
-    td_json_begin_object(json, key);
-    td_json_add_string(json, "mediaType", media_type);
+    td_document_begin_object(json, key);
+    td_document_add_string(json, "mediaType", media_type);
     td_oci_add_sha256(json, "digest", sha256);
-    td_json_add_u64(json, "size", size_bytes);
+    td_document_add_u64(json, "size", size_bytes);
 }
 
-void td_oci_begin_manifest(struct td_json_builder *json, const char *media_type, const char *artifact_type,
+void td_oci_begin_manifest(struct td_document *json, const char *media_type, const char *artifact_type,
                            const struct td_made_document *config)
 {
-    td_json_begin_object(json, NULL);
-    td_json_add_u64(json, "schemaVersion", 2);
-    td_json_add_string(json, "mediaType", media_type);
+    td_document_begin_object(json, NULL);
+    td_document_add_u64(json, "schemaVersion", 2);
+    td_document_add_string(json, "mediaType", media_type);
     if (artifact_type != NULL)
-        td_json_add_string(json, "artifactType", artifact_type);
+        td_document_add_string(json, "artifactType", artifact_type);
     td_oci_begin_descriptor(json, "config", config->media_type, config->sha256, config->bytes->len_bytes);
-    td_json_end(json);
-    td_json_begin_array(json, "layers");
+    td_document_end(json);
+    td_document_begin_array(json, "layers");
 }
 
 /* ---- configuration ------------------------------------------------------------------------------------- */
@@ -141,7 +140,7 @@ static const char *precision_of(const char *dtype)
 }
 
 /* Adds the number of parameters and their types, in the order of their first files. */
-static void add_elements(struct td_json_builder *json, const struct td_checkpoint *checkpoint)
+static void add_elements(struct td_document *json, const struct td_checkpoint *checkpoint)
 {
     struct td_dtype_count counts[TD_SUM_DTYPES];
     char size[TD_OCI_SIZE_BYTES];
@@ -155,9 +154,9 @@ static void add_elements(struct td_json_builder *json, const struct td_checkpoin
             used += (size_t)snprintf(precision + used, sizeof precision - used, "%s%s", used > 0 ? "," : "", word);
     }
     td_oci_write_size(total, size);
-    td_json_add_string(json, "paramSize", size);
+    td_document_add_string(json, "paramSize", size);
     if (used > 0)
-        td_json_add_text(json, "precision", td_text_n(precision, used));
+        td_document_add_text(json, "precision", td_text_n(precision, used));
 }
 
 /* Returns the default checkpoint of the repository's own directory, or NULL. */
@@ -171,45 +170,45 @@ static const struct td_checkpoint *default_checkpoint(const struct td_repo_about
 }
 
 /* Adds "descriptor". */
-static void add_descriptor(struct td_json_builder *json, const struct td_repo_about *about, const char *id)
+static void add_descriptor(struct td_document *json, const struct td_repo_about *about, const char *id)
 {
     const char *slash = strrchr(id, '/');
     bool has_license = false;
-    td_json_begin_object(json, "descriptor");
+    td_document_begin_object(json, "descriptor");
     if (about->config != NULL && about->config->model_type != NULL)
-        td_json_add_string(json, "family", about->config->model_type);
-    td_json_add_string(json, "name", slash == NULL ? id : slash + 1);
+        td_document_add_string(json, "family", about->config->model_type);
+    td_document_add_string(json, "name", slash == NULL ? id : slash + 1);
     for (size_t i = 0; about->card != NULL && i < about->card->tag_count; i++) {
         const char *prefix = td_fact_tag_prefix(&about->card->tags[i], false);
         if (prefix == NULL || strcmp(prefix, "license:") != 0)
             continue;
         if (!has_license)
-            td_json_begin_array(json, "licenses");
+            td_document_begin_array(json, "licenses");
         has_license = true;
-        td_json_add_string(json, NULL, about->card->tags[i].value);
+        td_document_add_string(json, NULL, about->card->tags[i].value);
     }
     if (has_license)
-        td_json_end(json);
-    td_json_end(json);
+        td_document_end(json);
+    td_document_end(json);
 }
 
-void td_oci_config_begin(struct td_json_builder *json, const struct td_repo_about *about, const char *id)
+void td_oci_config_begin(struct td_document *json, const struct td_repo_about *about, const char *id)
 {
     const struct td_checkpoint *checkpoint = default_checkpoint(about);
-    td_json_begin_object(json, NULL);
+    td_document_begin_object(json, NULL);
     add_descriptor(json, about, id);
-    td_json_begin_object(json, "config");
+    td_document_begin_object(json, "config");
     if (about->config != NULL && about->config->architecture != NULL) {
-        td_json_add_string(json, "architecture", about->config->architecture);
+        td_document_add_string(json, "architecture", about->config->architecture);
     } else if (checkpoint != NULL) {
         const char *word = td_metadata_find(checkpoint->metadata, checkpoint->metadata_count, "general.architecture");
         if (word != NULL && word[0] == '"')
-            td_json_add_raw(json, "architecture", td_text_of(word));
+            td_document_add_raw(json, "architecture", td_text_of(word));
     }
     if (checkpoint != NULL) {
         const char *format = td_repo_view_format(about->view, checkpoint);
-        td_json_add_string(json, "format", strcmp(format, "pytorch") == 0 ? "pt" : format);
+        td_document_add_string(json, "format", strcmp(format, "pytorch") == 0 ? "pt" : format);
         add_elements(json, checkpoint);
     }
-    td_json_end(json);
+    td_document_end(json);
 }

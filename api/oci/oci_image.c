@@ -237,22 +237,22 @@ static bool add_config(const struct image *image, const char *architecture, stru
 {
     struct td_oci_document document;
     char sha256[TD_SHA256_TEXT_BYTES];
-    struct td_json_builder *json = td_oci_begin_document(&document);
-    td_json_begin_object(json, NULL);
-    td_json_add_string(json, "architecture", architecture);
-    td_json_add_string(json, "os", "linux");
-    td_json_begin_object(json, "config");
-    td_json_end(json);
-    td_json_begin_object(json, "rootfs");
-    td_json_add_string(json, "type", "layers");
-    td_json_begin_array(json, "diff_ids");
+    struct td_document *json = td_oci_begin_document(&document);
+    td_document_begin_object(json, NULL);
+    td_document_add_string(json, "architecture", architecture);
+    td_document_add_string(json, "os", "linux");
+    td_document_begin_object(json, "config");
+    td_document_end(json);
+    td_document_begin_object(json, "rootfs");
+    td_document_add_string(json, "type", "layers");
+    td_document_begin_array(json, "diff_ids");
     for (size_t i = 0; i < image->layer_count; i++) {
         write_sum(&image->layers[i], sha256);
         td_oci_add_sha256(json, NULL, sha256);
     }
-    td_json_end(json);
-    td_json_end(json);
-    td_json_end(json);
+    td_document_end(json);
+    td_document_end(json);
+    td_document_end(json);
     return td_oci_end_document(&document, made, TD_OCI_IMAGE_CONFIG_TYPE, false, err);
 }
 
@@ -262,15 +262,15 @@ static bool add_manifest(const struct image *image, struct td_made_documents *ma
     const struct td_made_document *config = &made->items[made->count - 1];
     struct td_oci_document document;
     char sha256[TD_SHA256_TEXT_BYTES];
-    struct td_json_builder *json = td_oci_begin_document(&document);
+    struct td_document *json = td_oci_begin_document(&document);
     td_oci_begin_manifest(json, TD_OCI_MANIFEST_TYPE, NULL, config);
     for (size_t i = 0; i < image->layer_count; i++) {
         write_sum(&image->layers[i], sha256);
         td_oci_begin_descriptor(json, NULL, TD_OCI_IMAGE_LAYER_TYPE, sha256, image->layers[i].digest.size_bytes);
-        td_json_end(json);
+        td_document_end(json);
     }
-    td_json_end(json);
-    td_json_end(json);
+    td_document_end(json);
+    td_document_end(json);
     return td_oci_end_document(&document, made, TD_OCI_MANIFEST_TYPE, true, err);
 }
 
@@ -278,22 +278,22 @@ static bool add_manifest(const struct image *image, struct td_made_documents *ma
 static bool add_index(struct td_made_documents *made, struct td_error *err)
 {
     struct td_oci_document document;
-    struct td_json_builder *json = td_oci_begin_document(&document);
-    td_json_begin_object(json, NULL);
-    td_json_add_u64(json, "schemaVersion", 2);
-    td_json_add_string(json, "mediaType", TD_OCI_INDEX_TYPE);
-    td_json_begin_array(json, "manifests");
+    struct td_document *json = td_oci_begin_document(&document);
+    td_document_begin_object(json, NULL);
+    td_document_add_u64(json, "schemaVersion", 2);
+    td_document_add_string(json, "mediaType", TD_OCI_INDEX_TYPE);
+    td_document_begin_array(json, "manifests");
     for (size_t i = 0; i < ARCHITECTURES; i++) {
         const struct td_made_document *manifest = &made->items[2 * i + 1];
         td_oci_begin_descriptor(json, NULL, manifest->media_type, manifest->sha256, manifest->bytes->len_bytes);
-        td_json_begin_object(json, "platform");
-        td_json_add_string(json, "architecture", architectures[i]);
-        td_json_add_string(json, "os", "linux");
-        td_json_end(json);
-        td_json_end(json);
+        td_document_begin_object(json, "platform");
+        td_document_add_string(json, "architecture", architectures[i]);
+        td_document_add_string(json, "os", "linux");
+        td_document_end(json);
+        td_document_end(json);
     }
-    td_json_end(json);
-    td_json_end(json);
+    td_document_end(json);
+    td_document_end(json);
     return td_oci_end_document(&document, made, TD_OCI_INDEX_TYPE, true, err);
 }
 

@@ -66,28 +66,28 @@ static bool add_config(const struct td_oci_target *target, const struct layers *
         td_metadata_find(file->manifest.metadata, file->manifest.metadata_count, "general.architecture");
     char size[TD_OCI_SIZE_BYTES];
     struct td_oci_document document;
-    struct td_json_builder *json = td_oci_begin_document(&document);
-    td_json_begin_object(json, NULL);
-    td_json_add_string(json, "model_format", "gguf");
+    struct td_document *json = td_oci_begin_document(&document);
+    td_document_begin_object(json, NULL);
+    td_document_add_string(json, "model_format", "gguf");
     if (family != NULL && family[0] == '"') {
-        td_json_add_raw(json, "model_family", td_text_of(family));
-        td_json_begin_array(json, "model_families");
-        td_json_add_raw(json, NULL, td_text_of(family));
-        td_json_end(json);
+        td_document_add_raw(json, "model_family", td_text_of(family));
+        td_document_begin_array(json, "model_families");
+        td_document_add_raw(json, NULL, td_text_of(family));
+        td_document_end(json);
     }
     td_oci_write_size(count_elements(file), size);
-    td_json_add_string(json, "model_type", size);
-    td_json_add_string(json, "file_type", target->gguf.name.quant[0] == '\0' ? "unknown" : target->gguf.name.quant);
-    td_json_add_string(json, "architecture", "amd64");
-    td_json_add_string(json, "os", "linux");
-    td_json_begin_object(json, "rootfs");
-    td_json_add_string(json, "type", "layers");
-    td_json_begin_array(json, "diff_ids");
+    td_document_add_string(json, "model_type", size);
+    td_document_add_string(json, "file_type", target->gguf.name.quant[0] == '\0' ? "unknown" : target->gguf.name.quant);
+    td_document_add_string(json, "architecture", "amd64");
+    td_document_add_string(json, "os", "linux");
+    td_document_begin_object(json, "rootfs");
+    td_document_add_string(json, "type", "layers");
+    td_document_begin_array(json, "diff_ids");
     for (size_t i = 0; i < layers->count; i++)
         td_oci_add_sha256(json, NULL, td_file_sha256(layers->entries[i]->file));
-    td_json_end(json);
-    td_json_end(json);
-    td_json_end(json);
+    td_document_end(json);
+    td_document_end(json);
+    td_document_end(json);
     return td_oci_end_document(&document, made, TD_OCI_DOCKER_CONFIG_TYPE, false, err);
 }
 
@@ -95,15 +95,15 @@ static bool add_manifest(const struct layers *layers, struct td_made_documents *
 {
     const struct td_made_document *config = &made->items[made->count - 1];
     struct td_oci_document document;
-    struct td_json_builder *json = td_oci_begin_document(&document);
+    struct td_document *json = td_oci_begin_document(&document);
     td_oci_begin_manifest(json, TD_OCI_DOCKER_MANIFEST_TYPE, NULL, config);
     for (size_t i = 0; i < layers->count; i++) {
         const struct td_file *file = layers->entries[i]->file;
         td_oci_begin_descriptor(json, NULL, layers->types[i], td_file_sha256(file), file->source.id.size_bytes);
-        td_json_end(json);
+        td_document_end(json);
     }
-    td_json_end(json);
-    td_json_end(json);
+    td_document_end(json);
+    td_document_end(json);
     return td_oci_end_document(&document, made, TD_OCI_DOCKER_MANIFEST_TYPE, true, err);
 }
 
@@ -131,24 +131,23 @@ bool td_oci_is_llama_cpp(const struct td_call *call)
     return field != NULL && td_text_begins_ignore_case(field->value, "llama-cpp");
 }
 
-static void add_file(struct td_json_builder *json, const char *key, const struct td_repo *repo,
+static void add_file(struct td_document *json, const char *key, const struct td_repo *repo,
                      const struct td_entry *entry)
 {
     if (entry == NULL)
         return;
-    td_json_begin_object(json, key);
-    td_json_add_string(json, "rfilename", td_repo_relative(repo, entry));
-    td_json_add_u64(json, "size", entry->file->source.id.size_bytes);
-    td_json_end(json);
+    td_document_begin_object(json, key);
+    td_document_add_string(json, "rfilename", td_repo_relative(repo, entry));
+    td_document_add_u64(json, "size", entry->file->source.id.size_bytes);
+    td_document_end(json);
 }
 
 void td_oci_llama_cpp_write(const struct td_oci_call *oci, const struct td_oci_target *target, struct td_buffer *out)
 {
-    struct td_json_builder json;
-    td_json_builder_init(&json, out);
-    td_json_begin_object(&json, NULL);
+    struct td_document json;
+    td_document_init(&json, out);
+    td_document_begin_object(&json, NULL);
     add_file(&json, "ggufFile", oci->repo, target->gguf.entry);
     add_file(&json, "mmprojFile", oci->repo, target->projector);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
+    td_document_end(&json);
 }

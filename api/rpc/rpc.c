@@ -62,7 +62,7 @@ static bool admit_rpc(struct td_call *call)
 
 /* ---- requests ------------------------------------------------------------------------------------------- */
 
-/* What is read of a call. The texts are in the arena or in the request. */
+/* A call as it was read. The texts are in the arena or in the request. */
 struct rpc {
     const struct td_method *method;
     struct td_arena arena;

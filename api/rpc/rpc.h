@@ -3,7 +3,7 @@
  * (https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-WEB.md).
  *
  * A method's request becomes a request of the native interface (rpc_rules.h), whose handler writes its answer as the
- * method's message (core/json/json_build.h). Both interfaces therefore have the same limits, rights and messages. */
+ * method's message (core/message/document.h). Both interfaces therefore have the same limits, rights and messages. */
 #ifndef TD_API_RPC_RPC_H
 #define TD_API_RPC_RPC_H
 

@@ -3,7 +3,7 @@
 #include "api/native/native.h"
 #include "core/base64.h"
 #include "core/digits.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "core/message/wire.h"
 #include "http/uri.h"
 
@@ -134,32 +134,32 @@ static void write_base64(struct td_buffer *out, const struct td_buffer *bytes, b
 }
 
 /* Adds a detail of an error: a message as base64, and the name of its type. */
-static void add_detail(struct td_json_builder *json, const char *type, const struct td_buffer *message)
+static void add_detail(struct td_document *json, const char *type, const struct td_buffer *message)
 {
-    td_json_begin_object(json, NULL);
-    td_json_add_string(json, "type", type);
-    if (td_json_begin_text(json, "value")) {
+    td_document_begin_object(json, NULL);
+    td_document_add_string(json, "type", type);
+    if (td_document_begin_text(json, "value")) {
         write_base64(json->out, message, false);
-        td_json_end_text(json);
+        td_document_end_text(json);
     }
-    td_json_end(json);
+    td_document_end(json);
 }
 
 /* Writes {"code", "message", "details"}. */
 static void write_connect_error(const struct code *code, const struct td_failure *failure, struct td_buffer *out)
 {
-    struct td_json_builder json;
+    struct td_document json;
     struct td_buffer detail;
     char word[32];
     size_t len = strlen(code->word);
     for (size_t i = 0; i <= len; i++)
         word[i] = (char)(code->word[i] >= 'A' && code->word[i] <= 'Z' ? code->word[i] - 'A' + 'a' : code->word[i]);
     td_buffer_init(&detail);
-    td_json_builder_init(&json, out);
-    td_json_begin_object(&json, NULL);
-    td_json_add_string(&json, "code", word);
-    td_json_add_string(&json, "message", failure->message);
-    td_json_begin_array(&json, "details");
+    td_document_init(&json, out);
+    td_document_begin_object(&json, NULL);
+    td_document_add_string(&json, "code", word);
+    td_document_add_string(&json, "message", failure->message);
+    td_document_begin_array(&json, "details");
     write_error_info(code->word, &detail);
     add_detail(&json, "google.rpc.ErrorInfo", &detail);
     if (has_retry(failure->status)) {
@@ -167,8 +167,8 @@ static void write_connect_error(const struct code *code, const struct td_failure
         write_retry_info(&detail);
         add_detail(&json, "google.rpc.RetryInfo", &detail);
     }
-    td_json_end(&json);
-    td_json_end(&json);
+    td_document_end(&json);
+    td_document_end(&json);
     td_buffer_fini(&detail);
 }
 

@@ -14,7 +14,7 @@ enum {
     TD_RPC_JSON = 1,   /* messages are JSON; else protobuf */
     TD_RPC_FRAMES = 2, /* messages are in frames */
     TD_RPC_WEB = 4,    /* gRPC-Web; else Connect. With TD_RPC_FRAMES */
-    TD_RPC_UNKNOWN = 8 /* the Content-Type is none of those below */
+    TD_RPC_UNKNOWN = 8 /* the Content-Type is not in td_rpc_types */
 };
 
 /* Returns the form that the request asks for by its Content-Type, or by the parameter `encoding` of a GET. */

@@ -1,6 +1,6 @@
 #include "api/rpc/rpc_rules.h"
 
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "http/uri.h"
 
 #include <inttypes.h>
@@ -137,16 +137,16 @@ static bool write_query(const struct rule *rule, const struct td_record *request
 
 static void write_body(const struct rule *rule, const struct td_record *request, struct td_buffer *out)
 {
-    struct td_json_builder json;
+    struct td_document json;
     uint64_t fields = 0;
     for (size_t i = 0; rule->body[i] != NULL; i++)
         for (size_t k = 0; k < request->message->field_count; k++)
             if (strcmp(request->message->fields[k].name, rule->body[i]) == 0)
                 fields |= UINT64_C(1) << request->message->fields[k].number;
-    td_json_builder_init(&json, out);
-    td_json_begin_object(&json, NULL);
+    td_document_init(&json, out);
+    td_document_begin_object(&json, NULL);
     td_record_add(request, fields, &json);
-    td_json_end(&json);
+    td_document_end(&json);
 }
 
 bool td_rpc_translate(const struct td_method *method, const struct td_record *request, struct td_response *response,

@@ -222,8 +222,8 @@ static bool note_value(struct reader *r, const char *member)
     return td_json_skip(&r->json);
 }
 
-/* Appends the member whose key is the latest token to the kept ones; by hand and not by json_build.h, because the value
- * is kept as it is spelled, and the object ends where the text has a fault. */
+/* Appends the member whose key is the latest token to the kept ones; by hand and not by core/message/document.h,
+ * because the value is kept as it is spelled, and the object ends where the text has a fault. */
 static bool keep_member(struct reader *r, const char *member, struct td_buffer *out)
 {
     struct td_json before = r->json;

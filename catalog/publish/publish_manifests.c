@@ -6,8 +6,8 @@
 #include "core/array.h"
 #include "core/digits.h"
 #include "core/file_io.h"
-#include "core/json/json_build.h"
 #include "core/log.h"
+#include "core/message/document.h"
 #include "storage/disk_tree.h"
 
 #include <errno.h>
@@ -116,20 +116,19 @@ static void name_referrers(const char *subject, char out[FOLDER_NAME_BYTES])
 /* Appends the file in referrers/ for a manifest. */
 static void describe_referrer(const char *hex, const struct td_pushed_manifest *manifest, struct td_buffer *text)
 {
-    struct td_json_builder json;
+    struct td_document json;
     char digest[TD_SHA256_TEXT_BYTES + 8];
     (void)snprintf(digest, sizeof digest, "sha256:%s", hex);
     td_buffer_printf(text, "%zu %" PRIu64 " %zu\n%s", strlen(manifest->artifact_type), manifest->annotations_at,
                      manifest->annotations.len, manifest->artifact_type);
-    td_json_builder_init(&json, text);
-    td_json_begin_object(&json, NULL);
-    td_json_add_string(&json, "mediaType", manifest->media_type);
-    td_json_add_string(&json, "digest", digest);
-    td_json_add_u64(&json, "size", manifest->size_bytes);
+    td_document_init(&json, text);
+    td_document_begin_object(&json, NULL);
+    td_document_add_string(&json, "mediaType", manifest->media_type);
+    td_document_add_string(&json, "digest", digest);
+    td_document_add_u64(&json, "size", manifest->size_bytes);
     if (manifest->artifact_type[0] != '\0')
-        td_json_add_string(&json, "artifactType", manifest->artifact_type);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
+        td_document_add_string(&json, "artifactType", manifest->artifact_type);
+    td_document_end(&json);
 }
 
 /* Adds a manifest to the referrers of its subject. */

@@ -3,9 +3,9 @@
 #include "catalog/publish/publish_tree.h"
 #include "core/array.h"
 #include "core/file_io.h"
-#include "core/json/json_build.h"
 #include "core/json/json_document.h"
 #include "core/log.h"
+#include "core/message/document.h"
 #include "core/utf8.h"
 #include "storage/disk_tree.h"
 
@@ -27,7 +27,7 @@ static const char notes_folder[] = "commits", squashed_folder[] = "squashed";
 /* ---- one note -------------------------------------------------------------------------------------------- */
 
 /* Adds a text, cut to `most` bytes. */
-static void add_text(struct td_json_builder *json, const char *key, const char *text, size_t most)
+static void add_text(struct td_document *json, const char *key, const char *text, size_t most)
 {
     char shown[4 * TD_COMMIT_MESSAGE_BYTES + 1];
     struct td_text cut = td_text_of(text);
@@ -37,23 +37,22 @@ static void add_text(struct td_json_builder *json, const char *key, const char *
         cut = td_text_of(shown);
         cut.len = td_text_shown(cut, most);
     }
-    td_json_add_text(json, key, cut);
+    td_document_add_text(json, key, cut);
 }
 
 /* Appends the note's JSON. */
 static void format(const struct td_commit_note *note, struct td_buffer *text)
 {
-    struct td_json_builder json;
-    td_json_builder_init(&json, text);
-    td_json_begin_object(&json, NULL);
-    td_json_add_string(&json, "commit", note->commit);
-    td_json_add_string(&json, "parent", note->parent);
+    struct td_document json;
+    td_document_init(&json, text);
+    td_document_begin_object(&json, NULL);
+    td_document_add_string(&json, "commit", note->commit);
+    td_document_add_string(&json, "parent", note->parent);
     add_text(&json, "message", note->message, TD_COMMIT_MESSAGE_BYTES);
     add_text(&json, "token", note->token, TOKEN_BYTES);
-    td_json_add_u64(&json, "time", (uint64_t)note->time_s);
-    td_json_add_u64(&json, "time_ns", note->time_ns);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
+    td_document_add_u64(&json, "time", (uint64_t)note->time_s);
+    td_document_add_u64(&json, "time_ns", note->time_ns);
+    td_document_end(&json);
     td_buffer_putc(text, '\n');
 }
 

@@ -5,7 +5,7 @@
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/json/json.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "storage/fetch/fetch_answer.h"
 #include "storage/fetch/fetch_health.h"
 #include "storage/fetch/fetch_url.h"
@@ -226,32 +226,30 @@ static bool refuse_content(const struct td_fetch_session *session, size_t server
 
 static void write_commit(const struct td_remote_commit *commit, struct td_buffer *out)
 {
-    struct td_json_builder json;
+    struct td_document json;
     char digest[DIGEST_BYTES];
-    td_json_builder_init(&json, out);
-    td_json_begin_object(&json, NULL);
-    td_json_begin_array(&json, "files");
+    td_document_init(&json, out);
+    td_document_begin_object(&json, NULL);
+    td_document_begin_array(&json, "files");
     for (size_t i = 0; i < commit->count; i++) {
         const struct td_remote_commit_file *file = &commit->files[i];
         write_digest(file->blob.sha256, digest);
-        td_json_begin_object(&json, NULL);
-        td_json_add_string(&json, "path", file->path);
-        td_json_add_string(&json, "digest", digest);
-        td_json_add_u64(&json, "size", file->blob.size_bytes);
-        td_json_end(&json);
-        td_json_flush(&json);
+        td_document_begin_object(&json, NULL);
+        td_document_add_string(&json, "path", file->path);
+        td_document_add_string(&json, "digest", digest);
+        td_document_add_u64(&json, "size", file->blob.size_bytes);
+        td_document_end(&json);
     }
-    td_json_end(&json);
-    td_json_add_bool(&json, "keep", commit->keeps);
-    td_json_add_string(&json, "revision", commit->revision);
+    td_document_end(&json);
+    td_document_add_bool(&json, "keep", commit->keeps);
+    td_document_add_string(&json, "revision", commit->revision);
     if (commit->parent != NULL)
-        td_json_add_string(&json, "parent", commit->parent);
+        td_document_add_string(&json, "parent", commit->parent);
     if (commit->message != NULL)
-        td_json_add_string(&json, "message", commit->message);
+        td_document_add_string(&json, "message", commit->message);
     if (commit->is_dry_run)
-        td_json_add_bool(&json, "dry_run", true);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
+        td_document_add_bool(&json, "dry_run", true);
+    td_document_end(&json);
 }
 
 /* Reads an answer of 200 or 201. */

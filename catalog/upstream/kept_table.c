@@ -7,8 +7,8 @@
 #include "core/checked.h"
 #include "core/digits.h"
 #include "core/file_io.h"
-#include "core/json/json_build.h"
 #include "core/json/json_document.h"
+#include "core/message/document.h"
 #include "parser/format/names.h"
 
 #include <errno.h>
@@ -87,19 +87,18 @@ static ssize_t read_bytes(int at, const char *path, char *out)
 bool td_kept_note_write(int at, const char *path, const struct td_kept_note *note, struct td_error *err)
 {
     struct td_buffer text;
-    struct td_json_builder json;
+    struct td_document json;
     td_buffer_init(&text);
-    td_json_builder_init(&json, &text);
-    td_json_begin_object(&json, NULL);
-    td_json_add_string(&json, "id", note->id);
-    td_json_add_u64(&json, "bytes", note->bytes);
-    td_json_add_u64(&json, "inode", note->inode);
-    td_json_add_u64(&json, "mtime", (uint64_t)note->mtime_ns);
-    td_json_add_string(&json, "tree", note->tree);
-    td_json_add_u64(&json, "began", (uint64_t)note->began_s);
-    td_json_add_bool(&json, "verified", note->is_verified);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
+    td_document_init(&json, &text);
+    td_document_begin_object(&json, NULL);
+    td_document_add_string(&json, "id", note->id);
+    td_document_add_u64(&json, "bytes", note->bytes);
+    td_document_add_u64(&json, "inode", note->inode);
+    td_document_add_u64(&json, "mtime", (uint64_t)note->mtime_ns);
+    td_document_add_string(&json, "tree", note->tree);
+    td_document_add_u64(&json, "began", (uint64_t)note->began_s);
+    td_document_add_bool(&json, "verified", note->is_verified);
+    td_document_end(&json);
     td_buffer_putc(&text, '\n');
     bool ok = text.failed ? td_buffer_refuse(&text, err)
                           : td_durable_file_write(at, path, td_buffer_text(&text), 0644) ||

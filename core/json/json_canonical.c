@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Written by hand and not by json_build.h: the text comes from a client, so its depth is not ours.
+/* Written by hand and not by core/message/document.h: the text comes from a client, so its depth is not ours.
  *
  * Members are first written in the order of the text. When an object ends, its members are the last bytes of the
  * output: they are copied aside, sorted and written over themselves, which takes the same number of bytes. */

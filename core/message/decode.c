@@ -386,7 +386,8 @@ static bool is_json_number(struct td_text text)
            td_json_next(&json) == TD_JSON_END;
 }
 
-/* Reads a number of JSON as a double. Returns false for a text that is none, or too long to be one of ours. */
+/* Reads a number of JSON as a double. Returns false for another text, and for one of more than 63
+ * characters. */
 static bool read_real(struct td_text text, double *out)
 {
     char copy[64];
@@ -592,34 +593,33 @@ static bool is_default(const struct td_value *value)
     return field->type == TD_FIELD_DOUBLE ? value->real == 0 && !signbit(value->real) : value->text.len == 0;
 }
 
-static void add_scalar(const struct td_value *value, const char *key, struct td_json_builder *json)
+static void add_scalar(const struct td_value *value, const char *key, struct td_document *json)
 {
     switch ((enum td_field_type)value->field->type) {
     case TD_FIELD_BOOL:
-        td_json_add_bool(json, key, value->number != 0);
+        td_document_add_bool(json, key, value->number != 0);
         break;
     case TD_FIELD_DOUBLE:
-        td_json_add_real(json, key, value->real, false);
+        td_document_add_real(json, key, value->real, false);
         break;
     case TD_FIELD_STRING:
-        td_json_add_text(json, key, value->text);
+        td_document_add_text(json, key, value->text);
         break;
     case TD_FIELD_BYTES:
-        td_json_add_bytes(json, key, value->text);
+        td_document_add_bytes(json, key, value->text);
         break;
     case TD_FIELD_INT32:
-        td_json_add_i32(json, key, (int32_t)(int64_t)value->number);
+        td_document_add_i32(json, key, (int32_t)(int64_t)value->number);
         break;
     case TD_FIELD_MASK: /* for this program itself */
         break;
     default:
-        td_json_add_u64(json, key, value->number);
+        td_document_add_u64(json, key, value->number);
         break;
     }
 }
 
-/* A record of which fields are being added: those of `fields` from number `number` on, and of a list the elements from
- * `element` on. */
+/* A record whose fields are being added. */
 struct adding {
     const struct td_record *record;
     uint64_t fields;
@@ -637,18 +637,18 @@ static const struct td_value *next_of(const struct td_value *value, const struct
 
 /* Adds the value, or opens its object, which it then puts on the stack. */
 static void add_one(struct adding *stack, size_t *depth, const struct td_value *value, const char *key,
-                    struct td_json_builder *json)
+                    struct td_document *json)
 {
     if (value->field->type != TD_FIELD_MESSAGE) {
         add_scalar(value, key, json);
         return;
     }
-    td_json_begin_object(json, key);
+    td_document_begin_object(json, key);
     stack[(*depth)++] = (struct adding){.record = value->record, .fields = UINT64_MAX};
 }
 
 /* Takes one step with the innermost record: adds an element, a field, or ends a list or the object. */
-static void add_step(struct adding *stack, size_t *depth, struct td_json_builder *json)
+static void add_step(struct adding *stack, size_t *depth, struct td_document *json)
 {
     struct adding *adding = &stack[*depth - 1];
     const struct td_message *message = adding->record->message;
@@ -656,7 +656,7 @@ static void add_step(struct adding *stack, size_t *depth, struct td_json_builder
         const struct td_value *element = adding->element;
         if (element == NULL) {
             adding->is_in_list = false;
-            td_json_end(json);
+            td_document_end(json);
             return;
         }
         adding->element = next_of(element->next, element->field);
@@ -665,7 +665,7 @@ static void add_step(struct adding *stack, size_t *depth, struct td_json_builder
     }
     if (adding->at == message->field_count) {
         if (--*depth > 0)
-            td_json_end(json);
+            td_document_end(json);
         return;
     }
     const struct td_field *field = &message->fields[adding->at++];
@@ -677,12 +677,12 @@ static void add_step(struct adding *stack, size_t *depth, struct td_json_builder
         add_one(stack, depth, value, field->name, json);
         return;
     }
-    td_json_begin_array(json, field->name);
+    td_document_begin_array(json, field->name);
     adding->is_in_list = true;
     adding->element = value;
 }
 
-void td_record_add(const struct td_record *record, uint64_t fields, struct td_json_builder *json)
+void td_record_add(const struct td_record *record, uint64_t fields, struct td_document *json)
 {
     struct adding stack[TD_DECODE_DEPTH] = {{.record = record, .fields = fields}};
     size_t depth = 1;

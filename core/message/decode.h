@@ -8,7 +8,7 @@
 
 #include "core/arena.h"
 #include "core/error.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "core/message/message.h"
 #include "core/text.h"
 
@@ -52,6 +52,6 @@ uint64_t td_record_number(const struct td_record *record, const char *name);
 
 /* Adds the fields whose bit is set in `fields`, by number, as members of an open object: in REST, too, without values
  * that are 0, false or "" of fields without presence. Field masks are left out. */
-void td_record_add(const struct td_record *record, uint64_t fields, struct td_json_builder *json);
+void td_record_add(const struct td_record *record, uint64_t fields, struct td_document *json);
 
 #endif

@@ -9,7 +9,7 @@
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/file_io.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "core/utf8.h"
 
 #include <ctype.h>
@@ -277,46 +277,46 @@ static void change_end(struct change *change)
         (void)close(change->lock_fd);
 }
 
-static void add_time(struct td_json_builder *json, const char *key, int64_t seconds)
+static void add_time(struct td_document *json, const char *key, int64_t seconds)
 {
     char text[40];
     (void)td_wall_rfc3339((struct td_wall){.seconds = seconds}, text, sizeof text);
-    td_json_add_string(json, key, text);
+    td_document_add_string(json, key, text);
 }
 
-void td_token_add_members(struct td_json_builder *json, const struct td_token *token)
+void td_token_add_members(struct td_document *json, const struct td_token *token)
 {
     if (token->models == NULL) {
-        td_json_add_null(json, "models");
+        td_document_add_null(json, "models");
     } else {
-        td_json_begin_array(json, "models");
+        td_document_begin_array(json, "models");
         for (size_t i = 0; token->models[i] != NULL; i++)
-            td_json_add_string(json, NULL, token->models[i]);
-        td_json_end(json);
+            td_document_add_string(json, NULL, token->models[i]);
+        td_document_end(json);
     }
-    td_json_begin_array(json, "rights");
+    td_document_begin_array(json, "rights");
     if ((token->rights & TD_RIGHT_READ) != 0)
-        td_json_add_string(json, NULL, "read");
+        td_document_add_string(json, NULL, "read");
     if ((token->rights & TD_RIGHT_WRITE) != 0)
-        td_json_add_string(json, NULL, "write");
-    td_json_end(json);
+        td_document_add_string(json, NULL, "write");
+    td_document_end(json);
     if (token->expires_s == 0)
-        td_json_add_null(json, "expires");
+        td_document_add_null(json, "expires");
     else
         add_time(json, "expires", token->expires_s);
 }
 
-static void add_token(struct td_json_builder *json, const struct td_token *token)
+static void add_token(struct td_document *json, const struct td_token *token)
 {
     char digest[TD_SHA256_TEXT_BYTES];
     td_hex_write(token->sha256, TD_SHA256_BYTES, digest);
-    td_json_begin_object(json, NULL);
-    td_json_add_string(json, "name", token->name);
-    td_json_add_string(json, "sha256", digest);
+    td_document_begin_object(json, NULL);
+    td_document_add_string(json, "name", token->name);
+    td_document_add_string(json, "sha256", digest);
     td_token_add_members(json, token);
     if (token->created_s != 0)
         add_time(json, "created", token->created_s);
-    td_json_end(json);
+    td_document_end(json);
 }
 
 /* Appends the text of a file. Each token stands on a line of its own. */
@@ -324,14 +324,13 @@ static bool write_text(const struct td_token_set *set, const struct td_token *to
                        struct td_buffer *out, struct td_error *err)
 {
     char key[TD_BASE64URL_CHARS(TD_TOKEN_KEY_BYTES)];
-    struct td_json_builder json;
+    struct td_document json;
     td_base64url_write(td_token_set_master_key(set), TD_TOKEN_KEY_BYTES, key);
     td_buffer_printf(out, "{\"version\": 1,\n \"master_key\": \"%.*s\",\n \"tokens\": [", (int)sizeof key, key);
     for (size_t i = 0; i < count; i++) {
         td_buffer_puts(out, i == 0 ? "\n  " : ",\n  ");
-        td_json_builder_init(&json, out);
+        td_document_init(&json, out);
         add_token(&json, &tokens[i]);
-        td_json_builder_fini(&json);
     }
     td_buffer_puts(out, "]}\n");
     OPENSSL_cleanse(key, sizeof key);

@@ -6,7 +6,7 @@
 
 #include "core/base64.h"
 #include "core/error.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "core/text.h"
 #include "http/auth/token_set.h"
 #include "http/auth/token_text.h"
@@ -44,7 +44,7 @@ bool td_token_file_add(const char *path, const struct td_new_token *token, char 
                        struct td_token_set **out, struct td_error *err);
 
 /* Adds what a token allows, as the file has it: the members "models", "rights" and "expires". */
-void td_token_add_members(struct td_json_builder *json, const struct td_token *token);
+void td_token_add_members(struct td_document *json, const struct td_token *token);
 
 /* Removes the token with this name from the file, as td_token_file_add adds one. Errors: TD_NOT_FOUND (there is no such
  * token), and those of td_token_file_add. */

@@ -182,7 +182,7 @@ const char *td_metadata_find(const struct td_metadata *metadata, size_t count, c
 /* Appends a text as a JSON value. `len` is the length of the whole text in bytes; `shown` is the text or its beginning,
  * at most TD_METADATA_TEXT_MAX bytes. A beginning is written as {"length":LEN,"first":"..."}. is_utf8 says whether
  * `shown` is UTF-8; other text is escaped by td_utf8_escape. The parsers write metadata by hand and not by
- * json_build.h, because the values are small and are written item by item while the file is read. */
+ * core/message/document.h, because the values are small and are written item by item while the file is read. */
 void td_metadata_write_text(struct td_buffer *out, struct td_text shown, bool is_utf8, uint64_t len);
 
 #endif

@@ -78,30 +78,30 @@ static bool read_arguments(int argc, char **argv, struct arguments *out)
 
 /* ---- the report ---------------------------------------------------------------------------------------- */
 
-static void add_report(struct td_json_builder *json, const void *context)
+static void add_report(struct td_document *json, const void *context)
 {
     const struct result *result = context;
     const struct td_apply *apply = result->apply;
     const struct td_delta_chain *chain = &apply->chain;
     bool has_failed = result->failure->code != TD_OK;
-    td_json_begin_object(json, NULL);
-    td_json_add_string(json, "base", apply->wanted->directories[0]);
-    td_json_add_u64(json, "deltas", apply->wanted->count - 1);
-    td_json_add_string(json, "directory", apply->wanted->output);
-    td_json_add_bool(json, "complete", !has_failed);
+    td_document_begin_object(json, NULL);
+    td_document_add_string(json, "base", apply->wanted->directories[0]);
+    td_document_add_u64(json, "deltas", apply->wanted->count - 1);
+    td_document_add_string(json, "directory", apply->wanted->output);
+    td_document_add_bool(json, "complete", !has_failed);
     if (has_failed) {
-        td_json_add_string(json, "error", result->failure->message);
+        td_document_add_string(json, "error", result->failure->message);
     } else {
-        td_json_add_string(json, "base_version", chain->base_version);
-        td_json_add_string(json, "version", chain->version);
-        td_json_add_u64(json, "tensors", chain->tensor_count);
-        td_json_add_u64(json, "changed_tensors", chain->changed_count);
-        td_json_add_u64(json, "tensor_bytes", chain->total_bytes);
-        td_json_add_u64(json, "changed_tensor_bytes", chain->changed_bytes);
-        td_json_add_u64(json, "file_bytes", apply->output.total_bytes);
+        td_document_add_string(json, "base_version", chain->base_version);
+        td_document_add_string(json, "version", chain->version);
+        td_document_add_u64(json, "tensors", chain->tensor_count);
+        td_document_add_u64(json, "changed_tensors", chain->changed_count);
+        td_document_add_u64(json, "tensor_bytes", chain->total_bytes);
+        td_document_add_u64(json, "changed_tensor_bytes", chain->changed_bytes);
+        td_document_add_u64(json, "file_bytes", apply->output.total_bytes);
     }
-    td_json_add_seconds(json, "seconds", result->seconds);
-    td_json_end(json);
+    td_document_add_seconds(json, "seconds", result->seconds);
+    td_document_end(json);
 }
 
 static void print_line(const void *context)

@@ -606,25 +606,25 @@ static bool run_command(struct follow *follow, const char *name, struct td_error
 
 /* ---- the report ---------------------------------------------------------------------------------------- */
 
-static void add_report(struct td_json_builder *json, const void *context)
+static void add_report(struct td_document *json, const void *context)
 {
     const struct arrival *arrival = context;
     bool has_failed = arrival->failure->code != TD_OK;
-    td_json_begin_object(json, NULL);
-    td_json_add_string(json, "model", arrival->model);
-    td_json_add_bool(json, "complete", !has_failed);
+    td_document_begin_object(json, NULL);
+    td_document_add_string(json, "model", arrival->model);
+    td_document_add_bool(json, "complete", !has_failed);
     if (has_failed) {
-        td_json_add_string(json, "error", arrival->failure->message);
+        td_document_add_string(json, "error", arrival->failure->message);
     } else {
-        td_json_add_string(json, "version", arrival->version);
-        td_json_add_string(json, "previous", arrival->previous);
-        td_json_add_string(json, "directory", arrival->directory);
-        td_json_add_bool(json, "new", arrival->is_new);
-        td_json_add_u64(json, "deltas", arrival->delta_count);
-        td_json_add_u64(json, "fetched_bytes", arrival->fetched_bytes);
-        td_json_add_seconds(json, "seconds", arrival->seconds);
+        td_document_add_string(json, "version", arrival->version);
+        td_document_add_string(json, "previous", arrival->previous);
+        td_document_add_string(json, "directory", arrival->directory);
+        td_document_add_bool(json, "new", arrival->is_new);
+        td_document_add_u64(json, "deltas", arrival->delta_count);
+        td_document_add_u64(json, "fetched_bytes", arrival->fetched_bytes);
+        td_document_add_seconds(json, "seconds", arrival->seconds);
     }
-    td_json_end(json);
+    td_document_end(json);
 }
 
 static void print_line(const void *context)

@@ -7,7 +7,7 @@
 #include "catalog/scan/scan.h"
 #include "core/buffer.h"
 #include "core/digits.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "server/cmd/shared/command_line.h"
 #include "server/cmd/shared/local_scan.h"
 #include "server/host/terminal.h"
@@ -277,16 +277,15 @@ static bool print_manifest(struct td_snapshot *snapshot, const struct td_model *
     return ok;
 }
 
-static void add_problems(struct td_json_builder *json, const char *model, const struct td_problems *problems)
+static void add_problems(struct td_document *json, const char *model, const struct td_problems *problems)
 {
     for (size_t i = 0; i < problems->count; i++) {
-        td_json_begin_object(json, NULL);
+        td_document_begin_object(json, NULL);
         if (model != NULL)
-            td_json_add_string(json, "model", model);
-        td_json_add_string(json, "file", problems->items[i].path);
-        td_json_add_string(json, "message", problems->items[i].message);
-        td_json_end(json);
-        td_json_flush(json);
+            td_document_add_string(json, "model", model);
+        td_document_add_string(json, "file", problems->items[i].path);
+        td_document_add_string(json, "message", problems->items[i].message);
+        td_document_end(json);
     }
 }
 
@@ -294,15 +293,14 @@ static void add_problems(struct td_json_builder *json, const char *model, const 
 static bool print_json_problems(const struct td_snapshot *snapshot, struct td_error *err)
 {
     struct td_buffer out;
-    struct td_json_builder json;
+    struct td_document json;
     td_buffer_init(&out);
-    td_json_builder_init(&json, &out);
-    td_json_begin_array(&json, NULL);
+    td_document_init(&json, &out);
+    td_document_begin_array(&json, NULL);
     for (size_t i = 0; i < snapshot->model_count; i++)
         add_problems(&json, snapshot->models[i].id, &snapshot->models[i].problems);
     add_problems(&json, NULL, &snapshot->problems);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
+    td_document_end(&json);
     bool ok = !out.failed || td_buffer_refuse(&out, err);
     if (ok)
         (void)fwrite(out.data, 1, out.len, stdout);
@@ -310,8 +308,7 @@ static bool print_json_problems(const struct td_snapshot *snapshot, struct td_er
     return ok;
 }
 
-/* Prints the frame by hand and not by json_build.h: a manifest goes to standard output in windows, and is never whole
- * in memory. */
+/* Prints the frame by hand, because a manifest goes to standard output in windows, and is never whole in memory. */
 static bool print_directory_json(struct td_snapshot *snapshot, struct td_error *err)
 {
     const char *before = "";

@@ -6,8 +6,8 @@
 #include "catalog/names/repo.h"
 #include "core/digest.h"
 #include "core/digits.h"
-#include "core/json/json_build.h"
 #include "core/json/json_canonical.h"
+#include "core/message/document.h"
 #include "rank/tensor_source.h"
 #include "server/cmd/shared/command_line.h"
 #include "server/cmd/shared/local_scan.h"
@@ -337,70 +337,67 @@ static void print_table(const struct job *job)
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
 
-static void write_tally(struct td_json_builder *json, const struct tally *tally, const struct td_checkpoint *checkpoint)
+static void write_tally(struct td_document *json, const struct tally *tally, const struct td_checkpoint *checkpoint)
 {
     char share[32];
     (void)snprintf(share, sizeof share, "%.6f", share_of(tally, checkpoint));
-    td_json_add_u64(json, "nbytes", tally->nbytes);
-    td_json_add_raw(json, "share", td_text_of(share));
-    td_json_add_u64(json, "header_bytes", tally->header_bytes);
-    td_json_add_u64(json, "padding_bytes", tally->padding_bytes);
-    td_json_add_u64(json, "constant_bytes", tally->constant_bytes);
-    td_json_add_u64(json, "runs", tally->runs);
-    td_json_add_u64(json, "smallest_run", tally->smallest_run);
-    td_json_add_u64(json, "largest_run", tally->largest_run);
+    td_document_add_u64(json, "nbytes", tally->nbytes);
+    td_document_add_raw(json, "share", td_text_of(share));
+    td_document_add_u64(json, "header_bytes", tally->header_bytes);
+    td_document_add_u64(json, "padding_bytes", tally->padding_bytes);
+    td_document_add_u64(json, "constant_bytes", tally->constant_bytes);
+    td_document_add_u64(json, "runs", tally->runs);
+    td_document_add_u64(json, "smallest_run", tally->smallest_run);
+    td_document_add_u64(json, "largest_run", tally->largest_run);
 }
 
-static void add_ranks(struct td_json_builder *json, const struct job *job)
+static void add_ranks(struct td_document *json, const struct job *job)
 {
-    td_json_begin_array(json, "ranks");
+    td_document_begin_array(json, "ranks");
     for (uint64_t rank = 0; rank < job->spec.tp_size; rank++) {
-        td_json_begin_object(json, NULL);
-        td_json_add_u64(json, "rank", rank);
+        td_document_begin_object(json, NULL);
+        td_document_add_u64(json, "rank", rank);
         write_tally(json, &job->ranks[rank], job->checkpoint);
-        td_json_end(json);
-        td_json_flush(json);
+        td_document_end(json);
     }
-    td_json_end(json);
+    td_document_end(json);
 }
 
-static void add_total(struct td_json_builder *json, const struct job *job)
+static void add_total(struct td_document *json, const struct job *job)
 {
     struct tally all = tally_all(job);
-    td_json_begin_object(json, "total");
+    td_document_begin_object(json, "total");
     write_tally(json, &all, job->checkpoint);
     if (covers_all(job))
-        td_json_add_u64(json, "repeated_bytes", repeated_bytes(job, &all));
-    td_json_end(json);
+        td_document_add_u64(json, "repeated_bytes", repeated_bytes(job, &all));
+    td_document_end(json);
 }
 
 static bool print_json(const struct job *job, struct td_error *err)
 {
     struct td_buffer out;
-    struct td_json_builder json;
+    struct td_document json;
     const struct td_plan_match *match = match_of(job);
     td_buffer_init(&out);
-    td_json_builder_init(&json, &out);
-    td_json_begin_object(&json, NULL);
-    td_json_add_string(&json, "model", job->model->id);
-    td_json_add_string(&json, "checkpoint", job->checkpoint->id);
-    td_json_add_string(&json, "engine", job->plan_id[0] != '\0' ? "plan" : job->spec.engine);
-    td_json_add_u64(&json, "tp_size", job->spec.tp_size);
-    td_json_add_u64(&json, "checkpoint_bytes", job->checkpoint->total_bytes);
+    td_document_init(&json, &out);
+    td_document_begin_object(&json, NULL);
+    td_document_add_string(&json, "model", job->model->id);
+    td_document_add_string(&json, "checkpoint", job->checkpoint->id);
+    td_document_add_string(&json, "engine", job->plan_id[0] != '\0' ? "plan" : job->spec.engine);
+    td_document_add_u64(&json, "tp_size", job->spec.tp_size);
+    td_document_add_u64(&json, "checkpoint_bytes", job->checkpoint->total_bytes);
     add_ranks(&json, job);
     add_total(&json, job);
-    td_json_begin_array(&json, "dropped");
+    td_document_begin_array(&json, "dropped");
     for (size_t i = 0; i < job->plan.dropped_count; i++) {
-        td_json_add_string(&json, NULL, job->plan.dropped[i]);
-        td_json_flush(&json);
+        td_document_add_string(&json, NULL, job->plan.dropped[i]);
     }
-    td_json_end(&json);
-    td_json_begin_array(&json, "unused_rules");
+    td_document_end(&json);
+    td_document_begin_array(&json, "unused_rules");
     for (size_t i = 0; match != NULL && i < match->unused_count; i++)
-        td_json_add_u64(&json, NULL, match->unused[i]);
-    td_json_end(&json);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
+        td_document_add_u64(&json, NULL, match->unused[i]);
+    td_document_end(&json);
+    td_document_end(&json);
     return td_output_json(&out, err);
 }
 

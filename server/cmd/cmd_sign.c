@@ -2,7 +2,7 @@
 #include "server/cmd/commands.h"
 
 #include "core/clock.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "core/quantity.h"
 #include "http/auth/signed_url.h"
 #include "http/auth/token_file.h"
@@ -129,7 +129,7 @@ static bool append_signed(const struct arguments *arguments, const struct td_tok
 static bool print_signed(const struct arguments *arguments, struct td_text url, int64_t expires_s, struct td_error *err)
 {
     struct td_buffer json;
-    struct td_json_builder builder;
+    struct td_document builder;
     char expires[40];
     if (!arguments->json) {
         (void)fwrite(url.p, 1, url.len, stdout);
@@ -138,12 +138,11 @@ static bool print_signed(const struct arguments *arguments, struct td_text url, 
     }
     (void)td_wall_rfc3339((struct td_wall){.seconds = expires_s}, expires, sizeof expires);
     td_buffer_init(&json);
-    td_json_builder_init(&builder, &json);
-    td_json_begin_object(&builder, NULL);
-    td_json_add_text(&builder, "url", url);
-    td_json_add_string(&builder, "expires", expires);
-    td_json_end(&builder);
-    td_json_builder_fini(&builder);
+    td_document_init(&builder, &json);
+    td_document_begin_object(&builder, NULL);
+    td_document_add_text(&builder, "url", url);
+    td_document_add_string(&builder, "expires", expires);
+    td_document_end(&builder);
     return td_output_json(&json, err);
 }
 

@@ -2,7 +2,7 @@
 #include "server/cmd/commands.h"
 
 #include "core/clock.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "core/quantity.h"
 #include "http/auth/token_file.h"
 #include "server/cmd/shared/command_line.h"
@@ -159,9 +159,9 @@ static const char *rights_of(const struct td_token *token)
 }
 
 /* Adds the members that new and list share. */
-static void add_members(struct td_json_builder *json, const struct td_token *token)
+static void add_members(struct td_document *json, const struct td_token *token)
 {
-    td_json_add_string(json, "name", token->name);
+    td_document_add_string(json, "name", token->name);
     td_token_add_members(json, token);
 }
 
@@ -170,16 +170,15 @@ static void add_members(struct td_json_builder *json, const struct td_token *tok
 static bool print_new_json(const struct td_token *token, const char *text, const char *secret, struct td_error *err)
 {
     struct td_buffer out;
-    struct td_json_builder json;
+    struct td_document json;
     td_buffer_init(&out);
-    td_json_builder_init(&json, &out);
-    td_json_begin_object(&json, NULL);
+    td_document_init(&json, &out);
+    td_document_begin_object(&json, NULL);
     add_members(&json, token);
-    td_json_add_string(&json, "token", text);
-    td_json_add_string(&json, "s3_access_key", token->access_key);
-    td_json_add_string(&json, "s3_secret_key", secret);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
+    td_document_add_string(&json, "token", text);
+    td_document_add_string(&json, "s3_access_key", token->access_key);
+    td_document_add_string(&json, "s3_secret_key", secret);
+    td_document_end(&json);
     return td_output_json(&out, err);
 }
 
@@ -240,23 +239,21 @@ static bool make_new(const struct arguments *arguments, int64_t expires_s, struc
 static bool print_list_json(const struct td_token_set *set, int64_t now_s, struct td_error *err)
 {
     struct td_buffer out;
-    struct td_json_builder json;
+    struct td_document json;
     td_buffer_init(&out);
-    td_json_builder_init(&json, &out);
-    td_json_begin_object(&json, NULL);
-    td_json_begin_array(&json, "tokens");
+    td_document_init(&json, &out);
+    td_document_begin_object(&json, NULL);
+    td_document_begin_array(&json, "tokens");
     for (size_t i = 0; i < td_token_set_count(set); i++) {
         const struct td_token *token = &td_token_set_tokens(set)[i];
-        td_json_begin_object(&json, NULL);
+        td_document_begin_object(&json, NULL);
         add_members(&json, token);
-        td_json_add_bool(&json, "expired", td_token_has_expired(token, now_s));
-        td_json_add_string(&json, "s3_access_key", token->access_key);
-        td_json_end(&json);
-        td_json_flush(&json);
+        td_document_add_bool(&json, "expired", td_token_has_expired(token, now_s));
+        td_document_add_string(&json, "s3_access_key", token->access_key);
+        td_document_end(&json);
     }
-    td_json_end(&json);
-    td_json_end(&json);
-    td_json_builder_fini(&json);
+    td_document_end(&json);
+    td_document_end(&json);
     return td_output_json(&out, err);
 }
 

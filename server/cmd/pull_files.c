@@ -2,7 +2,7 @@
 
 #include "catalog/model/file_kind.h"
 #include "core/digits.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "server/cmd/shared/command_line.h"
 #include "server/host/terminal.h"
 #include "storage/fetch/fetch_target.h"
@@ -232,49 +232,48 @@ static struct sums add_up(const struct td_pull_report *report)
     return sums;
 }
 
-static void add_file(struct td_json_builder *json, const struct td_pull_file *file)
+static void add_file(struct td_document *json, const struct td_pull_file *file)
 {
     char sha256[TD_SHA256_TEXT_BYTES];
-    td_json_begin_object(json, NULL);
-    td_json_add_string(json, "path", td_pull_file_name(file));
-    td_json_add_u64(json, "bytes", file->expected->size_bytes);
-    td_json_add_bool(json, "complete", file->is_done);
+    td_document_begin_object(json, NULL);
+    td_document_add_string(json, "path", td_pull_file_name(file));
+    td_document_add_u64(json, "bytes", file->expected->size_bytes);
+    td_document_add_bool(json, "complete", file->is_done);
     if (file->is_done) {
         td_hex_write(file->outcome.sums.sha256, TD_SHA256_BYTES, sha256);
-        td_json_add_string(json, "sha256", sha256);
+        td_document_add_string(json, "sha256", sha256);
     }
-    td_json_add_bool(json, "verified", file->outcome.is_verified);
-    td_json_add_bool(json, "present", file->outcome.was_there);
-    td_json_add_u64(json, "fetched_bytes", file->older_bytes + file->outcome.fetched_bytes);
-    td_json_add_u64(json, "resumed_bytes", file->outcome.resumed_bytes);
-    td_json_end(json);
-    td_json_flush(json);
+    td_document_add_bool(json, "verified", file->outcome.is_verified);
+    td_document_add_bool(json, "present", file->outcome.was_there);
+    td_document_add_u64(json, "fetched_bytes", file->older_bytes + file->outcome.fetched_bytes);
+    td_document_add_u64(json, "resumed_bytes", file->outcome.resumed_bytes);
+    td_document_end(json);
 }
 
-void td_pull_report_add(struct td_json_builder *json, const void *context)
+void td_pull_report_add(struct td_document *json, const void *context)
 {
     const struct td_pull_report *report = context;
     const struct sums sums = add_up(report);
     bool has_failed = report->failure->code != TD_OK;
-    td_json_begin_object(json, NULL);
-    td_json_add_string(json, "model", report->model);
-    td_json_add_string(json, "revision", report->revision);
+    td_document_begin_object(json, NULL);
+    td_document_add_string(json, "model", report->model);
+    td_document_add_string(json, "revision", report->revision);
     if (report->commit[0] != '\0')
-        td_json_add_string(json, "commit", report->commit);
-    td_json_add_string(json, "directory", report->directory);
-    td_json_add_bool(json, "complete", !has_failed);
-    td_json_add_bool(json, "verified", !has_failed && sums.unverified == 0);
-    td_json_begin_array(json, "files");
+        td_document_add_string(json, "commit", report->commit);
+    td_document_add_string(json, "directory", report->directory);
+    td_document_add_bool(json, "complete", !has_failed);
+    td_document_add_bool(json, "verified", !has_failed && sums.unverified == 0);
+    td_document_begin_array(json, "files");
     for (size_t i = 0; i < report->list.count; i++)
         add_file(json, &report->list.files[i]);
-    td_json_end(json);
-    td_json_add_u64(json, "bytes", sums.bytes);
-    td_json_add_u64(json, "fetched_bytes", sums.fetched_bytes);
-    td_json_add_u64(json, "resumed_bytes", sums.resumed_bytes);
-    td_json_add_seconds(json, "seconds", report->seconds);
+    td_document_end(json);
+    td_document_add_u64(json, "bytes", sums.bytes);
+    td_document_add_u64(json, "fetched_bytes", sums.fetched_bytes);
+    td_document_add_u64(json, "resumed_bytes", sums.resumed_bytes);
+    td_document_add_seconds(json, "seconds", report->seconds);
     if (has_failed)
-        td_json_add_string(json, "error", report->failure->message);
-    td_json_end(json);
+        td_document_add_string(json, "error", report->failure->message);
+    td_document_end(json);
 }
 
 void td_pull_report_line(const void *context)

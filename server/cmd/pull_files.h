@@ -5,7 +5,7 @@
 #define TD_SERVER_CMD_PULL_FILES_H
 
 #include "core/error.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "server/cmd/pull_directory.h"
 #include "storage/fetch/fetch_file.h"
 #include "storage/served_root.h"
@@ -66,7 +66,7 @@ struct td_pull_report {
 
 /* For td_copying_finish; report is a td_pull_report. Add an object, and print a line about a pull that has succeeded.
  */
-void td_pull_report_add(struct td_json_builder *json, const void *report);
+void td_pull_report_add(struct td_document *json, const void *report);
 void td_pull_report_line(const void *report);
 
 #endif

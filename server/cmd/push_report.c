@@ -46,43 +46,41 @@ static bool has_changed(const struct td_push_report *report, size_t site)
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
 
-static void add_file(struct td_json_builder *json, const struct td_push_report *report, size_t i)
+static void add_file(struct td_document *json, const struct td_push_report *report, size_t i)
 {
     char sha256[TD_SHA256_TEXT_BYTES];
     const struct td_push_file *file = &report->files->files[i];
-    td_json_begin_object(json, NULL);
-    td_json_add_string(json, "path", file->path);
-    td_json_add_u64(json, "bytes", file->blob.size_bytes);
+    td_document_begin_object(json, NULL);
+    td_document_add_string(json, "path", file->path);
+    td_document_add_u64(json, "bytes", file->blob.size_bytes);
     if (file->is_hashed) {
         td_hex_write(file->blob.sha256, TD_SHA256_BYTES, sha256);
-        td_json_add_string(json, "sha256", sha256);
+        td_document_add_string(json, "sha256", sha256);
     }
-    td_json_add_u64(json, "sent_bytes", sent_of_file(report, i));
-    td_json_end(json);
-    td_json_flush(json);
+    td_document_add_u64(json, "sent_bytes", sent_of_file(report, i));
+    td_document_end(json);
 }
 
 /* Adds the members about a commit: of one server, or what all servers have in common. */
-static void add_commit(struct td_json_builder *json, const char *commit, bool is_changed)
+static void add_commit(struct td_document *json, const char *commit, bool is_changed)
 {
     if (commit[0] != '\0')
-        td_json_add_string(json, "commit", commit);
-    td_json_add_bool(json, "changed", is_changed);
+        td_document_add_string(json, "commit", commit);
+    td_document_add_bool(json, "changed", is_changed);
 }
 
-static void add_site(struct td_json_builder *json, const struct td_push_report *report, size_t i)
+static void add_site(struct td_document *json, const struct td_push_report *report, size_t i)
 {
-    td_json_begin_object(json, NULL);
-    td_json_add_string(json, "url", report->urls[i]);
+    td_document_begin_object(json, NULL);
+    td_document_add_string(json, "url", report->urls[i]);
     add_commit(json, commit_at(report, i), has_changed(report, i));
-    td_json_add_u64(json, "sent_bytes", sent_to_site(report, i));
+    td_document_add_u64(json, "sent_bytes", sent_to_site(report, i));
     if (report->sites != NULL && report->sites[i].member.err.code != TD_OK)
-        td_json_add_string(json, "error", report->sites[i].member.err.message);
-    td_json_end(json);
-    td_json_flush(json);
+        td_document_add_string(json, "error", report->sites[i].member.err.message);
+    td_document_end(json);
 }
 
-void td_push_report_add(struct td_json_builder *json, const void *context)
+void td_push_report_add(struct td_document *json, const void *context)
 {
     const struct td_push_report *report = context;
     const char *common = commit_at(report, 0);
@@ -94,26 +92,26 @@ void td_push_report_add(struct td_json_builder *json, const void *context)
         if (strcmp(commit_at(report, i), common) != 0)
             common = "";
     }
-    td_json_begin_object(json, NULL);
-    td_json_add_string(json, "model", report->model);
-    td_json_add_string(json, "revision", report->revision);
+    td_document_begin_object(json, NULL);
+    td_document_add_string(json, "model", report->model);
+    td_document_add_string(json, "revision", report->revision);
     add_commit(json, common, is_changed);
     if (report->url_count > 1) {
-        td_json_begin_array(json, "sites");
+        td_document_begin_array(json, "sites");
         for (size_t i = 0; i < report->url_count; i++)
             add_site(json, report, i);
-        td_json_end(json);
+        td_document_end(json);
     }
-    td_json_begin_array(json, "files");
+    td_document_begin_array(json, "files");
     for (size_t i = 0; i < report->files->count; i++)
         add_file(json, report, i);
-    td_json_end(json);
-    td_json_add_u64(json, "bytes", file_bytes(report));
-    td_json_add_u64(json, "sent_bytes", sent_bytes);
-    td_json_add_seconds(json, "seconds", report->seconds);
+    td_document_end(json);
+    td_document_add_u64(json, "bytes", file_bytes(report));
+    td_document_add_u64(json, "sent_bytes", sent_bytes);
+    td_document_add_seconds(json, "seconds", report->seconds);
     if (report->failure->code != TD_OK)
-        td_json_add_string(json, "error", report->failure->message);
-    td_json_end(json);
+        td_document_add_string(json, "error", report->failure->message);
+    td_document_end(json);
 }
 
 /* ---- lines --------------------------------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
 #define TD_SERVER_CMD_PUSH_REPORT_H
 
 #include "core/error.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "server/cmd/push_site.h"
 
 struct td_push_report {
@@ -18,7 +18,7 @@ struct td_push_report {
 
 /* For td_copying_finish; report is a td_push_report. Add an object, and print a line about each server where the commit
  * is made. */
-void td_push_report_add(struct td_json_builder *json, const void *report);
+void td_push_report_add(struct td_document *json, const void *report);
 void td_push_report_line(const void *report);
 
 #endif

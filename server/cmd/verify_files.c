@@ -80,7 +80,7 @@ static void print_blob_mismatch(struct verification *v, const char *physical, co
     path = path == NULL ? name : path;
     td_verify_problem_begin(&v->report, "blob_name", "MISMATCH", "file", full_path(v, physical));
     if (v->report.as_json) {
-        td_json_add_string(&v->report.json, "blob", path);
+        td_document_add_string(&v->report.json, "blob", path);
         td_verify_problem_add(&v->report, name, found);
     } else {
         (void)printf("its blob %s hashes to %s", td_terminal_name(path, &v->report.shown), found);
@@ -105,12 +105,12 @@ static int path_compare(const void *a, const void *b)
 
 static void add_not_compared(struct verification *v)
 {
-    td_json_begin_array(&v->report.json, "not_compared_files");
+    td_document_begin_array(&v->report.json, "not_compared_files");
     for (uint64_t i = 0; i < v->tally.not_compared; i++) {
-        td_json_add_string(&v->report.json, NULL, full_path(v, v->files[i]->physical));
+        td_document_add_string(&v->report.json, NULL, full_path(v, v->files[i]->physical));
         td_verify_report_flush(&v->report);
     }
-    td_json_end(&v->report.json);
+    td_document_end(&v->report.json);
 }
 
 static bool compared_nothing(const struct tally *tally)
@@ -131,16 +131,16 @@ static void print_not_compared(struct verification *v)
 static void print_json_summary(struct verification *v)
 {
     const struct tally *tally = &v->tally;
-    td_json_end(&v->report.json);
-    td_json_add_u64(&v->report.json, "files", tally->files);
-    td_json_add_u64(&v->report.json, "bytes", atomic_load(&v->hashed_bytes));
-    td_json_add_u64(&v->report.json, "recorded", tally->recorded);
-    td_json_add_u64(&v->report.json, "blob_names", tally->blob_names);
-    td_json_add_u64(&v->report.json, "not_compared", tally->not_compared);
-    td_json_add_u64(&v->report.json, "mismatches", tally->mismatches);
-    td_json_add_u64(&v->report.json, "unreadable", tally->unreadable);
+    td_document_end(&v->report.json);
+    td_document_add_u64(&v->report.json, "files", tally->files);
+    td_document_add_u64(&v->report.json, "bytes", atomic_load(&v->hashed_bytes));
+    td_document_add_u64(&v->report.json, "recorded", tally->recorded);
+    td_document_add_u64(&v->report.json, "blob_names", tally->blob_names);
+    td_document_add_u64(&v->report.json, "not_compared", tally->not_compared);
+    td_document_add_u64(&v->report.json, "mismatches", tally->mismatches);
+    td_document_add_u64(&v->report.json, "unreadable", tally->unreadable);
     add_not_compared(v);
-    td_json_end(&v->report.json);
+    td_document_end(&v->report.json);
     td_verify_report_flush(&v->report);
     (void)putchar('\n');
 }

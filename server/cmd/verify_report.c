@@ -10,19 +10,17 @@ void td_verify_report_init(struct td_verify_report *report, bool as_json, struct
     *report = (struct td_verify_report){.as_json = as_json, .progress = progress};
     td_buffer_init(&report->text);
     td_buffer_init(&report->shown);
-    td_json_builder_init(&report->json, &report->text);
+    td_document_init(&report->json, &report->text);
 }
 
 void td_verify_report_fini(struct td_verify_report *report)
 {
-    td_json_builder_fini(&report->json);
     td_buffer_fini(&report->text);
     td_buffer_fini(&report->shown);
 }
 
 void td_verify_report_flush(struct td_verify_report *report)
 {
-    td_json_flush(&report->json);
     report->has_failed = report->has_failed || report->text.failed;
     (void)fwrite(report->text.data, 1, report->text.len, stdout);
     td_buffer_clear(&report->text);
@@ -30,8 +28,8 @@ void td_verify_report_flush(struct td_verify_report *report)
 
 void td_verify_report_begin(struct td_verify_report *report)
 {
-    td_json_begin_object(&report->json, NULL);
-    td_json_begin_array(&report->json, "problems");
+    td_document_begin_object(&report->json, NULL);
+    td_document_begin_array(&report->json, "problems");
     td_verify_report_flush(report);
 }
 
@@ -43,15 +41,15 @@ void td_verify_problem_begin(struct td_verify_report *report, const char *proble
         (void)printf("%-10s %s: ", title, td_terminal_name(name, &report->shown));
         return;
     }
-    td_json_begin_object(&report->json, NULL);
-    td_json_add_string(&report->json, "problem", problem);
-    td_json_add_string(&report->json, key, name);
+    td_document_begin_object(&report->json, NULL);
+    td_document_add_string(&report->json, "problem", problem);
+    td_document_add_string(&report->json, key, name);
 }
 
 void td_verify_problem_end(struct td_verify_report *report)
 {
     if (report->as_json) {
-        td_json_end(&report->json);
+        td_document_end(&report->json);
         td_verify_report_flush(report);
     } else {
         (void)putchar('\n');
@@ -62,15 +60,15 @@ void td_verify_problem_end(struct td_verify_report *report)
 
 void td_verify_problem_add(struct td_verify_report *report, const char *expected, const char *found)
 {
-    td_json_add_string(&report->json, "expected", expected);
-    td_json_add_string(&report->json, "found", found);
+    td_document_add_string(&report->json, "expected", expected);
+    td_document_add_string(&report->json, "found", found);
 }
 
 void td_verify_print_unreadable(struct td_verify_report *report, const char *key, const char *name, const char *message)
 {
     td_verify_problem_begin(report, "unreadable", "UNREADABLE", key, name);
     if (report->as_json)
-        td_json_add_string(&report->json, "message", message);
+        td_document_add_string(&report->json, "message", message);
     else
         (void)printf("%s", td_terminal_name(message, &report->shown));
     td_verify_problem_end(report);

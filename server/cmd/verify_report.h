@@ -5,7 +5,7 @@
 #define TD_SERVER_CMD_VERIFY_REPORT_H
 
 #include "core/buffer.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "server/cmd/shared/progress.h"
 
 #include <stdbool.h>
@@ -15,7 +15,7 @@
 struct td_verify_report {
     bool as_json;
     bool has_failed; /* memory was short: the object has a gap */
-    struct td_json_builder json;
+    struct td_document json;
     struct td_buffer text;        /* of the object, not printed yet */
     struct td_buffer shown;       /* scratch memory for td_terminal_name */
     struct td_progress *progress; /* is not shown while a problem is printed; borrowed */

@@ -373,28 +373,28 @@ static bool compare_all(struct verification *v, struct td_error *err)
 
 static void print_json_summary(struct verification *v)
 {
-    struct td_json_builder *json = &v->report.json;
+    struct td_document *json = &v->report.json;
     const struct tally *tally = &v->tally;
-    td_json_end(json);
+    td_document_end(json);
     if (v->digests.version != NULL)
-        td_json_add_string(json, "version", v->digests.version);
-    td_json_add_string(json, "checkpoint", v->checkpoint->id);
-    td_json_add_u64(json, "tensors", tally->tensors);
-    td_json_add_u64(json, "bytes", tally->bytes);
-    td_json_add_u64(json, "compared", tally->compared);
-    td_json_add_u64(json, "not_compared", tally->not_compared);
-    td_json_add_u64(json, "mismatches", tally->mismatches);
-    td_json_add_u64(json, "missing", tally->missing);
-    td_json_add_u64(json, "extra", tally->extra);
-    td_json_add_u64(json, "unreadable", tally->unreadable);
-    td_json_begin_array(json, "not_compared_tensors");
+        td_document_add_string(json, "version", v->digests.version);
+    td_document_add_string(json, "checkpoint", v->checkpoint->id);
+    td_document_add_u64(json, "tensors", tally->tensors);
+    td_document_add_u64(json, "bytes", tally->bytes);
+    td_document_add_u64(json, "compared", tally->compared);
+    td_document_add_u64(json, "not_compared", tally->not_compared);
+    td_document_add_u64(json, "mismatches", tally->mismatches);
+    td_document_add_u64(json, "missing", tally->missing);
+    td_document_add_u64(json, "extra", tally->extra);
+    td_document_add_u64(json, "unreadable", tally->unreadable);
+    td_document_begin_array(json, "not_compared_tensors");
     for (size_t i = 0; i < v->digests.count; i++)
         if ((v->states[i] & NOT_COMPARED) != 0) {
-            td_json_add_string(json, NULL, v->digests.items[i].name);
+            td_document_add_string(json, NULL, v->digests.items[i].name);
             td_verify_report_flush(&v->report);
         }
-    td_json_end(json);
-    td_json_end(json);
+    td_document_end(json);
+    td_document_end(json);
     td_verify_report_flush(&v->report);
     (void)putchar('\n');
 }

@@ -43,7 +43,7 @@ void td_plan_write_drop_rule(const char *name, char out[TD_DROP_RULE_BYTES])
     struct td_buffer json;
     td_buffer_init(&json);
     td_json_write_cstring(&json, name);
-    /* By hand and not by json_build.h: a constant with one text in it, within a message. */
+    /* By hand and not by core/message/document.h: a constant with one text in it, within a message. */
     bool fits = !json.failed && json.len <= NAME_MAX_BYTES;
     (void)snprintf(out, TD_DROP_RULE_BYTES, "{\"match\":%.*s,\"drop\":true}", fits ? (int)json.len : 6,
                    fits ? json.data : "\"NAME\"");

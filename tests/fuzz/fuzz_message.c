@@ -1,8 +1,8 @@
 /* The readers of messages: the first byte chooses the message and the codec. What is read is written in both forms and
  * read again, and must not change. */
 #include "api/proto/schema.h"
-#include "core/json/json_build.h"
 #include "core/message/decode.h"
+#include "core/message/document.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>
@@ -12,12 +12,12 @@
 static void write_record(const struct td_record *record, enum td_document_form form, struct td_buffer *out)
 {
     const struct td_document_kind kind = {.form = form, .message = record->message};
-    struct td_json_builder document;
+    struct td_document document;
     td_buffer_init(out);
-    td_json_builder_init_kind(&document, out, &kind);
-    td_json_begin_object(&document, NULL);
+    td_document_init_kind(&document, out, &kind);
+    td_document_begin_object(&document, NULL);
     td_record_add(record, UINT64_MAX, &document);
-    td_json_end(&document);
+    td_document_end(&document);
 }
 
 static bool read_record(struct td_record *record, const struct td_message *message, struct td_text text, bool is_json,

@@ -3,8 +3,8 @@
  * length of the message, four bytes in big-endian order; the message. Standard output has an answer for each: '+' and
  * the message in the form, or '-' and the error; its length stands before it, again in four bytes. */
 #include "api/proto/schema.h"
-#include "core/json/json_build.h"
 #include "core/message/decode.h"
+#include "core/message/document.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static void convert(const struct td_message *message, char from, char to, struct
 {
     struct td_arena arena;
     struct td_record record;
-    struct td_json_builder document;
+    struct td_document document;
     struct td_buffer out;
     struct td_error err = TD_ERROR_INIT;
     const struct td_document_kind kind = {.form = to == 'j' ? TD_DOCUMENT_PROTO_JSON : TD_DOCUMENT_PROTOBUF,
@@ -41,10 +41,10 @@ static void convert(const struct td_message *message, char from, char to, struct
     bool ok = from == 'j' ? td_record_read_json(&record, message, text, &arena, &err)
                           : td_record_read(&record, message, text, &arena, &err);
     if (ok) {
-        td_json_builder_init_kind(&document, &out, &kind);
-        td_json_begin_object(&document, NULL);
+        td_document_init_kind(&document, &out, &kind);
+        td_document_begin_object(&document, NULL);
         td_record_add(&record, UINT64_MAX, &document);
-        td_json_end(&document);
+        td_document_end(&document);
     }
     put(ok && !out.failed ? '+' : '-', ok ? td_buffer_text(&out) : td_text_of(err.message));
     td_buffer_fini(&out);

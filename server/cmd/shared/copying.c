@@ -162,7 +162,7 @@ void td_copying_show_end(struct td_copying *copying)
 int td_copying_finish(const struct td_copying *copying, const struct td_copying_report *report, bool has_failed)
 {
     struct td_buffer text;
-    struct td_json_builder json;
+    struct td_document json;
     struct td_error err = TD_ERROR_INIT;
     if (!copying->options->json) {
         if (!has_failed && !copying->options->quiet)
@@ -170,9 +170,8 @@ int td_copying_finish(const struct td_copying *copying, const struct td_copying_
         return has_failed ? TD_EXIT_FAILED : TD_EXIT_OK;
     }
     td_buffer_init(&text);
-    td_json_builder_init(&json, &text);
+    td_document_init(&json, &text);
     report->add_json(&json, report->report);
-    td_json_builder_fini(&json);
     if (!td_output_json(&text, &err)) {
         td_terminal_complain("%s", err.message);
         return TD_EXIT_FAILED;

@@ -5,7 +5,7 @@
 
 #include "core/cancel.h"
 #include "core/error.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "server/cmd/shared/copy_options.h"
 #include "server/cmd/shared/progress.h"
 #include "storage/fetch/fetch_answer.h"
@@ -67,8 +67,8 @@ void td_copying_show_end(struct td_copying *copying);
 
 /* The report of a command at its end. */
 struct td_copying_report {
-    void (*add_json)(struct td_json_builder *json, const void *report); /* adds an object */
-    void (*print_line)(const void *report);                             /* after a success */
+    void (*add_json)(struct td_document *json, const void *report); /* adds an object */
+    void (*print_line)(const void *report);                         /* after a success */
     const void *report;
 };
 

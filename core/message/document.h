@@ -3,13 +3,13 @@
  * three, so that they cannot differ.
  *
  * A list of any length is written row by row; the writer itself holds no text and no memory. A failed allocation, and a
- * document that is nested more than TD_JSON_BUILD_DEPTH levels deep, mark the buffer `failed`, and later calls then do
+ * document that is nested more than TD_DOCUMENT_DEPTH levels deep, mark the buffer `failed`, and later calls then do
  * nothing, so the caller checks the buffer once, at the end. JSON has no insignificant whitespace.
  *
  * In the forms of a message, members that the message has no field for are left out, and so are null, values that are
  * 0, false or "" of fields without presence, and fields that the mask leaves out. Threads: one per writer. */
-#ifndef TD_CORE_JSON_JSON_BUILD_H
-#define TD_CORE_JSON_JSON_BUILD_H
+#ifndef TD_CORE_MESSAGE_DOCUMENT_H
+#define TD_CORE_MESSAGE_DOCUMENT_H
 
 #include "core/buffer.h"
 #include "core/clock.h"
@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TD_JSON_BUILD_DEPTH = 10 };
+enum { TD_DOCUMENT_DEPTH = 10 };
 
 enum td_document_form {
     TD_DOCUMENT_REST,       /* names in snake_case, 64-bit integers as numbers */
@@ -28,7 +28,7 @@ enum td_document_form {
     TD_DOCUMENT_PROTOBUF,   /* core/message/wire.h */
 };
 
-/* What a document is written as. */
+/* The form of a document, and its message. */
 struct td_document_kind {
     enum td_document_form form;
     const struct td_message *message; /* of the outermost object; NULL for REST */
@@ -37,7 +37,7 @@ struct td_document_kind {
 };
 
 /* An object or array that is not ended. */
-struct td_json_level {
+struct td_document_level {
     const struct td_message *message; /* of an object, or of an array's elements; NULL: none */
     const struct td_field *field;     /* of an array: that its elements belong to */
     size_t next;                      /* the field of the message after the one that was found last */
@@ -46,79 +46,69 @@ struct td_json_level {
     bool is_left_out; /* with all that is in it */
 };
 
-struct td_json_builder {
+struct td_document {
     struct td_buffer *out; /* borrowed */
     const struct td_document_kind *kind;
     size_t depth; /* of levels */
     size_t text;  /* protobuf: where the text that was begun begins */
-    struct td_json_level levels[TD_JSON_BUILD_DEPTH];
+    struct td_document_level levels[TD_DOCUMENT_DEPTH];
 };
 
-/* Starts a document of REST at the end of the buffer, which must outlive the builder. */
-void td_json_builder_init(struct td_json_builder *builder, struct td_buffer *out);
+/* Starts a document of REST at the end of the buffer, which must outlive the document. */
+void td_document_init(struct td_document *document, struct td_buffer *out);
 
 /* Does the same for a document of this kind (borrowed). */
-void td_json_builder_init_kind(struct td_json_builder *builder, struct td_buffer *out,
-                               const struct td_document_kind *kind);
+void td_document_init_kind(struct td_document *document, struct td_buffer *out, const struct td_document_kind *kind);
 
 /* Starts in the middle of a document of this kind: within the list `key` of the outermost object, whose elements the
  * caller then adds. has_members: there are elements before the first that is added. */
-void td_json_builder_resume(struct td_json_builder *builder, struct td_buffer *out, const struct td_document_kind *kind,
-                            const char *key, bool has_members);
+void td_document_resume(struct td_document *document, struct td_buffer *out, const struct td_document_kind *kind,
+                        const char *key, bool has_members);
 
 /* All functions below that take a key add a member to the innermost object, or with key NULL an element to the
  * innermost array, or the document's one value, an object or an array. The key needs no escapes. */
 
-/* Open an object or an array; td_json_end closes the innermost one. */
-void td_json_begin_object(struct td_json_builder *builder, const char *key);
-void td_json_begin_array(struct td_json_builder *builder, const char *key);
-void td_json_end(struct td_json_builder *builder);
+/* Open an object or an array; td_document_end closes the innermost one. */
+void td_document_begin_object(struct td_document *document, const char *key);
+void td_document_begin_array(struct td_document *document, const char *key);
+void td_document_end(struct td_document *document);
 
 /* Add a string; the text must be UTF-8. */
-void td_json_add_text(struct td_json_builder *builder, const char *key, struct td_text text);
-void td_json_add_string(struct td_json_builder *builder, const char *key, const char *text);
+void td_document_add_text(struct td_document *document, const char *key, struct td_text text);
+void td_document_add_string(struct td_document *document, const char *key, const char *text);
 
 /* Begins a string whose text the caller appends to the buffer, without characters that JSON escapes, before it calls
- * td_json_end_text. Returns false when the value is left out: the caller then appends nothing and ends nothing. */
-bool td_json_begin_text(struct td_json_builder *builder, const char *key);
-void td_json_end_text(struct td_json_builder *builder);
+ * td_document_end_text. Returns false when the value is left out: the caller then appends nothing and ends nothing. */
+bool td_document_begin_text(struct td_document *document, const char *key);
+void td_document_end_text(struct td_document *document);
 
 /* Add a number: all 64 bits of an integer, or seconds with three decimals. */
-void td_json_add_u64(struct td_json_builder *builder, const char *key, uint64_t value);
-void td_json_add_seconds(struct td_json_builder *builder, const char *key, double seconds);
+void td_document_add_u64(struct td_document *document, const char *key, uint64_t value);
+void td_document_add_seconds(struct td_document *document, const char *key, double seconds);
 
 /* Adds an integer that may be below 0. In the forms of a message the field is an int32. */
-void td_json_add_i32(struct td_json_builder *builder, const char *key, int32_t value);
+void td_document_add_i32(struct td_document *document, const char *key, int32_t value);
 
 /* Adds bytes: in JSON as base64 with padding. */
-void td_json_add_bytes(struct td_json_builder *builder, const char *key, struct td_text bytes);
+void td_document_add_bytes(struct td_document *document, const char *key, struct td_text bytes);
 
 /* Adds a time, in JSON as RFC 3339 text. */
-void td_json_add_time(struct td_json_builder *builder, const char *key, struct td_wall time);
+void td_document_add_time(struct td_document *document, const char *key, struct td_wall time);
 
-void td_json_add_bool(struct td_json_builder *builder, const char *key, bool value);
-void td_json_add_null(struct td_json_builder *builder, const char *key);
+void td_document_add_bool(struct td_document *document, const char *key, bool value);
+void td_document_add_null(struct td_document *document, const char *key);
 
 /* Adds a number as td_json_write_real does. */
-void td_json_add_real(struct td_json_builder *builder, const char *key, double value, bool single);
+void td_document_add_real(struct td_document *document, const char *key, double value, bool single);
 
 /* Adds a value that is JSON already, byte for byte. In the forms of a message the field is a google.protobuf.Struct or
  * a list of them, and is left out if the JSON does not fit it (td_struct_fits). */
-void td_json_add_raw(struct td_json_builder *builder, const char *key, struct td_text json);
+void td_document_add_raw(struct td_document *document, const char *key, struct td_text json);
 
 /* Does the same for a member with any name, UTF-8 text, of an object that is a google.protobuf.Struct. */
-void td_json_add_member(struct td_json_builder *builder, struct td_text name, struct td_text json);
+void td_document_add_member(struct td_document *document, struct td_text name, struct td_text json);
 
 /* Adds members, at least one, that are JSON already: an object's text without its braces. For REST alone. */
-void td_json_add_members(struct td_json_builder *builder, struct td_text members);
-
-static inline void td_json_flush(struct td_json_builder *builder)
-{
-    (void)builder;
-}
-static inline void td_json_builder_fini(struct td_json_builder *builder)
-{
-    (void)builder;
-}
+void td_document_add_members(struct td_document *document, struct td_text members);
 
 #endif

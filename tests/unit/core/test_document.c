@@ -1,37 +1,37 @@
 #include "core/digits.h"
-#include "core/json/json_build.h"
+#include "core/message/document.h"
 #include "core/message/wire.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
 
 /* Adds values of every kind. */
-static void build(struct td_json_builder *builder)
+static void build(struct td_document *builder)
 {
     static const char odd[] = "\" \\ / \b\t\n\r \x1f \x7f \xc3\xa9 \xe2\x80\xa8 \0.";
-    td_json_begin_object(builder, NULL);
+    td_document_begin_object(builder, NULL);
     for (int i = 0; i < 2; i++) {
-        td_json_add_text(builder, "odd", td_text_n(odd, sizeof odd - 1));
-        td_json_add_u64(builder, "u64", UINT64_MAX - 6);
-        td_json_add_string(builder, "format", "a\"-7");
-        td_json_begin_object(builder, "empty");
-        td_json_end(builder);
-        td_json_add_members(builder, TD_TEXT("\"m\":1,\"n\":2"));
-        td_json_begin_array(builder, "list");
-        td_json_end(builder);
-        td_json_begin_array(builder, "rows");
+        td_document_add_text(builder, "odd", td_text_n(odd, sizeof odd - 1));
+        td_document_add_u64(builder, "u64", UINT64_MAX - 6);
+        td_document_add_string(builder, "format", "a\"-7");
+        td_document_begin_object(builder, "empty");
+        td_document_end(builder);
+        td_document_add_members(builder, TD_TEXT("\"m\":1,\"n\":2"));
+        td_document_begin_array(builder, "list");
+        td_document_end(builder);
+        td_document_begin_array(builder, "rows");
         for (int k = 0; k < 3; k++) {
-            td_json_begin_object(builder, NULL);
-            td_json_add_bool(builder, "yes", k > 0);
-            td_json_begin_array(builder, "deep");
-            td_json_add_null(builder, NULL);
-            td_json_add_raw(builder, NULL, TD_TEXT("1.5e300"));
-            td_json_end(builder);
-            td_json_end(builder);
+            td_document_begin_object(builder, NULL);
+            td_document_add_bool(builder, "yes", k > 0);
+            td_document_begin_array(builder, "deep");
+            td_document_add_null(builder, NULL);
+            td_document_add_raw(builder, NULL, TD_TEXT("1.5e300"));
+            td_document_end(builder);
+            td_document_end(builder);
         }
-        td_json_end(builder);
-        td_json_add_seconds(builder, "seconds", 1.0005);
+        td_document_end(builder);
+        td_document_add_seconds(builder, "seconds", 1.0005);
     }
-    td_json_end(builder);
+    td_document_end(builder);
 }
 
 #define HALF                                                                                                  \
@@ -44,11 +44,11 @@ static void build(struct td_json_builder *builder)
 static void values_of_every_kind(void **state)
 {
     (void)state;
-    struct td_json_builder builder;
+    struct td_document builder;
     struct td_buffer out;
     td_buffer_init(&out);
     td_buffer_puts(&out, "before ");
-    td_json_builder_init(&builder, &out);
+    td_document_init(&builder, &out);
     build(&builder);
     assert_false(out.failed);
     const char *text = td_buffer_terminate(&out);
@@ -63,18 +63,18 @@ static void long_values_fit(void **state)
     static char text[10000];
     memset(text, '7', sizeof text);
     for (size_t len = 1; len < sizeof text; len += len < 300 ? 1 : 97) {
-        struct td_json_builder builder;
+        struct td_document builder;
         struct td_buffer out;
         td_buffer_init(&out);
-        td_json_builder_init(&builder, &out);
-        td_json_begin_object(&builder, NULL);
-        td_json_begin_array(&builder, "a");
+        td_document_init(&builder, &out);
+        td_document_begin_object(&builder, NULL);
+        td_document_begin_array(&builder, "a");
         for (int i = 0; i < 3; i++)
-            td_json_add_raw(&builder, NULL, td_text_n(text, len));
-        td_json_end(&builder);
-        td_json_add_raw(&builder, "b", td_text_n(text, len));
-        td_json_add_text(&builder, "c", td_text_n(text, len));
-        td_json_end(&builder);
+            td_document_add_raw(&builder, NULL, td_text_n(text, len));
+        td_document_end(&builder);
+        td_document_add_raw(&builder, "b", td_text_n(text, len));
+        td_document_add_text(&builder, "c", td_text_n(text, len));
+        td_document_end(&builder);
         assert_false(out.failed);
         assert_int_equal(out.len, 5 * len + strlen("{'a':[,,],'b':,'c':''}"));
         assert_memory_equal(out.data, "{\"a\":[", 6);
@@ -89,11 +89,11 @@ static void any_allocation_may_fail(void **state)
     bool failed = true;
     size_t k = 1;
     for (; failed; k++) {
-        struct td_json_builder builder;
+        struct td_document builder;
         struct td_buffer out;
         alloc_count_start();
         td_buffer_init(&out);
-        td_json_builder_init(&builder, &out);
+        td_document_init(&builder, &out);
         alloc_fail_at(k);
         td_buffer_puts(&out, "before ");
         build(&builder);
@@ -111,15 +111,15 @@ static void any_allocation_may_fail(void **state)
 static void the_depth_has_a_limit(void **state)
 {
     (void)state;
-    for (size_t depth = 0; depth <= TD_JSON_BUILD_DEPTH + 1; depth++) {
-        struct td_json_builder builder;
+    for (size_t depth = 0; depth <= TD_DOCUMENT_DEPTH + 1; depth++) {
+        struct td_document builder;
         struct td_buffer out;
         td_buffer_init(&out);
-        td_json_builder_init(&builder, &out);
+        td_document_init(&builder, &out);
         for (size_t i = 0; i < depth; i++)
-            td_json_begin_array(&builder, NULL);
-        td_json_add_string(&builder, NULL, "x");
-        assert_int_equal(out.failed, depth == 0 || depth > TD_JSON_BUILD_DEPTH);
+            td_document_begin_array(&builder, NULL);
+        td_document_add_string(&builder, NULL, "x");
+        assert_int_equal(out.failed, depth == 0 || depth > TD_DOCUMENT_DEPTH);
         td_buffer_fini(&out);
     }
 }
@@ -172,50 +172,50 @@ static const struct td_field root_fields[] = {
 };
 static const struct td_message root = {.name = "Root", .fields = root_fields, .field_count = 10};
 
-static void write_message(struct td_json_builder *document)
+static void write_message(struct td_document *document)
 {
-    td_json_begin_object(document, NULL);
-    td_json_add_string(document, "name", "\xc3\xa9\"");
-    td_json_add_bool(document, "is_new", true);
-    td_json_add_string(document, "of_rest_alone", "x");
-    td_json_begin_array(document, "list_of_rest_alone");
-    td_json_begin_object(document, NULL);
-    td_json_add_u64(document, "rank", 1);
-    td_json_end(document);
-    td_json_end(document);
-    td_json_begin_array(document, "shape");
-    td_json_add_u64(document, NULL, 0);
-    td_json_add_u64(document, NULL, 300);
-    td_json_end(document);
-    td_json_add_u64(document, "rank", 7);
-    td_json_begin_object(document, "item");
-    td_json_add_string(document, "path", "");
-    td_json_add_u64(document, "size_bytes", 0);
-    td_json_end(document);
-    td_json_add_seconds(document, "seconds", 1.5);
-    td_json_add_time(document, "updated", (struct td_wall){.seconds = 1, .nanoseconds = 2000999});
-    td_json_add_raw(document, "config", TD_TEXT("{\"a\":[1,null,true],\"b\":{\"c\":\"\\u00e9\"}}"));
-    td_json_add_raw(document, "columns", TD_TEXT("[{\"n\":1},{}]"));
-    td_json_begin_array(document, "rows");
+    td_document_begin_object(document, NULL);
+    td_document_add_string(document, "name", "\xc3\xa9\"");
+    td_document_add_bool(document, "is_new", true);
+    td_document_add_string(document, "of_rest_alone", "x");
+    td_document_begin_array(document, "list_of_rest_alone");
+    td_document_begin_object(document, NULL);
+    td_document_add_u64(document, "rank", 1);
+    td_document_end(document);
+    td_document_end(document);
+    td_document_begin_array(document, "shape");
+    td_document_add_u64(document, NULL, 0);
+    td_document_add_u64(document, NULL, 300);
+    td_document_end(document);
+    td_document_add_u64(document, "rank", 7);
+    td_document_begin_object(document, "item");
+    td_document_add_string(document, "path", "");
+    td_document_add_u64(document, "size_bytes", 0);
+    td_document_end(document);
+    td_document_add_seconds(document, "seconds", 1.5);
+    td_document_add_time(document, "updated", (struct td_wall){.seconds = 1, .nanoseconds = 2000999});
+    td_document_add_raw(document, "config", TD_TEXT("{\"a\":[1,null,true],\"b\":{\"c\":\"\\u00e9\"}}"));
+    td_document_add_raw(document, "columns", TD_TEXT("[{\"n\":1},{}]"));
+    td_document_begin_array(document, "rows");
     for (int i = 0; i < 2; i++) {
-        td_json_begin_object(document, NULL);
-        td_json_add_string(document, "path", i == 0 ? "x" : "y");
-        td_json_begin_array(document, "items");
-        td_json_begin_object(document, NULL);
-        td_json_end(document);
-        td_json_end(document);
-        td_json_end(document);
+        td_document_begin_object(document, NULL);
+        td_document_add_string(document, "path", i == 0 ? "x" : "y");
+        td_document_begin_array(document, "items");
+        td_document_begin_object(document, NULL);
+        td_document_end(document);
+        td_document_end(document);
+        td_document_end(document);
     }
-    td_json_end(document);
-    td_json_end(document);
+    td_document_end(document);
+    td_document_end(document);
 }
 
 static void check_message(const struct td_document_kind *kind, const char *expected, size_t len)
 {
-    struct td_json_builder document;
+    struct td_document document;
     struct td_buffer out;
     td_buffer_init(&out);
-    td_json_builder_init_kind(&document, &out, kind);
+    td_document_init_kind(&document, &out, kind);
     write_message(&document);
     assert_false(out.failed);
     CHECK(out.len == len, "%zu bytes: %.*s", out.len, (int)out.len, out.data);
@@ -253,25 +253,25 @@ static void lengths_of_any_size(void **state)
     const struct td_document_kind binary = {.form = TD_DOCUMENT_PROTOBUF, .message = &root};
     static const size_t lengths[] = {0, 1, 125, 126, 127, 128, 129, 16380, 16383, 16384, 16385, 100000};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-        struct td_json_builder document;
+        struct td_document document;
         struct td_buffer out;
         const uint8_t *p;
         uint64_t len;
         td_buffer_init(&out);
-        td_json_builder_init_kind(&document, &out, &binary);
-        td_json_begin_object(&document, NULL);
-        td_json_begin_array(&document, "shape");
+        td_document_init_kind(&document, &out, &binary);
+        td_document_begin_object(&document, NULL);
+        td_document_begin_array(&document, "shape");
         for (size_t k = 0; k < lengths[i]; k++)
-            td_json_add_u64(&document, NULL, 5);
-        td_json_end(&document);
-        td_json_begin_object(&document, "item");
-        if (td_json_begin_text(&document, "path")) {
+            td_document_add_u64(&document, NULL, 5);
+        td_document_end(&document);
+        td_document_begin_object(&document, "item");
+        if (td_document_begin_text(&document, "path")) {
             for (size_t k = 0; k < lengths[i]; k++)
                 td_buffer_putc(&out, 'x');
-            td_json_end_text(&document);
+            td_document_end_text(&document);
         }
-        td_json_end(&document);
-        td_json_end(&document);
+        td_document_end(&document);
+        td_document_end(&document);
         assert_false(out.failed);
         p = (const uint8_t *)out.data;
         if (lengths[i] > 0) { /* an empty list is not written */
@@ -307,22 +307,22 @@ static void a_mask_and_single_elements(void **state)
                                               .masked = &root,
                                               .mask = UINT64_C(1) << 4 | UINT64_C(1) << 20};
         const char *const *texts = expected[form - TD_DOCUMENT_PROTO_JSON];
-        struct td_json_builder document;
+        struct td_document document;
         struct td_buffer out;
         td_buffer_init(&out);
-        td_json_builder_init_kind(&document, &out, &kind);
+        td_document_init_kind(&document, &out, &kind);
         write_message(&document);
         assert_memory_equal(out.data, texts[0], strlen(texts[0]));
         td_buffer_clear(&out);
-        td_json_builder_resume(&document, &out, &kind, "rows", true);
-        td_json_begin_object(&document, NULL);
-        td_json_add_string(&document, "path", "z");
-        td_json_end(&document);
+        td_document_resume(&document, &out, &kind, "rows", true);
+        td_document_begin_object(&document, NULL);
+        td_document_add_string(&document, "path", "z");
+        td_document_end(&document);
         CHECK(out.len == strlen(texts[1]) && memcmp(out.data, texts[1], out.len) == 0, "%.*s", (int)out.len, out.data);
         td_buffer_clear(&out);
-        td_json_builder_resume(&document, &out, &kind, "columns", true);
-        td_json_begin_object(&document, NULL);
-        td_json_end(&document);
+        td_document_resume(&document, &out, &kind, "columns", true);
+        td_document_begin_object(&document, NULL);
+        td_document_end(&document);
         assert_int_equal(out.len, 0);
         td_buffer_fini(&out);
     }
