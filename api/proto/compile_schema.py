@@ -1,4 +1,4 @@
-"""Writes the schema as C: tables of its messages and methods (core/message/message.h), and the compressed descriptor set.
+"""Writes the schema as C: tables of its messages and methods (core/message/message.h), and the descriptor set.
 
     compile_schema.py DESCRIPTOR_SET HEADER SOURCE
 

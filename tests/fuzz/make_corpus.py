@@ -1418,8 +1418,10 @@ def message_seeds():
     """Messages after a byte with the position of their type in the schema, doubled, and one more for JSON."""
     stream_rows_response, model, get_manifest, extent, register_plan, read_tensors = 12, 18, 25, 33, 34, 44
     binary = {
-        "manifest": (get_manifest, b"\x0a\x01m\x20\x01\x38\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x4a\x06\x0a\x04name"),
-        "plan": (register_plan, b"\x0a\x01m\x28\x02\x32\x13\x0a\x02**\x48\x01\x52\x04\x08\x01\x10\x02\x79\0\0\0\0\0\0\xf0\x3f"),
+        "manifest": (get_manifest,
+                     b"\x0a\x01m\x20\x01\x38\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x4a\x06\x0a\x04name"),
+        "plan": (register_plan,
+                 b"\x0a\x01m\x28\x02\x32\x13\x0a\x02**\x48\x01\x52\x04\x08\x01\x10\x02\x79\0\0\0\0\0\0\xf0\x3f"),
         "tensors": (read_tensors, b"\x22\x07\x0a\x01w\x12\x020:\x22\x03\x0a\x01v\x30\x80\x20"),
         "extents": (extent, b"\x60\x02" + b"\x6a\x06\x6a\x04\x6a\x02\x50\x07"),
         "rows": (stream_rows_response, b"\x08\x01\x1a\x03abc\x1a\0"),
@@ -1429,7 +1431,8 @@ def message_seeds():
         "cut": (model, b"\x0a\x05m"),
     }
     text = {
-        "manifest": (get_manifest, {"model": "m", "pageSize": "2", "page_token": "", "digests": True, "readMask": "a,bC"}),
+        "manifest": (get_manifest, {"model": "m", "pageSize": "2", "page_token": "", "digests": True,
+                                    "readMask": "a,bC"}),
         "plan": (register_plan, {"rules": [{"match": "\u00e9\0", "dim": -1, "groups": "3", "constant": "NaN",
                                             "parts": [{"count": 1e1}]}], "ranks": [{"tensors": [{"as": "x"}]}]}),
         "extents": (extent, {"repeat": 2, "extents": [{"zeros": "7", "extents": [{}]}], "constant": -2.5e-3}),

@@ -66,7 +66,8 @@ def test_models_manifests_and_rank_files(rpc):
     for model in ids(rpc.srv, "/models", "models"):
         check_equal(rpc, "GetModel", {"model": model}, f"/models/{enc(model)}")
         for path, method, fields in (("tensors?page_size=1000", "GetManifest", {}),
-                                     ("tensors?page_size=10&match=*w*", "GetManifest", {"pageSize": 10, "match": "*w*"}),
+                                     ("tensors?page_size=10&match=*w*", "GetManifest",
+                                      {"pageSize": 10, "match": "*w*"}),
                                      ("shards/none/tp2/rank-1.json", "GetRankFile",
                                       {"engine": "none", "tpSize": 2, "tpRank": 1})):
             target = f"/models/{enc(model)}/{path}"
@@ -176,7 +177,8 @@ def test_config_and_metadata(start, tmp_path):
         return "[" * (levels - 1) + "1" + "]" * (levels - 1)
 
     configs = {"plain": '{"a": [1, 2.5, -3e2, null, true, "\\u00e9\\ud83d\\ude00\\n\\u0000"], "b": {"c": {}, "d": []}}',
-               "deepest": '{"a": %s}' % deep(30), "too-deep": '{"a": %s}' % deep(31), "list": "[1]", "huge": '{"a": 1e999}',
+               "deepest": '{"a": %s}' % deep(30), "too-deep": '{"a": %s}' % deep(31), "list": "[1]",
+               "huge": '{"a": 1e999}',
                "big": '{"a": 9007199254740993}'}
     for name, config in configs.items():
         write_by_hand(tmp_path / f"{name}/model.safetensors", [tensor("w", "F32", (1,))], metadata={"k": '"v" \u00e9'})
@@ -211,7 +213,8 @@ def test_masks(rpc):
     star = rpc.post("GetModel", b'{"model": "plain", "readMask": "*"}', "application/json")
     assert json.loads(star.body)["checkpoints"]
     wrong = rpc.post("GetModel", b'{"model": "plain", "readMask": "id,noSuch"}', "application/json")
-    assert connect_error(rpc.schema, wrong) == ("invalid_argument", 'read_mask: tensord.v1.Model has no field "no_such"')
+    assert connect_error(rpc.schema, wrong) == ("invalid_argument",
+                                                'read_mask: tensord.v1.Model has no field "no_such"')
 
 
 def test_page_sizes(rpc):
@@ -225,7 +228,8 @@ def test_page_sizes(rpc):
 
 @pytest.mark.parametrize("body", [
     b"", b"{", b"[]", b"1", b'{"model": 1}', b'{"model": "a", "model": "b"}', b'{"readMask": 1}', b"{} {}",
-    b'{"model": "\\ud800"}', b'{"model": "a\xff"}', b'{"pageSize": "x"}', b'{"pageSize": 1.5}', b'{"pageSize": 2147483648}',
+    b'{"model": "\\ud800"}', b'{"model": "a\xff"}', b'{"pageSize": "x"}', b'{"pageSize": 1.5}',
+    b'{"pageSize": 2147483648}',
     b'{"partial": "true"}', b'{"partial": 1}', b'{"match": ["a"]}', b'{"pageSize": 1, "page_size": 1}'])
 def test_json_that_is_no_request(rpc, body):
     """json_format refuses each of these, too, but for a string that stands where GetManifest has none."""
@@ -262,9 +266,11 @@ def test_bytes_of_other_spellings(rpc):
 
 def test_ids_that_are_paths(rpc):
     """A model's id never leads to something else of its path."""
-    for bad in ("plain/tensors", "plain/tensors/model.norm.weight", "plain/files/config.json", "plain/", "plain?x", "..",
+    for bad in ("plain/tensors", "plain/tensors/model.norm.weight", "plain/files/config.json", "plain/", "plain?x",
+                "..",
                 "plain/plans/x", "/plain", "plain/view/tensors", "plain\n"):
-        r = rpc.post("GetModel", rpc.schema.request("GetModel", {"model": bad}).SerializeToString(), "application/proto")
+        request = rpc.schema.request("GetModel", {"model": bad})
+        r = rpc.post("GetModel", request.SerializeToString(), "application/proto")
         if r.status == 200:
             assert rpc.schema.message("Model").FromString(r.body).id == "plain", bad
         else:
@@ -305,7 +311,8 @@ def test_methods_and_types(rpc):
     r = rpc.srv.get(rpc.schema.path("Rescan"))
     assert r.status == 405 and r.get("Allow") == "POST" and connect_error(rpc.schema, r)[0] == "unimplemented"
     assert rpc.srv.request(path, method="PUT").status == 405
-    for bad in ("/tensord.v1.ModelService/NoSuch", "/tensord.v1.NoSuch/GetModel", "/tensord.v1.ModelService/GetModel/x"):
+    for bad in ("/tensord.v1.ModelService/NoSuch", "/tensord.v1.NoSuch/GetModel",
+                "/tensord.v1.ModelService/GetModel/x"):
         r = rpc.srv.post(bad, b"", {"Content-Type": "application/proto"})
         assert r.status == 501 and connect_error(rpc.schema, r)[0] == "unimplemented"
         r = rpc.srv.post(bad, frame(b""), {"Content-Type": "application/grpc-web"})
@@ -325,7 +332,8 @@ def test_queries_of_get(rpc):
     path = rpc.schema.path("GetModel")
     message = urllib.parse.quote('{"model":"plain"}')
     for query in (f"connect=v1&encoding=json&message={message}&other=1", f"message={message}&encoding=json",
-                  f"encoding=json&compression=identity&message={message}", "encoding=proto&base64=1&message=CgVwbGFpbg==",
+                  f"encoding=json&compression=identity&message={message}",
+                  "encoding=proto&base64=1&message=CgVwbGFpbg==",
                   "encoding=proto&base64=1&message=CgVwbGFpbg", "encoding=proto&message=%0A%05plain"):
         assert rpc.srv.get(f"{path}?{query}").status == 200, query
     for query in ("", f"connect=v2&encoding=json&message={message}", f"encoding=xml&message={message}", "encoding=json",
@@ -350,7 +358,8 @@ def test_entity_tags(start, tmp_path):
     r = rpc.get("GetModel", request, headers={"If-None-Match": tag})
     assert r.status == 304 and not r.body
     assert rpc.get("GetModel", request, headers={"If-None-Match": '"x"'}).status == 200
-    r = rpc.post("GetModel", request.SerializeToString(), "application/proto", {"If-None-Match": tag, "Range": "bytes=0-1"})
+    r = rpc.post("GetModel", request.SerializeToString(), "application/proto",
+                 {"If-None-Match": tag, "Range": "bytes=0-1"})
     assert r.status == 200 and r.get("ETag") == tag and len(r.body) > 2
     r = rpc.get("GetModel", request, headers={"Range": "bytes=0-1"})
     assert r.status == 200 and r.get("Accept-Ranges") is None

@@ -14,7 +14,8 @@ from rpc_kit import Schema
 
 # Fields that the program only reads (field masks) or only writes, from JSON (Struct, Timestamp).
 ONE_WAY = {"google.protobuf.FieldMask", "google.protobuf.Struct", "google.protobuf.Timestamp"}
-INTEGERS = {"uint32": st.integers(0, 2**32 - 1), "uint64": st.integers(0, 2**64 - 1), "int32": st.integers(-2**31, 2**31 - 1)}
+INTEGERS = {"uint32": st.integers(0, 2**32 - 1), "uint64": st.integers(0, 2**64 - 1),
+            "int32": st.integers(-2**31, 2**31 - 1)}
 KINDS = {1: "double", 4: "uint64", 5: "int32", 8: "bool", 9: "string", 11: "message", 12: "bytes", 13: "uint32"}
 MESSAGES_OF_A_RUN = 100
 
@@ -29,7 +30,8 @@ def schema(tmp_path_factory):
 
 
 def convert(cases):
-    """Gives (message's name, from, to, bytes) to the tool: 'j' is JSON, 'b' binary. Returns bytes or an error's text."""
+    """Gives (message's name, from, to, bytes) to the tool: 'j' is JSON, 'b' binary. Returns bytes, or the text of an
+    error."""
     text = b"".join(name.encode() + b"\n" + (a + b).encode() + struct.pack(">I", len(data)) + data
                     for name, a, b, data in cases)
     tool = tensord_binary().parent / "tests/kit/message_tool"
@@ -88,7 +90,8 @@ def fill(message, given_fields):
 
 
 def names_of(schema):
-    return sorted(message.name for file in schema.set.file if file.package == "tensord.v1" for message in file.message_type)
+    files = [file for file in schema.set.file if file.package == "tensord.v1"]
+    return sorted(message.name for file in files for message in file.message_type)
 
 
 def test_ten_thousand_messages(schema):
@@ -103,7 +106,8 @@ def test_ten_thousand_messages(schema):
     def run(chosen):
         nonlocal tried
         made = [fill(classes[name](), fields) for name, fields in chosen]
-        forms = {"b": lambda m: m.SerializeToString(deterministic=True), "j": lambda m: json_format.MessageToJson(m).encode()}
+        forms = {"b": lambda m: m.SerializeToString(deterministic=True),
+                 "j": lambda m: json_format.MessageToJson(m).encode()}
         cases = [(m.DESCRIPTOR.full_name, a, b, forms[a](m)) for m in made for a in "bj" for b in "bj"]
         for (_, a, b, _), answer, message in zip(cases, convert(cases), [m for m in made for _ in range(4)]):
             assert isinstance(answer, bytes), (answer, message)
@@ -132,10 +136,11 @@ def test_unpacked_numbers_and_repeated_fields(schema):
 
 
 def test_mutated_messages(schema):
-    """Damaged bytes are refused or read as google.protobuf reads them, but for what only one of them refuses: wrong wire
-    types, which it takes for unknown fields."""
+    """Damaged bytes are refused, or read as google.protobuf reads them. It takes a field of a wrong wire type for an
+    unknown one, which the program refuses."""
     rng = random.Random(36)
-    request = schema.request("RegisterPlan", {"model": "m", "tp_size": 2, "rules": [{"match": "**", "parts": [{"unit": 3}]}]})
+    rule = {"match": "**", "parts": [{"unit": 3}]}
+    request = schema.request("RegisterPlan", {"model": "m", "tp_size": 2, "rules": [rule]})
     whole = request.SerializeToString()
     data = []
     for _ in range(3000):
