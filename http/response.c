@@ -48,6 +48,7 @@ void td_response_init(struct td_response *response)
     response->refuses_empty_ranges = false;
     response->close = false;
     response->changed = false;
+    response->has_document = false;
     response->is_timed = false;
     response->planning_ns = 0;
     response->header_count = 0;

@@ -106,6 +106,7 @@ struct td_response {
     bool refuses_empty_ranges;       /* answers a range of an empty body with 416 instead of ignoring it */
     bool close;                      /* end the connection after this answer */
     bool changed;                    /* a file changed since the snapshot: a scan should start */
+    bool has_document;               /* the body is a document in the call's kind (td_call_begin_document) */
     bool is_timed;                   /* a header field reports how long the answer took (td_response_add_timing) */
     uint64_t planning_ns; /* the time that planning rank files for the answer took, where it is known; or 0 */
     struct td_response_header headers[TD_RESPONSE_HEADERS];

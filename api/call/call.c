@@ -64,6 +64,7 @@ void td_call_begin_document(const struct td_call *call, struct td_document *docu
     else
         td_document_init_kind(document, out, call->kind);
     td_document_begin_object(document, NULL);
+    call->response->has_document = true;
 }
 
 void td_call_end_document(const struct td_call *call, struct td_document *document)

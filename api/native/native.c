@@ -586,7 +586,8 @@ static bool admit_native(struct td_call *call)
 
 static void answer_native(struct td_call *call)
 {
-    if (call->api->publish != NULL && td_native_publish(call))
+    /* a call of a method of tensord.v1 publishes nothing, whatever its path is like */
+    if (call->api->publish != NULL && call->kind == NULL && td_native_publish(call))
         return;
     void (*handle)(const struct td_call *) = route_native(call);
     if (handle != NULL)

@@ -64,6 +64,7 @@ static void answer_manifest(const struct td_call *call, const struct td_checkpoi
         if (td_manifest_view_create(&call->api->manifests, call->snapshot, call->model, checkpoint, &shown, &blob,
                                     &err) &&
             td_body_append(&call->response->body, blob, 0, blob->len_bytes, &err)) {
+            call->response->has_document = true;
             td_response_describe(call->response, "application/json");
             manifest_etag(call, checkpoint);
         } else {

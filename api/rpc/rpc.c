@@ -245,8 +245,9 @@ static void answer_native(struct td_call *call, const struct rpc *rpc, const str
     call->snapshot = inner.snapshot;
     if (response->status == 201)
         response->status = 200; /* a plan that was not known; in Connect, success is 200 alone */
-    if (response->status == 200 && response->wait_until_ns == 0 && response->route != native->route &&
-        !td_waiting_was_refused())
+    bool is_message = response->has_document && response->route == native->route;
+    bool is_other = response->status == 405 || (response->status == 200 && !is_message);
+    if (is_other && response->wait_until_ns == 0 && !td_waiting_was_refused())
         td_response_fail(response, 404, NULL, "there is no such %s; its id is the path of something else",
                          native->route == TD_ROUTE_DATASET ? "dataset" : "model");
     apply_timeout(call, rpc->timeout_ns);

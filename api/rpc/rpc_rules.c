@@ -81,7 +81,12 @@ static bool write_path_field(const struct td_record *request, struct td_text nam
         td_response_fail(response, 400, NULL, "the field \"%s\" must have a value", key);
         return false;
     }
-    td_uri_encode(out, text, strcmp(key, "model") == 0 || strcmp(key, "dataset") == 0);
+    bool is_id = strcmp(key, "model") == 0 || strcmp(key, "dataset") == 0;
+    if (!is_id && memchr(text.p, '/', text.len) != NULL) {
+        td_response_fail(response, 400, NULL, "the field \"%s\" must not contain \"/\"", key);
+        return false;
+    }
+    td_uri_encode(out, text, is_id);
     return true;
 }
 

@@ -280,6 +280,30 @@ def test_ids_that_are_paths(rpc):
         assert connect_error(rpc.schema, r) == ("invalid_argument", 'the field "model" must have a value')
 
 
+def test_paths_lead_to_no_other_handler(start, tmp_path):
+    """Neither to one that publishes, with the body of a call, nor to bytes of files."""
+    write_by_hand(tmp_path / "m/model.safetensors", [tensor("w", "F32", (4,))])
+    rpc = Rpc(start(tmp_path, "--publish", "local"))
+    plan = {"tpSize": 1, "rules": [{"match": "**", "whole": True}]}
+    digest = "sha256:" + "0" * 64
+    for model in ("m/blobs", "m/commits", "m/blobs/x", f"m/blobs/{digest}", "m/files", "m/files/x", "new", "new/blobs"):
+        asked = rpc.schema.request("RegisterPlan", {"model": model, **plan})
+        r = rpc.post("RegisterPlan", asked.SerializeToString(), "application/proto")
+        assert r.status == 404, (model, r)
+    known = next(message.id for _, message in rpc.answers("RegisterPlan", {"model": "m", **plan}).values())
+    for name in (f"{known}/rank-0.safetensors", f"{known}/rank-0.json", "/", f"{known}/"):
+        asked = rpc.schema.request("GetPlan", {"model": "m", "plan": name})
+        r = rpc.post("GetPlan", asked.SerializeToString(), "application/proto")
+        assert connect_error(rpc.schema, r) == ("invalid_argument", 'the field "plan" must not contain "/"')
+    for fields in ({"engine": "none/tp1/rank-0.safetensors", "tpSize": 1}, {"engine": "none/tp1", "tpSize": 1}):
+        asked = rpc.schema.request("GetRankFile", {"model": "m", **fields})
+        assert rpc.post("GetRankFile", asked.SerializeToString(), "application/proto").status == 400
+    for model in (f"m/plans/{known}/rank-0.safetensors", "m/model.safetensors", "m/tensors/w",
+                  "m/files/model.safetensors", f"m/plans/{known}"):
+        asked = rpc.schema.request("GetModel", {"model": model})
+        assert rpc.post("GetModel", asked.SerializeToString(), "application/proto").status == 404, model
+
+
 # ---- the protocols --------------------------------------------------------------------------------------
 
 
