@@ -4,6 +4,8 @@
 #include "api/hub/hub.h"
 #include "api/native/native.h"
 #include "api/oci/oci.h"
+#include "api/rpc/rpc.h"
+#include "api/rpc/rpc_form.h"
 #include "api/s3/s3.h"
 #include "core/digits.h"
 #include "core/input.h"
@@ -350,6 +352,39 @@ static void check_rows(const struct td_response *response, const char *body)
     FUZZ_CHECK(td_load_le64(bytes + 8) == 0 && td_load_le64(bytes + 8 + 8 * count) == len - 8 * (count + 2));
 }
 
+/* Returns the length of the frame at the beginning of the body, which has these flags. */
+static size_t frame_len(const uint8_t *bytes, size_t len, uint8_t flags)
+{
+    FUZZ_CHECK(len >= 5 && bytes[0] == flags);
+    size_t message = (size_t)bytes[1] << 24 | (size_t)bytes[2] << 16 | (size_t)bytes[3] << 8 | bytes[4];
+    FUZZ_CHECK(message <= len - 5);
+    return message + 5;
+}
+
+/* Checks an answer to a call of tensord.v1: a message or an error, in the form of the call. */
+static void check_rpc(const struct td_response *response, const char *body)
+{
+    const bool is_error = response->status >= 400, is_web = (response->form & TD_RPC_WEB) != 0;
+    const uint8_t *bytes = (const uint8_t *)body;
+    size_t len = (size_t)response->body.total_bytes, message = is_error ? 0 : len;
+    FUZZ_CHECK(header_of(response, "Content-Range") == NULL && !response->accept_ranges);
+    if (is_web) {
+        message = is_error ? 0 : frame_len(bytes, len, 0);
+        FUZZ_CHECK(message + frame_len(bytes + message, len - message, 0x80) == len);
+    }
+    if (response->status != 304)
+        FUZZ_CHECK(strcmp(response->content_type,
+                          is_error && !is_web ? "application/json" : td_rpc_type(response->form)) == 0);
+    if (is_error && !is_web)
+        FUZZ_CHECK(strncmp(body, "{\"code\":\"", 9) == 0 && response->sent_status >= 400);
+    if ((is_error && !is_web) || (!is_error && response->status == 200 && (response->form & TD_RPC_JSON) != 0)) {
+        struct td_json json;
+        td_json_init(&json, is_web ? td_text_n(body + 5, message - 5) : td_text_n(body, len), 0, NULL);
+        FUZZ_CHECK(td_json_skip(&json) && td_json_next(&json) == TD_JSON_END);
+    }
+    FUZZ_CHECK(!is_error || (response->etag[0] == '\0' && (names_tree || strstr(body, tree.path) == NULL)));
+}
+
 /* Takes the rest of the input, after an empty line, as the body of a POST. */
 static void take_body(struct td_request *request, const uint8_t *data, size_t size)
 {
@@ -379,6 +414,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *body = flatten(&response);
     bool head = td_text_equals(text.request.method, "HEAD");
     bool get = td_text_equals(text.request.method, "GET");
+    if (text.request.facade == &td_rpc_facade) {
+        check_rpc(&response, body);
+        free(body);
+        td_response_fini(&response);
+        return 0;
+    }
     switch (response.status) {
     case 206:
         FUZZ_CHECK(get);

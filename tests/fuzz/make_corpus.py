@@ -373,6 +373,9 @@ def range_seeds():
     return {name: struct.pack("<Q", size) + value.encode() for name, (size, value) in values.items()}
 
 
+RPC = "/tensord.v1.ModelService/"
+
+
 def router_seeds():
     """Method, target, header lines."""
     requests = {
@@ -402,6 +405,19 @@ def router_seeds():
         "if_none": "GET\n/models/m/tensors/a\nIf-None-Match: *",
         "if_match": "HEAD\n/models/m/tensors/a\nIf-Match: \"x\"",
         "if_date": "GET\n/models/m/files/notes.txt\nIf-Modified-Since: Sun, 06 Nov 2094 08:49:37 GMT",
+        "rpc_json": f'POST\n{RPC}GetModel\nContent-Type: application/json\n\n{{"model":"m"}}',
+        "rpc_get": f"GET\n{RPC}GetModel?connect=v1&encoding=json&message=%7B%22model%22%3A%22m%22%7D",
+        "rpc_base64": f"GET\n{RPC}GetModel?encoding=proto&base64=1&message=CgFt\nIf-None-Match: *",
+        "rpc_web": f"POST\n{RPC}ListModels\nContent-Type: application/grpc-web+json\n\n\0\0\0\0\x02{{}}",
+        "rpc_mask": f'POST\n{RPC}GetManifest\nContent-Type: application/json\n\n'
+                    '{"model":"m","readMask":"etag,tensors","pageSize":1,"dtype":"U8"}',
+        "rpc_plan": f'POST\n{RPC}RegisterPlan\nContent-Type: application/json\n\n'
+                    '{"model":"m","tpSize":1,"rules":[{"match":"**","whole":true,"parts":[{"unit":2}]}]}',
+        "rpc_rank": f'POST\n{RPC}GetRankFile\nContent-Type: application/json\n\n'
+                    '{"model":"m","engine":"none","tpSize":2,"tpRank":1}',
+        "rpc_versions": f'POST\n{RPC}ListVersions\nContent-Type: application/json\n\n{{"model":"m"}}',
+        "rpc_ready": "POST\n/tensord.v1.ServerService/GetReadiness\nContent-Type: application/grpc-web\n\n\0\0\0\0\0",
+        "rpc_unknown": "POST\n/tensord.v1.X/Y\nContent-Type: application/proto\n\n",
         "healthz": "GET\n/healthz",
         "readyz": "HEAD\n/readyz",
         "metrics": "GET\n/metrics",
