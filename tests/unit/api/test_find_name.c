@@ -191,7 +191,8 @@ static void names_are_pages_for_browsers(void **state)
         loopback_ask(&place->loop, "GET", pages[i].target, BROWSER, &answer);
         CHECK(answer.response.status == 200, "%s: %s", pages[i].target, answer.body);
         CHECK(strcmp(answer.response.content_type, "text/html; charset=utf-8") == 0, "%s", pages[i].target);
-        CHECK(strcmp(answer_header(&answer, "Vary", buffer), "Accept") == 0, "%s", pages[i].target);
+        const char *vary = answer_header(&answer, "Vary", buffer);
+        CHECK(strncmp(vary, "Accept", strlen("Accept")) == 0, "%s: %s", pages[i].target, vary);
         CHECK(strstr(answer.body, pages[i].part) != NULL, "%s: %s", pages[i].target, answer.body);
         answer_fini(&answer);
         if (strncmp(pages[i].target, "/datasets/", 10) == 0) /* the page of a description has its address */
