@@ -369,12 +369,14 @@ static bool copy_string(struct json_reader *reader, struct td_text *out)
     struct td_buffer text;
     td_buffer_init(&text);
     td_json_append_string(&reader->json, &text);
-    char *copy = text.failed ? NULL : td_arena_strndup(reader->arena, td_buffer_text(&text));
+    const char *copy = text.failed ? NULL : td_arena_strndup(reader->arena, td_buffer_text(&text));
+    if (copy == NULL && text.failed)
+        (void)td_error_no_memory(reader->err);
+    else if (copy == NULL)
+        (void)td_arena_refuse(reader->arena, "the message", reader->err);
     *out = td_text_n(copy, text.len);
-    bool ok = copy != NULL || (text.failed ? td_error_no_memory(reader->err)
-                                           : td_arena_refuse(reader->arena, "the message", reader->err));
     td_buffer_fini(&text);
-    return ok;
+    return copy != NULL;
 }
 
 /* Returns whether the text is a number of JSON. */
