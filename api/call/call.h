@@ -82,8 +82,8 @@ void td_call_fail_known(const struct td_call *call, int status, const char *cons
  * td_response_fail_error does. */
 void td_call_fail_json(const struct td_call *call, const struct td_error *err);
 
-/* Begins a document in the call's kind, the body of the answer, at the end of the buffer. td_call_end_document ends the outermost object, and
- * adds a newline to JSON of REST. */
+/* Begins a document in the call's kind, the body of the answer, at the end of the buffer. td_call_end_document ends the
+ * outermost object, and adds a newline to JSON of REST. */
 void td_call_begin_document(const struct td_call *call, struct td_document *document, struct td_buffer *out);
 void td_call_end_document(const struct td_call *call, struct td_document *document);
 
