@@ -4,19 +4,23 @@
 
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 static const char url_digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+/* the last two mean the same as the two before them */
+static const char any_digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_";
 
-/* Decodes text without padding, of the 64 digits. */
+/* Decodes text without padding, of one of the three sets of digits. */
 static bool read_digits(const char *of, struct td_text text, void *bytes, size_t *len)
 {
     unsigned char *out = bytes;
+    const size_t digit_count = strlen(of);
     uint32_t bits = 0;
     unsigned count = 0; /* of bits that are not written */
     *len = 0;
     for (size_t i = 0; i < text.len; i++) {
-        const char *digit = memchr(of, text.p[i], sizeof digits - 1);
+        const char *digit = memchr(of, text.p[i], digit_count);
         if (digit == NULL)
             return false;
-        bits = bits << 6 | (uint32_t)(digit - of);
+        uint32_t value = (uint32_t)(digit - of);
+        bits = bits << 6 | (value < 64 ? value : value - 2);
         count += 6;
         if (count >= 8) {
             count -= 8;
@@ -41,16 +45,33 @@ static char *write_digits(const char *of, const void *bytes, size_t len, char *t
     return text;
 }
 
-bool td_base64_read(struct td_text text, void *bytes, size_t *len)
+/* Returns the text without its padding. */
+static struct td_text without_padding(struct td_text text)
 {
     for (size_t i = 0; i < 2 && (text.len + i) % 4 == 0 && text.len > 0 && text.p[text.len - 1] == '='; i++)
         text.len--;
-    return read_digits(digits, text, bytes, len);
+    return text;
+}
+
+bool td_base64_read(struct td_text text, void *bytes, size_t *len)
+{
+    return read_digits(digits, without_padding(text), bytes, len);
+}
+
+bool td_base64_read_any(struct td_text text, void *bytes, size_t *len)
+{
+    return read_digits(any_digits, without_padding(text), bytes, len);
 }
 
 void td_base64_write(const void *bytes, size_t len, char *text)
 {
     *write_digits(digits, bytes, len, text, true) = '\0';
+}
+
+void td_base64_append(struct td_buffer *out, const void *bytes, size_t len)
+{
+    if (td_buffer_reserve(out, TD_BASE64_LEN(len)))
+        out->len = (size_t)(write_digits(digits, bytes, len, out->data + out->len, true) - out->data);
 }
 
 bool td_base64url_read(struct td_text text, void *bytes, size_t *len)

@@ -3,6 +3,7 @@
 #ifndef TD_CORE_BASE64_H
 #define TD_CORE_BASE64_H
 
+#include "core/buffer.h"
 #include "core/text.h"
 
 #include <stdbool.h>
@@ -13,11 +14,17 @@
  * then undefined. */
 bool td_base64_read(struct td_text text, void *bytes, size_t *len);
 
+/* Does the same for either alphabet, or both of them in one text. `bytes` may be the text itself. */
+bool td_base64_read_any(struct td_text text, void *bytes, size_t *len);
+
 /* Length of the base64 text of len bytes, without its NUL. */
 #define TD_BASE64_LEN(len) (((len) + 2) / 3 * 4)
 
 /* Writes the bytes as base64 text with padding and a NUL. `text` has room for TD_BASE64_LEN(len) + 1 characters. */
 void td_base64_write(const void *bytes, size_t len, char *text);
+
+/* Appends the bytes as base64 text with padding. */
+void td_base64_append(struct td_buffer *out, const void *bytes, size_t len);
 
 /* The characters that this many bytes become, without a NUL. A constant expression for a constant count; the count is
  * below 2^60. */

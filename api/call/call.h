@@ -32,7 +32,7 @@ struct td_caller {
                                      has none */
 };
 
-/* One call. All pointers are borrowed, except for the snapshot, the remote family and what is in `caller`. */
+/* One call. It owns the snapshot, the remote family and what is in `caller`, and borrows all else. */
 struct td_call {
     struct td_api *api;
     const struct td_request *request;

@@ -15,8 +15,8 @@ static struct td_text via_of(const struct td_request *request)
     return via == NULL ? TD_TEXT("") : via->value;
 }
 
-/* Returns whether the upstream may be asked: before the end of the first scan, what is asked for may still be found
- * here. */
+/* Returns whether the call may ask the upstream. It may not before the first scan has ended, because the scan may still
+ * find the model on this server. */
 static bool can_ask(const struct td_call *call)
 {
     return call->api->upstream != NULL && call->stage != TD_CATALOG_STARTING;
@@ -183,7 +183,7 @@ enum td_incoming_look td_incoming_call_look(const struct td_call *call, struct t
 
 /* ---- versions ------------------------------------------------------------------------------------------ */
 
-/* The caller, and the family whose versions are looked at. */
+/* A call, and a family of versions: context for may_see_version. */
 struct seen_by {
     const struct td_call *call;
     const struct td_family *family;
@@ -280,7 +280,7 @@ enum td_incoming_look td_incoming_call_look_version(const struct td_call *call, 
     return look;
 }
 
-/* ---- what is here -------------------------------------------------------------------------------------- */
+/* ---- models on this server ----------------------------------------------------------------------------- */
 
 struct td_text td_incoming_call_id(struct td_text path)
 {

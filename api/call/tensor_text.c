@@ -98,14 +98,19 @@ void td_tensor_write_strides(struct td_buffer *out, const struct td_tensor *tens
     td_tensor_write_numbers(out, tensor->strides, tensor->rank);
 }
 
+void td_tensor_add_numbers(struct td_document *json, const char *key, const uint64_t *numbers, uint32_t count)
+{
+    td_document_begin_array(json, key);
+    for (uint32_t i = 0; i < count; i++)
+        td_document_add_u64(json, NULL, numbers[i]);
+    td_document_end(json);
+}
+
 void td_tensor_add_facts(struct td_document *json, const struct td_tensor_facts *facts)
 {
     td_document_add_text(json, "name", facts->name);
     td_document_add_string(json, "dtype", facts->dtype->name);
-    td_document_begin_array(json, "shape");
-    for (uint32_t i = 0; i < facts->rank; i++)
-        td_document_add_u64(json, NULL, facts->shape[i]);
-    td_document_end(json);
+    td_tensor_add_numbers(json, "shape", facts->shape, facts->rank);
     td_document_add_u64(json, "nbytes", facts->nbytes);
 }
 

@@ -39,6 +39,9 @@ void td_tensor_write_numbers(struct td_buffer *out, const uint64_t *numbers, uin
 void td_tensor_write_shape(struct td_buffer *out, const struct td_tensor *tensor);
 void td_tensor_write_strides(struct td_buffer *out, const struct td_tensor *tensor);
 
+/* Adds a list of numbers. */
+void td_tensor_add_numbers(struct td_document *json, const char *key, const uint64_t *numbers, uint32_t count);
+
 /* A tensor, or a part or a result that is like one, as answers describe it. All pointers are borrowed. */
 struct td_tensor_facts {
     struct td_text name;

@@ -42,14 +42,6 @@ struct view {
 
 /* ---- text ---------------------------------------------------------------------------------------------- */
 
-static void add_numbers(struct td_document *json, const char *key, const uint64_t *numbers, uint32_t count)
-{
-    td_document_begin_array(json, key);
-    for (uint32_t i = 0; i < count; i++)
-        td_document_add_u64(json, NULL, numbers[i]);
-    td_document_end(json);
-}
-
 /* Adds the place of each box of a tensor that is stored in several pieces. */
 static void add_pieces(struct td_document *json, const struct td_model *model, const struct td_checkpoint *checkpoint,
                        const struct td_tensor *tensor)
@@ -60,8 +52,8 @@ static void add_pieces(struct td_document *json, const struct td_model *model, c
         td_document_begin_object(json, NULL);
         td_document_add_string(json, "file", td_model_relative(model, checkpoint->parts[piece->part]));
         td_document_add_u64(json, "offset", piece->offset);
-        add_numbers(json, "start", piece->starts, tensor->rank);
-        add_numbers(json, "shape", piece->sizes, tensor->rank);
+        td_tensor_add_numbers(json, "start", piece->starts, tensor->rank);
+        td_tensor_add_numbers(json, "shape", piece->sizes, tensor->rank);
         td_document_end(json);
     }
     td_document_end(json);
@@ -94,23 +86,21 @@ static void add_tensor(struct td_document *json, const struct view *view, struct
     const struct td_checkpoint *checkpoint = view->checkpoint;
     const struct td_tensor *tensor = ref.tensor;
     td_document_begin_object(json, NULL);
-    td_document_add_text(json, "name", td_tensor_name(tensor));
-    td_document_add_string(json, "dtype", tensor->dtype->name);
-    add_numbers(json, "shape", tensor->shape, tensor->rank);
-    td_document_add_u64(json, "nbytes", tensor->nbytes);
+    td_tensor_add_facts(json, &(struct td_tensor_facts){.name = td_tensor_name(tensor),
+                                                        .dtype = tensor->dtype,
+                                                        .shape = tensor->shape,
+                                                        .rank = tensor->rank,
+                                                        .nbytes = tensor->nbytes});
     td_document_add_string(json, "file", td_model_relative(model, checkpoint->parts[ref.part]));
     if (tensor->piece_count > 0)
         add_pieces(json, model, checkpoint, tensor);
     add_access(json, tensor);
     if (tensor->strides != NULL)
-        add_numbers(json, "strides", tensor->strides, tensor->rank);
+        td_tensor_add_numbers(json, "strides", tensor->strides, tensor->rank);
     if (tensor->alias_of != NULL)
         td_document_add_string(json, "alias_of", tensor->alias_of);
-    if (sum != NULL && sum->has_bytes) {
-        char text[TD_SHA256_TEXT_BYTES];
-        td_hex_write(sum->sum, sizeof sum->sum, text);
-        td_document_add_string(json, "sha256", text);
-    }
+    if (sum != NULL && sum->has_bytes)
+        td_tensor_add_sha256(json, sum->sum);
     if (td_document_begin_text(json, "href")) {
         (void)td_tensor_write_path(json->out, TD_TENSOR_BYTES, &view->shown, model, checkpoint,
                                    tensor); /* percent-encoded: nothing to escape */

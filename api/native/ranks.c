@@ -45,21 +45,16 @@ void td_rank_json_add_href(const struct td_call *call, const struct td_rank_set 
     struct td_buffer *out = json->out;
     if (!td_document_begin_text(json, "href")) /* percent-encoded: nothing to escape */
         return;
-    td_buffer_puts(out, "/models/");
-    td_uri_encode(out, td_text_of(shown.id), true);
+    td_shown_model_write_path(&shown, name->engine.len > 0 ? "shards/" : "plans/", out);
     if (name->engine.len > 0)
-        td_buffer_printf(out, "/shards/%.*s/tp%" PRIu64 "/", (int)name->engine.len, name->engine.p, name->tp_size);
+        td_buffer_printf(out, "%.*s/tp%" PRIu64 "/", (int)name->engine.len, name->engine.p, name->tp_size);
     else
-        td_buffer_printf(out, "/plans/%.*s/", (int)name->id.len, name->id.p);
+        td_buffer_printf(out, "%.*s/", (int)name->id.len, name->id.p);
     if (name->is_boxes)
         td_buffer_puts(out, "boxes.bin");
     else
         td_buffer_printf(out, "rank-%" PRIu64 ".safetensors", rank);
-    const char *separator = td_shown_model_write_query(&shown, "?", out);
-    if (set->checkpoint != &set->model->checkpoints[0]) {
-        td_buffer_printf(out, "%scheckpoint=", separator);
-        td_uri_encode(out, td_text_of(set->checkpoint->id), false);
-    }
+    (void)td_checkpoint_write_query(out, "?", &shown, set->model, set->checkpoint);
     td_document_end_text(json);
 }
 

@@ -207,27 +207,29 @@ void td_handle_metrics(const struct td_call *call)
     td_response_set_text(call->response, "text/plain; version=0.0.4; charset=utf-8", "no-store", &text);
 }
 
-void td_handle_openapi(const struct td_call *call)
+/* Answers with an embedded text of this media type (static). */
+static void answer_embedded(const struct td_call *call, const unsigned char *packed, size_t packed_len, size_t len,
+                            const char *type)
 {
-    struct td_buffer json;
+    struct td_buffer text;
     if (!td_call_check_parameters(call, no_parameters))
         return;
-    td_buffer_init(&json);
-    td_embedded_append(td_openapi_packed, td_openapi_packed_len, td_openapi_json_len, &json);
-    td_response_set_json(call->response, &json);
+    td_buffer_init(&text);
+    td_embedded_append(packed, packed_len, len, &text);
+    td_response_set_json(call->response, &text);
+    if (call->response->status == 200)
+        call->response->content_type = type;
+}
+
+void td_handle_openapi(const struct td_call *call)
+{
+    answer_embedded(call, td_openapi_packed, td_openapi_packed_len, td_openapi_json_len, "application/json");
 }
 
 /* Answers with the schema, api/proto, as a FileDescriptorSet. */
 void td_handle_schema(const struct td_call *call)
 {
-    struct td_buffer set;
-    if (!td_call_check_parameters(call, no_parameters))
-        return;
-    td_buffer_init(&set);
-    td_embedded_append(td_schema_packed, TD_SCHEMA_PACKED_BYTES, TD_SCHEMA_SET_BYTES, &set);
-    td_response_set_json(call->response, &set);
-    if (call->response->status == 200)
-        call->response->content_type = "application/x-protobuf";
+    answer_embedded(call, td_schema_packed, TD_SCHEMA_PACKED_BYTES, TD_SCHEMA_SET_BYTES, "application/x-protobuf");
 }
 
 /* Begins a JSON object with the program's name and version. */

@@ -102,10 +102,7 @@ static bool read_query(const struct td_call *call, struct rpc *rpc, struct td_te
     size_t len = 0;
     if (bytes == NULL)
         return td_call_no_memory(call);
-    memcpy(bytes, text->p, text->len);
-    for (size_t i = 0; i < text->len; i++)
-        bytes[i] = (char)(bytes[i] == '-' ? '+' : bytes[i] == '_' ? '/' : bytes[i]);
-    if (!td_base64_read(td_text_n(bytes, text->len), bytes, &len)) {
+    if (!td_base64_read_any(*text, bytes, &len)) {
         td_response_fail(call->response, 400, NULL, "the parameter \"message\" is not base64");
         return false;
     }

@@ -120,16 +120,12 @@ static bool has_retry(int status)
     return status == 503 || status == 429;
 }
 
-/* Appends the text's bytes as base64, with or without padding. */
-static void write_base64(struct td_buffer *out, const struct td_buffer *bytes, bool has_padding)
+/* Appends the bytes as base64 without padding. */
+static void write_base64(struct td_buffer *out, const struct td_buffer *bytes)
 {
-    size_t len = TD_BASE64_LEN(bytes->len);
     out->failed = out->failed || bytes->failed;
-    if (!td_buffer_reserve(out, len + 1))
-        return;
-    td_base64_write(bytes->data, bytes->len, out->data + out->len);
-    out->len += len;
-    while (!has_padding && len > 0 && out->data[out->len - 1] == '=')
+    td_base64_append(out, bytes->data, bytes->len);
+    while (!out->failed && out->len > 0 && out->data[out->len - 1] == '=')
         out->len--;
 }
 
@@ -139,7 +135,7 @@ static void add_detail(struct td_document *json, const char *type, const struct 
     td_document_begin_object(json, NULL);
     td_document_add_string(json, "type", type);
     if (td_document_begin_text(json, "value")) {
-        write_base64(json->out, message, false);
+        write_base64(json->out, message);
         td_document_end_text(json);
     }
     td_document_end(json);
@@ -245,7 +241,7 @@ static void write_web_error(const struct code *code, const struct td_failure *fa
     td_buffer_printf(out, "grpc-status: %d\r\ngrpc-message: ", code->number);
     write_percent_encoded(td_text_of(failure->message), out);
     td_buffer_puts(out, "\r\ngrpc-status-details-bin: ");
-    write_base64(out, &status, false);
+    write_base64(out, &status);
     td_buffer_puts(out, "\r\n");
     end_frame(out, start);
     td_buffer_fini(&status);

@@ -208,22 +208,12 @@ static void claim_shards_of_others(struct td_unit_builder *b)
 
 /* ---- deltas -------------------------------------------------------------------------------------------- */
 
-/* Returns whether SkyRL's trainer gives this name to a file of changes: delta-rank00000-file000000.safetensors. */
-static bool is_skyrl_payload(const char *name)
-{
-    static const char form[] = "delta-rank00000-file000000.safetensors";
-    size_t i = 0;
-    while (name[i] != '\0' && (form[i] == '0' ? name[i] >= '0' && name[i] <= '9' : name[i] == form[i]))
-        i++;
-    return name[i] == '\0' && form[i] == '\0';
-}
-
 /* Marks the model as a delta if all its files of tensors are those of SkyRL's trainer, which writes manifest.json,
  * where all else is, as the last file: so the names say it at every moment. Returns whether it is one. */
 static bool note_skyrl_delta(struct td_unit_builder *b)
 {
     size_t payloads = 0;
-    while (payloads < b->count && is_skyrl_payload(td_base_name(b->candidates[payloads].path)))
+    while (payloads < b->count && td_weights_name_is_skyrl_delta(td_base_name(b->candidates[payloads].path)))
         payloads++;
     b->model->is_delta = payloads > 0 && payloads == b->count;
     return b->model->is_delta;

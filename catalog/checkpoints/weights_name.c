@@ -192,3 +192,12 @@ bool td_gguf_is_model(const struct td_manifest *manifest, const char *file_name)
         is_model = is_model && !has_word(file_name, other_words[i]);
     return is_model;
 }
+
+bool td_weights_name_is_skyrl_delta(const char *name)
+{
+    static const char form[] = "delta-rank00000-file000000.safetensors";
+    size_t i = 0;
+    while (name[i] != '\0' && (form[i] == '0' ? name[i] >= '0' && name[i] <= '9' : name[i] == form[i]))
+        i++;
+    return name[i] == '\0' && form[i] == '\0';
+}

@@ -27,4 +27,7 @@ bool td_weights_is_trainer_state(const char *file_name);
  * skips a file says otherwise. Source: gguf.md (general.type), and common/download.cpp in ggml-org/llama.cpp. */
 bool td_gguf_is_model(const struct td_manifest *manifest, const char *file_name);
 
+/* Returns whether SkyRL's trainer gives this name to a file of changes: delta-rank00000-file000000.safetensors. */
+bool td_weights_name_is_skyrl_delta(const char *name);
+
 #endif

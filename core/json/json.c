@@ -14,6 +14,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum json_expect {
@@ -428,6 +429,20 @@ void td_json_append_string(const struct td_json *json, struct td_buffer *out)
             td_buffer_append(out, utf8, td_utf8_encode(cp, utf8));
         }
     }
+}
+
+bool td_json_read_real(struct td_text number, double *out)
+{
+    char text[64];
+    char *longer = NULL;
+    if (number.len >= sizeof text && (longer = malloc(number.len + 1)) == NULL)
+        return false;
+    char *copy = longer == NULL ? text : longer;
+    memcpy(copy, number.p, number.len);
+    copy[number.len] = '\0';
+    *out = strtod(copy, NULL); /* by the locale "C" */
+    free(longer);
+    return isfinite(*out);
 }
 
 bool td_json_equals_n(const struct td_json *json, struct td_text text)

@@ -86,6 +86,10 @@ bool td_json_equals_n(const struct td_json *json, struct td_text text);
  * above 2^64-1. */
 bool td_json_u64(struct td_json *json, uint64_t *out);
 
+/* Reads a NUMBER, as td_json_raw returns it, as the nearest double. Returns false when it is beyond the doubles, or
+ * memory is short. */
+bool td_json_read_real(struct td_text number, double *out);
+
 /* Returns the number of members of the object that `json` has just begun, up to the first fault. `json` is a copy of
  * the caller's reader, which does not move and meets and reports the fault itself. */
 size_t td_json_count_members(struct td_json json);

@@ -388,17 +388,10 @@ static bool is_json_number(struct td_text text)
            td_json_next(&json) == TD_JSON_END;
 }
 
-/* Reads a number of JSON as a double. Returns false for another text, and for one of more than 63
- * characters. */
+/* Reads a number of JSON as a double. Returns false for another text, and for one of more than 63 characters. */
 static bool read_real(struct td_text text, double *out)
 {
-    char copy[64];
-    if (text.len >= sizeof copy || !is_json_number(text))
-        return false;
-    memcpy(copy, text.p, text.len);
-    copy[text.len] = '\0';
-    *out = strtod(copy, NULL); /* by the locale "C" */
-    return isfinite(*out);
+    return text.len < 64 && is_json_number(text) && td_json_read_real(text, out);
 }
 
 /* Reads an integer, which may have a fraction of zeros or an exponent. */
@@ -449,9 +442,7 @@ static bool read_json_bytes(struct json_reader *reader, struct td_value *value)
     if (!copy_string(reader, &text))
         return false;
     char *p = (char *)(uintptr_t)text.p; /* the copy is ours */
-    for (size_t i = 0; i < text.len; i++)
-        p[i] = (char)(p[i] == '-' ? '+' : p[i] == '_' ? '/' : p[i]);
-    if (!td_base64_read(text, p, &len)) /* in place: three bytes never pass the four characters that they come from */
+    if (!td_base64_read_any(text, p, &len))
         return fail_json(reader, value->field, "base64 is expected");
     value->text = td_text_n(p, len);
     return true;

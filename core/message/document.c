@@ -264,27 +264,18 @@ void td_document_add_real(struct td_document *document, const char *key, double 
         td_json_write_real(document->out, value, single);
 }
 
-/* Appends the bytes as base64. */
-static void write_base64(struct td_buffer *out, struct td_text bytes)
-{
-    size_t len = TD_BASE64_LEN(bytes.len);
-    td_buffer_putc(out, '"');
-    if (td_buffer_reserve(out, len + 2)) {
-        td_base64_write(bytes.p, bytes.len, out->data + out->len);
-        out->len += len;
-    }
-    td_buffer_putc(out, '"');
-}
-
 void td_document_add_bytes(struct td_document *document, const char *key, struct td_text bytes)
 {
     bool is_rest = begin_rest(document, key);
     const struct td_field *field =
         is_rest ? NULL : begin_field(document, key, bytes.len == 0, TD_FIELD_BYTES, TD_FIELD_BYTES);
-    if (field != NULL && form_of(document) == TD_DOCUMENT_PROTOBUF)
+    if (field != NULL && form_of(document) == TD_DOCUMENT_PROTOBUF) {
         td_wire_text(document->out, field->number, bytes);
-    else if (is_rest || field != NULL)
-        write_base64(document->out, bytes);
+    } else if (is_rest || field != NULL) {
+        td_buffer_putc(document->out, '"');
+        td_base64_append(document->out, bytes.p, bytes.len);
+        td_buffer_putc(document->out, '"');
+    }
 }
 
 void td_document_add_seconds(struct td_document *document, const char *key, double seconds)

@@ -2,8 +2,6 @@
 
 #include "core/json/json.h"
 
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Fields of google.protobuf.Struct and its parts (google/protobuf/struct.proto). */
@@ -134,22 +132,6 @@ static void end_level(struct struct_writer *writer)
     end_value(writer);
 }
 
-/* Reads the latest NUMBER. Returns false when it is beyond the doubles, or memory is short. */
-static bool read_number(const struct td_json *json, double *value)
-{
-    char text[64];
-    char *longer = NULL;
-    struct td_text raw = td_json_raw(json);
-    if (raw.len >= sizeof text && (longer = malloc(raw.len + 1)) == NULL)
-        return false;
-    char *copy = longer == NULL ? text : longer;
-    memcpy(copy, raw.p, raw.len);
-    copy[raw.len] = '\0';
-    *value = strtod(copy, NULL); /* by the locale "C" */
-    free(longer);
-    return isfinite(*value);
-}
-
 static void write_string(struct struct_writer *writer)
 {
     size_t start = td_wire_begin(writer->out, VALUE_STRING);
@@ -161,7 +143,7 @@ static void write_string(struct struct_writer *writer)
 static bool write_scalar(struct struct_writer *writer, enum td_json_token token)
 {
     double number;
-    if (token == TD_JSON_NUMBER && !read_number(&writer->json, &number))
+    if (token == TD_JSON_NUMBER && !td_json_read_real(td_json_raw(&writer->json), &number))
         return false;
     if (token == TD_JSON_NUMBER)
         td_wire_double(writer->out, VALUE_NUMBER, number);
@@ -234,6 +216,6 @@ bool td_struct_fits(struct td_text text, bool is_struct)
     bool fits = !is_struct || token == TD_JSON_OBJECT_BEGIN;
     for (; fits && token != TD_JSON_END; token = td_json_next(&json))
         fits = token != TD_JSON_ERROR && json.depth <= TD_STRUCT_DEPTH &&
-               (token != TD_JSON_NUMBER || read_number(&json, &number));
+               (token != TD_JSON_NUMBER || td_json_read_real(td_json_raw(&json), &number));
     return fits;
 }
