@@ -70,7 +70,7 @@ void td_base64_write(const void *bytes, size_t len, char *text)
 
 void td_base64_append(struct td_buffer *out, const void *bytes, size_t len)
 {
-    if (td_buffer_reserve(out, TD_BASE64_LEN(len)))
+    if (len > 0 && td_buffer_reserve(out, TD_BASE64_LEN(len)))
         out->len = (size_t)(write_digits(digits, bytes, len, out->data + out->len, true) - out->data);
 }
 

@@ -38,6 +38,16 @@ const char *td_shown_model_write_query(const struct td_shown_model *shown, const
     return "&";
 }
 
+void td_shown_model_add_version(struct td_response *response, const char *version)
+{
+    struct td_buffer name;
+    td_buffer_init(&name);
+    td_uri_encode(&name, td_text_of(version), false);
+    if (!name.failed)
+        td_response_add_header_text(response, "X-Tensord-Version", td_buffer_text(&name));
+    td_buffer_fini(&name);
+}
+
 bool td_shown_model_tag(const struct td_call *call, const char *tag, char out[TD_TAG_BYTES])
 {
     (void)snprintf(out, TD_TAG_BYTES, "%s", tag);

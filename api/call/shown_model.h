@@ -27,6 +27,9 @@ void td_shown_model_write_path(const struct td_shown_model *shown, const char *b
 const char *td_shown_model_write_query(const struct td_shown_model *shown, const char *separator,
                                        struct td_buffer *out);
 
+/* Adds X-Tensord-Version: the name of a version, percent-encoded. */
+void td_shown_model_add_version(struct td_response *response, const char *version);
+
 /* Writes the tag of an answer that shows the names, made of a tag of its content. It is that tag, unless a ref names
  * the version, since such a name may change while the content stays. Returns false after it answered an error. */
 bool td_shown_model_tag(const struct td_call *call, const char *tag, char out[TD_TAG_BYTES]);

@@ -1,5 +1,6 @@
 #include "api/hub/hub_handlers.h"
 
+#include "api/call/shown_model.h"
 #include "api/hub/hub_about.h"
 #include "api/hub/hub_history.h"
 #include "api/hub/hub_item.h"
@@ -66,14 +67,8 @@ static void note_version(const struct td_hub_call *hub)
 {
     const struct td_family *family =
         hub->repo->is_added ? td_family_find(hub->call->snapshot, td_text_of(hub->repo->folder)) : NULL;
-    struct td_buffer name;
-    if (family == NULL || family->latest == NULL || !td_text_equals(hub->revision, "main"))
-        return;
-    td_buffer_init(&name);
-    td_uri_encode(&name, td_text_of(family->latest->name), false);
-    if (!name.failed)
-        td_response_add_header_text(hub->call->response, "X-Tensord-Version", td_buffer_text(&name));
-    td_buffer_fini(&name);
+    if (family != NULL && family->latest != NULL && td_text_equals(hub->revision, "main"))
+        td_shown_model_add_version(hub->call->response, family->latest->name);
 }
 
 void td_hub_answer_info(struct td_hub_call *hub)

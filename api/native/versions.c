@@ -254,14 +254,8 @@ bool td_versions_find(struct td_call *call, struct td_text path, size_t *at)
 
 void td_versions_add_header(const struct td_call *call)
 {
-    struct td_buffer name;
-    if (call->version == NULL || call->response->status >= 400)
-        return;
-    td_buffer_init(&name);
-    td_uri_encode(&name, td_text_of(call->version->name), false);
-    if (!name.failed)
-        td_response_add_header_text(call->response, "X-Tensord-Version", td_buffer_text(&name));
-    td_buffer_fini(&name);
+    if (call->version != NULL && call->response->status < 400)
+        td_shown_model_add_version(call->response, call->version->name);
 }
 
 /* ---- the list ------------------------------------------------------------------------------------------ */
