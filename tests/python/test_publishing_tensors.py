@@ -277,7 +277,7 @@ def test_memory_stays_bounded(server):
     """Neither contiguous tensors nor others are copied as a whole."""
     done = subprocess.run([sys.executable, "-c", MEMORY, url_of(server, "org/m")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) < 64 * KIB, f"{done.stdout} KiB"
+    assert int(done.stdout) < 32 * KIB, f"{done.stdout} KiB"
 
 
 def test_two_threads_save_at_once(server):

@@ -14,7 +14,7 @@ class Tensor:
     """A tensor to be written: its type and shape as files have them, its bytes, and the tensor itself.
 
     Contiguous memory of the processor is sent as it is. Anything else (another layout or byte order, a GPU) is copied
-    in blocks of at most `block_bytes`.
+    in blocks.
     """
 
     def __init__(self, name: str, value: Any):
@@ -41,12 +41,15 @@ class Tensor:
         return self._own.is_whole()
 
     def views(self, first: int, end: int, block_bytes: int) -> Iterator[memoryview]:
-        """Returns bytes [first, end) of the tensor; each view is good until the next one is taken."""
+        """Returns bytes [first, end) of the tensor; each view is good until the next one is taken.
+
+        Copies take at most `block_bytes`: a reader may hold one block until it has the next one, so that each has half.
+        """
         if self.is_direct:
             yield self._own.view()[first:end]
             return
         at = 0
-        for index, nbytes in _blocks(self._own.count_shape, self._own.itemsize, block_bytes):
+        for index, nbytes in _blocks(self._own.count_shape, self._own.itemsize, block_bytes // 2):
             if at < end and at + nbytes > first:
                 view = self._own.copy(index)
                 yield view[max(0, first - at) : min(nbytes, end - at)]
