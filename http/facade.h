@@ -6,6 +6,7 @@
 #include "core/buffer.h"
 #include "core/text.h"
 #include "http/request.h"
+#include "http/trailers.h"
 #include "http/uri.h"
 
 #include <stdbool.h>
@@ -14,10 +15,11 @@ struct td_call; /* api/call/call.h */
 
 /* An error on its way to the client. All texts are borrowed. */
 struct td_failure {
-    int status;          /* write_error may replace a status that the facade's clients do not know */
-    int sent_status;     /* set by write_error: the status that is sent in place of this one; 0: this one */
-    unsigned form;       /* of the request (choose_form) */
-    const char *type;    /* the media type of the body: error_type, unless write_error sets another one; static */
+    int status;       /* write_error may replace a status that the facade's clients do not know */
+    int sent_status;  /* set by write_error: the status that is sent in place of this one; 0: this one */
+    unsigned form;    /* of the request (choose_form) */
+    const char *type; /* the media type of the body: error_type, unless write_error sets another one; static */
+    struct td_trailers trailers; /* added by write_error: they are sent in place of a body; owned */
     const char *code;    /* the facade's own word for the error; NULL: write_error derives the word from the status */
     const char *details; /* a JSON object; NULL: {} */
     const char *message; /* UTF-8, for people */

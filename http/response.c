@@ -66,6 +66,7 @@ void td_response_init(struct td_response *response)
     response->request_id[0] = '\0';
     response->token[0] = '\0';
     td_body_init(&response->body);
+    response->trailers.count = 0;
     response->stream = NULL;
 }
 
@@ -127,6 +128,7 @@ void td_response_fini(struct td_response *response)
     free(response->owned_type);
     response->owned_type = NULL;
     td_body_fini(&response->body);
+    td_trailers_fini(&response->trailers);
     td_stream_destroy(response->stream);
     response->stream = NULL;
 }
@@ -332,6 +334,11 @@ static void write_failure(struct td_response *response, int status, const char *
         td_response_add_page_headers(response);
     if (status == 503 || status == 429)
         td_response_add_header(response, "Retry-After", "1");
+    response->trailers = failure.trailers;
+    if (failure.trailers.count > 0) {
+        td_buffer_fini(&text);
+        return;
+    }
     size_t len;
     char *data = td_buffer_release(&text, &len);
     struct td_error err = TD_ERROR_INIT;

@@ -8,6 +8,7 @@
 #include "http/request.h"
 #include "http/request_id.h"
 #include "http/stream.h"
+#include "http/trailers.h"
 #include "storage/body.h"
 
 #include <stdbool.h>
@@ -115,7 +116,8 @@ struct td_response {
                                  request's td_cors, borrowed; NULL: neither */
     bool varies_by_origin;    /* every answer to the request has "Vary: Origin" */
     struct td_body body;
-    struct td_stream *stream; /* owned; in place of `body`, of a 200 answer that ends the connection; NULL: none */
+    struct td_trailers trailers; /* follow the body; are in the header of an answer without a body */
+    struct td_stream *stream;    /* owned; in place of `body`, of a 200 answer that ends the connection; NULL: none */
     const struct td_cancel *cancel; /* the request's; borrowed */
     uint64_t announced_bytes;       /* of a 304: the length that a 200 would have had */
     uint64_t wait_until_ns; /* not 0: this is no answer yet. The request is to be handled again when the catalog has
@@ -142,7 +144,7 @@ void td_response_init_for(struct td_response *response, const struct td_request 
 /* Notes what the answer is about: the path of a file, or the id of a model or repository. */
 void td_response_note_subject(struct td_response *response, struct td_text path);
 
-/* Frees the body, the stream and owned_type. */
+/* Frees the body, the trailers, the stream and owned_type. */
 void td_response_fini(struct td_response *response);
 
 /* Adds a header field. `name` must be static; the value is cut at TD_HEADER_VALUE_BYTES - 1 bytes. A field beyond

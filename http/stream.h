@@ -5,6 +5,7 @@
 #define TD_HTTP_STREAM_H
 
 #include "core/buffer.h"
+#include "http/trailers.h"
 
 #include <stdint.h>
 
@@ -20,6 +21,10 @@ struct td_stream_class {
     /* Appends the next bytes to *out, which is empty, or sets *until_ns (td_clock_ns). Must not wait. Failed buffers
      * break the answer off. */
     enum td_stream_state (*read)(struct td_stream *stream, struct td_buffer *out, uint64_t *until_ns);
+    /* Has the next reads give the end of the answer, since the server ends. NULL: the answer is broken off. */
+    void (*stop)(struct td_stream *stream);
+    /* Adds the trailers of an answer that has ended. NULL: there are none. */
+    void (*add_trailers)(struct td_stream *stream, struct td_trailers *out);
     void (*destroy)(struct td_stream *stream);
 };
 

@@ -8,7 +8,6 @@
 #include "http/uri.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { FRAME_BYTES = 5, FLAG_COMPRESSED = 1, FLAG_TRAILERS = 0x80 };
@@ -25,10 +24,14 @@ static const struct {
     {"application/grpc-web", TD_RPC_FRAMES | TD_RPC_WEB, false},
     {"application/grpc-web+proto", TD_RPC_FRAMES | TD_RPC_WEB, false},
     {"application/grpc-web+json", TD_RPC_FRAMES | TD_RPC_WEB | TD_RPC_JSON, false},
+    {"application/grpc", TD_RPC_FRAMES | TD_RPC_GRPC, false},
+    {"application/grpc+proto", TD_RPC_FRAMES | TD_RPC_GRPC, false},
+    {"application/grpc+json", TD_RPC_FRAMES | TD_RPC_GRPC | TD_RPC_JSON, false},
 };
 
 const char td_rpc_types[] = "application/proto, application/json, application/grpc-web, application/grpc-web+proto, "
-                            "application/grpc-web+json";
+                            "application/grpc-web+json, application/grpc, application/grpc+proto, "
+                            "application/grpc+json";
 
 static unsigned form_of_type(struct td_text value)
 {
@@ -59,6 +62,8 @@ unsigned td_rpc_form_of(const struct td_request *request)
 
 const char *td_rpc_type(unsigned form)
 {
+    if ((form & TD_RPC_GRPC) != 0)
+        return (form & TD_RPC_JSON) != 0 ? "application/grpc+json" : "application/grpc+proto";
     if ((form & TD_RPC_WEB) != 0)
         return (form & TD_RPC_JSON) != 0 ? "application/grpc-web+json" : "application/grpc-web+proto";
     return (form & TD_RPC_JSON) != 0 ? "application/json" : "application/proto";
@@ -231,29 +236,53 @@ static void end_frame(struct td_buffer *out, size_t start)
         write_length((uint8_t *)out->data + start - FRAME_BYTES, out->len - start);
 }
 
-/* Writes the frame of trailers of gRPC-Web. */
-static void write_web_error(const struct code *code, const struct td_failure *failure, struct td_buffer *out)
+/* Adds the trailers of an error of gRPC. Returns false when memory is short. */
+static bool add_trailers(const struct code *code, const struct td_failure *failure, struct td_trailers *out)
 {
-    struct td_buffer status;
+    struct td_buffer status, value;
     td_buffer_init(&status);
+    td_buffer_init(&value);
+    td_buffer_printf(&value, "%d", code->number);
+    bool ok = td_trailers_add(out, "grpc-status", &value);
+    write_percent_encoded(td_text_of(failure->message), &value);
+    ok = ok && td_trailers_add(out, "grpc-message", &value);
     write_status(code, failure, &status);
-    size_t start = begin_frame(out, FLAG_TRAILERS);
-    td_buffer_printf(out, "grpc-status: %d\r\ngrpc-message: ", code->number);
-    write_percent_encoded(td_text_of(failure->message), out);
-    td_buffer_puts(out, "\r\ngrpc-status-details-bin: ");
-    write_base64(out, &status);
-    td_buffer_puts(out, "\r\n");
-    end_frame(out, start);
+    write_base64(&value, &status);
+    ok = ok && td_trailers_add(out, "grpc-status-details-bin", &value);
     td_buffer_fini(&status);
+    td_buffer_fini(&value);
+    return ok;
+}
+
+/* Writes the frame of trailers of gRPC-Web. */
+static void write_frame_of(const struct td_trailers *trailers, struct td_buffer *out)
+{
+    size_t start = begin_frame(out, FLAG_TRAILERS);
+    for (size_t i = 0; i < trailers->count; i++)
+        td_buffer_printf(out, "%s: %s\r\n", trailers->fields[i].name, trailers->fields[i].value);
+    end_frame(out, start);
+}
+
+/* Writes an error of gRPC, whose trailers gRPC-Web has in a frame. */
+static void write_grpc_error(const struct code *code, struct td_failure *failure, struct td_buffer *out)
+{
+    struct td_trailers trailers = {.count = 0};
+    failure->sent_status = 200;
+    failure->type = td_rpc_type(failure->form);
+    out->failed = !add_trailers(code, failure, &trailers);
+    if ((failure->form & TD_RPC_WEB) == 0 && !out->failed) {
+        failure->trailers = trailers;
+        return;
+    }
+    write_frame_of(&trailers, out);
+    td_trailers_fini(&trailers);
 }
 
 void td_rpc_write_error(struct td_failure *failure, struct td_buffer *out)
 {
     const struct code *code = code_of(failure->code != NULL ? failure->code : td_status_word(failure->status));
-    if ((failure->form & TD_RPC_WEB) != 0) {
-        failure->sent_status = 200;
-        failure->type = td_rpc_type(failure->form);
-        write_web_error(code, failure, out);
+    if ((failure->form & (TD_RPC_WEB | TD_RPC_GRPC)) != 0) {
+        write_grpc_error(code, failure, out);
         return;
     }
     /* 405 and 415 are the protocol's own */
@@ -263,33 +292,35 @@ void td_rpc_write_error(struct td_failure *failure, struct td_buffer *out)
 
 /* ---- frames --------------------------------------------------------------------------------------------- */
 
+/* Moves the buffer's bytes to the end of the body. */
+static bool append_buffer(struct td_body *body, struct td_buffer *bytes, struct td_error *err)
+{
+    size_t len;
+    char *data = td_buffer_release(bytes, &len);
+    return data == NULL ? td_error_no_memory(err) : td_body_append_heap(body, data, len, err);
+}
+
 bool td_rpc_frame(struct td_response *response, struct td_error *err)
 {
-    static const char trailers[] = "grpc-status: 0\r\n";
     struct td_body body;
-    uint8_t *head, *tail;
+    struct td_buffer bytes;
     if ((response->form & TD_RPC_FRAMES) == 0)
         return true;
-    const size_t tail_len = FRAME_BYTES + sizeof trailers - 1;
-    head = malloc(FRAME_BYTES);
-    tail = malloc(tail_len);
-    if (head == NULL || tail == NULL) {
-        free(head);
-        free(tail);
-        return td_error_no_memory(err);
-    }
-    head[0] = 0;
-    write_length(head, (size_t)response->body.total_bytes); /* below 4 GiB: TD_MESSAGE_MOST_BYTES and one item */
-    tail[0] = FLAG_TRAILERS;
-    write_length(tail, sizeof trailers - 1);
-    memcpy(tail + FRAME_BYTES, trailers, sizeof trailers - 1);
     td_body_init(&body);
-    bool ok = td_body_append_heap(&body, (char *)head, FRAME_BYTES, err) &&
-              td_body_cut(&response->body, 0, response->body.total_bytes, &body, err);
-    if (ok)
-        ok = td_body_append_heap(&body, (char *)tail, tail_len, err);
-    else
-        free(tail);
+    td_buffer_init(&bytes);
+    (void)begin_frame(&bytes, 0);
+    if (!bytes.failed) /* below 4 GiB: TD_MESSAGE_MOST_BYTES and one item */
+        write_length((uint8_t *)bytes.data, (size_t)response->body.total_bytes);
+    bool ok =
+        append_buffer(&body, &bytes, err) && td_body_cut(&response->body, 0, response->body.total_bytes, &body, err);
+    td_buffer_putc(&bytes, '0');
+    ok = ok && (td_trailers_add(&response->trailers, "grpc-status", &bytes) || td_error_no_memory(err));
+    if (ok && (response->form & TD_RPC_WEB) != 0) {
+        write_frame_of(&response->trailers, &bytes);
+        td_trailers_fini(&response->trailers);
+        ok = append_buffer(&body, &bytes, err);
+    }
+    td_buffer_fini(&bytes);
     if (ok) {
         td_body_fini(&response->body);
         response->body = body;
@@ -345,8 +376,8 @@ bool td_rpc_timeout(const struct td_request *request, unsigned form, uint64_t *n
                  {'u', 1000},
                  {'n', 1}};
     enum { CONNECT_DIGITS = 10, GRPC_DIGITS = 8 };
-    bool is_web = (form & TD_RPC_WEB) != 0;
-    const char *name = is_web ? "grpc-timeout" : "Connect-Timeout-Ms";
+    bool is_grpc = (form & (TD_RPC_WEB | TD_RPC_GRPC)) != 0;
+    const char *name = is_grpc ? "grpc-timeout" : "Connect-Timeout-Ms";
     uint64_t value, unit_ns = 1000000;
     *ns = UINT64_MAX;
     if (!td_request_has_header(request, name))
@@ -355,7 +386,7 @@ bool td_rpc_timeout(const struct td_request *request, unsigned form, uint64_t *n
     if (header == NULL || header->value.len == 0)
         return false;
     struct td_text digits = header->value;
-    if (is_web) {
+    if (is_grpc) {
         char unit = digits.p[--digits.len];
         size_t i = 0;
         while (i < sizeof units / sizeof *units && units[i].unit != unit)
@@ -364,7 +395,7 @@ bool td_rpc_timeout(const struct td_request *request, unsigned form, uint64_t *n
             return false;
         unit_ns = units[i].ns;
     }
-    if (digits.len > (is_web ? GRPC_DIGITS : CONNECT_DIGITS) || !td_number_read(digits, UINT64_MAX, &value))
+    if (digits.len > (is_grpc ? GRPC_DIGITS : CONNECT_DIGITS) || !td_number_read(digits, UINT64_MAX, &value))
         return false;
     *ns = value > UINT64_MAX / unit_ns ? UINT64_MAX : value * unit_ns;
     return true;

@@ -10,7 +10,7 @@
 
 /* ---- headers ------------------------------------------------------------------------------------------- */
 
-enum { DATE_BYTES = 30, /* with the NUL */ MOST_FIELDS = TD_RESPONSE_HEADERS + 8 };
+enum { DATE_BYTES = 30, /* with the NUL */ MOST_FIELDS = TD_RESPONSE_HEADERS + TD_TRAILERS + 8 };
 
 static const char any_date[] = "Sun, 06 Nov 1994 08:49:37 GMT"; /* an IMF-fixdate has 29 bytes */
 
@@ -43,6 +43,8 @@ static size_t list_fields(const struct td_response *response, char *date, struct
         fields[count++] = (struct field){"Access-Control-Allow-Origin", response->allow_origin};
         fields[count++] = (struct field){"Access-Control-Expose-Headers", td_cors_exposed};
     }
+    for (size_t i = 0; i < response->trailers.count && response->body.total_bytes == 0; i++)
+        fields[count++] = (struct field){response->trailers.fields[i].name, response->trailers.fields[i].value};
     if (response->close)
         fields[count++] = (struct field){"Connection", "close"};
     return count;
@@ -59,6 +61,14 @@ bool td_answer_header_add(struct MHD_Response *mhd_response, const struct td_res
     return true;
 }
 
+bool td_answer_trailers_add(struct MHD_Response *mhd_response, const struct td_trailers *trailers)
+{
+    for (size_t i = 0; i < trailers->count; i++)
+        if (MHD_add_response_footer(mhd_response, trailers->fields[i].name, trailers->fields[i].value) != MHD_YES)
+            return false;
+    return true;
+}
+
 uint64_t td_answer_header_bytes(const struct td_response *response, uint64_t content_bytes)
 {
     char length[TD_NUMBER_BYTES];
@@ -66,7 +76,9 @@ uint64_t td_answer_header_bytes(const struct td_response *response, uint64_t con
     size_t count = list_fields(response, NULL, fields);
     uint64_t bytes = strlen("HTTP/1.1 200 ") + strlen(MHD_get_reason_phrase_for((unsigned int)response->status)) + 2;
     bytes += strlen("Date: \r\n") + strlen(any_date);
-    bytes += strlen("Content-Length: \r\n") + td_number_write(content_bytes, length);
+    bytes += content_bytes == TD_BODY_LENGTH_UNKNOWN
+                 ? strlen("Transfer-Encoding: chunked\r\n")
+                 : strlen("Content-Length: \r\n") + td_number_write(content_bytes, length);
     for (size_t i = 0; i < count; i++)
         bytes += strlen(fields[i].name) + strlen(fields[i].value) + strlen(": \r\n");
     return bytes + 2;

@@ -12,8 +12,12 @@
  * memory. */
 bool td_answer_header_add(struct MHD_Response *mhd_response, const struct td_response *response);
 
+/* Adds the trailers. Returns false when out of memory. */
+bool td_answer_trailers_add(struct MHD_Response *mhd_response, const struct td_trailers *trailers);
+
 /* Returns the length of the header that libmicrohttpd will send: the status line, Date, Content-Length, the response's
- * own fields, and the empty line. By it the server computes how much of the body a client has received. */
+ * own fields, and the empty line. By it the server computes how much of the body a client has received. content_bytes:
+ * of the body; TD_BODY_LENGTH_UNKNOWN: it is chunked. */
 uint64_t td_answer_header_bytes(const struct td_response *response, uint64_t content_bytes);
 
 enum {

@@ -312,7 +312,7 @@ static void report_answer(struct td_session *session, enum MHD_RequestTerminatio
     enum td_cut cut = cut_reason(session, code);
     uint64_t sent_bytes = sent_body_bytes(session, cut == TD_CUT_NONE);
     td_connection_end_answer(session->link.connection, cut == TD_CUT_NONE);
-    session->sent_bytes += exchange->transfer.header_bytes + sent_bytes;
+    session->sent_bytes += exchange->transfer.header_bytes + exchange->transfer.framing_bytes + sent_bytes;
     td_metrics_request(metrics, exchange->route, exchange->status, sent_bytes, took_ns);
     if (exchange->stage == TD_STAGE_QUEUED)
         td_metrics_way(metrics, exchange->transfer.way);

@@ -51,9 +51,11 @@ enum td_stage {
 
 /* The body of an answer that is a stream (server/mhd/stream_body.h). */
 struct td_stream_body {
-    struct td_stream *stream; /* owned; NULL: the answer is no stream */
-    struct td_buffer piece;   /* the bytes that the stream has given last */
-    size_t passed_bytes;      /* of them, to libmicrohttpd */
+    struct td_stream *stream;          /* owned; NULL: the answer is no stream */
+    struct td_buffer piece;            /* the bytes that the stream has given last */
+    size_t passed_bytes;               /* of them, to libmicrohttpd */
+    struct MHD_Response *mhd_response; /* borrowed; takes the trailers */
+    bool is_stopped;                   /* it was asked to end */
 };
 
 /* One request, from its request line to its last byte. */

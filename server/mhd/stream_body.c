@@ -23,6 +23,28 @@ static ssize_t pass_bytes(struct td_exchange *exchange, char *out, size_t max)
     return (ssize_t)n;
 }
 
+/* Has a stream that can do so end by itself, once. Returns whether it is to be read again. */
+static bool stop(struct td_stream_body *body)
+{
+    const struct td_stream_class *class = body->stream->class;
+    if (class->stop == NULL || body->is_stopped)
+        return false;
+    class->stop(body->stream);
+    body->is_stopped = true;
+    return true;
+}
+
+/* Ends a stream: adds its trailers to the response. */
+static ssize_t end_stream(struct td_stream_body *body)
+{
+    struct td_trailers trailers = {.count = 0};
+    if (body->stream->class->add_trailers != NULL)
+        body->stream->class->add_trailers(body->stream, &trailers);
+    bool ok = td_answer_trailers_add(body->mhd_response, &trailers);
+    td_trailers_fini(&trailers);
+    return ok ? MHD_CONTENT_READER_END_OF_STREAM : MHD_CONTENT_READER_END_WITH_ERROR;
+}
+
 /* Waits until the stream may have something to send. Returns false when the answer is to end. Sets *is_suspended when
  * the connection was suspended: the caller returns to libmicrohttpd, which asks again later. */
 static bool wait_for_bytes(struct td_session *session, uint64_t until_ns, bool *is_suspended)
@@ -51,16 +73,18 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *out, size_t max)
         session->waiter.seen = td_waiters_published(session->serving->waiters);
         switch (body->stream->class->read(body->stream, &body->piece, &until_ns)) {
         case TD_STREAM_ENDS:
-            return MHD_CONTENT_READER_END_OF_STREAM;
+            return end_stream(body);
         case TD_STREAM_HAS_BYTES:
             if (body->piece.failed)
                 return MHD_CONTENT_READER_END_WITH_ERROR;
             break;
         case TD_STREAM_WAITS:
-            if (!wait_for_bytes(session, until_ns, &is_suspended))
-                return MHD_CONTENT_READER_END_OF_STREAM;
-            if (is_suspended)
+            if (!wait_for_bytes(session, until_ns, &is_suspended)) {
+                if (!stop(body))
+                    return MHD_CONTENT_READER_END_OF_STREAM;
+            } else if (is_suspended) {
                 return 0;
+            }
             break;
         }
     }
@@ -74,13 +98,10 @@ static ssize_t read_nothing(void *cls, uint64_t pos, char *out, size_t max)
 
 struct MHD_Response *td_stream_body_create(struct td_session *session, struct td_response *response, bool head)
 {
-    static const char framing[] = "Transfer-Encoding: chunked\r\n", no_length[] = "Content-Length: 0\r\n";
     struct td_exchange *exchange = &session->exchange;
     response->close = true; /* so that the bytes of the framing, which nobody counts, are followed by no other answer */
-    exchange->transfer =
-        (struct td_transfer){.way = TD_WAY_NONE,
-                             .header_bytes = td_answer_header_bytes(response, 0) + strlen(framing) - strlen(no_length),
-                             .is_long = !head};
+    exchange->transfer = (struct td_transfer){
+        .way = TD_WAY_NONE, .header_bytes = td_answer_header_bytes(response, TD_BODY_LENGTH_UNKNOWN), .is_long = !head};
     struct MHD_Response *mhd_response = MHD_create_response_from_callback(
         MHD_SIZE_UNKNOWN, BLOCK_BYTES, head ? read_nothing : read_stream, session, NULL);
     if (mhd_response != NULL && !td_answer_header_add(mhd_response, response)) {
@@ -91,7 +112,7 @@ struct MHD_Response *td_stream_body_create(struct td_session *session, struct td
         return mhd_response;
     td_read_proof_hold(&session->link.connection->proof, session->link.connection->fd);
     session->link.stream.more_follows = false;
-    exchange->stream = (struct td_stream_body){.stream = response->stream};
+    exchange->stream = (struct td_stream_body){.stream = response->stream, .mhd_response = mhd_response};
     response->stream = NULL;
     td_buffer_init(&exchange->stream.piece);
     return mhd_response;

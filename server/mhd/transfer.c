@@ -51,7 +51,8 @@ struct transfer {
     struct td_body_cursor cursor;
     uint64_t done; /* bytes read, for windows */
     struct td_link *link;
-    struct window *window; /* owned; NULL: the connection's thread reads the windows */
+    struct window *window;     /* owned; NULL: the connection's thread reads the windows */
+    struct td_transfer *about; /* the caller's; NULL unless the body is chunked, since trailers follow it */
 };
 
 static void transfer_free(void *cls)
@@ -97,13 +98,32 @@ static ssize_t read_next(struct transfer *transfer, char *out, size_t max)
     return (ssize_t)n;
 }
 
+/* Counts the framing of a chunk of n bytes, if the body is chunked: libmicrohttpd makes a chunk of all bytes that one
+ * call gives it. Returns n. */
+static ssize_t count_chunk(const struct transfer *transfer, ssize_t n)
+{
+    if (transfer->about == NULL || n <= 0)
+        return n;
+    transfer->about->framing_bytes += strlen("\r\n\r\n");
+    for (ssize_t left = n; left > 0; left /= 16)
+        transfer->about->framing_bytes++;
+    return n;
+}
+
+/* Returns the code for a call after the last byte: only a chunked body has one. */
+static ssize_t end_body(const struct transfer *transfer)
+{
+    return transfer->about != NULL ? MHD_CONTENT_READER_END_OF_STREAM : MHD_CONTENT_READER_END_WITH_ERROR;
+}
+
 /* Gives libmicrohttpd the next window, on a thread that may wait. */
 static ssize_t read_window(void *cls, uint64_t pos, char *out, size_t max)
 {
     struct transfer *transfer = cls;
-    if (pos != transfer->done || pos == transfer->body.total_bytes || max == 0)
+    if (pos != transfer->done || max == 0)
         return MHD_CONTENT_READER_END_WITH_ERROR;
-    return read_next(transfer, out, max);
+    return pos == transfer->body.total_bytes ? end_body(transfer)
+                                             : count_chunk(transfer, read_next(transfer, out, max));
 }
 
 static void run_window(struct td_job *job)
@@ -122,15 +142,17 @@ static ssize_t take_window(void *cls, uint64_t pos, char *out, size_t max)
     struct transfer *transfer = cls;
     struct window *window = transfer->window;
     size_t left = window->len - window->sent_len;
-    if (window->failed || pos != transfer->done - left || pos == transfer->body.total_bytes)
+    if (window->failed || pos != transfer->done - left)
         return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (pos == transfer->body.total_bytes)
+        return end_body(transfer);
     if (left == 0)
         return td_jobs_run(transfer->link->jobs, transfer->link->mhd, &window->job) ? 0
                                                                                     : MHD_CONTENT_READER_END_WITH_ERROR;
     size_t n = left < max ? left : max;
     memcpy(out, window->bytes + window->sent_len, n);
     window->sent_len += n;
-    return (ssize_t)n;
+    return count_chunk(transfer, (ssize_t)n);
 }
 
 /* Gives the transfer a window to be read by jobs. Returns false without memory. */
@@ -415,6 +437,34 @@ static struct MHD_Response *create_with_body(struct td_response *response, struc
     return mhd_response != NULL ? mhd_response : create_by_library(response, link, pinned, transfer);
 }
 
+/* Makes a response with a chunked body, which trailers follow, and sets the way. */
+static struct MHD_Response *create_chunked(struct td_response *response, struct td_link *link,
+                                           struct td_transfer *about)
+{
+    struct td_trailers *trailers = &response->trailers;
+    const bool by_jobs = link->jobs != NULL;
+    struct MHD_Response *mhd_response = NULL;
+    struct transfer *transfer = transfer_take(response, link);
+    if (transfer == NULL)
+        return NULL;
+    about->way = TD_WAY_CHECKED;
+    about->framing_bytes = strlen("0\r\n\r\n");
+    for (size_t i = 0; i < trailers->count; i++)
+        about->framing_bytes += strlen(trailers->fields[i].name) + strlen(trailers->fields[i].value) + strlen(": \r\n");
+    transfer->about = about;
+    if (!by_jobs || add_window(transfer))
+        mhd_response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, by_jobs ? TD_BLOCK_BYTES : TD_WINDOW_BYTES,
+                                                         by_jobs ? take_window : read_window, transfer, transfer_free);
+    if (mhd_response == NULL) {
+        transfer_free(transfer);
+    } else if (!td_answer_trailers_add(mhd_response, trailers)) {
+        MHD_destroy_response(mhd_response);
+        mhd_response = NULL;
+    }
+    td_trailers_fini(trailers); /* the header must not have them, too */
+    return mhd_response;
+}
+
 struct MHD_Response *td_transfer_create(struct td_response *response, struct td_link *link, bool head,
                                         struct td_transfer *transfer)
 {
@@ -427,6 +477,11 @@ struct MHD_Response *td_transfer_create(struct td_response *response, struct td_
     if (response->status == 304 || head || total == 0) {
         mhd_response = create_bodiless(announced_bytes);
         transfer->is_long = false;
+    } else if (response->trailers.count > 0) {
+        transfer->body_bytes = total;
+        td_read_proof_hold(&connection->proof, connection->fd);
+        mhd_response = create_chunked(response, link, transfer);
+        announced_bytes = TD_BODY_LENGTH_UNKNOWN;
     } else {
         if (total <= TD_KEPT_BYTES && td_kept_response_suits(response) && !td_incoming_is_awaited(&response->body))
             mhd_response = create_kept_copy(response, link, transfer);

@@ -42,9 +42,10 @@ struct td_link {
 /* A body as it is sent. */
 struct td_transfer {
     enum td_way way;
-    uint64_t header_bytes; /* without "Connection: Keep-Alive", which libmicrohttpd adds for HTTP/1.0 */
-    uint64_t body_bytes;   /* that follow the header */
-    bool is_kept;          /* the response is the connection's and may be used again */
+    uint64_t header_bytes;  /* without "Connection: Keep-Alive", which libmicrohttpd adds for HTTP/1.0 */
+    uint64_t body_bytes;    /* that follow the header, without the framing of a chunked body */
+    uint64_t framing_bytes; /* of a chunked body and its trailers */
+    bool is_kept;           /* the response is the connection's and may be used again */
     bool is_long; /* more than TD_FLAT_BYTES: sending may take long, and its progress is counted byte by byte */
 };
 
