@@ -272,6 +272,7 @@ class Response:
     def __init__(self, status, reason, headers, asked=""):
         self.status, self.reason, self.headers, self.asked = status, reason, headers, asked
         self.body = b""
+        self.trailers = {}
         self.interim = []
 
     def all(self, name):
@@ -443,8 +444,10 @@ class Conn:
                 body.append(self.read_exact(n, r))
                 if self.line() != b"":
                     raise ProtocolError(f"{r}: chunk without CRLF")
-            while self.line():
-                pass
+            while line := self.line():
+                name, colon, value = line.decode("latin-1").partition(": ")
+                assert colon and name not in r.trailers, f"{r}: trailer {line!r}"
+                r.trailers[name] = value
             r.body = b"".join(body)
         elif cl is not None:
             r.body = self.read_exact(int(cl), r)

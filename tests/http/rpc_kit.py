@@ -5,6 +5,7 @@ import struct
 import urllib.parse
 
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 # The trailers of an answer of gRPC-Web without an error, as PROTOCOL-WEB.md lays them out.
 GOOD_TRAILERS = b"\x80" + struct.pack(">I", 16) + b"grpc-status: 0\r\n"
@@ -72,23 +73,27 @@ class Rpc:
         found["json"] = self.post(method, text.encode(), "application/json")
         found["web"] = self.post(method, frame(binary), "application/grpc-web+proto")
         found["web json"] = self.post(method, frame(text.encode()), "application/grpc-web+json")
+        found["grpc"] = self.post(method, frame(binary), "application/grpc")
+        found["grpc json"] = self.post(method, frame(text.encode()), "application/grpc+json")
         if self.schema.methods[method].GetOptions().idempotency_level == 1:
             found["get"] = self.get(method, request)
             found["get json"] = self.get(method, request, as_json=True)
-        return {name: (r, self.read(r, output, "json" in name, "web" in name)) for name, r in found.items()}
+        return {name: (r, self.read(r, output, name)) for name, r in found.items()}
 
     @staticmethod
-    def read(r, output, is_json, is_web):
+    def read(r, output, name):
+        """The only message of an answer. `name`: of the protocol and codec, as in `answers`."""
         assert r.status == 200, r
         body = r.body
-        if is_web:
-            assert r.get("Content-Type") == ("application/grpc-web+json" if is_json else "application/grpc-web+proto")
+        form, codec = name.partition(" ")[0], "json" if "json" in name else "proto"
+        base = {"web": "application/grpc-web+", "grpc": "application/grpc+"}.get(form, "application/")
+        assert r.get("Content-Type") == base + codec
+        assert r.trailers == ({"grpc-status": "0"} if form == "grpc" else {})
+        if form in ("web", "grpc"):
             n = struct.unpack(">I", body[1:5])[0]
-            assert body[:1] == b"\0" and body[5 + n:] == GOOD_TRAILERS, body[:200]
+            assert body[:1] == b"\0" and body[5 + n:] == (GOOD_TRAILERS if form == "web" else b""), body[:200]
             body = body[5:5 + n]
-        else:
-            assert r.get("Content-Type") == ("application/json" if is_json else "application/proto")
-        return json_format.Parse(body, output()) if is_json else output.FromString(body)
+        return json_format.Parse(body, output()) if codec == "json" else output.FromString(body)
 
 
 def rest_message(output, text):
@@ -115,3 +120,16 @@ def web_error(r):
     assert struct.unpack(">I", r.body[1:5])[0] == len(r.body) - 5
     fields = dict(line.split(": ", 1) for line in r.body[5:].decode("ascii").split("\r\n") if line)
     return int(fields["grpc-status"]), urllib.parse.unquote(fields["grpc-message"])
+
+
+def grpc_error(r):
+    """The number and the message of an error of gRPC without an answer before it, which is in the header alone; its
+    google.rpc.Status must say the same."""
+    assert r.status == 200 and r.length == 0 and r.get("Content-Type").startswith("application/grpc"), r
+    number, message = int(r.get("grpc-status")), urllib.parse.unquote(r.get("grpc-message"))
+    text = r.get("grpc-status-details-bin")
+    status = status_pb2.Status.FromString(base64.b64decode(text + "=" * (-len(text) % 4)))
+    assert (status.code, status.message) == (number, message)
+    info = error_details_pb2.ErrorInfo()
+    assert status.details[0].Unpack(info) and info.domain == "tensord" and code_pb2.Code.Value(info.reason) == number
+    return number, message

@@ -1,5 +1,5 @@
-"""The services of tensord.v1 over HTTP/1.1, by Connect (https://connectrpc.com/docs/protocol) and gRPC-Web
-(PROTOCOL-WEB.md of gRPC), against REST and google.protobuf."""
+"""The services of tensord.v1 over HTTP/1.1, by Connect (https://connectrpc.com/docs/protocol), gRPC-Web and gRPC
+(PROTOCOL-WEB.md and PROTOCOL-HTTP2.md of gRPC), against REST and google.protobuf."""
 import json
 import re
 import shutil
@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from harness import REPO, Server, enc, tensor, write_by_hand
-from rpc_kit import Rpc, Schema, connect_error, frame, rest_message, web_error
+from rpc_kit import Rpc, Schema, connect_error, frame, grpc_error, rest_message, web_error
 from signing import TokensFile
 
 PROTOS = REPO / "api/proto"
@@ -105,6 +105,8 @@ def test_datasets(start, tmp_path):
     (tmp_path / "rows/train.jsonl").write_text('{"a": 1}\n{"a": 2}\n')
     (tmp_path / "rows/test.csv").write_text("a,b\n1,2\n")
     rpc = Rpc(start(tmp_path))
+    rpc.srv.wait_for(lambda: {split["index"]["state"] for split in rpc.srv.json("/datasets/rows")["splits"]}
+                     == {"ready"}, "the rows are counted")
     check_equal(rpc, "GetDataset", {"dataset": "rows"}, "/datasets/rows")
     check_equal(rpc, "GetDataset", {"dataset": "rows", "fileStart": "1"}, "/datasets/rows?file_start=1")
 
@@ -307,7 +309,7 @@ def test_paths_lead_to_no_other_handler(start, tmp_path):
 # ---- the protocols --------------------------------------------------------------------------------------
 
 
-def test_errors_of_connect_and_grpc_web(rpc):
+def test_errors(rpc):
     """Codes, statuses and messages of the same errors, as the table of Connect's protocol has them."""
     cases = [("GetModel", {"model": "no-such"}, 404, "not_found", 5, "/models/no-such"),
              ("GetManifest", {"model": "plain", "dtype": "X"}, 400, "invalid_argument", 3,
@@ -323,6 +325,8 @@ def test_errors_of_connect_and_grpc_web(rpc):
             assert r.status == status and connect_error(rpc.schema, r) == (word, message)
         r = rpc.post(method, frame(request.SerializeToString()), "application/grpc-web+proto")
         assert web_error(r) == (number, message) and r.get("Content-Type") == "application/grpc-web+proto"
+        r = rpc.post(method, frame(request.SerializeToString()), "application/grpc")
+        assert grpc_error(r) == (number, message) and r.get("Content-Type") == "application/grpc+proto"
 
 
 def test_methods_and_types(rpc):
@@ -341,6 +345,7 @@ def test_methods_and_types(rpc):
         assert r.status == 501 and connect_error(rpc.schema, r)[0] == "unimplemented"
         r = rpc.srv.post(bad, frame(b""), {"Content-Type": "application/grpc-web"})
         assert web_error(r)[0] == 12
+        assert grpc_error(rpc.srv.post(bad, frame(b""), {"Content-Type": "application/grpc"}))[0] == 12
 
 
 def test_frames(rpc):
@@ -350,6 +355,7 @@ def test_frames(rpc):
                          (b"\0\xff\xff\xff\xff" + request, 3)):
         r = rpc.post("GetModel", body, "application/grpc-web+proto")
         assert web_error(r)[0] == number, body
+        assert grpc_error(rpc.post("GetModel", body, "application/grpc"))[0] == number, body
 
 
 def test_queries_of_get(rpc):
@@ -397,7 +403,8 @@ def test_deadlines(rpc):
         r = rpc.post("GetModel", body, "application/proto", {"Connect-Timeout-Ms": value})
         assert r.status == 400 and connect_error(rpc.schema, r)[0] == "invalid_argument", value
     for value in ("1S", "99999999H", "5m", "7n"):
-        assert rpc.post("GetModel", frame(body), "application/grpc-web", {"grpc-timeout": value}).status == 200
+        for kind in ("application/grpc-web", "application/grpc"):
+            assert rpc.post("GetModel", frame(body), kind, {"grpc-timeout": value}).get("grpc-status") is None
     for value in ("1", "S", "123456789S", "1X", "-1S"):
         assert web_error(rpc.post("GetModel", frame(body), "application/grpc-web", {"grpc-timeout": value}))[0] == 3
     r = rpc.post("GetModel", body, "application/proto", {"Connect-Protocol-Version": "2"})
@@ -412,6 +419,34 @@ def test_refusals_before_routing(srv, rpc):
     r = srv.request(rpc.schema.path("GetModel"), method="POST",
                     headers={"Content-Type": "application/grpc-web+proto", "Content-Length": str(1 << 30)})
     assert web_error(r)[0] == 8
+    r = rpc.post("GetModel", b"", "application/grpc", {"X-Long": "x" * 17000})
+    assert grpc_error(r)[0] == 8
+
+
+def test_trailers_leave_the_connection_open(srv, rpc):
+    """Calls of gRPC on one connection, with answers and with the longest errors: a name of 1,000 bytes, which is a
+    field of 3,000, among fields as long as a request may have."""
+    body = frame(rpc.schema.request("GetModel", {"model": "plain"}).SerializeToString())
+    bad = frame(rpc.schema.request("GetModel", {"model": "é" * 500}).SerializeToString())
+    kind = {"Content-Type": "application/grpc", "X-Long": "x" * 7900}
+    with srv.conn() as c:
+        for _ in range(3):
+            r = c.request(rpc.schema.path("GetModel"), kind, "POST", body=body)
+            assert r.trailers == {"grpc-status": "0"}
+            number, message = grpc_error(c.request(rpc.schema.path("GetModel"), kind, "POST", body=bad))
+            assert number == 5 and "é" * 50 in message
+
+
+def test_the_log_counts_messages_without_their_framing(start, tmp_path):
+    write_by_hand(tmp_path / "m/model.safetensors", [tensor("w", "F32", (1,))])
+    s = start(tmp_path)
+    rpc = Rpc(s)
+    body = frame(rpc.schema.request("GetModel", {"model": "m"}).SerializeToString())
+    with s.conn() as c:
+        answers = [c.request(rpc.schema.path("GetModel"), {"Content-Type": "application/grpc"}, "POST", body=body)
+                   for _ in range(5)]
+    lines = [line for line in s.whole_log().splitlines() if "route=rpc_get_model" in line]
+    assert [int(re.search(r" sent=(\d+)", line)[1]) for line in lines] == [len(r.body) for r in answers]
 
 
 def test_hidden_models_and_tokens(place):
@@ -457,7 +492,7 @@ def test_metrics_and_log_name_the_method(start, tmp_path):
         return sum(value for name, labels, value in s.metrics()[2] if name == "tensord_http_requests_total"
                    and labels["route"] == "rpc_get_model" and labels["code"] == code)
 
-    s.wait_for(lambda: (counted("200"), counted("404")) == (6, 1), "all calls are counted")
+    s.wait_for(lambda: (counted("200"), counted("404")) == (8, 1), "all calls are counted")
 
 
 def test_long_manifests_come_in_pages(start, tmp_path):
