@@ -99,6 +99,13 @@ static void drop_body(struct td_session *session)
     td_sink_body_close(session);
 }
 
+/* Answers a request whose body was dropped, because there was no room for it. */
+static void refuse_body(enum td_upload_verdict cause, const struct td_request *request, struct td_response *response)
+{
+    td_response_init_for(response, request);
+    td_response_fail(response, cause == TD_UPLOAD_TOO_LONG ? 413 : 503, NULL, "%s", td_upload_refusal_text(cause));
+}
+
 /* Makes the response to the request. On a thread that must not wait, making or sending the answer may be refused; then
  * no response is made. Returns true, without a response, when the request has to wait for a change. */
 static bool make_answer(struct td_session *session, bool close)
@@ -110,12 +117,7 @@ static bool make_answer(struct td_session *session, bool close)
     if (opens_empty_upload(session) && !td_sink_body_open(session, &response)) {
         session->exchange.wants_sink = false; /* answered */
     } else if (session->exchange.upload.failed) {
-        td_response_init_for(&response, &request);
-        td_response_fail(&response, 503, NULL, "%s",
-                         session->exchange.no_room_for == TD_UPLOAD_NO_SHARE
-                             ? "the bodies of your address's other requests take half of the memory set aside for "
-                               "bodies, its share; try again"
-                             : "the bodies of other requests take all the memory set aside for bodies; try again");
+        refuse_body(session->exchange.no_room_for, &request, &response);
     } else {
         request = td_session_request(session); /* with the sink of an empty upload */
         td_api_handle(session->serving->api, &request, &response);

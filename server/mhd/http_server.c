@@ -6,8 +6,9 @@
  *     %2F.
  *   - In the first call of on_request an answer closes the connection; in the last one it does not. A good request
  *     without a body is therefore answered in the second call.
- *   - A body cannot be answered before it has come in whole, so one that exceeds the shared memory is dropped as it
- *     arrives, and answered 503 at its end.
+ *   - A body cannot be answered before it has come in whole, so one that exceeds the shared memory, or in chunks is too
+ *     long, is dropped as it arrives, and answered 503 or 413 at its end. If the end does not come in time or within
+ *     TD_LINGER_BYTES, the connection is closed without an answer.
  *   - libmicrohttpd closes connections without an answer when its pool of memory is full (hide_query of session.c,
  *     POOL_OTHER_BYTES). */
 #include "server/mhd/http_server.h"
@@ -213,9 +214,9 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
     if (*upload_len != 0 && exchange->wants_sink)
         return td_answer_take(session, upload, upload_len);
     if (*upload_len != 0) {
-        td_session_add_upload(session, upload, *upload_len);
+        bool goes_on = td_session_add_upload(session, upload, *upload_len);
         *upload_len = 0;
-        return MHD_YES;
+        return goes_on ? MHD_YES : MHD_NO;
     }
     if (exchange->stage == TD_STAGE_QUEUED)
         return MHD_YES;

@@ -6,6 +6,7 @@
 #include "core/thread.h"
 #include "http/auth/signed_url.h"
 #include "server/config/listen_address.h"
+#include "server/net/linger.h"
 #include "server/net/tcp_socket.h"
 
 #include <stdlib.h>
@@ -21,20 +22,21 @@ const struct in6_addr *td_session_address(const struct td_session *session)
     return session->link.connection != NULL ? &session->link.connection->address : &unknown;
 }
 
-void td_session_add_upload(struct td_session *session, const char *bytes, size_t len)
+bool td_session_add_upload(struct td_session *session, const char *bytes, size_t len)
 {
     struct td_exchange *exchange = &session->exchange;
+    struct td_uploads *uploads = session->serving->uploads;
     exchange->content_bytes += len;
     if (exchange->upload.failed)
-        return;
-    exchange->no_room_for =
-        td_uploads_add(session->serving->uploads, td_session_address(session), &exchange->counted, len);
+        return exchange->content_bytes <= uploads->longest_bytes + TD_LINGER_BYTES;
+    exchange->no_room_for = td_uploads_add(uploads, td_session_address(session), &exchange->counted, len);
     if (exchange->no_room_for == TD_UPLOAD_FITS) {
         td_buffer_append(&exchange->upload, bytes, len);
     } else {
         td_buffer_fini(&exchange->upload);
         exchange->upload.failed = true;
     }
+    return true;
 }
 
 void td_session_drop_upload(struct td_session *session)

@@ -139,8 +139,9 @@ const struct in6_addr *td_session_address(const struct td_session *session);
 struct td_request td_session_request(const struct td_session *session);
 
 /* Appends a part of the request's body. Beyond the limits of uploads the body is dropped and marked as failed, for the
- * answer after its end; its further bytes take no memory, and are not counted. */
-void td_session_add_upload(struct td_session *session, const char *bytes, size_t len);
+ * answer after its end; its further bytes take no memory, and are not counted. Returns false, for the caller to close
+ * the connection, once TD_LINGER_BYTES more than the longest body have come. */
+bool td_session_add_upload(struct td_session *session, const char *bytes, size_t len);
 
 /* Frees the request's body and subtracts it from the server's sum. */
 void td_session_drop_upload(struct td_session *session);

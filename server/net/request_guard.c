@@ -109,18 +109,23 @@ static void note_framing(const struct td_header *header, struct framing *framing
     }
 }
 
-static const char needs_length[] = "the body must come with a Content-Length: Transfer-Encoding is not accepted";
+static const char bad_coding[] = "Transfer-Encoding must be chunked alone, in HTTP/1.1, without a Content-Length";
 static const char too_long[] = "the body is longer than --max-body-bytes";
+
+/* Returns whether the body is chunked, and its length is not declared in another way. */
+static bool is_chunked(const struct framing *framing, bool is_http_1_1)
+{
+    return framing->encodings == 1 && framing->is_chunked && framing->lengths == 0 && is_http_1_1;
+}
 
 /* Judges a request that may have a body, where uploads are taken. A length that libmicrohttpd takes for an unknown one
  * is refused. */
 static struct td_guard_verdict judge_write(const struct framing *framing, bool is_http_1_1)
 {
-    bool is_chunked = framing->encodings == 1 && framing->is_chunked;
-    if (is_chunked && framing->lengths == 0 && is_http_1_1)
+    if (is_chunked(framing, is_http_1_1))
         return (struct td_guard_verdict){.body_bytes = TD_BODY_LENGTH_UNKNOWN};
     if (framing->encodings > 0)
-        return refuse_request(400, "Transfer-Encoding must be chunked alone, in HTTP/1.1, without a Content-Length");
+        return refuse_request(400, bad_coding);
     if (framing->lengths > 1 || (framing->lengths == 1 && !framing->is_number))
         return refuse_request(400, "there must be one Content-Length, with a plain number");
     if (framing->length > INT64_MAX)
@@ -136,14 +141,13 @@ bool td_guard_is_write(struct td_text method)
 
 struct td_guard_verdict td_guard_memory_body(struct td_guard_verdict verdict, const struct td_guard_limits *limits)
 {
-    if (verdict.body_bytes == TD_BODY_LENGTH_UNKNOWN)
-        return refuse_request(411, needs_length);
-    return verdict.body_bytes > limits->max_body_bytes ? refuse_request(413, too_long) : verdict;
+    bool is_too_long = verdict.body_bytes != TD_BODY_LENGTH_UNKNOWN && verdict.body_bytes > limits->max_body_bytes;
+    return is_too_long ? refuse_request(413, too_long) : verdict;
 }
 
 /* Judges GET, HEAD and POST strictly. A request with another method passes whatever its body is like: the router
  * refuses it, and no byte after its header is read. */
-static struct td_guard_verdict judge_framing(const struct framing *framing, struct td_text method,
+static struct td_guard_verdict judge_framing(const struct framing *framing, struct td_text method, bool is_http_1_1,
                                              uint64_t max_body_bytes)
 {
     bool is_post = td_text_equals(method, "POST");
@@ -151,10 +155,10 @@ static struct td_guard_verdict judge_framing(const struct framing *framing, stru
     if (!is_post && !is_read)
         return (struct td_guard_verdict){.has_unread_body = framing->encodings > 0 || framing->lengths > 1 ||
                                                             (framing->lengths == 1 && !framing->is_zero)};
-    if (is_post && framing->encodings == 1 && framing->is_chunked && framing->lengths == 0)
-        return refuse_request(411, needs_length);
+    if (is_post && is_chunked(framing, is_http_1_1))
+        return (struct td_guard_verdict){.body_bytes = TD_BODY_LENGTH_UNKNOWN};
     if (framing->encodings > 0)
-        return refuse_request(400, is_post ? "Transfer-Encoding is not accepted"
+        return refuse_request(400, is_post ? bad_coding
                                            : "only POST requests may have a body: Transfer-Encoding is not accepted");
     if (!is_post && (framing->lengths > 1 || (framing->lengths == 1 && !framing->is_zero)))
         return refuse_request(400, "only POST requests may have a body: Content-Length must be absent or one plain 0");
@@ -187,9 +191,10 @@ static struct td_guard_verdict judge_fields(const struct td_request *request, bo
     }
     if (hosts == 0 && is_http_1_1)
         return refuse_request(400, "the Host header is missing");
-    struct td_guard_verdict verdict = limits->takes_uploads && td_guard_is_write(request->method)
-                                          ? judge_write(&framing, is_http_1_1)
-                                          : judge_framing(&framing, request->method, limits->max_body_bytes);
+    struct td_guard_verdict verdict =
+        limits->takes_uploads && td_guard_is_write(request->method)
+            ? judge_write(&framing, is_http_1_1)
+            : judge_framing(&framing, request->method, is_http_1_1, limits->max_body_bytes);
     if (verdict.status == 0 && bytes > limits->max_header_bytes)
         return refuse_request(431, "the request line and header are too large");
     return verdict;

@@ -1,6 +1,6 @@
 /* The request guard: refuses requests that libmicrohttpd 0.9.75 lets through although RFC 9112 or RFC 9110 forbids
  * them, or that this service never accepts, before they are routed. A body must belong to a POST and have a
- * Content-Length; where uploads are taken, PUT, PATCH and DELETE may have bodies, too, and bodies may be chunked. The
+ * Content-Length or, in HTTP/1.1, be chunked; where uploads are taken, PUT, PATCH and DELETE may have bodies, too. The
  * guard is a pure function: no socket, no HTTP library. */
 #ifndef TD_SERVER_NET_REQUEST_GUARD_H
 #define TD_SERVER_NET_REQUEST_GUARD_H
@@ -15,7 +15,7 @@ enum { TD_MAX_HEADER_FIELDS = 64 };
 
 struct td_guard_limits {
     size_t max_header_bytes; /* of the target and all names and values of fields together; more: 431 */
-    uint64_t max_body_bytes; /* more: 413, for bodies in memory */
+    uint64_t max_body_bytes; /* more: 413, for bodies in memory that declare their length */
     bool takes_uploads;      /* the request's facade does */
 };
 
@@ -23,7 +23,7 @@ struct td_guard_verdict {
     int status;           /* 0: the request passes; else the status to answer before the connection is closed */
     const char *message;  /* for the answer; static; NULL when the request passes */
     uint64_t body_bytes;  /* length of the body that follows, when the request passes; TD_BODY_LENGTH_UNKNOWN: it is
-                             chunked, and the limits have takes_uploads */
+                             chunked */
     bool has_unread_body; /* the request passes with a body that must not be read: the router answers 405, then the
                              connection is closed */
 };

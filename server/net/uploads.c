@@ -63,8 +63,10 @@ enum td_upload_verdict td_uploads_add(struct td_uploads *uploads, const struct i
     uint64_t unit_bytes = uploads->longest_bytes / UNITS_OF_LONGEST + 1;
     uint32_t units = (uint32_t)((upload->bytes + bytes) / unit_bytes);
     enum td_upload_verdict verdict = TD_UPLOAD_FITS;
-    if (units > upload->units &&
-        count_units(uploads, address, upload, units) > UNITS_OF_LONGEST * TD_UPLOADS_AT_ONCE / 2)
+    if (bytes > uploads->longest_bytes - upload->bytes)
+        verdict = TD_UPLOAD_TOO_LONG;
+    else if (units > upload->units &&
+             count_units(uploads, address, upload, units) > UNITS_OF_LONGEST * TD_UPLOADS_AT_ONCE / 2)
         verdict = TD_UPLOAD_NO_SHARE;
     else if (!add_to_all(uploads, bytes))
         verdict = TD_UPLOAD_NO_MEMORY;
@@ -107,4 +109,17 @@ void td_uploads_remove(struct td_uploads *uploads, const struct in6_addr *addres
         pthread_mutex_unlock(&uploads->lock);
     }
     upload->bytes = 0;
+}
+
+const char *td_upload_refusal_text(enum td_upload_verdict verdict)
+{
+    switch (verdict) {
+    case TD_UPLOAD_TOO_LONG:
+        return "the body is longer than --max-body-bytes";
+    case TD_UPLOAD_NO_SHARE:
+        return "the bodies of your address's other requests take half of the memory set aside for bodies, its share; "
+               "try again";
+    default:
+        return "the bodies of other requests take all the memory set aside for bodies; try again";
+    }
 }

@@ -37,6 +37,7 @@ enum td_upload_verdict {
     TD_UPLOAD_FITS,
     TD_UPLOAD_NO_MEMORY, /* all bodies together would be too long, or all uploads too many */
     TD_UPLOAD_NO_SHARE,  /* the same for those of the address */
+    TD_UPLOAD_TOO_LONG,  /* the body is longer than the longest one */
 };
 
 /* Prepares the counts, for bodies of at most `longest_bytes`, and for uploads on half of `max_connections`. Fails with
@@ -56,6 +57,10 @@ enum td_upload_verdict td_uploads_enter(struct td_uploads *uploads, const struct
 
 /* Counts one upload less. */
 void td_uploads_leave(struct td_uploads *uploads, const struct in6_addr *address);
+
+/* Returns the sentence for the client whose body has another verdict than TD_UPLOAD_FITS, which is answered 413 when it
+ * is too long and else 503. Static. */
+const char *td_upload_refusal_text(enum td_upload_verdict verdict);
 
 /* Subtracts a body; *upload is then as before its first byte. */
 void td_uploads_remove(struct td_uploads *uploads, const struct in6_addr *address, struct td_upload *upload);

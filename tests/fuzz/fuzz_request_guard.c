@@ -132,9 +132,10 @@ static bool is_length(struct td_text text)
     return text.len > 0 && is_digits(text) && !is_longer(text, "18446744073709551615");
 }
 
-/* Returns 400 or 0, without regard to sizes; 411 and 413 for a body (RFC 9110 sections 15.5.12 and 15.5.14). Sets
- * *unread to whether the router gets a request of another method with a body that nobody reads. */
-static int status_of(const struct td_request *request, bool is_1_1, bool *unread)
+/* Returns 400 or 0, without regard to sizes; 413 for a body (RFC 9110 section 15.5.14). Sets *unread to whether the
+ * router gets a request of another method with a body that nobody reads, and *in_chunks to whether the body is chunked.
+ */
+static int status_of(const struct td_request *request, bool is_1_1, bool *unread, bool *in_chunks)
 {
     size_t hosts = 0;
     size_t lengths = 0;
@@ -167,9 +168,10 @@ static int status_of(const struct td_request *request, bool is_1_1, bool *unread
     if (other)
         return ok ? 0 : 400;
     ok = ok && lengths <= 1;
-    if (!ok || (encodings > 0 && !(post && encodings == 1 && chunked && lengths == 0)))
+    if (!ok || (encodings > 0 && !(post && encodings == 1 && chunked && lengths == 0 && is_1_1)))
         return 400;
-    return encodings > 0 ? 411 : is_longer(length, "1000") ? 413 : 0;
+    *in_chunks = encodings > 0;
+    return is_longer(length, "1000") ? 413 : 0;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -190,11 +192,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool is_1_1 = strcmp(version, "HTTP/1.1") == 0;
     bool spoken = is_1_1 || strcmp(version, "HTTP/1.0") == 0;
     bool unread = false;
-    int wanted = spoken ? status_of(&text.request, is_1_1, &unread) : 400;
+    bool in_chunks = false;
+    int wanted = spoken ? status_of(&text.request, is_1_1, &unread, &in_chunks) : 400;
     if (wanted == 0 && bytes > MOST_BYTES)
         wanted = 431;
     FUZZ_CHECK(verdict.status == wanted);
     FUZZ_CHECK((verdict.message == NULL) == (wanted == 0));
     FUZZ_CHECK(wanted != 0 || verdict.has_unread_body == unread);
+    FUZZ_CHECK(wanted != 0 || (verdict.body_bytes == TD_BODY_LENGTH_UNKNOWN) == in_chunks);
     return 0;
 }

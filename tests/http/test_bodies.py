@@ -1,10 +1,13 @@
-"""Bodies of requests: only with POST and a Content-Length, bounded in size and time, and harmless to later requests."""
+"""Bodies of requests: only with POST, with a length or in chunks, bounded in size and time, and harmless to later
+requests. test_body_forms.py has every route that reads one."""
 import contextlib
 import json
+import random
 import time
 
 import pytest
 
+import pki
 from harness import Server, check_error, request_bytes, tensor, write_by_hand
 
 LONG = 16 << 20                            # more than sockets hold
@@ -27,8 +30,42 @@ def srv(root):
     s.stop()
 
 
+@pytest.fixture(scope="module", params=["own thread", "shared thread", "no shared threads", "tls"])
+def lane(request, root, tmp_path_factory):
+    """Returns a function that connects to a server, in each way in which connections are served."""
+    options = ["--max-body-bytes", "4096", "--body-timeout", "1.5"]
+    context = None
+    if request.param == "tls":
+        authority = pki.Authority(tmp_path_factory.mktemp("pki"))
+        context = authority.context()
+        options += pki.options_of(authority.sign("server"))
+    if request.param == "no shared threads":
+        options += ["--workers", "0"]
+    s = Server(root, *options, tls=context)
+
+    def connect():
+        c = s.conn()
+        if request.param == "shared thread":  # the first request decides
+            assert c.request("/models").status == 200
+        return c
+
+    yield connect
+    s.stop()
+
+
 def head(length, *headers):
     return request_bytes(READ, [("Content-Length", str(length)), *headers], "POST")
+
+
+def chunked(*headers):
+    return request_bytes(READ, [("Transfer-Encoding", "chunked"), *headers], "POST")
+
+
+def chunk(data, extension=""):
+    return f"{len(data):x}{extension}\r\n".encode() + data + b"\r\n"
+
+
+END = b"0\r\n\r\n"
 
 
 # shows: security.md client-bodies
@@ -69,11 +106,138 @@ def test_too_long(srv):
         assert c.request(READ, method="POST", body=body).status == 200
 
 
+# ---- chunks (RFC 9112 7.1)
+
+
+def test_in_chunks(lane):
+    """Chunks of all sizes, extensions and trailers, and requests behind them that are read from where the body ends."""
+    rng = random.Random(3)
+    body = GOOD + b" " * 3000
+    parts, at = [], 0
+    while at < len(body):
+        n = rng.choice([1, 2, 15, 16, 255, 1000])
+        parts.append(chunk(body[at:at + n], rng.choice(["", ";a", ';name="v"', " ;x=y;z"[1:]])))
+        at += n
+    with lane() as c:
+        for trailers in (b"", b"X-Sum: abc\r\nContent-Length: 7\r\nTransfer-Encoding: gzip\r\n"):
+            c.send(chunked() + b"".join(parts) + b"0\r\n" + trailers + b"\r\n")
+            assert c.read_response("POST").length == 1000
+            assert c.request("/healthz").status == 200
+        c.send(chunked() + chunk(GOOD) + END + request_bytes("/healthz") + chunked() + chunk(GOOD) + END +
+               head(len(GOOD)) + GOOD + request_bytes("/models"))  # pipelined
+        answers = [c.read_response() for _ in range(5)]
+        assert [r.status for r in answers] == [200] * 5 and [r.length for r in answers[2:4]] == [1000] * 2
+
+
+def test_chunks_in_pieces(lane):
+    with lane() as c:
+        c.send(chunked())
+        for b in chunk(GOOD, ";ext=1") + b"0\r\nX: y\r\n\r\n":
+            c.send(bytes([b]))
+            time.sleep(0.002)
+        assert c.read_response("POST").length == 1000
+
+
+def test_chunks_without_a_byte(lane):
+    with lane() as c:
+        c.send(chunked() + END)
+        check_error(c.read_response("POST"), 400)
+        assert c.request(READ, method="POST", body=GOOD).status == 200
+
+
+def test_100_continue_and_chunks(lane):
+    with lane() as c:
+        c.send(chunked(("Expect", "100-continue")))
+        assert c.read_head().status == 100
+        c.send(chunk(GOOD) + END)
+        assert c.read_response("POST").length == 1000
+
+
 # shows: security.md client-bodies
-def test_of_unknown_length(srv):
+def test_chunks_past_the_limit(lane):
+    """The rest is read and dropped, the answer comes after the end, and the connection serves the next request."""
+    with lane() as c:
+        for body in (GOOD + b" " * (4097 - len(GOOD)), b" " * 300_000):
+            c.send(chunked() + b"".join(chunk(body[at:at + 1000]) for at in range(0, len(body), 1000)) + END)
+            check_error(c.read_response("POST"), 413, "--max-body-bytes")
+            assert c.request("/healthz").status == 200
+        c.send(chunked() + chunk(GOOD + b" " * (4096 - len(GOOD))) + END)
+        assert c.read_response("POST").status == 200
+
+
+# shows: security.md client-bodies
+def test_chunks_without_an_end(srv):
+    """At most 64 MiB more than the longest body are read."""
+    sent = 0
+    piece = chunk(b" " * 65536)
     with srv.conn() as c:
-        c.send(request_bytes(READ, [("Transfer-Encoding", "chunked")], "POST") + b"5\r\nhello\r\n0\r\n\r\n")
-        check_error(c.read_response("POST"), 411, "Content-Length")
+        c.send(chunked())
+        with pytest.raises(ConnectionError):
+            while sent < 256 << 20:
+                c.send(piece)
+                sent += 65536
+    assert 64 << 20 <= sent < 128 << 20
+    assert srv.post(READ, GOOD).status == 200
+
+
+# shows: security.md client-bodies
+def test_chunks_that_drip(lane):
+    """--body-timeout counts for all chunks together."""
+    began = time.monotonic()
+    with lane() as c:
+        c.send(chunked())
+        with pytest.raises((ConnectionError, AssertionError)):
+            for _ in range(100):
+                c.send(chunk(b" "))
+                time.sleep(0.1)
+                assert not c.ended(0.001)
+    assert 1.3 < time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("body", [b"-1\r\n", b"g\r\n", b"\r\n", b"ffffffffffffffff1\r\nx", b"0x5\r\nhello\r\n",
+                                  b" 5\r\nhello\r\n", b"5\r\nhelloworld\r\n", b"5\r\nhello5\r\n"])
+# shows: security.md client-malformed
+def test_chunks_that_are_none(lane, body):
+    """No request behind a broken chunk is executed."""
+    with lane() as c:
+        c.send(chunked() + chunk(GOOD) + body + b"0\r\n\r\n" + request_bytes("/healthz"))
+        r = c.read_response("POST")
+        assert r.status in (400, 413) and c.ended(), (r, c.buf)
+
+
+@pytest.mark.parametrize("fields, version", [
+    ([("Transfer-Encoding", "chunked"), ("Content-Length", "5")], "HTTP/1.1"),
+    ([("Content-Length", "0"), ("Transfer-Encoding", "chunked")], "HTTP/1.1"),
+    ([("Transfer-Encoding", "chunked"), ("Transfer-Encoding", "chunked")], "HTTP/1.1"),
+    ([("Transfer-Encoding", "gzip, chunked")], "HTTP/1.1"), ([("Transfer-Encoding", "identity")], "HTTP/1.1"),
+    ([("Transfer-Encoding", "chunked")], "HTTP/1.0")])
+# shows: security.md client-malformed
+def test_one_way_to_state_a_length(lane, fields, version):
+    """RFC 9112 6.1 and 6.3: anything else may be understood differently by a proxy."""
+    with lane() as c:
+        c.send(request_bytes(READ, fields, "POST", version) + chunk(GOOD) + END + request_bytes("/healthz"))
+        check_error(c.read_response("POST"), 400, "Transfer-Encoding")
+        assert c.ended()
+
+
+# shows: security.md client-bodies
+def test_all_chunks_together_are_bounded(srv):
+    """They count as they come, as bodies with a length do."""
+    with contextlib.ExitStack() as stack:
+        conns = [stack.enter_context(contextlib.closing(srv.conn(source="127.0.0.2"))) for _ in range(5)]
+        for c in conns:
+            c.send(chunked() + chunk(b" " * 4090))
+            time.sleep(0.05)
+        conns[4].send(END)
+        check_error(conns[4].read_response("POST"), 503, "half of the memory set aside for bodies, its share")
+        assert srv.post(READ, GOOD + b" " * 3000).status == 200
+    srv.wait_for(lambda: srv.post(READ, GOOD).status == 200, "memory is there again")
+
+
+def test_no_room_is_taken_by_chunks_where_nobody_reads_them(srv):
+    with srv.conn() as c:
+        c.send(request_bytes("/models", [("Transfer-Encoding", "chunked")], "POST"))
+        check_error(c.read_response("POST"), 405)  # at once
         assert c.ended()
 
 

@@ -67,7 +67,7 @@ ANSWERS = [
     ("/models/none", "GET", {}, 404), ("/models?x=1", "GET", {}, 400), ("/models/%zz", "GET", {}, 400),
     ("/models", "POST", {}, 405), ("/models", "DELETE", {}, 405), ("/models", "PROPFIND", {}, 405),
     ("/models", "GET", {"X-Long": "y" * 9000}, 431), ("/models", "GET", {"Transfer-Encoding": "chunked"}, 400),
-    ("/models/org/m/tensors:read", "POST", {"Transfer-Encoding": "chunked"}, 411),
+    ("/models/org/m/tensors:read", "POST", {"Transfer-Encoding": "gzip"}, 400),
     ("/models/org/m/tensors:read", "POST", {"Content-Length": "99999999"}, 413),
     ("/datasets/org/rows/rows?split=train", "GET", {}, 200), ("/metrics", "GET", {}, 200),
     ("/healthz", "GET", {}, 200), ("/openapi.json", "GET", {}, 200),

@@ -76,6 +76,26 @@ static void what_is_refused_does_not_count(void **state)
     td_uploads_fini(&uploads);
 }
 
+/* A body that came without a length and passes the longest one is subtracted whole. */
+static void a_body_may_be_too_long(void **state)
+{
+    (void)state;
+    struct td_uploads uploads;
+    struct td_error err = TD_ERROR_INIT;
+    struct td_upload body = {0}, other = {0};
+    struct in6_addr one = address_of("::1");
+    assert_true(td_uploads_init(&uploads, LONGEST, 16, &err));
+    assert_int_equal(td_uploads_add(&uploads, &one, &other, 100), TD_UPLOAD_FITS);
+    assert_int_equal(td_uploads_add(&uploads, &one, &body, LONGEST - 1), TD_UPLOAD_FITS);
+    assert_int_equal(td_uploads_add(&uploads, &one, &body, 1), TD_UPLOAD_FITS);
+    assert_int_equal(td_uploads_add(&uploads, &one, &body, 1), TD_UPLOAD_TOO_LONG);
+    assert_true(body.bytes == 0 && body.units == 0 && atomic_load(&uploads.bytes) == 100);
+    assert_int_equal(td_uploads_add(&uploads, &one, &body, UINT64_MAX), TD_UPLOAD_TOO_LONG);
+    td_uploads_remove(&uploads, &one, &other);
+    assert_true(uploads.units.used == 0);
+    td_uploads_fini(&uploads);
+}
+
 /* When memory is short, a body is not counted for its address. It still counts in the sum of all bodies, and is
  * subtracted whole. */
 static void without_memory_all_are_counted(void **state)
@@ -135,6 +155,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_address_has_half),
         cmocka_unit_test(what_is_refused_does_not_count),
+        cmocka_unit_test(a_body_may_be_too_long),
         cmocka_unit_test(without_memory_all_are_counted),
         cmocka_unit_test(sinks_have_half_of_the_connections),
     };
