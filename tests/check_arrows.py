@@ -61,10 +61,11 @@ MAY_USE = {
     "server/config": {"core", "storage", "http", "server/host"},
     "server/log": {"core", "http"},
     "server/net": CALL | {"api", "server/config"},
-    "server/mhd": CALL | {"api", "server/host", "server/config", "server/log", "server/net"},
+    "server/serving": CALL | {"api", "server/host", "server/config", "server/log", "server/net"},
+    "server/mhd": CALL | {"api", "server/config", "server/net", "server/serving"},
     # `inspect` prints the manifest of the native interface
     "server/cmd": CALL | {"api", "api/native", "storage/fetch", "catalog/remote", "catalog/delta", "server/host",
-                           "server/config", "server/log", "server/net", "server/mhd"},
+                           "server/config", "server/log", "server/net", "server/serving", "server/mhd"},
     # the table of commands
     "server": {"catalog/sandbox", "http", "server/config", "server/host", "server/mhd", "server/cmd"},
 }

@@ -8,7 +8,7 @@
 #include "server/config/config.h"
 #include "server/config/listen_address.h"
 #include "server/host/terminal.h"
-#include "server/mhd/tls.h"
+#include "server/serving/tls.h"
 #include "storage/fetch/fetch_url.h"
 
 #include <arpa/inet.h>

@@ -25,9 +25,9 @@
 #include "server/host/notify.h"
 #include "server/host/terminal.h"
 #include "server/mhd/http_server.h"
-#include "server/mhd/tls.h"
 #include "server/net/lease_breaks.h"
 #include "server/net/ports.h"
+#include "server/serving/tls.h"
 #include "storage/fault_guard.h"
 
 #include <errno.h>
@@ -75,6 +75,7 @@ struct service {
     struct td_publish_tidier *tidier;
     struct td_registry registry;
     bool registry_made;
+    struct td_serving serving;
     struct td_http_server *server;
     struct td_lease_breaks breaks;
     struct td_notify notify;
@@ -507,9 +508,13 @@ static bool start_parts(struct service *service, struct td_error *err)
     service->registry_made = td_registry_init(&service->registry, &limits, &service->api.metrics, err);
     service->breaks =
         (struct td_lease_breaks){.registry = &service->registry, .maps = td_catalog_maps(service->catalog)};
-    return service->registry_made &&
-           td_http_server_create(config, &service->api, &service->registry, service->log, service->tls,
-                                 &service->server, err) &&
+    service->serving = (struct td_serving){.config = config,
+                                           .api = &service->api,
+                                           .registry = &service->registry,
+                                           .log = service->log,
+                                           .tls = service->tls};
+    return service->registry_made && td_serving_begin(&service->serving, err) &&
+           td_http_server_create(&service->serving, &service->server, err) &&
            td_ports_accept(&service->ports, td_http_server_taker(service->server), &service->registry,
                            &service->api.metrics, err);
 }
@@ -519,7 +524,9 @@ static void stop_parts(struct service *service)
     if (service->upstream != NULL) /* answers that wait for bytes end */
         td_upstream_stop(service->upstream);
     td_ports_close(&service->ports);
+    td_serving_close(&service->serving);
     td_http_server_destroy(service->server);
+    td_serving_fini(&service->serving);
     if (service->registry_made)
         td_registry_fini(&service->registry);
     if (service->api_made)
@@ -649,7 +656,7 @@ static void reopen_log(struct service *service)
 static void look_at_tokens(struct service *service, bool always)
 {
     if (td_token_watch_look(&service->tokens, &service->api, always))
-        td_http_server_retry_waits(service->server);
+        td_serving_retry_waits(&service->serving);
 }
 
 /* Reopens the access log, reads the configuration, the certificate and the tokens again, and scans. If READY=1 was sent
@@ -723,7 +730,7 @@ static void drain(struct service *service)
 {
     enum { STEP_NS = 20000000 };
     atomic_store(&service->api.draining, true);
-    td_http_server_retry_waits(service->server);
+    td_serving_retry_waits(&service->serving);
     if (service->upstream != NULL)
         td_upstream_end_waits(service->upstream);
     uint64_t now_ns = td_clock_ns();

@@ -1,13 +1,14 @@
 /* A shared thread must not wait. It tries to make the answer in a section in which waiting is forbidden
  * (core/waiting.h); if that is refused, a job makes it from the beginning, and libmicrohttpd calls again. A request may
- * also wait for a change (server/mhd/waiters.h). It is then tried again from the beginning, by the waker, by a job or,
- * in a thread of its own, by that. */
+ * also wait for a change (server/serving/waiters.h). It is then tried again from the beginning, by the waker, by a job
+ * or, in a thread of its own, by that. */
 #include "server/mhd/answering.h"
 
 #include "core/clock.h"
 #include "core/waiting.h"
 #include "server/mhd/sink_body.h"
 #include "server/mhd/stream_body.h"
+#include "server/mhd/suspending.h"
 #include "server/net/tcp_socket.h"
 
 #include <stddef.h>
@@ -113,6 +114,7 @@ static bool make_answer(struct td_session *session, bool close)
     struct td_request request = td_session_request(session);
     struct td_response response;
     bool waits = false;
+    session->waiter.retry = td_answer_retry;
     session->waiter.seen = td_waiters_published(session->serving->waiters);
     if (opens_empty_upload(session) && !td_sink_body_open(session, &response)) {
         session->exchange.wants_sink = false; /* answered */
@@ -189,7 +191,8 @@ enum td_retry td_answer_retry(struct td_waiter *waiter, bool may_wait)
 static enum MHD_Result park(struct td_session *session)
 {
     session->exchange.stage = TD_STAGE_JOB_BEGUN;
-    return td_waiters_park(session->serving->waiters, &session->waiter, session->link.mhd) ? MHD_YES : MHD_NO;
+    return td_waiters_park(session->serving->waiters, &session->waiter, &td_mhd_suspending, session->link.mhd) ? MHD_YES
+                                                                                                               : MHD_NO;
 }
 
 /* Waits on the connection's own thread, and answers. */
@@ -219,7 +222,7 @@ static enum MHD_Result begin_job(struct td_session *session)
     session->exchange.stage = TD_STAGE_JOB_BEGUN;
     session->job.run = run_answer;
     atomic_fetch_add_explicit(&session->serving->api->metrics.jobs, 1, memory_order_relaxed);
-    return td_jobs_run(session->link.jobs, session->link.mhd, &session->job) ? MHD_YES : MHD_NO;
+    return td_jobs_run(session->link.jobs, &td_mhd_suspending, session->link.mhd, &session->job) ? MHD_YES : MHD_NO;
 }
 
 enum MHD_Result td_answer_begin(struct td_session *session, bool close)
@@ -279,7 +282,7 @@ static enum MHD_Result run_here(struct td_session *session, void (*run)(struct t
 {
     session->job.run = run;
     atomic_fetch_add_explicit(&session->serving->api->metrics.jobs, 1, memory_order_relaxed);
-    return td_jobs_run(session->link.jobs, session->link.mhd, &session->job) ? MHD_YES : MHD_NO;
+    return td_jobs_run(session->link.jobs, &td_mhd_suspending, session->link.mhd, &session->job) ? MHD_YES : MHD_NO;
 }
 
 enum MHD_Result td_answer_open(struct td_session *session)

@@ -42,9 +42,7 @@ struct td_http_server {
     struct MHD_Daemon **workers;      /* each a thread for many connections */
     size_t worker_count;
     _Atomic size_t next_worker; /* for the next connection; counts on */
-    struct td_jobs *jobs;       /* of the workers */
-    struct td_uploads uploads;
-    struct td_serving serving;
+    struct td_serving *serving; /* borrowed */
     _Atomic uint64_t warned_ns; /* when the lack of threads was last reported */
 };
 
@@ -55,13 +53,13 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
 {
     struct td_http_server *server = cls;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-        *context = td_session_begin(&server->serving, mhd);
+        *context = td_session_begin(server->serving, mhd);
     } else {
         if (*context != NULL) {
             td_sink_body_drop(*context);
             td_stream_body_end(*context);
         }
-        td_session_end(&server->serving, *context, mhd);
+        td_session_end(server->serving, *context, mhd);
         *context = NULL;
     }
 }
@@ -249,7 +247,7 @@ static void note_no_thread(struct td_http_server *server)
 {
     uint64_t now_ns = td_clock_ns();
     uint64_t last_ns = atomic_load(&server->warned_ns);
-    atomic_fetch_add(&server->serving.api->metrics.refused_threads, 1);
+    atomic_fetch_add(&server->serving->api->metrics.refused_threads, 1);
     if ((last_ns == 0 || now_ns - last_ns > UINT64_C(60000000000)) &&
         atomic_compare_exchange_strong(&server->warned_ns, &last_ns, now_ns))
         td_log(TD_LOG_ERROR, "a connection was closed because no thread could be started for it; raise the limit on "
@@ -296,9 +294,9 @@ static struct MHD_Daemon *start_daemon(struct td_http_server *server, unsigned i
         {MHD_OPTION_END, 0, NULL},
     };
     bool has_tls = (how & MHD_USE_TLS) != 0;
-    const struct td_config *config = server->serving.config;
+    const struct td_config *config = server->serving->config;
     size_t pool_bytes = (size_t)config->max_header_bytes + POOL_OTHER_BYTES;
-    if (server->serving.api->cors != NULL)
+    if (server->serving->api->cors != NULL)
         pool_bytes += POOL_CORS_BYTES;
     if (pool_bytes < upload_bytes)
         pool_bytes = upload_bytes;
@@ -325,8 +323,8 @@ static struct MHD_Daemon *start_daemon(struct td_http_server *server, unsigned i
 static bool start_daemons(struct td_http_server *server, struct td_error *err)
 {
     static const unsigned int how = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL;
-    bool has_tls = server->serving.tls != NULL;
-    bool takes_uploads = server->serving.api->takes_uploads;
+    bool has_tls = server->serving->tls != NULL;
+    bool takes_uploads = server->serving->api->takes_uploads;
     server->daemon = start_daemon(server, how, 0);
     if (server->daemon != NULL && takes_uploads)
         server->upload_daemon = start_daemon(server, how, UPLOAD_POOL_BYTES);
@@ -339,18 +337,15 @@ static bool start_daemons(struct td_http_server *server, struct td_error *err)
                         server->daemon == NULL ? "" : " with TLS");
 }
 
-/* Starts the workers and the threads that run their jobs. */
+/* Starts the workers. */
 static bool start_workers(struct td_http_server *server, struct td_error *err)
 {
-    size_t count = server->serving.config->workers;
+    size_t count = server->serving->config->workers;
     if (count == 0)
         return true;
     server->workers = calloc(count, sizeof *server->workers);
     if (server->workers == NULL)
         return td_error_no_memory(err);
-    if (!td_jobs_create((size_t)server->serving.config->max_connections + TD_RESERVED_CONNECTIONS,
-                        &server->serving.jobs, err))
-        return false;
     while (server->worker_count < count) {
         struct MHD_Daemon *worker = start_daemon(server, MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0);
         if (worker == NULL)
@@ -361,37 +356,13 @@ static bool start_workers(struct td_http_server *server, struct td_error *err)
     return true;
 }
 
-static void on_publish(void *context)
-{
-    td_waiters_publish(context);
-}
-
-static bool start_waiters(struct td_http_server *server, struct td_error *err)
-{
-    const struct td_waiters_config config = {.max = (size_t)server->serving.config->max_waiters,
-                                             .count = &server->serving.api->metrics.waiters,
-                                             .jobs = server->serving.jobs,
-                                             .retry = td_answer_retry};
-    if (!td_waiters_create(&config, &server->serving.waiters, err))
-        return false;
-    td_catalog_on_publish(server->serving.api->catalog, on_publish, server->serving.waiters);
-    return true;
-}
-
-bool td_http_server_create(const struct td_config *config, struct td_api *api, struct td_registry *registry,
-                           struct td_access_log *log, struct td_tls *tls, struct td_http_server **out,
-                           struct td_error *err)
+bool td_http_server_create(struct td_serving *serving, struct td_http_server **out, struct td_error *err)
 {
     struct td_http_server *server = calloc(1, sizeof *server);
     if (server == NULL)
         return td_error_no_memory(err);
-    if (!td_uploads_init(&server->uploads, config->max_body_bytes, (size_t)config->max_connections, err)) {
-        free(server);
-        return false;
-    }
-    server->serving = (struct td_serving){
-        .config = config, .api = api, .registry = registry, .log = log, .tls = tls, .uploads = &server->uploads};
-    if (start_daemons(server, err) && start_workers(server, err) && start_waiters(server, err)) {
+    server->serving = serving;
+    if (start_daemons(server, err) && start_workers(server, err)) {
         *out = server;
         return true;
     }
@@ -403,13 +374,6 @@ void td_http_server_destroy(struct td_http_server *server)
 {
     if (server == NULL)
         return;
-    td_catalog_on_publish(server->serving.api->catalog, NULL, NULL);
-    atomic_store(&server->serving.api->draining, true); /* so that no request waits for a change any more */
-    /* libmicrohttpd must not be stopped while a connection is suspended. */
-    if (server->serving.waiters != NULL)
-        td_waiters_close(server->serving.waiters);
-    if (server->serving.jobs != NULL)
-        td_jobs_close(server->serving.jobs);
     for (size_t i = 0; i < server->worker_count; i++)
         MHD_stop_daemon(server->workers[i]);
     if (server->tls_daemon != NULL)
@@ -418,16 +382,8 @@ void td_http_server_destroy(struct td_http_server *server)
         MHD_stop_daemon(server->upload_daemon);
     if (server->daemon != NULL)
         MHD_stop_daemon(server->daemon);
-    td_jobs_destroy(server->serving.jobs);
-    td_waiters_destroy(server->serving.waiters);
     free(server->workers);
-    td_uploads_fini(&server->uploads);
     free(server);
-}
-
-void td_http_server_retry_waits(struct td_http_server *server)
-{
-    td_waiters_publish(server->serving.waiters);
 }
 
 /* A function of td_taker's kind. */

@@ -4,7 +4,6 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/thread.h"
-#include "http/auth/signed_url.h"
 #include "server/config/listen_address.h"
 #include "server/net/linger.h"
 #include "server/net/tcp_socket.h"
@@ -25,7 +24,7 @@ const struct in6_addr *td_session_address(const struct td_session *session)
 bool td_session_add_upload(struct td_session *session, const char *bytes, size_t len)
 {
     struct td_exchange *exchange = &session->exchange;
-    struct td_uploads *uploads = session->serving->uploads;
+    struct td_uploads *uploads = &session->serving->uploads;
     exchange->content_bytes += len;
     if (exchange->upload.failed)
         return exchange->content_bytes <= uploads->longest_bytes + TD_LINGER_BYTES;
@@ -45,7 +44,7 @@ void td_session_drop_upload(struct td_session *session)
     if (!exchange->has_upload && exchange->counted.bytes == 0)
         return; /* nearly every request: the shared counter is not touched */
     td_buffer_fini(&exchange->upload);
-    td_uploads_remove(session->serving->uploads, td_session_address(session), &exchange->counted);
+    td_uploads_remove(&session->serving->uploads, td_session_address(session), &exchange->counted);
     exchange->has_upload = false;
 }
 
@@ -108,7 +107,7 @@ static void begin_tls(struct td_session *session, struct MHD_Connection *mhd)
         session->credentials = td_tls_begin(session->serving->tls, info->tls_session, &session->link.stream);
 }
 
-struct td_session *td_session_begin(const struct td_serving *serving, struct MHD_Connection *mhd)
+struct td_session *td_session_begin(struct td_serving *serving, struct MHD_Connection *mhd)
 {
     struct td_session *session = calloc(1, sizeof *session);
     if (session == NULL)
@@ -211,40 +210,6 @@ bool td_session_begin_request(struct td_session *session, const char *target)
     return true;
 }
 
-static void write_access_log(struct td_session *session, uint64_t sent_bytes, uint64_t took_ns, uint64_t waited_ns,
-                             enum td_cut cut)
-{
-    const struct td_exchange *exchange = &session->exchange;
-    struct td_request request = td_session_request(session);
-    size_t range_at = 0, agent_at = 0;
-    struct td_trace_context trace;
-    const struct td_header *traceparent = td_request_single_header(&request, "traceparent");
-    const struct td_header *range = td_request_next_header(&request, "Range", &range_at);
-    const struct td_header *agent = td_request_next_header(&request, "User-Agent", &agent_at);
-    struct td_access_event event = {
-        .end = td_wall_now(),
-        .method = request.method,
-        .target = td_signed_url_without_secret(request.target),
-        .status = exchange->status,
-        .sent_bytes = sent_bytes,
-        .length_bytes = exchange->transfer.body_bytes,
-        .is_upload = exchange->wants_sink,
-        .received_bytes = exchange->content_bytes,
-        .took_ns = took_ns,
-        .waited_ns = waited_ns,
-        .route = td_route_name(exchange->route),
-        .cut = cut == TD_CUT_NONE ? NULL : td_cut_name(cut),
-        .range = range == NULL ? NULL : &range->value,
-        .agent = agent == NULL ? NULL : &agent->value,
-        .token = exchange->token,
-        .request_id = exchange->request_id,
-        .trace = traceparent != NULL && td_trace_context_read(traceparent->value, &trace) ? &trace : NULL,
-    };
-    struct td_text line = td_access_lines_write(&session->access_lines, &event);
-    if (line.len > 0)
-        td_access_log_write(session->serving->log, line.p, line.len);
-}
-
 /* Returns the bytes of the answer, header and body, that the client has acknowledged; with TLS some fewer. */
 static uint64_t acknowledged_bytes(const struct td_session *session)
 {
@@ -283,46 +248,37 @@ static enum td_cut cut_reason(const struct td_session *session, enum MHD_Request
     return TD_CUT_CLIENT;
 }
 
-/* Reports an upload that ended before it was answered: counts it as cut, and writes its line of the access log, with
- * the status 0. */
-static void report_cut_upload(struct td_session *session, enum MHD_RequestTerminationCode code)
-{
-    struct td_exchange *exchange = &session->exchange;
-    enum td_cut cut = cut_reason(session, code);
-    exchange->status = 0;
-    td_metrics_cut(&session->serving->api->metrics, cut);
-    if (td_access_log_is_on(session->serving->log))
-        write_access_log(session, 0, td_clock_ns() - exchange->start_ns, 0, cut);
-}
-
-/* Reports the answer of the exchange, if it has one, complete or broken off: counts it and the bytes that were really
- * sent, and writes its line of the access log. Asks for a scan when a file had changed. */
+/* Reports the answer of the exchange, if it has one, complete or broken off, or an upload that ended before it was
+ * answered. */
 static void report_answer(struct td_session *session, enum MHD_RequestTerminationCode code)
 {
-    const struct td_serving *serving = session->serving;
     struct td_exchange *exchange = &session->exchange;
-    if (exchange->stage != TD_STAGE_QUEUED && exchange->mhd_response == NULL) {
-        if (exchange->has_sink)
-            report_cut_upload(session, code);
+    const struct td_request request = td_session_request(session);
+    const bool has_answer = exchange->stage == TD_STAGE_QUEUED || exchange->mhd_response != NULL;
+    const enum td_cut cut = cut_reason(session, code);
+    struct td_report report = {.cut = cut,
+                               .is_upload = exchange->wants_sink,
+                               .length_bytes = exchange->transfer.body_bytes,
+                               .received_bytes = exchange->content_bytes,
+                               .token = exchange->token,
+                               .request_id = exchange->request_id};
+    if (!has_answer && !exchange->has_sink)
         return;
-    }
-    struct td_metrics *metrics = &serving->api->metrics;
     if (exchange->stream.stream != NULL)
         exchange->wait_end_ns = td_clock_ns(); /* all its time is a wait */
-    uint64_t waited_ns = exchange->wait_end_ns - exchange->wait_since_ns;
-    uint64_t took_ns = td_clock_ns() - exchange->start_ns - waited_ns;
-    enum td_cut cut = cut_reason(session, code);
-    uint64_t sent_bytes = sent_body_bytes(session, cut == TD_CUT_NONE);
-    td_connection_end_answer(session->link.connection, cut == TD_CUT_NONE);
-    session->sent_bytes += exchange->transfer.header_bytes + exchange->transfer.framing_bytes + sent_bytes;
-    td_metrics_request(metrics, exchange->route, exchange->status, sent_bytes, took_ns);
+    report.waited_ns = exchange->wait_end_ns - exchange->wait_since_ns;
+    report.took_ns = td_clock_ns() - exchange->start_ns - report.waited_ns;
+    report.route = exchange->route;
+    if (has_answer) {
+        report.status = exchange->status;
+        report.changed = exchange->changed;
+        report.sent_bytes = sent_body_bytes(session, cut == TD_CUT_NONE);
+        td_connection_end_answer(session->link.connection, cut == TD_CUT_NONE);
+        session->sent_bytes += exchange->transfer.header_bytes + exchange->transfer.framing_bytes + report.sent_bytes;
+    }
     if (exchange->stage == TD_STAGE_QUEUED)
-        td_metrics_way(metrics, exchange->transfer.way);
-    td_metrics_cut(metrics, cut);
-    if (exchange->changed || cut == TD_CUT_CHANGED) /* before the answer began, or while it was sent */
-        td_catalog_request_scan(serving->api->catalog);
-    if (td_access_log_is_on(serving->log))
-        write_access_log(session, sent_bytes, took_ns, waited_ns, cut);
+        td_metrics_way(&session->serving->api->metrics, exchange->transfer.way);
+    td_serving_report(session->serving, &session->access_lines, &request, &report);
 }
 
 void td_session_end_request(struct td_session *session, enum MHD_RequestTerminationCode code)

@@ -8,15 +8,9 @@
 #include "api/api.h"
 #include "core/buffer.h"
 #include "http/request_id.h"
-#include "server/config/config.h"
-#include "server/log/access_log.h"
-#include "server/mhd/jobs.h"
-#include "server/mhd/tls.h"
 #include "server/mhd/transfer.h"
-#include "server/mhd/waiters.h"
-#include "server/net/connection.h"
 #include "server/net/request_guard.h"
-#include "server/net/uploads.h"
+#include "server/serving/serving.h"
 
 #include <microhttpd.h>
 #include <stdbool.h>
@@ -24,18 +18,6 @@
 #include <stdint.h>
 
 struct td_late_release; /* server/mhd/sink_body.c */
-
-/* The parts that all sessions share; all are borrowed. */
-struct td_serving {
-    const struct td_config *config;
-    struct td_api *api;
-    struct td_registry *registry;
-    struct td_access_log *log;
-    struct td_tls *tls;         /* NULL: no port has TLS */
-    struct td_uploads *uploads; /* all request bodies that are being read or handled */
-    struct td_waiters *waiters; /* requests that wait for a change */
-    struct td_jobs *jobs;       /* of connections that share a thread; NULL: all have threads of their own */
-};
 
 /* The stages of a request, in this order. */
 enum td_stage {
@@ -104,7 +86,7 @@ struct td_session {
     struct td_job job; /* first: on the way back a job is a session */
     struct td_waiter waiter;
     bool job_closes; /* the job's answer ends the connection */
-    const struct td_serving *serving;
+    struct td_serving *serving;
     struct td_link link;
     struct td_tls_credentials *credentials; /* one reference; NULL: without TLS */
     uint64_t received_bytes;                /* of all requests, with their headers */
@@ -117,7 +99,7 @@ struct td_session {
 
 /* Begins the session of a connection that libmicrohttpd has just begun. Returns NULL when memory is short: every
  * request on it is then refused. */
-struct td_session *td_session_begin(const struct td_serving *serving, struct MHD_Connection *mhd);
+struct td_session *td_session_begin(struct td_serving *serving, struct MHD_Connection *mhd);
 
 /* Ends the session and removes its connection, which libmicrohttpd is about to close. session NULL: memory was short
  * when the connection began. */

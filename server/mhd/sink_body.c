@@ -40,7 +40,7 @@ static void note_for_log(struct td_exchange *exchange, const struct td_request *
 bool td_sink_body_open(struct td_session *session, struct td_response *response)
 {
     struct td_exchange *exchange = &session->exchange;
-    struct td_uploads *uploads = session->serving->uploads;
+    struct td_uploads *uploads = &session->serving->uploads;
     struct td_metrics *metrics = &session->serving->api->metrics;
     const struct in6_addr *address = td_session_address(session);
     struct td_request request = td_session_request(session);
@@ -93,7 +93,7 @@ static struct td_body_sink *take_sink(struct td_session *session)
     struct td_body_sink *sink = session->exchange.sink;
     session->exchange.sink = NULL;
     atomic_fetch_sub(&session->serving->api->metrics.uploads, 1);
-    td_uploads_leave(session->serving->uploads, td_session_address(session));
+    td_uploads_leave(&session->serving->uploads, td_session_address(session));
     return sink;
 }
 
@@ -125,7 +125,7 @@ void td_sink_body_drop(struct td_session *session)
     late->job.run = run_late_release;
     late->sink = take_sink(session);
     session->exchange.late_release = NULL;
-    if (!td_jobs_run(session->link.jobs, NULL, &late->job))
+    if (!td_jobs_run(session->link.jobs, NULL, NULL, &late->job))
         run_late_release(&late->job); /* the server ends */
 }
 
@@ -157,7 +157,7 @@ static void linger_in_job(struct td_jobs *jobs, int fd)
     if (late != NULL) {
         late->job.run = run_late_linger;
         late->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-        if (late->fd >= 0 && td_jobs_run(jobs, NULL, &late->job))
+        if (late->fd >= 0 && td_jobs_run(jobs, NULL, NULL, &late->job))
             return;
         if (late->fd >= 0)
             (void)close(late->fd);

@@ -1,6 +1,7 @@
 #include "server/mhd/stream_body.h"
 
 #include "core/clock.h"
+#include "server/mhd/suspending.h"
 
 #include <string.h>
 
@@ -54,7 +55,7 @@ static bool wait_for_bytes(struct td_session *session, uint64_t until_ns, bool *
     if (atomic_load(&serving->api->draining) || td_cancel_is_asked(session->waiter.cancel))
         return false;
     *is_suspended = session->link.jobs != NULL;
-    return *is_suspended ? td_waiters_park(serving->waiters, &session->waiter, session->link.mhd)
+    return *is_suspended ? td_waiters_park(serving->waiters, &session->waiter, &td_mhd_suspending, session->link.mhd)
                          : td_waiters_sleep(serving->waiters, &session->waiter);
 }
 

@@ -1,6 +1,6 @@
 /* Answers whose body is a stream (http/stream.h). libmicrohttpd asks for the next bytes; while the stream has none, the
- * connection waits like a request that waits for a change (server/mhd/waiters.h): in a shared thread it is suspended
- * and takes no thread. A stream counts as such a request from its beginning to its end. */
+ * connection waits like a request that waits for a change (server/serving/waiters.h): in a shared thread it is
+ * suspended and takes no thread. A stream counts as such a request from its beginning to its end. */
 #ifndef TD_SERVER_MHD_STREAM_BODY_H
 #define TD_SERVER_MHD_STREAM_BODY_H
 

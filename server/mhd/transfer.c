@@ -21,10 +21,11 @@
 #include "server/mhd/transfer.h"
 
 #include "core/waiting.h"
-#include "server/mhd/jobs.h"
 #include "server/mhd/kept_response.h"
 #include "server/mhd/sender.h"
+#include "server/mhd/suspending.h"
 #include "server/net/tcp_socket.h"
+#include "server/serving/jobs.h"
 #include "storage/composed.h"
 #include "storage/incoming.h"
 
@@ -147,8 +148,9 @@ static ssize_t take_window(void *cls, uint64_t pos, char *out, size_t max)
     if (pos == transfer->body.total_bytes)
         return end_body(transfer);
     if (left == 0)
-        return td_jobs_run(transfer->link->jobs, transfer->link->mhd, &window->job) ? 0
-                                                                                    : MHD_CONTENT_READER_END_WITH_ERROR;
+        return td_jobs_run(transfer->link->jobs, &td_mhd_suspending, transfer->link->mhd, &window->job)
+                   ? 0
+                   : MHD_CONTENT_READER_END_WITH_ERROR;
     size_t n = left < max ? left : max;
     memcpy(out, window->bytes + window->sent_len, n);
     window->sent_len += n;

@@ -9,8 +9,8 @@
 
 #include "http/response.h"
 #include "server/mhd/kept_response.h"
-#include "server/mhd/tls.h"
 #include "server/net/connection.h"
+#include "server/serving/tls.h"
 
 #include <microhttpd.h>
 #include <stdatomic.h>

@@ -13,7 +13,7 @@
 #include "http/body_sink.h"
 #include "server/config/config.h"
 #include "server/mhd/http_server.h"
-#include "server/mhd/tls.h"
+#include "server/serving/tls.h"
 #include "storage/fault_guard.h"
 
 #include <inttypes.h>
@@ -189,6 +189,7 @@ struct parts {
     struct td_access_log *log;
     struct td_tls *tls;
     struct td_registry registry;
+    struct td_serving serving;
     struct td_http_server *server;
     struct td_acceptor *acceptor;
 };
@@ -212,7 +213,9 @@ static void start(struct parts *parts, struct td_error *err)
         !td_registry_init(&parts->registry, &limits, &parts->api.metrics, err))
         fail(err);
     parts->api.takes_uploads = true;
-    if (!td_http_server_create(config, &parts->api, &parts->registry, parts->log, parts->tls, &parts->server, err) ||
+    parts->serving = (struct td_serving){
+        .config = config, .api = &parts->api, .registry = &parts->registry, .log = parts->log, .tls = parts->tls};
+    if (!td_serving_begin(&parts->serving, err) || !td_http_server_create(&parts->serving, &parts->server, err) ||
         !td_acceptor_create(&port, url, sizeof url, &parts->acceptor, err) ||
         !td_acceptor_start(parts->acceptor, td_http_server_taker(parts->server), &parts->registry, &parts->api.metrics,
                            err))
@@ -238,7 +241,9 @@ static void drain(struct parts *parts)
 static void stop(struct parts *parts)
 {
     td_acceptor_destroy(parts->acceptor);
+    td_serving_close(&parts->serving);
     td_http_server_destroy(parts->server);
+    td_serving_fini(&parts->serving);
     td_registry_fini(&parts->registry);
     td_api_fini(&parts->api);
     td_catalog_destroy(parts->catalog);

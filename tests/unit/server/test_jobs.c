@@ -1,10 +1,9 @@
 /* Jobs when the system allows few threads. */
-#include "server/mhd/jobs.h"
+#include "server/serving/jobs.h"
 
 #include "tests/unit/unit.h"
 
 #include <errno.h>
-#include <microhttpd.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -15,24 +14,12 @@ static _Atomic int threads_left;
 
 int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument);
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument);
-void __wrap_MHD_suspend_connection(struct MHD_Connection *mhd);
-void __wrap_MHD_resume_connection(struct MHD_Connection *mhd);
 
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument)
 {
     if (atomic_fetch_sub(&threads_left, 1) <= 0)
         return EAGAIN;
     return __real_pthread_create(thread, attributes, run, argument);
-}
-
-void __wrap_MHD_suspend_connection(struct MHD_Connection *mhd)
-{
-    (void)mhd;
-}
-
-void __wrap_MHD_resume_connection(struct MHD_Connection *mhd)
-{
-    (void)mhd;
 }
 
 /* A job that waits until the test releases it. */
@@ -56,7 +43,7 @@ static void begin_task(struct td_jobs *jobs, struct task *task)
     assert_int_equal(sem_init(&task->begun, 0, 0), 0);
     assert_int_equal(sem_init(&task->go_on, 0, 0), 0);
     assert_int_equal(sem_init(&task->done, 0, 0), 0);
-    assert_true(td_jobs_run(jobs, NULL, &task->job));
+    assert_true(td_jobs_run(jobs, NULL, NULL, &task->job));
 }
 
 static void finish(struct td_jobs *jobs)

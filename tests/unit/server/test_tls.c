@@ -1,4 +1,4 @@
-#include "server/mhd/tls.h"
+#include "server/serving/tls.h"
 
 #include "tests/unit/unit.h"
 

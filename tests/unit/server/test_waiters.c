@@ -1,18 +1,14 @@
 /* Requests that wait for a change, without connections. */
-#include "server/mhd/waiters.h"
+#include "server/serving/waiters.h"
 
 #include "core/clock.h"
 #include "tests/unit/unit.h"
 
-#include <microhttpd.h>
 #include <semaphore.h>
 #include <stddef.h>
 #include <string.h>
 
 enum { FAR_S = 3600 };
-
-void __wrap_MHD_suspend_connection(struct MHD_Connection *mhd);
-void __wrap_MHD_resume_connection(struct MHD_Connection *mhd);
 
 /* A request. Its connection is the request itself. */
 struct task {
@@ -32,17 +28,19 @@ static _Atomic uint64_t count;
 static struct task *made[64]; /* those that jobs tried, in order */
 static _Atomic size_t made_count;
 
-void __wrap_MHD_suspend_connection(struct MHD_Connection *mhd)
+static void suspend_task(void *connection)
 {
-    atomic_fetch_add(&((struct task *)(void *)mhd)->suspended, 1);
+    atomic_fetch_add(&((struct task *)connection)->suspended, 1);
 }
 
-void __wrap_MHD_resume_connection(struct MHD_Connection *mhd)
+static void resume_task(void *connection)
 {
-    struct task *task = (struct task *)(void *)mhd;
+    struct task *task = connection;
     atomic_fetch_add(&task->resumed, 1);
     (void)sem_post(&task->done);
 }
+
+static const struct td_suspending suspending = {.suspend = suspend_task, .resume = resume_task};
 
 static struct task *task_of(struct td_waiter *waiter)
 {
@@ -85,7 +83,7 @@ static void open_waiters(size_t max)
     atomic_store(&count, 0);
     atomic_store(&made_count, 0);
     assert_true(td_jobs_create(64, &jobs, &err));
-    const struct td_waiters_config config = {.max = max, .count = &count, .jobs = jobs, .retry = retry};
+    const struct td_waiters_config config = {.max = max, .count = &count, .jobs = jobs};
     assert_true(td_waiters_create(&config, &waiters, &err));
 }
 
@@ -102,7 +100,8 @@ static void prepare(struct task *task, enum td_retry result)
     memset(task, 0, sizeof *task);
     atomic_init(&task->result, result);
     task->cancel = (struct td_cancel){.is_asked = is_gone, .context = task};
-    task->waiter = (struct td_waiter){.until_ns = td_clock_ns() + FAR_S * UINT64_C(1000000000),
+    task->waiter = (struct td_waiter){.retry = retry,
+                                      .until_ns = td_clock_ns() + FAR_S * UINT64_C(1000000000),
                                       .seen = td_waiters_published(waiters),
                                       .cancel = &task->cancel};
     assert_int_equal(sem_init(&task->tried, 0, 0), 0);
@@ -112,7 +111,7 @@ static void prepare(struct task *task, enum td_retry result)
 
 static void park(struct task *task)
 {
-    assert_true(td_waiters_park(waiters, &task->waiter, (struct MHD_Connection *)(void *)task));
+    assert_true(td_waiters_park(waiters, &task->waiter, &suspending, task));
     assert_int_equal(atomic_load(&task->suspended), 1);
 }
 
@@ -266,7 +265,7 @@ static void nobody_waits_after_the_end(void **state)
     open_waiters(1);
     prepare(&task, TD_RETRY_ANSWERED);
     td_waiters_close(waiters);
-    assert_false(td_waiters_park(waiters, &task.waiter, (struct MHD_Connection *)(void *)&task));
+    assert_false(td_waiters_park(waiters, &task.waiter, &suspending, &task));
     assert_int_equal(atomic_load(&task.suspended), 0);
     assert_false(td_waiters_sleep(waiters, &task.waiter));
     td_jobs_close(jobs);

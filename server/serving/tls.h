@@ -1,7 +1,7 @@
 /* TLS of the ports: its versions and ciphers, and the credentials of new connections, which are read again when their
  * files change. Open connections keep the credentials that they began with. */
-#ifndef TD_SERVER_MHD_TLS_H
-#define TD_SERVER_MHD_TLS_H
+#ifndef TD_SERVER_SERVING_TLS_H
+#define TD_SERVER_SERVING_TLS_H
 
 #include "core/buffer.h"
 #include "core/error.h"

@@ -4,7 +4,7 @@
  * fault. So the parts are read one by one.
  * What is hard: neither GnuTLS nor libmicrohttpd sends an alert when a handshake fails. Wrong client certificates are
  * the most frequent cause, so for these the alert is sent here, before the failure is reported. */
-#include "server/mhd/tls.h"
+#include "server/serving/tls.h"
 
 #include "core/clock.h"
 #include "core/log.h"

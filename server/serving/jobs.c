@@ -1,13 +1,12 @@
 /* A queue and threads that wait for it. A thread that gets no job for idle_ns ends, except for the last one. What is
  * hard: after its connection is resumed, a job may be freed at any moment, so no code uses it then. */
-#include "server/mhd/jobs.h"
+#include "server/serving/jobs.h"
 
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/log.h"
 #include "core/thread.h"
 
-#include <microhttpd.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,10 +38,11 @@ static struct td_job *take_job(struct td_jobs *jobs)
 
 static void run_job(struct td_job *job)
 {
-    struct MHD_Connection *mhd = job->mhd;
+    const struct td_suspending *how = job->how;
+    void *connection = job->connection;
     job->run(job);
-    if (mhd != NULL)
-        MHD_resume_connection(mhd);
+    if (how != NULL)
+        how->resume(connection);
 }
 
 /* Waits for a job. Returns false when the thread must end. Under the lock. */
@@ -122,9 +122,8 @@ bool td_jobs_create(size_t max_threads, struct td_jobs **out, struct td_error *e
 }
 
 /* Appends the job, and starts one more thread if none is free for it. Under the lock. */
-static void queue_job(struct td_jobs *jobs, struct MHD_Connection *mhd, struct td_job *job)
+static void queue_job(struct td_jobs *jobs, struct td_job *job)
 {
-    job->mhd = mhd;
     job->since_ns = td_clock_ns();
     job->next = NULL;
     *(jobs->last != NULL ? &jobs->last->next : &jobs->first) = job;
@@ -135,14 +134,16 @@ static void queue_job(struct td_jobs *jobs, struct MHD_Connection *mhd, struct t
     pthread_cond_signal(&jobs->wake);
 }
 
-bool td_jobs_run(struct td_jobs *jobs, struct MHD_Connection *mhd, struct td_job *job)
+bool td_jobs_run(struct td_jobs *jobs, const struct td_suspending *how, void *connection, struct td_job *job)
 {
     pthread_mutex_lock(&jobs->lock);
     bool is_open = !jobs->closed;
-    if (is_open && mhd != NULL)
-        MHD_suspend_connection(mhd);
+    job->how = how;
+    job->connection = connection;
+    if (is_open && how != NULL && how->suspend != NULL)
+        how->suspend(connection);
     if (is_open)
-        queue_job(jobs, mhd, job);
+        queue_job(jobs, job);
     pthread_mutex_unlock(&jobs->lock);
     return is_open;
 }

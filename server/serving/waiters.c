@@ -4,15 +4,13 @@
  *   - A change may be published after a request was tried and before it waits. So each request remembers the number of
  *     publications before its try, and is due when more have followed.
  *   - After its connection is resumed, a waiter may be freed at any moment, so no code uses it then.
- *   - libmicrohttpd does not notice that a client has gone while the connection is suspended, so the waker checks all
- *     sockets every 1 s. */
-#include "server/mhd/waiters.h"
+ *   - Nobody notices that a client has gone while its request waits, so the waker asks all (`cancel`) every 1 s. */
+#include "server/serving/waiters.h"
 
 #include "core/clock.h"
 #include "core/thread.h"
 
 #include <assert.h>
-#include <microhttpd.h>
 #include <stdlib.h>
 
 static const uint64_t look_ns = TD_NS_PER_S;
@@ -95,7 +93,7 @@ static struct sorted sort_out(struct td_waiters *waiters, struct waiter_list all
             if (waiter->until_ns < sorted.wake_ns)
                 sorted.wake_ns = waiter->until_ns;
         } else {
-            append_waiter(waiter->mhd != NULL ? &sorted.due : &sorted.woken, waiter);
+            append_waiter(waiter->how != NULL ? &sorted.due : &sorted.woken, waiter);
         }
     }
     return sorted;
@@ -152,10 +150,10 @@ static void put_back(struct td_waiters *waiters, struct td_waiter *waiter)
  * try itself may wait; the waker passes false. Without the lock. */
 static void retry_one(struct td_waiters *waiters, struct td_waiter *waiter, bool may_wait)
 {
-    enum td_retry result = waiters->config.retry(waiter, may_wait);
+    enum td_retry result = waiter->retry(waiter, may_wait);
     assert(result != TD_RETRY_REFUSED || !may_wait);
     if (result == TD_RETRY_ANSWERED)
-        MHD_resume_connection(waiter->mhd);
+        waiter->how->resume(waiter->connection);
     pthread_mutex_lock(&waiters->lock);
     if (result == TD_RETRY_ANSWERED)
         count_out(waiters);
@@ -196,7 +194,7 @@ static void start_makers(struct td_waiters *waiters)
             continue;
         maker->is_busy = true;
         waiters->makers_busy++;
-        bool runs = td_jobs_run(waiters->config.jobs, NULL, &maker->job);
+        bool runs = td_jobs_run(waiters->config.jobs, NULL, NULL, &maker->job);
         assert(runs); /* the jobs are closed after the waiters; else td_waiters_close would wait without end */
         (void)runs;
     }
@@ -297,13 +295,16 @@ static void add_waiter(struct td_waiters *waiters, struct td_waiter *waiter)
     put_back(waiters, waiter);
 }
 
-bool td_waiters_park(struct td_waiters *waiters, struct td_waiter *waiter, struct MHD_Connection *mhd)
+bool td_waiters_park(struct td_waiters *waiters, struct td_waiter *waiter, const struct td_suspending *how,
+                     void *connection)
 {
     pthread_mutex_lock(&waiters->lock);
     bool may_wait = !waiters->closed;
     if (may_wait) {
-        MHD_suspend_connection(mhd);
-        waiter->mhd = mhd;
+        if (how->suspend != NULL)
+            how->suspend(connection);
+        waiter->how = how;
+        waiter->connection = connection;
         add_waiter(waiters, waiter);
     }
     pthread_mutex_unlock(&waiters->lock);
@@ -318,7 +319,7 @@ bool td_waiters_sleep(struct td_waiters *waiters, struct td_waiter *waiter)
     pthread_mutex_lock(&waiters->lock);
     bool may_wait = !waiters->closed;
     if (may_wait) {
-        waiter->mhd = NULL;
+        waiter->how = NULL;
         waiter->wake = &wake;
         waiter->is_due = false;
         add_waiter(waiters, waiter);
