@@ -82,23 +82,57 @@ static bool cut_extent(const struct td_extent *extent, uint64_t from, uint64_t l
     return td_body_append(out, extent->blob, extent->off + run * extent->stride, len % extent->len, err);
 }
 
-bool td_body_cut(const struct td_body *body, uint64_t off, uint64_t len, struct td_body *out, struct td_error *err)
+/* Returns the bytes of the cursor's extent that the cursor has passed. */
+static uint64_t passed_bytes(const struct td_body *body, const struct td_body_cursor *cursor)
 {
-    assert(td_range_within(off, len, body->total_bytes));
-    for (size_t i = 0; i < body->extent_count && len > 0; i++) {
-        const struct td_extent *extent = &body->extents[i];
-        uint64_t bytes = extent->len * extent->count;
-        if (off >= bytes) {
-            off -= bytes;
-            continue;
-        }
-        uint64_t take = bytes - off < len ? bytes - off : len;
-        if (!cut_extent(extent, off, take, out, err))
+    return cursor->run * body->extents[cursor->extent].len + cursor->within;
+}
+
+/* Moves the cursor to this byte of its extent, or behind the extent. */
+static void move_to(const struct td_body *body, struct td_body_cursor *cursor, uint64_t passed)
+{
+    const struct td_extent *extent = &body->extents[cursor->extent];
+    cursor->run = passed / extent->len;
+    cursor->within = passed % extent->len;
+    if (cursor->run < extent->count)
+        return;
+    *cursor = (struct td_body_cursor){.extent = cursor->extent + 1};
+}
+
+/* Returns how many of the next len bytes are in the cursor's extent; 0 at the end. */
+static uint64_t left_of_extent(const struct td_body *body, const struct td_body_cursor *cursor, uint64_t len)
+{
+    if (cursor->extent >= body->extent_count)
+        return 0;
+    const struct td_extent *extent = &body->extents[cursor->extent];
+    uint64_t left = extent->len * extent->count - passed_bytes(body, cursor);
+    return left < len ? left : len;
+}
+
+void td_body_skip(const struct td_body *body, struct td_body_cursor *cursor, uint64_t len)
+{
+    for (uint64_t n; len > 0 && (n = left_of_extent(body, cursor, len)) > 0; len -= n)
+        move_to(body, cursor, passed_bytes(body, cursor) + n);
+}
+
+bool td_body_take(const struct td_body *body, struct td_body_cursor *cursor, uint64_t len, struct td_body *out,
+                  struct td_error *err)
+{
+    for (uint64_t n; len > 0 && (n = left_of_extent(body, cursor, len)) > 0; len -= n) {
+        uint64_t from = passed_bytes(body, cursor);
+        if (!cut_extent(&body->extents[cursor->extent], from, n, out, err))
             return false;
-        len -= take;
-        off = 0;
+        move_to(body, cursor, from + n);
     }
     return true;
+}
+
+bool td_body_cut(const struct td_body *body, uint64_t off, uint64_t len, struct td_body *out, struct td_error *err)
+{
+    struct td_body_cursor cursor = {0};
+    assert(td_range_within(off, len, body->total_bytes));
+    td_body_skip(body, &cursor, off);
+    return td_body_take(body, &cursor, len, out, err);
 }
 
 void td_body_next(const struct td_body *body, struct td_body_cursor *cursor, uint64_t max_len, struct td_blob **blob,

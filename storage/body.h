@@ -46,6 +46,15 @@ struct td_body_cursor {
     uint64_t within; /* within the run */
 };
 
+/* Moves the cursor past the next len bytes, or to the end when there are fewer. Takes a time that grows with the number
+ * of extents that it passes. */
+void td_body_skip(const struct td_body *body, struct td_body_cursor *cursor, uint64_t len);
+
+/* Appends the next len bytes, which must be there, to `out`, and moves the cursor past them. Errors:
+ * TD_RESOURCE_EXHAUSTED; the cursor may have moved then. */
+bool td_body_take(const struct td_body *body, struct td_body_cursor *cursor, uint64_t len, struct td_body *out,
+                  struct td_error *err);
+
 /* Sets *blob (borrowed from the body), *off and *len to the next contiguous piece, of at most max_len bytes and within
  * one run, and moves the cursor past it. At the end sets only *len, to 0. */
 void td_body_next(const struct td_body *body, struct td_body_cursor *cursor, uint64_t max_len, struct td_blob **blob,

@@ -15,6 +15,7 @@
 struct td_family; /* catalog/names/family.h */
 struct td_version;
 struct td_remote_family; /* catalog/upstream/remote_family.h */
+struct td_read_results;  /* api/call/tensor_text.h */
 
 enum td_caller_kind {
     TD_CALLER_NOBODY, /* no credentials: only probes and other answers that show no model */
@@ -55,6 +56,8 @@ struct td_call {
     bool begins_quickly;              /* the handler may be called anywhere: it asks td_may_wait itself */
     struct td_response *response;
     const struct td_document_kind *kind; /* what a document in the answer is written as; NULL: JSON of REST */
+    struct td_read_results *results; /* where tensors:read notes what its bytes are, for a caller that knows no other
+                                        way; NULL: nowhere */
     bool is_for_main_port; /* the request came by another port, but a facade of the main port owns its path: a client
                               has mixed up the ports */
 };

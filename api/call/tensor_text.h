@@ -5,6 +5,7 @@
 
 #include "api/call/shown_model.h"
 #include "catalog/model/snapshot.h"
+#include "core/arena.h"
 #include "core/buffer.h"
 #include "core/digest.h"
 #include "core/message/document.h"
@@ -53,6 +54,14 @@ struct td_tensor_facts {
 
 /* Adds "name", "dtype", "shape" and "nbytes" to the innermost object. */
 void td_tensor_add_facts(struct td_document *json, const struct td_tensor_facts *facts);
+
+/* The tensors, or parts of tensors, that an answer of tensors:read has the bytes of, one after the other. The arena
+ * owns all but the types. */
+struct td_read_results {
+    struct td_arena arena;
+    struct td_tensor_facts *facts;
+    size_t count;
+};
 
 /* Adds "sha256", the digest of the tensor's bytes, to the innermost object. */
 void td_tensor_add_sha256(struct td_document *json, const uint8_t sum[TD_SHA256_BYTES]);

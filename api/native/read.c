@@ -1,5 +1,6 @@
 /* POST tensors:read: several tensors, or parts of them, in one answer. */
 #include "api/call/checkpoint_choice.h"
+#include "api/call/tensor_text.h"
 #include "api/native/parameters.h"
 #include "api/native/routes.h"
 #include "core/json/json_document.h"
@@ -100,6 +101,36 @@ static bool name_results(struct batch *batch, struct td_error *err)
     return true;
 }
 
+/* Notes the results of the plan for call->results, under the names that the items give them. */
+static bool note_results(const struct td_call *call, const struct td_plan_item *items, const struct td_plan *plan,
+                         struct td_error *err)
+{
+    struct td_read_results *results = call->results;
+    static const char what[] = "the list of results";
+    if (results == NULL)
+        return true;
+    results->facts = td_arena_array(&results->arena, plan->output_count, sizeof *results->facts);
+    if (results->facts == NULL)
+        return td_arena_refuse(&results->arena, what, err);
+    for (size_t i = 0; i < plan->output_count; i++) {
+        const struct td_plan_output *output = &plan->outputs[i];
+        const char *name = items[i].as != NULL ? items[i].as : items[i].name;
+        const size_t len = strlen(name);
+        char *copy = td_arena_strndup(&results->arena, td_text_n(name, len));
+        uint64_t *shape = td_arena_array(&results->arena, output->rank + (size_t)1, sizeof *shape);
+        if (copy == NULL || shape == NULL)
+            return td_arena_refuse(&results->arena, what, err);
+        if (output->rank > 0)
+            memcpy(shape, output->shape, output->rank * sizeof *shape);
+        results->facts[results->count++] = (struct td_tensor_facts){.name = td_text_n(copy, len),
+                                                                    .dtype = output->dtype,
+                                                                    .shape = shape,
+                                                                    .rank = output->rank,
+                                                                    .nbytes = output->nbytes};
+    }
+    return true;
+}
+
 static void answer_batch(const struct td_call *call, const struct td_checkpoint *checkpoint, struct batch *batch)
 {
     static const struct td_rank_metadata metadata[] = {{"format", "pt"}};
@@ -109,9 +140,11 @@ static void answer_batch(const struct td_call *call, const struct td_checkpoint 
     struct td_rank_file *file = NULL;
     struct td_error err = TD_ERROR_INIT;
     bool is_raw = batch->format != SAFETENSORS;
+    const struct td_plan_item *asked = batch->items.items;
     bool ok = td_note_read(call->api->catalog, call->snapshot, call->model->id, call->response, &err) &&
               (!is_raw || name_results(batch, &err)) &&
               td_plan_from_items(batch->items.items, batch->items.count, &tensors, budget, &plan, &err) &&
+              note_results(call, asked, &plan, &err) &&
               td_rank_file_create(&plan, &tensors, metadata, 1, !is_raw, budget, &file, &err) &&
               td_rank_file_append(call->api->catalog, call->snapshot, checkpoint, file, call->request->cancel,
                                   &call->response->body, &err);

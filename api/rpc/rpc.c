@@ -3,6 +3,8 @@
 #include "api/call/access.h"
 #include "api/native/native.h"
 #include "api/proto/schema.h"
+#include "api/rpc/rpc_bytes.h"
+#include "api/rpc/rpc_error.h"
 #include "api/rpc/rpc_form.h"
 #include "api/rpc/rpc_rules.h"
 #include "core/base64.h"
@@ -140,15 +142,21 @@ static bool check_protocol(const struct td_call *call, struct rpc *rpc)
 {
     struct td_response *response = call->response;
     bool is_get = !td_text_equals(call->request->method, "POST");
+    bool is_stream = rpc->method->is_stream;
+    bool is_of_connect = (response->form & (TD_RPC_WEB | TD_RPC_GRPC)) == 0;
+    bool is_known = (response->form & TD_RPC_UNKNOWN) == 0 &&
+                    (!is_of_connect || ((response->form & TD_RPC_FRAMES) != 0) == is_stream);
     const struct td_header *version = td_request_single_header(call->request, "Connect-Protocol-Version");
-    const struct td_header *coding = td_request_single_header(call->request, "Content-Encoding");
+    const struct td_header *coding = td_request_single_header(
+        call->request, is_of_connect && is_stream ? "Connect-Content-Encoding" : "Content-Encoding");
     if (is_get && (!rpc->method->only_reads ||
                    !(td_text_equals(call->request->method, "GET") || td_text_equals(call->request->method, "HEAD")))) {
         td_response_fail(response, 405, NULL, "%s is called by POST", rpc->method->path);
         td_response_add_header(response, "Allow", "POST");
-    } else if (!is_get && (response->form & TD_RPC_UNKNOWN) != 0) {
-        td_response_fail_as(response, 415, "UNKNOWN", "the Content-Type is not known; known are %s", td_rpc_types);
-        td_response_add_header(response, "Accept-Post", "%s", td_rpc_types);
+    } else if (!is_get && !is_known) {
+        td_response_fail_as(response, 415, "UNKNOWN", "%s is not called with this Content-Type, but with %s",
+                            rpc->method->path, td_rpc_types(is_stream));
+        td_response_add_header(response, "Accept-Post", "%s", td_rpc_types(is_stream));
     } else if (version != NULL && !td_text_equals(version->value, "1")) {
         td_response_fail(response, 400, NULL, "Connect-Protocol-Version must be 1");
     } else if (coding != NULL && !td_text_equals_ignore_case(coding->value, "identity")) {
@@ -216,6 +224,28 @@ static void apply_timeout(const struct td_call *call, uint64_t timeout_ns)
         response->wait_until_ns = deadline_ns;
 }
 
+/* Gives a 200 answer the form of the call. */
+static void lay_out(const struct td_call *call, const struct rpc *rpc, const struct td_rpc_native *native,
+                    const struct td_read_results *results)
+{
+    struct td_response *response = call->response;
+    struct td_error err = TD_ERROR_INIT;
+    bool ok = true;
+    if (native->answer == TD_RPC_ROWS && !td_rpc_lay_out_rows(call, rpc->method))
+        return;
+    if (native->answer == TD_RPC_TENSORS)
+        ok = td_rpc_lay_out_tensors(call, rpc->method, results, td_record_number(&rpc->request, "chunk_bytes"), &err);
+    if (ok && rpc->method->is_stream) {
+        response->cache_control = "no-store";
+        response->etag[0] = response->former_etag[0] = '\0';
+    } else {
+        ok = ok && td_rpc_frame(response, &err);
+    }
+    response->content_type = td_rpc_type(response->form);
+    if (!ok)
+        td_response_fail_error(response, &err);
+}
+
 /* Has the native interface answer, and gives the answer the form of the call. */
 static void answer_native(struct td_call *call, const struct rpc *rpc, const struct td_rpc_native *native,
                           struct td_header *fields)
@@ -235,26 +265,28 @@ static void answer_native(struct td_call *call, const struct rpc *rpc, const str
         return;
     }
     struct td_call inner = *call;
+    struct td_read_results results = {.count = 0};
+    td_arena_init_budget(&results.arena, 0, td_shared_budget_of(&call->api->lists, call->request->client));
     inner.request = &request;
     inner.uri = &uri;
     inner.kind = &rpc->kind;
+    inner.results = &results;
     td_native_facade.answer(&inner);
     call->snapshot = inner.snapshot;
     if (response->status == 201)
         response->status = 200; /* a plan that was not known; in Connect, success is 200 alone */
-    bool is_message = response->has_document && response->route == native->route;
+    bool has_document = native->answer == TD_RPC_DOCUMENT;
+    bool is_message = response->has_document == has_document && response->route == native->route;
     bool is_other = response->status == 405 || (response->status == 200 && !is_message);
     if (is_other && response->wait_until_ns == 0 && !td_waiting_was_refused())
         td_response_fail(response, 404, NULL, "there is no such %s; its id is the path of something else",
-                         native->route == TD_ROUTE_DATASET ? "dataset" : "model");
+                         td_record_get(&rpc->request, "dataset") != NULL ? "dataset" : "model");
     apply_timeout(call, rpc->timeout_ns);
     response->accept_ranges = false;
-    if (response->status == 200 && response->wait_until_ns == 0) {
-        response->content_type = td_rpc_type(response->form);
-        if (!td_rpc_frame(response, &err))
-            td_response_fail_error(response, &err);
-    }
+    if (response->status == 200 && response->wait_until_ns == 0)
+        lay_out(call, rpc, native, &results);
     response->route = native->label;
+    td_arena_fini(&results.arena);
     td_uri_fini(&uri);
 }
 

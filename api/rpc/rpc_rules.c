@@ -10,10 +10,12 @@
 struct rule {
     const char *method;         /* without its package */
     enum td_route label, route; /* of the method, and of the request that it becomes */
-    const char *path;           /* {name} is a field, which must have a value */
-    const char *query[9];       /* fields that are parameters of the query; NULL-terminated */
-    const char *body[7];        /* fields that are members of the body; NULL-terminated; a rule with a body is a POST */
+    const char
+        *path; /* {name} is a field, which must have a value; may end in a query, which other parameters follow */
+    const char *query[9]; /* fields that are parameters of the query; NULL-terminated */
+    const char *body[7];  /* fields that are members of the body; NULL-terminated; a rule with a body is a POST */
     bool is_post;
+    enum td_rpc_answer answer;
     uint64_t page_size; /* when the request has none; 0: the most that a page holds */
 };
 
@@ -33,6 +35,13 @@ static const struct rule rules[] = {
      .is_post = true},
     {"ModelService/GetPlan", TD_ROUTE_RPC_GET_PLAN, TD_ROUTE_PLAN, "/models/{model}/plans/{plan}",
      .query = {"version", "checkpoint"}},
+    {"ModelService/ReadTensors", TD_ROUTE_RPC_READ_TENSORS, TD_ROUTE_READ, "/models/{model}/tensors:read",
+     .query = {"version", "checkpoint"}, .body = {"tensors", "manifest"}, .is_post = true, .answer = TD_RPC_TENSORS},
+    {"DatasetService/BatchGetRows", TD_ROUTE_RPC_BATCH_GET_ROWS, TD_ROUTE_ROWS_BATCH,
+     "/datasets/{dataset}/rows:batchGet?format=frame", .query = {"split", "fingerprint"}, .body = {"indices"},
+     .is_post = true, .answer = TD_RPC_ROWS},
+    {"DatasetService/StreamRows", TD_ROUTE_RPC_STREAM_ROWS, TD_ROUTE_ROWS, "/datasets/{dataset}/rows?format=frame",
+     .query = {"split", "start", "count", "order", "seed", "epoch", "shard", "fingerprint"}, .answer = TD_RPC_ROWS},
     {"DatasetService/ListDatasets", TD_ROUTE_RPC_LIST_DATASETS, TD_ROUTE_DATASETS, "/datasets",
      .query = {"page_size", "page_token", "match"}},
     {"DatasetService/GetDataset", TD_ROUTE_RPC_GET_DATASET, TD_ROUTE_DATASET, "/datasets/{dataset}",
@@ -121,7 +130,7 @@ static bool write_page_size(const struct rule *rule, const struct td_record *req
 static bool write_query(const struct rule *rule, const struct td_record *request, struct td_response *response,
                         struct td_buffer *out)
 {
-    const char *separator = "?";
+    const char *separator = strchr(rule->path, '?') == NULL ? "?" : "&";
     for (size_t i = 0; rule->query[i] != NULL; i++) {
         const char *name = rule->query[i];
         const struct td_value *value = td_record_get(request, name);
@@ -129,6 +138,8 @@ static bool write_query(const struct rule *rule, const struct td_record *request
         if (strcmp(name, "page_size") == 0) {
             if (!write_page_size(rule, request, response, separator, out))
                 return false;
+        } else if (strcmp(name, "count") == 0) { /* 0 is a number of rows; absent are all */
+            td_buffer_printf(out, "%scount=%" PRIu64, separator, value == NULL ? UINT64_MAX : value->number);
         } else if (value != NULL && value->field->type == TD_FIELD_STRING && value->text.len > 0) {
             td_buffer_printf(out, "%s%s=", separator, name);
             td_uri_encode(out, value->text, false);
@@ -168,6 +179,7 @@ bool td_rpc_translate(const struct td_method *method, const struct td_record *re
     }
     out->label = rule->label;
     out->route = rule->route;
+    out->answer = rule->answer;
     out->is_post = rule->is_post;
     if (!write_path(rule, request, response, &out->target) || !write_query(rule, request, response, &out->target))
         return false;

@@ -8,10 +8,18 @@
 
 #include <stdbool.h>
 
+/* The answers of the native interface to such requests. */
+enum td_rpc_answer {
+    TD_RPC_DOCUMENT, /* the message */
+    TD_RPC_TENSORS,  /* bytes of tensors */
+    TD_RPC_ROWS,     /* rows in the form "frame" */
+};
+
 /* A request of the native interface. The texts are in the buffers. */
 struct td_rpc_native {
     enum td_route route; /* that such a request has; another one means that an id is the path of something else */
     enum td_route label; /* of the method, for metrics and the access log */
+    enum td_rpc_answer answer;
     bool is_post;
     struct td_buffer target, body;
 };

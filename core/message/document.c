@@ -264,18 +264,37 @@ void td_document_add_real(struct td_document *document, const char *key, double 
         td_json_write_real(document->out, value, single);
 }
 
-void td_document_add_bytes(struct td_document *document, const char *key, struct td_text bytes)
+bool td_document_begin_bytes(struct td_document *document, const char *key, uint64_t len)
 {
     bool is_rest = begin_rest(document, key);
     const struct td_field *field =
-        is_rest ? NULL : begin_field(document, key, bytes.len == 0, TD_FIELD_BYTES, TD_FIELD_BYTES);
-    if (field != NULL && form_of(document) == TD_DOCUMENT_PROTOBUF) {
-        td_wire_text(document->out, field->number, bytes);
-    } else if (is_rest || field != NULL) {
-        td_buffer_putc(document->out, '"');
-        td_base64_append(document->out, bytes.p, bytes.len);
+        is_rest ? NULL : begin_field(document, key, len == 0, TD_FIELD_BYTES, TD_FIELD_BYTES);
+    if (!is_rest && field == NULL)
+        return false;
+    if (form_of(document) == TD_DOCUMENT_PROTOBUF) {
+        td_wire_tag(document->out, field->number, TD_WIRE_BYTES);
+        td_wire_varint(document->out, len);
+    } else {
         td_buffer_putc(document->out, '"');
     }
+    return true;
+}
+
+void td_document_end_bytes(struct td_document *document)
+{
+    if (form_of(document) != TD_DOCUMENT_PROTOBUF)
+        td_buffer_putc(document->out, '"');
+}
+
+void td_document_add_bytes(struct td_document *document, const char *key, struct td_text bytes)
+{
+    if (!td_document_begin_bytes(document, key, bytes.len))
+        return;
+    if (form_of(document) == TD_DOCUMENT_PROTOBUF)
+        td_buffer_append(document->out, bytes.p, bytes.len);
+    else
+        td_base64_append(document->out, bytes.p, bytes.len);
+    td_document_end_bytes(document);
 }
 
 void td_document_add_seconds(struct td_document *document, const char *key, double seconds)

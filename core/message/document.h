@@ -92,6 +92,12 @@ void td_document_add_i32(struct td_document *document, const char *key, int32_t 
 /* Adds bytes: in JSON as base64 with padding. */
 void td_document_add_bytes(struct td_document *document, const char *key, struct td_text bytes);
 
+/* Writes what precedes and follows `len` bytes in a document that is not in one buffer: between the two calls stands
+ * the place of the bytes, or in JSON of their base64. In protobuf's binary form no message but the outermost may have
+ * them. td_document_begin_bytes returns false when the field is left out, and then nothing is to be ended. */
+bool td_document_begin_bytes(struct td_document *document, const char *key, uint64_t len);
+void td_document_end_bytes(struct td_document *document);
+
 /* Adds a time, in JSON as RFC 3339 text. */
 void td_document_add_time(struct td_document *document, const char *key, struct td_wall time);
 

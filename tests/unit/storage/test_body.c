@@ -165,6 +165,33 @@ static void cutting_equals_slicing(void **state)
     }
 }
 
+/* Takes a body apart from its beginning to its end, some of it skipped: the parts equal slices of the bytes. */
+static void taking_goes_on_where_it_ended(void **state)
+{
+    (void)state;
+    uint64_t seed = 5;
+    for (int round = 0; round < 2000; round++) {
+        struct pair pair;
+        struct td_error err = TD_ERROR_INIT;
+        struct td_body_cursor cursor = {0};
+        pair_make(&pair, &seed);
+        for (size_t at = 0; at < pair.oracle_len;) {
+            struct td_body part;
+            size_t skipped = random_below(&seed, pair.oracle_len - at + 1);
+            size_t len = random_below(&seed, pair.oracle_len - at - skipped + 1);
+            td_body_init(&part);
+            td_body_skip(&pair.body, &cursor, skipped);
+            assert_true(td_body_take(&pair.body, &cursor, len, &part, &err));
+            check_read(&part, pair.oracle + at + skipped, len, &seed);
+            td_body_fini(&part);
+            at += skipped + len;
+        }
+        td_body_skip(&pair.body, &cursor, UINT64_MAX);
+        assert_int_equal(cursor.extent, pair.body.extent_count);
+        pair_free(&pair);
+    }
+}
+
 /* Makes every cut of one small strided body. */
 static void every_cut_of_a_progression(void **state)
 {
@@ -508,6 +535,7 @@ int main(void)
         cmocka_unit_test(close_runs_are_prefetched_together),
         cmocka_unit_test(reading_equals_the_oracle),
         cmocka_unit_test(cutting_equals_slicing),
+        cmocka_unit_test(taking_goes_on_where_it_ended),
         cmocka_unit_test(every_cut_of_a_progression),
         cmocka_unit_test(cutting_appends),
         cmocka_unit_test(nothing_appends_nothing),

@@ -1,0 +1,21 @@
+/* Lays out bytes that the native interface has answered with, of tensors and of rows, as the messages of a method. */
+#ifndef TD_API_RPC_RPC_BYTES_H
+#define TD_API_RPC_RPC_BYTES_H
+
+#include "api/call/call.h"
+#include "api/call/tensor_text.h"
+#include "core/message/message.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Replaces the body of a 200 answer of tensors:read by the messages of ReadTensors. chunk_bytes is the field of the
+ * request. Errors: as td_messages_finish. */
+bool td_rpc_lay_out_tensors(const struct td_call *call, const struct td_method *method,
+                            const struct td_read_results *results, uint64_t chunk_bytes, struct td_error *err);
+
+/* Replaces the body of a 200 answer with rows in the form "frame" by the messages of StreamRows, or by the message of
+ * BatchGetRows without a frame. Returns false after it answered an error. */
+bool td_rpc_lay_out_rows(const struct td_call *call, const struct td_method *method);
+
+#endif
