@@ -187,7 +187,7 @@ def test_batches(start, tmp_path):
     for indices in ([7], [4999, 0, 0, 17], list(range(0, 5000, 50))):
         for name, (r, message) in rpc.answers("BatchGetRows", {"dataset": "d", "indices": indices}).items():
             assert list(message.rows) == [rows[i] for i in indices] and message.total == 5000, name
-            assert r.length is not None
+            assert (r.length is None) == name.startswith("grpc"), name
     every = rpc.schema.request("BatchGetRows", {"dataset": "d", "indices": list(range(4999, -1, -1))})
     r = rpc.post("BatchGetRows", every.SerializeToString(), "application/proto")
     assert list(rpc.schema.output("BatchGetRows").FromString(r.body).rows) == rows[::-1]
