@@ -42,10 +42,10 @@ bool td_api_is_probe(const struct td_request *request)
     return request->facade->is_probe != NULL && request->facade->is_probe(request);
 }
 
-bool td_api_is_text(const struct td_facade *port, struct td_text target)
+bool td_api_is_text(const struct td_facade *port, struct td_text target, bool is_post)
 {
     const struct td_facade *facade = td_api_facade(port, target);
-    return facade->is_text != NULL && facade->is_text(td_uri_raw_path(target));
+    return facade->is_text != NULL && (!is_post || facade->posts_texts) && facade->is_text(td_uri_raw_path(target));
 }
 
 bool td_api_takes_body(const struct td_request *request)

@@ -24,9 +24,10 @@ const struct td_facade *td_api_facade(const struct td_facade *port, struct td_te
  * only if td_waiting_was_refused returns false. Thread-safe. */
 void td_api_handle(struct td_api *api, const struct td_request *request, struct td_response *response);
 
-/* Returns whether a GET of the raw target, on this port, is answered by a text that this program writes, such as a
- * list, rather than by bytes of files. This is a guess from the target alone, and a text may be long. */
-bool td_api_is_text(const struct td_facade *port, struct td_text target);
+/* Returns whether a GET, or with is_post a POST, of the raw target, on this port, is answered by a text that this
+ * program writes, such as a list, rather than by bytes of files. This is a guess from the target alone, and a text may
+ * be long. */
+bool td_api_is_text(const struct td_facade *port, struct td_text target, bool is_post);
 
 /* Returns whether the server must read the body of a request with this method and target into memory. The request's
  * facade must be set, as for all functions that follow. All are thread-safe. */

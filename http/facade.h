@@ -48,6 +48,7 @@ struct td_facade {
     /* Returns whether a GET of this path, which is not decoded and has no query, is answered by a text of the program's
      * own rather than by bytes of files. NULL: no path is. */
     bool (*is_text)(struct td_text raw_path);
+    bool posts_texts; /* a POST is answered by such a text, too, where a GET of the path would be */
     /* Returns whether the request must be answered even at the limit of connections. NULL: none must. */
     bool (*is_probe)(const struct td_request *request);
     /* Decides who sent a call to a server that has tokens, and fills in call->caller (api/call/access.h). Returns false

@@ -18,8 +18,9 @@ enum td_stream_state {
 };
 
 struct td_stream_class {
-    /* Appends the next bytes to *out, which is empty, or sets *until_ns (td_clock_ns). Must not wait. Failed buffers
-     * break the answer off. */
+    /* Appends the next bytes to *out, which is empty, or sets *until_ns (td_clock_ns). Failed buffers break the answer
+     * off. On a thread that must not wait the read may be refused (td_waiting_was_refused): the stream is then as it
+     * was, the result does not count, and a thread that may wait has to read. */
     enum td_stream_state (*read)(struct td_stream *stream, struct td_buffer *out, uint64_t *until_ns);
     /* Has the next reads give the end of the answer, since the server ends. NULL: the answer is broken off. */
     void (*stop)(struct td_stream *stream);

@@ -47,6 +47,14 @@ int64_t td_access_now_s(const struct td_call *call)
     return td_wall_now().seconds - (had_body ? (int64_t)((now_ns - request->since_ns) / TD_NS_PER_S) : 0);
 }
 
+uint64_t td_access_expiry_ns(const struct td_token *token)
+{
+    if (token == NULL || token->expires_s == 0)
+        return UINT64_MAX;
+    int64_t left_s = token->expires_s - td_wall_now().seconds;
+    return td_clock_ns() + (left_s > 0 ? (uint64_t)left_s * (uint64_t)TD_NS_PER_S : 0);
+}
+
 bool td_access_take_token(struct td_call *call, const struct td_token *token, struct td_refusal *refusal)
 {
     char expired[40];

@@ -27,6 +27,9 @@ void td_access_end(struct td_call *call);
  * after a body that went to a sink the time when the request began, so that an upload that was admitted can end. */
 int64_t td_access_now_s(const struct td_call *call);
 
+/* Returns when the token expires (td_clock_ns). Returns UINT64_MAX for a token that never does, and for NULL. */
+uint64_t td_access_expiry_ns(const struct td_token *token);
+
 /* Sets call->caller to this token of call->caller.tokens. Returns false with a refusal, 401 or 403, and leaves
  * call->caller alone, when the token has expired or may not read. For credentials that have been verified. */
 bool td_access_take_token(struct td_call *call, const struct td_token *token, struct td_refusal *refusal);

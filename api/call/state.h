@@ -35,15 +35,16 @@ enum { TD_MANIFEST_CACHE_BYTES = 64 * 1024 * 1024, TD_COMMITS_BYTES = 512 * 1024
 
 struct td_cors;
 struct td_joint_file;
-struct td_event_stream;
+struct td_stream_share;
 
-/* The streams of events (api/native/event_stream.h). */
+/* The streams of events (api/native/event_stream.h), and those that typed clients watch models by. */
 struct td_event_streams {
     pthread_mutex_t lock;
-    struct td_event_stream *first; /* a list, under the lock, like `count` */
-    size_t count;
-    size_t most_of_client;                /* streams of one client; set before the first request */
-    _Atomic uint64_t begun, sent, resets; /* streams, events that were sent, events `reset`; since the start */
+    struct td_stream_share *first; /* of all these streams, a list, under the lock (api/call/stream_share.h) */
+    size_t most_of_client;         /* streams of one client; set before the first request */
+    _Atomic uint64_t open;         /* streams of events */
+    _Atomic uint64_t begun, sent,
+        resets; /* streams of events, events that were sent, events `reset`; since the start */
 };
 
 struct td_api {

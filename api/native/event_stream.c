@@ -3,6 +3,8 @@
  * may see other ids now sees those from then on. */
 #include "api/native/event_stream.h"
 
+#include "api/call/access.h"
+#include "api/call/stream_share.h"
 #include "core/clock.h"
 #include "core/digits.h"
 #include "core/glob.h"
@@ -24,16 +26,15 @@ enum { PIECE_BYTES = 8 * 1024 };
 
 struct td_event_stream {
     struct td_stream stream; /* first: a stream is one of these */
+    struct td_stream_share share;
     struct td_api *api;
     struct td_event_ring *ring; /* the catalog's */
-    uint64_t client;
     struct td_event_filter filter;
     struct td_token_set *tokens; /* one reference; NULL: the server has no tokens */
     bool has_begun;
     enum td_event_gap gap;            /* to report */
     uint64_t position, sent_position; /* the last event that was looked at, and the last id that was sent */
     uint64_t sent_ns;                 /* when bytes were last sent */
-    struct td_event_stream *next;     /* of the api's list */
     char texts[];                     /* of the filter */
 };
 
@@ -120,41 +121,11 @@ static struct td_event_stream *stream_of(struct td_stream *stream)
     return (struct td_event_stream *)(void *)stream;
 }
 
-/* Counts the stream as one of its client's. Returns false when the client has its share already. */
-static bool enter_list(struct td_event_stream *stream)
-{
-    struct td_event_streams *streams = &stream->api->events;
-    size_t count = 0;
-    pthread_mutex_lock(&streams->lock);
-    for (const struct td_event_stream *other = streams->first; other != NULL; other = other->next)
-        count += other->client == stream->client ? 1 : 0;
-    bool fits = count < streams->most_of_client;
-    if (fits) {
-        stream->next = streams->first;
-        streams->first = stream;
-        streams->count++;
-    }
-    pthread_mutex_unlock(&streams->lock);
-    return fits;
-}
-
-static void leave_list(struct td_event_stream *stream)
-{
-    struct td_event_streams *streams = &stream->api->events;
-    pthread_mutex_lock(&streams->lock);
-    for (struct td_event_stream **at = &streams->first; *at != NULL; at = &(*at)->next)
-        if (*at == stream) {
-            *at = stream->next;
-            streams->count--;
-            break;
-        }
-    pthread_mutex_unlock(&streams->lock);
-}
-
 static void destroy_stream(struct td_stream *base)
 {
     struct td_event_stream *stream = stream_of(base);
-    leave_list(stream);
+    td_stream_share_give(&stream->share);
+    atomic_fetch_sub(&stream->api->events.open, 1);
     td_token_set_unref(stream->tokens);
     free(stream);
 }
@@ -237,12 +208,8 @@ static void add_events(struct td_event_stream *stream, struct td_buffer *out)
 /* Returns when the stream has to be read again: for a comment, or because its token expires. */
 static uint64_t due_ns(const struct td_event_stream *stream)
 {
-    uint64_t due = stream->sent_ns + heartbeat_ns;
-    const struct td_token *token = stream->filter.token;
-    if (token == NULL || token->expires_s == 0)
-        return due;
-    int64_t left_s = token->expires_s - td_wall_now().seconds;
-    uint64_t expiry_ns = td_clock_ns() + (left_s > 0 ? (uint64_t)left_s * (uint64_t)TD_NS_PER_S : 0);
+    const uint64_t due = stream->sent_ns + heartbeat_ns;
+    const uint64_t expiry_ns = td_access_expiry_ns(stream->filter.token);
     return expiry_ns < due ? expiry_ns : due;
 }
 
@@ -299,12 +266,11 @@ void td_event_stream_begin(const struct td_call *call, const struct td_event_fil
     *stream = (struct td_event_stream){.stream = {.class = &event_stream_class},
                                        .api = call->api,
                                        .ring = td_catalog_events(call->api->catalog),
-                                       .client = td_call_client(call),
                                        .gap = gap,
                                        .position = position};
     stream->filter = (struct td_event_filter){
         .match = copy_text(filter->match, &at), .kind = copy_text(filter->kind, &at), .token = filter->token};
-    if (!enter_list(stream)) {
+    if (!td_stream_share_take(&stream->share, call)) {
         free(stream);
         td_response_fail(call->response, 503, NULL,
                          "this client has as many streams of events as one may have, a quarter of --max-waiters; end "
@@ -314,6 +280,7 @@ void td_event_stream_begin(const struct td_call *call, const struct td_event_fil
     if (call->caller.tokens != NULL)
         stream->tokens = td_token_set_ref(call->caller.tokens);
     atomic_fetch_add(&call->api->events.begun, 1);
+    atomic_fetch_add(&call->api->events.open, 1);
     call->response->content_type = "text/event-stream";
     call->response->cache_control = "no-store";
     td_response_add_header(call->response, "X-Accel-Buffering", "no"); /* proxies of nginx's kind pass bytes on */

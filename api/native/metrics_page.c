@@ -213,9 +213,7 @@ void td_native_write_publish_metrics(const struct td_publish_status *status, str
 
 void td_native_write_event_metrics(struct td_event_streams *streams, struct td_event_ring *ring, struct td_buffer *out)
 {
-    pthread_mutex_lock(&streams->lock);
-    size_t open = streams->count;
-    pthread_mutex_unlock(&streams->lock);
+    const size_t open = (size_t)atomic_load(&streams->open);
     td_metrics_head(out, "tensord_events_total", "counter",
                     "Changes of models, datasets and revisions that GET /events reports, by event.");
     for (int i = 0; i < TD_EVENT_TYPES; i++)

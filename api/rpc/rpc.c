@@ -1,12 +1,13 @@
 #include "api/rpc/rpc.h"
 
 #include "api/call/access.h"
-#include "api/native/native.h"
 #include "api/proto/schema.h"
 #include "api/rpc/rpc_bytes.h"
 #include "api/rpc/rpc_error.h"
 #include "api/rpc/rpc_form.h"
+#include "api/rpc/rpc_origin.h"
 #include "api/rpc/rpc_rules.h"
+#include "api/rpc/rpc_watch.h"
 #include "core/base64.h"
 #include "core/clock.h"
 #include "core/message/decode.h"
@@ -36,10 +37,13 @@ static bool takes_body(const struct td_request *request)
     return td_text_equals(request->method, "POST");
 }
 
+/* All answers are, but those that have bytes of files in them. */
 static bool is_text(struct td_text raw_path)
 {
-    (void)raw_path;
-    return true;
+    const struct td_method *method = find_method(raw_path);
+    return method == NULL ||
+           (method->output != &td_schema_read_tensors_response && method->output != &td_schema_stream_rows_response &&
+            method->output != &td_schema_batch_get_rows_response);
 }
 
 /* Rescan alone changes something that others see. */
@@ -112,11 +116,17 @@ static bool read_query(const struct td_call *call, struct rpc *rpc, struct td_te
     return true;
 }
 
+/* Returns the message that the native interface writes for the method: its own, or the one that it contains. */
+static const struct td_message *described_by(const struct td_method *method)
+{
+    return method->output == &td_schema_watch_model_response ? &td_schema_model : method->output;
+}
+
 /* Sets the mask of the answer's fields from read_mask. Returns false after it answered 400. */
 static bool read_mask(const struct td_call *call, struct rpc *rpc)
 {
     struct td_text names = td_record_text(&rpc->request, "read_mask");
-    const struct td_message *message = rpc->method->output;
+    const struct td_message *message = rpc->kind.message;
     uint64_t mask = 0;
     if (names.len == 0 || td_text_equals(names, "*"))
         return true;
@@ -177,7 +187,7 @@ static bool read_request(const struct td_call *call, struct rpc *rpc)
     struct td_text message = call->request->body;
     bool is_json = (call->response->form & TD_RPC_JSON) != 0;
     rpc->kind = (struct td_document_kind){.form = is_json ? TD_DOCUMENT_PROTO_JSON : TD_DOCUMENT_PROTOBUF,
-                                          .message = rpc->method->output};
+                                          .message = described_by(rpc->method)};
     if (td_text_equals(call->request->method, "POST") ? !td_rpc_unframe(call->response, &message)
                                                       : !read_query(call, rpc, &message))
         return false;
@@ -251,43 +261,32 @@ static void answer_native(struct td_call *call, const struct rpc *rpc, const str
                           struct td_header *fields)
 {
     struct td_response *response = call->response;
-    struct td_error err = TD_ERROR_INIT;
-    struct td_uri uri;
+    struct td_read_results results = {.count = 0};
     struct td_request request = *call->request;
     request.method = native->is_post ? TD_TEXT("POST") : TD_TEXT("GET");
     request.target = td_buffer_text(&native->target);
     request.body = td_buffer_text(&native->body);
     request.headers = fields;
     request.header_count = copy_fields(call->request, fields);
-    if (!td_uri_parse(&uri, request.target, TD_URI_STRICT, &err)) {
-        td_response_fail_error(response, &err);
-        td_uri_fini(&uri);
-        return;
-    }
-    struct td_call inner = *call;
-    struct td_read_results results = {.count = 0};
     td_arena_init_budget(&results.arena, 0, td_shared_budget_of(&call->api->lists, call->request->client));
-    inner.request = &request;
-    inner.uri = &uri;
-    inner.kind = &rpc->kind;
-    inner.results = &results;
-    td_native_facade.answer(&inner);
-    call->snapshot = inner.snapshot;
-    if (response->status == 201)
-        response->status = 200; /* a plan that was not known; in Connect, success is 200 alone */
-    bool has_document = native->answer == TD_RPC_DOCUMENT;
-    bool is_message = response->has_document == has_document && response->route == native->route;
-    bool is_other = response->status == 405 || (response->status == 200 && !is_message);
-    if (is_other && response->wait_until_ns == 0 && !td_waiting_was_refused())
-        td_response_fail(response, 404, NULL, "there is no such %s; its id is the path of something else",
-                         td_record_get(&rpc->request, "dataset") != NULL ? "dataset" : "model");
+    td_rpc_ask(call, &request, native, &rpc->kind, &results);
     apply_timeout(call, rpc->timeout_ns);
     response->accept_ranges = false;
     if (response->status == 200 && response->wait_until_ns == 0)
         lay_out(call, rpc, native, &results);
-    response->route = native->label;
     td_arena_fini(&results.arena);
-    td_uri_fini(&uri);
+}
+
+static void answer_watch(struct td_call *call, const struct rpc *rpc, const struct td_rpc_native *native)
+{
+    const uint64_t since_ns = call->request->since_ns;
+    const bool has_deadline = rpc->timeout_ns < UINT64_MAX - since_ns && since_ns != 0;
+    const struct td_rpc_watch_wish wish = {.method = rpc->method,
+                                           .native = native,
+                                           .kind = &rpc->kind,
+                                           .etag = td_record_text(&rpc->request, "etag"),
+                                           .deadline_ns = has_deadline ? since_ns + rpc->timeout_ns : UINT64_MAX};
+    td_rpc_watch_begin(call, &wish);
 }
 
 static void answer_method(struct td_call *call, struct rpc *rpc)
@@ -297,8 +296,13 @@ static void answer_method(struct td_call *call, struct rpc *rpc)
     if (fields == NULL)
         (void)td_call_no_memory(call);
     else if (check_protocol(call, rpc) && read_request(call, rpc)) {
-        if (td_rpc_translate(rpc->method, &rpc->request, call->response, &native))
-            answer_native(call, rpc, &native, fields);
+        if (td_rpc_translate(rpc->method, &rpc->request, call->response, &native)) {
+            if (native.answer == TD_RPC_WATCHED)
+                answer_watch(call, rpc, &native);
+            else
+                answer_native(call, rpc, &native, fields);
+            call->response->route = native.label;
+        }
         td_rpc_native_fini(&native);
     }
 }
@@ -327,6 +331,7 @@ const struct td_facade td_rpc_facade = {
     .reads_by_post = reads_by_post,
     .choose_form = td_rpc_form_of,
     .is_text = is_text,
+    .posts_texts = true,
     .admit = admit_rpc,
     .answer = answer_rpc,
     .write_error = td_rpc_write_error,

@@ -35,6 +35,8 @@ static const struct rule rules[] = {
      .is_post = true},
     {"ModelService/GetPlan", TD_ROUTE_RPC_GET_PLAN, TD_ROUTE_PLAN, "/models/{model}/plans/{plan}",
      .query = {"version", "checkpoint"}},
+    {"ModelService/WatchModel", TD_ROUTE_RPC_WATCH_MODEL, TD_ROUTE_MODEL, "/models/{model}", .query = {"version"},
+     .answer = TD_RPC_WATCHED},
     {"ModelService/ReadTensors", TD_ROUTE_RPC_READ_TENSORS, TD_ROUTE_READ, "/models/{model}/tensors:read",
      .query = {"version", "checkpoint"}, .body = {"tensors", "manifest"}, .is_post = true, .answer = TD_RPC_TENSORS},
     {"DatasetService/BatchGetRows", TD_ROUTE_RPC_BATCH_GET_ROWS, TD_ROUTE_ROWS_BATCH,

@@ -13,6 +13,7 @@ enum td_rpc_answer {
     TD_RPC_DOCUMENT, /* the message */
     TD_RPC_TENSORS,  /* bytes of tensors */
     TD_RPC_ROWS,     /* rows in the form "frame" */
+    TD_RPC_WATCHED,  /* a message that each message of the stream contains */
 };
 
 /* A request of the native interface. The texts are in the buffers. */

@@ -264,6 +264,17 @@ void td_document_add_real(struct td_document *document, const char *key, double 
         td_json_write_real(document->out, value, single);
 }
 
+void td_document_add_message(struct td_document *document, const char *key, struct td_text message)
+{
+    bool is_rest = begin_rest(document, key);
+    const struct td_field *field =
+        is_rest ? NULL : begin_field(document, key, false, TD_FIELD_MESSAGE, TD_FIELD_MESSAGE);
+    if (field != NULL && form_of(document) == TD_DOCUMENT_PROTOBUF)
+        td_wire_text(document->out, field->number, message);
+    else if (is_rest || field != NULL)
+        td_buffer_append(document->out, message.p, message.len);
+}
+
 bool td_document_begin_bytes(struct td_document *document, const char *key, uint64_t len)
 {
     bool is_rest = begin_rest(document, key);

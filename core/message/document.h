@@ -92,6 +92,9 @@ void td_document_add_i32(struct td_document *document, const char *key, int32_t 
 /* Adds bytes: in JSON as base64 with padding. */
 void td_document_add_bytes(struct td_document *document, const char *key, struct td_text bytes);
 
+/* Adds a message that is a document of the field's message already, in the same form. */
+void td_document_add_message(struct td_document *document, const char *key, struct td_text message);
+
 /* Writes what precedes and follows `len` bytes in a document that is not in one buffer: between the two calls stands
  * the place of the bytes, or in JSON of their base64. In protobuf's binary form no message but the outermost may have
  * them. td_document_begin_bytes returns false when the field is left out, and then nothing is to be ended. */

@@ -129,8 +129,8 @@ static bool make_answer(struct td_session *session, bool close)
     if (response.wait_until_ns != 0 || is_stream) {
         bool may_wait = td_session_enter_wait(session, response.wait_until_ns);
         if (!may_wait)
-            td_response_fail(&response, 503, NULL,
-                             "as many requests wait for a change as --max-waiters allows; try again");
+            td_response_fail_as(&response, 503, "RESOURCE_EXHAUSTED",
+                                "as many requests wait for a change as --max-waiters allows; try again");
         waits = may_wait && !is_stream;
         is_stream = may_wait && is_stream;
     }

@@ -38,6 +38,9 @@ struct td_stream_body {
     size_t passed_bytes;               /* of them, to libmicrohttpd */
     struct MHD_Response *mhd_response; /* borrowed; takes the trailers */
     bool is_stopped;                   /* it was asked to end */
+    bool was_read;                     /* by a job, with this result: */
+    enum td_stream_state state;
+    uint64_t until_ns;
 };
 
 /* One request, from its request line to its last byte. */

@@ -1,6 +1,7 @@
 #include "server/mhd/stream_body.h"
 
 #include "core/clock.h"
+#include "core/waiting.h"
 #include "server/mhd/suspending.h"
 
 #include <string.h>
@@ -59,6 +60,44 @@ static bool wait_for_bytes(struct td_session *session, uint64_t until_ns, bool *
                          : td_waiters_sleep(serving->waiters, &session->waiter);
 }
 
+/* Reads from the stream. */
+static void read_once(struct td_stream_body *body)
+{
+    body->until_ns = UINT64_MAX;
+    body->state = body->stream->class->read(body->stream, &body->piece, &body->until_ns);
+}
+
+static void run_read(struct td_job *job)
+{
+    struct td_stream_body *body = &((struct td_session *)(void *)job)->exchange.stream;
+    read_once(body);
+    body->was_read = true;
+}
+
+/* Has a job read, while the connection is suspended. Returns false when the server ends. */
+static bool read_by_job(struct td_session *session)
+{
+    td_buffer_fini(&session->exchange.stream.piece);
+    session->job.run = run_read;
+    atomic_fetch_add_explicit(&session->serving->api->metrics.jobs, 1, memory_order_relaxed);
+    return td_jobs_run(session->link.jobs, &td_mhd_suspending, session->link.mhd, &session->job);
+}
+
+/* Sets the result of the next read. Returns false when a job has to read first: a shared thread must not wait. */
+static bool read_next(struct td_session *session)
+{
+    struct td_stream_body *body = &session->exchange.stream;
+    if (body->was_read) {
+        body->was_read = false;
+        return true;
+    }
+    session->waiter.seen = td_waiters_published(session->serving->waiters);
+    if (session->link.jobs != NULL)
+        td_waiting_forbid();
+    read_once(body);
+    return session->link.jobs == NULL || !td_waiting_allow();
+}
+
 /* Gives libmicrohttpd the next bytes of the stream; 0: it asks again when the connection is resumed. */
 static ssize_t read_stream(void *cls, uint64_t pos, char *out, size_t max)
 {
@@ -67,12 +106,12 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *out, size_t max)
     struct td_stream_body *body = &exchange->stream;
     (void)pos;
     for (;;) {
-        uint64_t until_ns = UINT64_MAX;
         bool is_suspended = false;
-        if (body->piece.len > 0)
+        if (body->piece.len > 0 && !body->was_read)
             return pass_bytes(exchange, out, max);
-        session->waiter.seen = td_waiters_published(session->serving->waiters);
-        switch (body->stream->class->read(body->stream, &body->piece, &until_ns)) {
+        if (!read_next(session))
+            return read_by_job(session) ? 0 : MHD_CONTENT_READER_END_WITH_ERROR;
+        switch (body->state) {
         case TD_STREAM_ENDS:
             return end_stream(body);
         case TD_STREAM_HAS_BYTES:
@@ -80,7 +119,7 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *out, size_t max)
                 return MHD_CONTENT_READER_END_WITH_ERROR;
             break;
         case TD_STREAM_WAITS:
-            if (!wait_for_bytes(session, until_ns, &is_suspended)) {
+            if (!wait_for_bytes(session, body->until_ns, &is_suspended)) {
                 if (!stop(body))
                     return MHD_CONTENT_READER_END_OF_STREAM;
             } else if (is_suspended) {

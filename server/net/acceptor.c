@@ -211,9 +211,11 @@ enum td_lane td_lane_of(const struct td_facade *port, struct td_text bytes)
         return TD_LANE_OWN;
     if (td_text_equals(method, "HEAD"))
         return TD_LANE_SHARED;
+    if (td_text_equals(method, "POST") && td_api_is_text(port, target, true))
+        return TD_LANE_SHARED;
     if (!td_text_equals(method, "GET"))
         return is_upload && may_upload(method) ? TD_LANE_UPLOAD : TD_LANE_OWN;
-    bool is_short = range.len > 0 ? length_of(range) <= TD_LANE_SHORT_BYTES : td_api_is_text(port, target);
+    bool is_short = range.len > 0 ? length_of(range) <= TD_LANE_SHORT_BYTES : td_api_is_text(port, target, false);
     return is_short ? TD_LANE_SHARED : TD_LANE_OWN;
 }
 

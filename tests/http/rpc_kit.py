@@ -47,9 +47,9 @@ def frame(message, flags=0):
 class Rpc:
     """Calls methods on a server."""
 
-    def __init__(self, srv):
+    def __init__(self, srv, headers=()):
         self.srv = srv
-        r = srv.get("/tensord.v1.binpb")
+        r = srv.get("/tensord.v1.binpb", headers)
         assert r.status == 200, r
         self.schema = Schema(r.body)
 

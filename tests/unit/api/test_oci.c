@@ -256,8 +256,8 @@ static void paths_have_their_facade(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         CHECK(td_api_facade(td_main_port, td_text_of(cases[i].target)) == cases[i].facade, "%s", cases[i].target);
-    assert_false(td_api_is_text(td_main_port, TD_TEXT("/v2/a/blobs/sha256:x")));
-    assert_true(td_api_is_text(td_main_port, TD_TEXT("/v2/a/manifests/x")));
+    assert_false(td_api_is_text(td_main_port, TD_TEXT("/v2/a/blobs/sha256:x"), false));
+    assert_true(td_api_is_text(td_main_port, TD_TEXT("/v2/a/manifests/x"), false));
 }
 
 /* No byte of a name that a client made up begins a field of the answer. */

@@ -107,6 +107,26 @@ static void texts_are_short(void **state)
     }
 }
 
+/* Calls are POSTs, and so is the call that watches a model. */
+static void calls_share_threads_but_for_bytes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes;
+        enum td_lane lane;
+    } cases[] = {
+        {"POST /tensord.v1.ModelService/WatchModel" REST "Content-Length: 9\r\n\r\n", TD_LANE_SHARED},
+        {"POST /tensord.v1.ModelService/GetModel" REST "Transfer-Encoding: chunked\r\n\r\n", TD_LANE_SHARED},
+        {"POST /tensord.v1.ModelService/ReadTensors" REST "Content-Length: 9\r\n\r\n", TD_LANE_OWN},
+        {"POST /tensord.v1.DatasetService/StreamRows" REST "Content-Length: 9\r\n\r\n", TD_LANE_OWN},
+        {"POST /tensord.v1.DatasetService/BatchGetRows" REST "Content-Length: 9\r\n\r\n", TD_LANE_OWN},
+        {"GET /tensord.v1.ModelService/GetModel?x" REST "\r\n", TD_LANE_SHARED},
+        {"POST /models/a/plans" REST "Content-Length: 9\r\n\r\n", TD_LANE_OWN},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        CHECK(lane_of(td_main_port, cases[i].bytes) == cases[i].lane, "%s", cases[i].bytes);
+}
+
 static void keys_of_a_bucket_are_not_texts(void **state)
 {
     (void)state;
@@ -146,6 +166,7 @@ int main(void)
         cmocka_unit_test(ranges_decide_by_their_length),
         cmocka_unit_test(long_bodies_are_uploads),
         cmocka_unit_test(texts_are_short),
+        cmocka_unit_test(calls_share_threads_but_for_bytes),
         cmocka_unit_test(keys_of_a_bucket_are_not_texts),
         cmocka_unit_test(what_is_not_understood_gets_a_thread),
     };
