@@ -7,6 +7,7 @@ that once showed a defect, and are left alone.
 Seeds of the target `zip` depend on the version of Python's zipfile."""
 
 import base64
+import gzip
 import io
 import collections
 import hashlib
@@ -1460,8 +1461,28 @@ def message_seeds():
                     for name, (number, value) in text.items()}
 
 
+def gzip_seeds():
+    """Members after a byte with the length of the pieces."""
+    data = b"to be packed, " * 20
+    member = gzip.compress(data, mtime=0)
+
+    def with_header(flags, more):
+        return b"\x1f\x8b\x08" + bytes([flags]) + member[4:10] + more + member[10:]
+
+    fixed = zlib.compressobj(9, zlib.DEFLATED, 31, 8, zlib.Z_FIXED)
+    streams = {
+        "one": member, "stored": gzip.compress(data, 0, mtime=0), "fixed": fixed.compress(data) + fixed.flush(),
+        "empty": gzip.compress(b"", mtime=0), "three": member + gzip.compress(b"", mtime=0) + member,
+        "name": with_header(0x08, b"name\0"), "extra": with_header(0x14, b"\x04\0abcdcomment\0"),
+        "zeros": gzip.compress(bytes(60000), mtime=0), "too_long": gzip.compress(bytes(70000), mtime=0),
+        "cut": member[:-3], "trailing": member + b"x", "checksum": member[:-8] + b"\0" + member[-7:],
+    }
+    return {name: bytes([step]) + stream for (name, stream), step in zip(streams.items(), itertools.cycle((0, 6, 255)))}
+
+
 def main(wanted):
     targets = {
+        "gzip": gzip_seeds(),
         "message": message_seeds(),
         "commit_text": commit_text_seeds(), "event_reader": event_reader_seeds(),
         "fetch_answer": fetch_answer_seeds(), "fetch_journal": fetch_journal_seeds(),
