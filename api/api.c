@@ -2,6 +2,7 @@
 
 #include "api/call/access.h"
 #include "api/call/call.h"
+#include "api/call/coded_body.h"
 #include "api/call/cross_site.h"
 #include "api/hub/hub.h"
 #include "api/native/native.h"
@@ -11,7 +12,9 @@
 #include "catalog/names/family.h"
 #include "catalog/upstream/remote_family.h"
 #include "core/waiting.h"
+#include "http/body_room.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 const struct td_facade *const td_main_port = &td_native_facade;
@@ -234,9 +237,9 @@ static void answer_kept(const struct td_call *call)
     }
 }
 
-/* Passes the call of a request to its facade, if the request is admitted: to begin an upload, which returns a sink or
- * NULL, or to answer, which returns NULL. Answers a preflight, and refuses a change by a page of another site, in place
- * of every facade. */
+/* Passes the call of a request to its facade, if the request is admitted, with its body unpacked: to begin an upload,
+ * which returns a sink or NULL, or to answer, which returns NULL. Answers a preflight, and refuses a change by a page
+ * of another site, in place of every facade. */
 static struct td_body_sink *pass_call(struct td_api *api, const struct td_request *request,
                                       struct td_response *response, bool begins_upload)
 {
@@ -257,10 +260,12 @@ static struct td_body_sink *pass_call(struct td_api *api, const struct td_reques
     struct td_call call = call_of(api, request, &uri, response);
     struct td_request copy = *request;
     struct td_body_sink *sink = NULL;
+    char *unpacked = NULL;
     if (td_access_begin(&call) && (call.caller.bare.p == NULL || take_signature_off(&call, &copy, &uri))) {
         if (begins_upload) {
-            sink = request->facade->begin_upload(&call);
-        } else {
+            sink = td_coded_body_begin(&call, request->facade->begin_upload(&call));
+        } else if (td_coded_body_open(&call, &copy, &unpacked) && td_coded_body_end(&call, &copy)) {
+            call.request = &copy;
             request->facade->answer(&call);
             answer_kept(&call);
         }
@@ -270,6 +275,9 @@ static struct td_body_sink *pass_call(struct td_api *api, const struct td_reques
     td_remote_family_unref(call.remote_family);
     td_access_end(&call);
     td_uri_fini(&uri);
+    free(unpacked);
+    if (request->room != NULL)
+        request->room->give(request->room);
     return sink;
 }
 

@@ -20,6 +20,8 @@ struct td_body_sink_ops {
 
 struct td_body_sink {
     const struct td_body_sink_ops *ops;
+    bool is_document; /* it takes a text for the handler, not the bytes of a file: the body may be packed, and then the
+                         sink gets it unpacked (api/call/coded_body.h) */
 };
 
 #endif

@@ -57,6 +57,8 @@ struct td_facade {
     /* Answers a call whose target is decoded, and applies conditions and ranges to the answer. The call has no snapshot
      * yet: td_call_take_snapshot takes one. */
     void (*answer)(struct td_call *call);
+    /* Answers a request whose body has a content coding that is not known, or unpacked. NULL: 415. */
+    void (*refuse_coding)(const struct td_call *call);
     /* Returns the form of the request's errors, a number of the facade's own. NULL: all have the form 0. */
     unsigned (*choose_form)(const struct td_request *request);
     /* Appends the body of an error answer to `out`; out->failed is set when memory is short. NULL is not allowed. */

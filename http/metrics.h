@@ -46,7 +46,7 @@ enum td_upload_refusal {
 /* Returns the reason's label, such as "client". Static. */
 const char *td_cut_name(enum td_cut cut);
 
-enum { TD_STATUS_SLOTS = 25, TD_LATENCY_BUCKETS = 12, TD_METRICS_SAMPLES = 128 };
+enum { TD_STATUS_SLOTS = 26, TD_LATENCY_BUCKETS = 12, TD_METRICS_SAMPLES = 128 };
 
 /* The counters that td_metrics_sample takes samples of. */
 enum td_sampled { TD_SAMPLED_REQUESTS, TD_SAMPLED_SENT_BYTES, TD_SAMPLED_UPLOAD_BYTES, TD_SAMPLED_COUNT };

@@ -16,6 +16,7 @@ struct td_header {
 };
 
 struct td_facade;    /* http/facade.h */
+struct td_body_room; /* http/body_room.h */
 struct td_body_sink; /* http/body_sink.h */
 struct td_cors;      /* http/cors.h */
 
@@ -32,7 +33,8 @@ struct td_request {
     struct td_text target;          /* the raw request target: path, and query after '?' */
     const struct td_header *headers;
     size_t header_count;
-    struct td_text body; /* the whole body; empty: no body, or one that went to the sink */
+    struct td_text body;             /* the whole body; empty: no body, or one that went to the sink */
+    const struct td_body_room *room; /* for the unpacked body; NULL: packed bodies are refused */
     struct td_body_sink
         *sink;           /* took the body of an upload; NULL: the request is not an upload, or its body has not begun */
     bool is_whole;       /* the sink has taken the whole body; else it has failed */

@@ -85,6 +85,7 @@ struct td_body_sink *td_publish_sink_text(const struct td_call *call, size_t mos
     struct td_publish_sink *self = make_sink(call);
     if (self == NULL)
         return NULL;
+    self->sink.is_document = true;
     self->most_bytes = most_bytes;
     self->budget = td_shared_budget_of(&call->api->commits, td_call_client(call));
     return &self->sink;

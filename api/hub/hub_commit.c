@@ -209,6 +209,7 @@ struct td_body_sink *td_hub_begin_commit(struct td_hub_write *write)
         return NULL;
     }
     self->sink.ops = &ops;
+    self->sink.is_document = true;
     self->publish = api->publish;
     self->name = write->name;
     self->message = "";

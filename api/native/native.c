@@ -605,12 +605,12 @@ const char *td_status_word(int status)
         int status;
         const char *word;
     } words[] = {
-        {400, "INVALID_ARGUMENT"},   {401, "UNAUTHENTICATED"},     {403, "PERMISSION_DENIED"},
-        {404, "NOT_FOUND"},          {405, "UNIMPLEMENTED"},       {409, "FAILED_PRECONDITION"},
-        {411, "INVALID_ARGUMENT"},   {412, "FAILED_PRECONDITION"}, {413, "RESOURCE_EXHAUSTED"},
-        {414, "RESOURCE_EXHAUSTED"}, {416, "OUT_OF_RANGE"},        {422, "FAILED_PRECONDITION"},
-        {429, "RESOURCE_EXHAUSTED"}, {431, "RESOURCE_EXHAUSTED"},  {503, "UNAVAILABLE"},
-        {507, "RESOURCE_EXHAUSTED"},
+        {400, "INVALID_ARGUMENT"},    {401, "UNAUTHENTICATED"},     {403, "PERMISSION_DENIED"},
+        {404, "NOT_FOUND"},           {405, "UNIMPLEMENTED"},       {409, "FAILED_PRECONDITION"},
+        {411, "INVALID_ARGUMENT"},    {412, "FAILED_PRECONDITION"}, {413, "RESOURCE_EXHAUSTED"},
+        {414, "RESOURCE_EXHAUSTED"},  {415, "INVALID_ARGUMENT"},    {416, "OUT_OF_RANGE"},
+        {422, "FAILED_PRECONDITION"}, {429, "RESOURCE_EXHAUSTED"},  {431, "RESOURCE_EXHAUSTED"},
+        {503, "UNAVAILABLE"},         {507, "RESOURCE_EXHAUSTED"},
     };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (words[i].status == status)

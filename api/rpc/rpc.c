@@ -1,6 +1,7 @@
 #include "api/rpc/rpc.h"
 
 #include "api/call/access.h"
+#include "api/call/coded_body.h"
 #include "api/proto/schema.h"
 #include "api/rpc/rpc_bytes.h"
 #include "api/rpc/rpc_error.h"
@@ -75,7 +76,43 @@ struct rpc {
     struct td_record request;
     struct td_document_kind kind;
     uint64_t timeout_ns;
+    char *unpacked; /* owned; the message, if it was compressed */
 };
+
+/* Answers a call whose message has an encoding that is not known. */
+static void refuse_encoding(const struct td_call *call)
+{
+    td_response_fail_as(call->response, 501, "UNIMPLEMENTED", "the encoding of the message is not known; known are %s",
+                        TD_BODY_CODINGS);
+    td_response_add_header(call->response, td_rpc_accept_encoding_field(call->response->form), TD_BODY_CODINGS);
+}
+
+/* Reads the name of an encoding. Returns false after it answered an error for one that is not known. */
+static bool read_encoding(const struct td_call *call, const struct td_text *name, bool *is_gzip)
+{
+    *is_gzip = name != NULL && td_text_equals_ignore_case(*name, "gzip");
+    if (*is_gzip || name == NULL || name->len == 0 || td_text_equals_ignore_case(*name, "identity"))
+        return true;
+    refuse_encoding(call);
+    return false;
+}
+
+/* Unpacks the message. Returns false after it answered an error. */
+static bool unpack(const struct td_call *call, struct rpc *rpc, struct td_text *message)
+{
+    size_t len;
+    if (message->len == 0)
+        return true;
+    if (call->request->room == NULL) {
+        refuse_encoding(call);
+        return false;
+    }
+    if (!td_coded_body_unpack(call, *message, &rpc->unpacked, &len))
+        return false;
+    *message = td_text_n(rpc->unpacked == NULL ? "" : rpc->unpacked, len);
+    rpc->arena.limit_bytes += TD_DECODE_PER_BYTE * len;
+    return true;
+}
 
 /* Reads the message of a GET: ?connect=v1&encoding=proto&base64=1&message=... Returns false after it answered 400. */
 static bool read_query(const struct td_call *call, struct rpc *rpc, struct td_text *message)
@@ -86,6 +123,7 @@ static bool read_query(const struct td_call *call, struct rpc *rpc, struct td_te
     const struct td_text *compression = td_uri_parameter(call->uri, "compression");
     const struct td_text *text = td_uri_parameter(call->uri, "message");
     const char *wrong = NULL;
+    bool is_gzip;
     if (version != NULL && !td_text_equals(*version, "v1"))
         wrong = "the parameter \"connect\" must be v1";
     else if (encoding == NULL || (!td_text_equals(*encoding, "proto") && !td_text_equals(*encoding, "json")))
@@ -96,14 +134,11 @@ static bool read_query(const struct td_call *call, struct rpc *rpc, struct td_te
         td_response_fail(call->response, 400, NULL, "%s", wrong);
         return false;
     }
-    if (compression != NULL && compression->len > 0 && !td_text_equals(*compression, "identity")) {
-        td_response_fail_as(call->response, 501, "UNIMPLEMENTED", "the compression \"%.*s\" is not known; identity is",
-                            TD_SHOW(*compression, 64));
+    if (!read_encoding(call, compression, &is_gzip))
         return false;
-    }
     *message = *text;
     if (base64 == NULL || !td_text_equals(*base64, "1"))
-        return true;
+        return !is_gzip || unpack(call, rpc, message);
     char *bytes = td_arena_alloc(&rpc->arena, text->len + 1);
     size_t len = 0;
     if (bytes == NULL)
@@ -113,7 +148,19 @@ static bool read_query(const struct td_call *call, struct rpc *rpc, struct td_te
         return false;
     }
     *message = td_text_n(bytes, len);
-    return true;
+    return !is_gzip || unpack(call, rpc, message);
+}
+
+/* Reads the message of a POST. Returns false after it answered an error. */
+static bool read_body(const struct td_call *call, struct rpc *rpc, struct td_text *message)
+{
+    const unsigned form = call->response->form;
+    const struct td_header *encoding = td_request_single_header(call->request, td_rpc_encoding_field(form));
+    bool is_gzip, is_packed;
+    if ((form & TD_RPC_FRAMES) == 0)
+        return true; /* api/call/coded_body has unpacked it */
+    return read_encoding(call, encoding == NULL ? NULL : &encoding->value, &is_gzip) &&
+           td_rpc_unframe(call->response, is_gzip, message, &is_packed) && (!is_packed || unpack(call, rpc, message));
 }
 
 /* Returns the message that the native interface writes for the method: its own, or the one that it contains. */
@@ -157,8 +204,6 @@ static bool check_protocol(const struct td_call *call, struct rpc *rpc)
     bool is_known = (response->form & TD_RPC_UNKNOWN) == 0 &&
                     (!is_of_connect || ((response->form & TD_RPC_FRAMES) != 0) == is_stream);
     const struct td_header *version = td_request_single_header(call->request, "Connect-Protocol-Version");
-    const struct td_header *coding = td_request_single_header(
-        call->request, is_of_connect && is_stream ? "Connect-Content-Encoding" : "Content-Encoding");
     if (is_get && (!rpc->method->only_reads ||
                    !(td_text_equals(call->request->method, "GET") || td_text_equals(call->request->method, "HEAD")))) {
         td_response_fail(response, 405, NULL, "%s is called by POST", rpc->method->path);
@@ -169,9 +214,6 @@ static bool check_protocol(const struct td_call *call, struct rpc *rpc)
         td_response_add_header(response, "Accept-Post", "%s", td_rpc_types(is_stream));
     } else if (version != NULL && !td_text_equals(version->value, "1")) {
         td_response_fail(response, 400, NULL, "Connect-Protocol-Version must be 1");
-    } else if (coding != NULL && !td_text_equals_ignore_case(coding->value, "identity")) {
-        td_response_fail_as(response, 501, "UNIMPLEMENTED", "the compression \"%.*s\" is not known; identity is",
-                            TD_SHOW(coding->value, 64));
     } else if (!td_rpc_timeout(call->request, response->form, &rpc->timeout_ns)) {
         td_response_fail(response, 400, NULL, "the timeout of the call is not valid");
     } else {
@@ -188,7 +230,7 @@ static bool read_request(const struct td_call *call, struct rpc *rpc)
     bool is_json = (call->response->form & TD_RPC_JSON) != 0;
     rpc->kind = (struct td_document_kind){.form = is_json ? TD_DOCUMENT_PROTO_JSON : TD_DOCUMENT_PROTOBUF,
                                           .message = described_by(rpc->method)};
-    if (td_text_equals(call->request->method, "POST") ? !td_rpc_unframe(call->response, &message)
+    if (td_text_equals(call->request->method, "POST") ? !read_body(call, rpc, &message)
                                                       : !read_query(call, rpc, &message))
         return false;
     bool ok = is_json ? td_record_read_json(&rpc->request, rpc->method->input, message, &rpc->arena, &err)
@@ -323,12 +365,14 @@ static void answer_rpc(struct td_call *call)
                          td_shared_budget_of(&call->api->lists, request->client));
     answer_method(call, &rpc);
     td_arena_fini(&rpc.arena);
+    free(rpc.unpacked);
 }
 
 const struct td_facade td_rpc_facade = {
     .owns = owns_rpc_path,
     .takes_body = takes_body,
     .reads_by_post = reads_by_post,
+    .refuse_coding = refuse_encoding,
     .choose_form = td_rpc_form_of,
     .is_text = is_text,
     .posts_texts = true,

@@ -156,10 +156,27 @@ bool td_rpc_frame(struct td_response *response, struct td_error *err)
     return ok;
 }
 
-bool td_rpc_unframe(struct td_response *response, struct td_text *message)
+const char *td_rpc_encoding_field(unsigned form)
+{
+    bool is_connect = (form & (TD_RPC_WEB | TD_RPC_GRPC)) == 0;
+    return !is_connect                   ? "grpc-encoding"
+           : (form & TD_RPC_FRAMES) != 0 ? "Connect-Content-Encoding"
+                                         : "Content-Encoding";
+}
+
+const char *td_rpc_accept_encoding_field(unsigned form)
+{
+    bool is_connect = (form & (TD_RPC_WEB | TD_RPC_GRPC)) == 0;
+    return !is_connect                   ? "grpc-accept-encoding"
+           : (form & TD_RPC_FRAMES) != 0 ? "Connect-Accept-Encoding"
+                                         : "Accept-Encoding";
+}
+
+bool td_rpc_unframe(struct td_response *response, bool has_encoding, struct td_text *message, bool *is_packed)
 {
     struct td_text rest = *message;
     const uint8_t *p = (const uint8_t *)rest.p;
+    *is_packed = false;
     if ((response->form & TD_RPC_FRAMES) == 0)
         return true;
     if (rest.len == 0) {
@@ -173,11 +190,12 @@ bool td_rpc_unframe(struct td_response *response, struct td_text *message)
         td_response_fail(response, 400, NULL, "the body ends within a frame");
         return false;
     }
-    if ((p[0] & FLAG_COMPRESSED) != 0) {
+    *is_packed = (p[0] & FLAG_COMPRESSED) != 0;
+    if (*is_packed && !has_encoding) {
         td_response_fail(response, 500, NULL, "a frame is marked as compressed, but the request names no encoding");
         return false;
     }
-    if (p[0] != 0) {
+    if ((p[0] & ~FLAG_COMPRESSED) != 0) {
         td_response_fail(response, 400, NULL, "a frame has flags that are not known");
         return false;
     }

@@ -76,7 +76,7 @@ static const struct td_option options[] = {
      COUNT_OR_AUTO(workers, 0, 1024), AT_START},
     {"max-header-bytes", "SIZE", "8K", "bytes of target and header fields together; more are answered 431",
      SIZE(max_header_bytes, 512, 32768), AT_START},
-    {"max-body-bytes", "SIZE", "8M", "bytes of a POST request's body; more are answered 413",
+    {"max-body-bytes", "SIZE", "8M", "bytes of a POST request's body, also unpacked; more: 413",
      SIZE(max_body_bytes, 1024, 256 * MIB), AT_START},
     {"header-timeout", "TIME", "10s", "time for a request's header to arrive",
      TIME(header_timeout_ns, NS / 10, 3600 * NS), LIVE},

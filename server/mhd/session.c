@@ -117,6 +117,7 @@ struct td_session *td_session_begin(struct td_serving *serving, struct MHD_Conne
     session->link = (struct td_link){.connection = connection, .mhd = mhd};
     if (connection == NULL)
         return session;
+    td_upload_room_init(&session->room, &serving->uploads, &connection->address, &session->exchange.unpacked);
     session->link.stream.fd = connection->fd;
     if (connection->is_shared) {
         session->link.jobs = serving->jobs;
@@ -166,6 +167,7 @@ struct td_request td_session_request(const struct td_session *session)
         .headers = exchange->headers,
         .header_count = exchange->header_count,
         .body = {.p = exchange->upload.data, .len = exchange->upload.len},
+        .room = &session->room.room,
         .sink = exchange->sink,
         .is_whole = exchange->sink != NULL && !exchange->sink_failed,
         .body_bytes = exchange->body_bytes,

@@ -54,6 +54,7 @@ struct td_exchange {
     const char *method;                 /* belongs to libmicrohttpd, like the headers, until the request is completed */
     struct td_buffer upload;            /* the part of the request's body that has arrived; freed once it is handled */
     struct td_upload counted;           /* the same in the server's uploads */
+    struct td_upload unpacked;          /* what the handler has unpacked of it, there */
     enum td_upload_verdict no_room_for; /* the limit that the body exceeds; TD_UPLOAD_FITS: none */
     uint64_t content_bytes;             /* length of the request's body, as far as it has arrived */
     bool has_upload;
@@ -91,6 +92,7 @@ struct td_session {
     bool job_closes; /* the job's answer ends the connection */
     struct td_serving *serving;
     struct td_link link;
+    struct td_upload_room room;             /* for exchange.unpacked */
     struct td_tls_credentials *credentials; /* one reference; NULL: without TLS */
     uint64_t received_bytes;                /* of all requests, with their headers */
     uint64_t sent_bytes;                    /* of all answers that have ended, with their headers */

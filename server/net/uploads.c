@@ -123,3 +123,37 @@ const char *td_upload_refusal_text(enum td_upload_verdict verdict)
         return "the bodies of other requests take all the memory set aside for bodies; try again";
     }
 }
+
+/* ---- the room for unpacked bodies ----------------------------------------------------------------------- */
+
+static const struct td_upload_room *of(const struct td_body_room *room)
+{
+    return (const struct td_upload_room *)(const void *)room;
+}
+
+static bool take_room(const struct td_body_room *room, uint64_t bytes, struct td_error *err)
+{
+    const struct td_upload_room *self = of(room);
+    enum td_upload_verdict verdict = td_uploads_add(self->uploads, self->address, self->unpacked, bytes);
+    return verdict == TD_UPLOAD_FITS ||
+           td_error_set(err, verdict == TD_UPLOAD_TOO_LONG ? TD_FAILED_PRECONDITION : TD_RESOURCE_EXHAUSTED, "%s",
+                        td_upload_refusal_text(verdict));
+}
+
+static void give_room(const struct td_body_room *room)
+{
+    const struct td_upload_room *self = of(room);
+    if (self->unpacked->bytes > 0) /* nearly no request: the shared counter is not touched */
+        td_uploads_remove(self->uploads, self->address, self->unpacked);
+}
+
+void td_upload_room_init(struct td_upload_room *room, struct td_uploads *uploads, const struct in6_addr *address,
+                         struct td_upload *unpacked)
+{
+    *room = (struct td_upload_room){
+        .room = {.most_bytes = uploads->longest_bytes, .take = take_room, .give = give_room},
+        .uploads = uploads,
+        .address = address,
+        .unpacked = unpacked,
+    };
+}

@@ -7,6 +7,7 @@
 #define TD_SERVER_NET_UPLOADS_H
 
 #include "core/error.h"
+#include "http/body_room.h"
 #include "server/net/address_counts.h"
 
 #include <netinet/in.h>
@@ -33,6 +34,14 @@ struct td_upload {
     uint32_t units; /* counted for the address */
 };
 
+/* The room for what a handler unpacks of the request's body, as bytes of a further body of the same address. */
+struct td_upload_room {
+    struct td_body_room room; /* first: handlers get a pointer to it */
+    struct td_uploads *uploads;
+    const struct in6_addr *address;
+    struct td_upload *unpacked;
+};
+
 enum td_upload_verdict {
     TD_UPLOAD_FITS,
     TD_UPLOAD_NO_MEMORY, /* all bodies together would be too long, or all uploads too many */
@@ -50,6 +59,10 @@ void td_uploads_fini(struct td_uploads *uploads);
  * subtracted, as by td_uploads_remove: the caller frees it, and counts no more of it. */
 enum td_upload_verdict td_uploads_add(struct td_uploads *uploads, const struct in6_addr *address,
                                       struct td_upload *upload, uint64_t bytes);
+
+/* Prepares the room, without a byte taken. It borrows all arguments. *unpacked must be all zero. */
+void td_upload_room_init(struct td_upload_room *room, struct td_uploads *uploads, const struct in6_addr *address,
+                         struct td_upload *unpacked);
 
 /* Counts one more upload of the address. With another verdict than TD_UPLOAD_FITS, which is also the result when memory
  * is short, nothing is counted. */

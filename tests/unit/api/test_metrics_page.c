@@ -58,8 +58,8 @@ static void requests_are_counted_by_route_and_code(void **state)
 static void every_status_of_ours_has_a_series(void **state)
 {
     (void)state;
-    static const int statuses[] = {200, 201, 202, 204, 206, 304, 400, 401, 403, 404, 405, 409,
-                                   411, 412, 413, 416, 417, 422, 429, 431, 500, 501, 503, 507};
+    static const int statuses[] = {200, 201, 202, 204, 206, 304, 400, 401, 403, 404, 405, 409, 411,
+                                   412, 413, 415, 416, 417, 422, 429, 431, 500, 501, 503, 507};
     static struct text text;
     char line[96];
     for (size_t i = 0; i < COUNT_OF(statuses); i++)
