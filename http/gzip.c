@@ -9,7 +9,7 @@
 
 enum { WINDOW_BYTES = 8 * 1024 };
 
-/* What a thread that must not wait unpacks: these take it some 200 us. */
+/* The most that a thread which must not wait unpacks, in some 200 us. */
 enum { QUICK_PACKED_BYTES = 16 * 1024, QUICK_BYTES = 64 * 1024 };
 
 struct td_gunzip {
@@ -22,22 +22,24 @@ struct td_gunzip {
 
 _Static_assert(sizeof(struct td_gunzip) + TD_INFLATE_STATE_BYTES <= TD_GUNZIP_BYTES, "the most memory is stated");
 
-bool td_gunzip_create(td_gunzip_take *take, void *context, struct td_gunzip **out, struct td_error *err)
+struct td_gunzip *td_gunzip_create(td_gunzip_take *take, void *context, struct td_error *err)
 {
     enum { GZIP_ALONE = 16 }; /* added to the window's bits (zlib.h, inflateInit2) */
     struct td_gunzip *gunzip = malloc(sizeof *gunzip);
-    if (gunzip == NULL)
-        return td_error_no_memory(err);
+    if (gunzip == NULL) {
+        (void)td_error_no_memory(err);
+        return NULL;
+    }
     gunzip->stream = (z_stream){.zalloc = td_inflate_alloc, .zfree = td_inflate_free};
     gunzip->take = take;
     gunzip->context = context;
     gunzip->is_between = true;
     if (inflateInit2(&gunzip->stream, MAX_WBITS + GZIP_ALONE) != Z_OK) {
+        (void)td_error_no_memory(err);
         free(gunzip);
-        return td_error_no_memory(err);
+        return NULL;
     }
-    *out = gunzip;
-    return true;
+    return gunzip;
 }
 
 void td_gunzip_destroy(struct td_gunzip *gunzip)
@@ -141,13 +143,12 @@ bool td_gunzip_whole(struct td_text packed, const struct td_body_room *room, cha
 {
     enum { MOST_FIRST_BYTES = 1 << 20 };
     struct whole whole = {.room = room, .first_bytes = MOST_FIRST_BYTES};
-    struct td_gunzip *gunzip = NULL;
     if (packed.len > QUICK_PACKED_BYTES && !td_may_wait(err))
         return false;
     if (packed.len < MOST_FIRST_BYTES / 4)
         whole.first_bytes = packed.len * 4;
-    bool ok = td_gunzip_create(take_whole, &whole, &gunzip, err) && td_gunzip_add(gunzip, packed.p, packed.len, err) &&
-              td_gunzip_end(gunzip, err);
+    struct td_gunzip *gunzip = td_gunzip_create(take_whole, &whole, err);
+    bool ok = gunzip != NULL && td_gunzip_add(gunzip, packed.p, packed.len, err) && td_gunzip_end(gunzip, err);
     td_gunzip_destroy(gunzip);
     if (!ok) {
         free(whole.bytes);

@@ -19,8 +19,8 @@ enum { TD_GUNZIP_BYTES = 64 * 1024 }; /* the most memory that one takes */
 /* Takes the next unpacked bytes, at least one. Returns false to end the unpacking, with an error. */
 typedef bool td_gunzip_take(void *context, const void *bytes, size_t len, struct td_error *err);
 
-/* Makes one that gives the unpacked bytes to `take`. Errors: TD_RESOURCE_EXHAUSTED. */
-bool td_gunzip_create(td_gunzip_take *take, void *context, struct td_gunzip **out, struct td_error *err);
+/* Returns one that gives the unpacked bytes to `take`, or NULL. Errors: TD_RESOURCE_EXHAUSTED. */
+struct td_gunzip *td_gunzip_create(td_gunzip_take *take, void *context, struct td_error *err);
 
 /* Unpacks the next bytes. Errors: TD_INVALID_ARGUMENT for damaged bytes; those of `take`. After an error no further
  * bytes may be added. */

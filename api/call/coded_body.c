@@ -71,7 +71,7 @@ struct unpacking_sink {
     struct td_body_sink sink; /* first: on the way back a sink is one of these */
     struct td_body_sink *inner;
     struct td_gunzip *gunzip;
-    struct td_budget *budget; /* of which TD_GUNZIP_BYTES are taken */
+    struct td_budget *budget; /* TD_GUNZIP_BYTES are taken from it */
     bool inner_failed;        /* the handler's sink did not take all, and has the reason */
     struct td_error err;      /* why the bytes cannot be unpacked */
 };
@@ -122,7 +122,9 @@ struct td_body_sink *td_coded_body_begin(const struct td_call *call, struct td_b
     bool has_room = td_budget_take(budget, TD_GUNZIP_BYTES) || td_budget_refuse(budget, TD_GUNZIP_BYTES, &err);
     if (has_room) {
         self = calloc(1, sizeof *self);
-        if (self != NULL && td_gunzip_create(take_unpacked, self, &self->gunzip, &err)) {
+        if (self != NULL)
+            self->gunzip = td_gunzip_create(take_unpacked, self, &err);
+        if (self != NULL && self->gunzip != NULL) {
             self->sink.ops = &unpacking_ops;
             self->inner = sink;
             self->budget = budget;

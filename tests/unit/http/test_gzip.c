@@ -144,8 +144,8 @@ static bool append(void *context, const void *bytes, size_t len, struct td_error
 /* Unpacks the text in pieces of this length. */
 static bool unpack_pieces(struct td_text packed, size_t piece, struct td_buffer *out, struct td_error *err)
 {
-    struct td_gunzip *gunzip = NULL;
-    bool ok = td_gunzip_create(append, out, &gunzip, err);
+    struct td_gunzip *gunzip = td_gunzip_create(append, out, err);
+    bool ok = gunzip != NULL;
     for (size_t at = 0; ok && at < packed.len; at += piece)
         ok = td_gunzip_add(gunzip, packed.p + at, piece < packed.len - at ? piece : packed.len - at, err);
     ok = ok && td_gunzip_end(gunzip, err);
