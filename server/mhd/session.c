@@ -255,7 +255,6 @@ static enum td_cut cut_reason(const struct td_session *session, enum MHD_Request
 static void report_answer(struct td_session *session, enum MHD_RequestTerminationCode code)
 {
     struct td_exchange *exchange = &session->exchange;
-    const struct td_request request = td_session_request(session);
     const bool has_answer = exchange->stage == TD_STAGE_QUEUED || exchange->mhd_response != NULL;
     const enum td_cut cut = cut_reason(session, code);
     struct td_report report = {.cut = cut,
@@ -264,8 +263,9 @@ static void report_answer(struct td_session *session, enum MHD_RequestTerminatio
                                .received_bytes = exchange->content_bytes,
                                .token = exchange->token,
                                .request_id = exchange->request_id};
-    if (!has_answer && !exchange->has_sink)
+    if (!has_answer && !exchange->has_sink) /* its header may not be complete */
         return;
+    const struct td_request request = td_session_request(session);
     if (exchange->stream.stream != NULL)
         exchange->wait_end_ns = td_clock_ns(); /* all its time is a wait */
     report.waited_ns = exchange->wait_end_ns - exchange->wait_since_ns;
