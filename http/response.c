@@ -13,6 +13,7 @@
 #include "core/utf8.h"
 #include "http/cors.h"
 #include "http/facade.h"
+#include "http/http_date.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -399,16 +400,17 @@ void td_response_set_json_from(struct td_response *response, struct td_buffer *t
     char tag[TD_TAG_BYTES];
     struct td_blob *blob = NULL;
     size_t len;
-    size_t taken = text->budget == NULL ? text->len : 0; /* the bytes that the buffer does not return itself */
+    size_t taken = text->budget == NULL ? text->len : 0;   /* the bytes that the buffer does not return itself */
+    const bool is_empty = text->len == 0 && !text->failed; /* a message whose fields all have no value */
     char *data = td_buffer_release(text, &len);
-    if (data == NULL) {
+    if (data == NULL && !is_empty) {
         if (budget != NULL)
             td_budget_give(budget, taken);
         (void)td_error_no_memory(&err);
         td_response_fail_error(response, &err);
         return;
     }
-    bool tagged = td_digest_tag(data, len, tag) || td_error_no_memory(&err);
+    bool tagged = td_digest_tag(is_empty ? "" : data, len, tag) || td_error_no_memory(&err);
     bool ok = (budget == NULL ? td_blob_from_heap(data, len, &blob, &err)
                               : td_blob_from_budget(data, len, budget, &blob, &err)) &&
               td_body_append(&response->body, blob, 0, len, &err);
@@ -431,8 +433,9 @@ void td_response_set_text(struct td_response *response, const char *type, const 
 {
     struct td_error err = TD_ERROR_INIT;
     size_t len;
+    const bool is_empty = text->len == 0 && !text->failed;
     char *data = td_buffer_release(text, &len);
-    if (data == NULL)
+    if (data == NULL && !is_empty)
         (void)td_error_no_memory(&err);
     else
         (void)td_body_append_heap(&response->body, data, len, &err);
@@ -442,4 +445,36 @@ void td_response_set_text(struct td_response *response, const char *type, const 
     }
     response->content_type = type;
     response->cache_control = cache_control;
+}
+
+size_t td_response_list_fields(const struct td_response *response, char date[TD_RESPONSE_DATE_BYTES],
+                               struct td_response_field fields[TD_RESPONSE_FIELDS])
+{
+    static const char any_date[TD_RESPONSE_DATE_BYTES] = "Sun, 06 Nov 1994 08:49:37 GMT";
+    size_t count = 0;
+    if (response->content_type != NULL)
+        fields[count++] = (struct td_response_field){"Content-Type", response->content_type};
+    if (response->etag[0] != '\0')
+        fields[count++] = (struct td_response_field){"ETag", response->etag};
+    if (response->accept_ranges)
+        fields[count++] = (struct td_response_field){"Accept-Ranges", "bytes"};
+    if (response->cache_control != NULL)
+        fields[count++] = (struct td_response_field){"Cache-Control", response->cache_control};
+    if (response->last_modified_s >= 0) {
+        if (date != NULL)
+            td_http_date_format(response->last_modified_s, date);
+        fields[count++] = (struct td_response_field){"Last-Modified", date != NULL ? date : any_date};
+    }
+    for (size_t i = 0; i < response->header_count; i++)
+        fields[count++] = (struct td_response_field){response->headers[i].name, response->headers[i].value};
+    if (response->allow_origin != NULL) {
+        fields[count++] = (struct td_response_field){"Access-Control-Allow-Origin", response->allow_origin};
+        fields[count++] = (struct td_response_field){"Access-Control-Expose-Headers", td_cors_exposed};
+    }
+    for (size_t i = 0; i < response->trailers.count && response->body.total_bytes == 0; i++)
+        fields[count++] =
+            (struct td_response_field){response->trailers.fields[i].name, response->trailers.fields[i].value};
+    if (response->close)
+        fields[count++] = (struct td_response_field){"Connection", "close"};
+    return count;
 }

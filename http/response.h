@@ -66,6 +66,10 @@ enum { TD_RESPONSE_HEADERS = 10, TD_HEADER_VALUE_BYTES = 512, TD_ETAG_BYTES = 96
     ROUTE(TD_ROUTE_S3_LIST, "s3_list")                       \
     ROUTE(TD_ROUTE_S3_OBJECT, "s3_object")                   \
     ROUTE(TD_ROUTE_RPC, "rpc")                               \
+    ROUTE(TD_ROUTE_RPC_HEALTH_CHECK, "rpc_health_check")     \
+    ROUTE(TD_ROUTE_RPC_HEALTH_LIST, "rpc_health_list")       \
+    ROUTE(TD_ROUTE_RPC_HEALTH_WATCH, "rpc_health_watch")     \
+    ROUTE(TD_ROUTE_RPC_REFLECT, "rpc_reflect")               \
     ROUTE(TD_ROUTE_RPC_LIST_MODELS, "rpc_list_models")       \
     ROUTE(TD_ROUTE_RPC_GET_MODEL, "rpc_get_model")           \
     ROUTE(TD_ROUTE_RPC_LIST_VERSIONS, "rpc_list_versions")   \
@@ -182,6 +186,20 @@ void td_response_set_former_etag(struct td_response *response, const char *text)
 /* Sets Last-Modified to a file's mtime (ns since 1970), or to now when the mtime is in the future: RFC 9110 section
  * 8.8.2.1 has no date later than the answer's. */
 void td_response_set_modified(struct td_response *response, int64_t mtime_ns);
+
+/* A header field on its way to the client; both texts are borrowed. */
+struct td_response_field {
+    const char *name, *value;
+};
+
+enum { TD_RESPONSE_FIELDS = TD_RESPONSE_HEADERS + TD_TRAILERS + 8, TD_RESPONSE_DATE_BYTES = 30 };
+
+/* Lists the fields of the answer's header in the order in which they are sent, with "Connection: close" when
+ * response->close is set, but not those that a server adds, such as the body's length. Returns their number. The
+ * trailers are among them if there is no body. `date` takes the text of Last-Modified; NULL: only lengths are wanted,
+ * and the value is any date, since all have the same length. */
+size_t td_response_list_fields(const struct td_response *response, char date[TD_RESPONSE_DATE_BYTES],
+                               struct td_response_field fields[TD_RESPONSE_FIELDS]);
 
 /* Marks the body as a representation of this media type (static): clients may cache it if they revalidate it, and
  * ranges apply. */

@@ -1,8 +1,6 @@
 #include "server/mhd/kept_response.h"
 
 #include "core/digits.h"
-#include "http/cors.h"
-#include "http/http_date.h"
 #include "server/mhd/sender.h"
 
 #include <stdlib.h>
@@ -10,51 +8,13 @@
 
 /* ---- headers ------------------------------------------------------------------------------------------- */
 
-enum { DATE_BYTES = 30, /* with the NUL */ MOST_FIELDS = TD_RESPONSE_HEADERS + TD_TRAILERS + 8 };
-
 static const char any_date[] = "Sun, 06 Nov 1994 08:49:37 GMT"; /* an IMF-fixdate has 29 bytes */
-
-struct field {
-    const char *name, *value;
-};
-
-/* Lists the fields of the response in the order in which they are sent, and returns their number. They borrow from the
- * response and from `date`. date NULL: only the lengths are wanted, and the value of Last-Modified is any date, since
- * all have the same length. */
-static size_t list_fields(const struct td_response *response, char *date, struct field fields[MOST_FIELDS])
-{
-    size_t count = 0;
-    if (response->content_type != NULL)
-        fields[count++] = (struct field){"Content-Type", response->content_type};
-    if (response->etag[0] != '\0')
-        fields[count++] = (struct field){"ETag", response->etag};
-    if (response->accept_ranges)
-        fields[count++] = (struct field){"Accept-Ranges", "bytes"};
-    if (response->cache_control != NULL)
-        fields[count++] = (struct field){"Cache-Control", response->cache_control};
-    if (response->last_modified_s >= 0) {
-        if (date != NULL)
-            td_http_date_format(response->last_modified_s, date);
-        fields[count++] = (struct field){"Last-Modified", date != NULL ? date : any_date};
-    }
-    for (size_t i = 0; i < response->header_count; i++)
-        fields[count++] = (struct field){response->headers[i].name, response->headers[i].value};
-    if (response->allow_origin != NULL) {
-        fields[count++] = (struct field){"Access-Control-Allow-Origin", response->allow_origin};
-        fields[count++] = (struct field){"Access-Control-Expose-Headers", td_cors_exposed};
-    }
-    for (size_t i = 0; i < response->trailers.count && response->body.total_bytes == 0; i++)
-        fields[count++] = (struct field){response->trailers.fields[i].name, response->trailers.fields[i].value};
-    if (response->close)
-        fields[count++] = (struct field){"Connection", "close"};
-    return count;
-}
 
 bool td_answer_header_add(struct MHD_Response *mhd_response, const struct td_response *response)
 {
-    char date[DATE_BYTES];
-    struct field fields[MOST_FIELDS];
-    size_t count = list_fields(response, date, fields);
+    char date[TD_RESPONSE_DATE_BYTES];
+    struct td_response_field fields[TD_RESPONSE_FIELDS];
+    size_t count = td_response_list_fields(response, date, fields);
     for (size_t i = 0; i < count; i++)
         if (MHD_add_response_header(mhd_response, fields[i].name, fields[i].value) != MHD_YES)
             return false;
@@ -72,8 +32,8 @@ bool td_answer_trailers_add(struct MHD_Response *mhd_response, const struct td_t
 uint64_t td_answer_header_bytes(const struct td_response *response, uint64_t content_bytes)
 {
     char length[TD_NUMBER_BYTES];
-    struct field fields[MOST_FIELDS];
-    size_t count = list_fields(response, NULL, fields);
+    struct td_response_field fields[TD_RESPONSE_FIELDS];
+    size_t count = td_response_list_fields(response, NULL, fields);
     uint64_t bytes = strlen("HTTP/1.1 200 ") + strlen(MHD_get_reason_phrase_for((unsigned int)response->status)) + 2;
     bytes += strlen("Date: \r\n") + strlen(any_date);
     bytes += content_bytes == TD_BODY_LENGTH_UNKNOWN
