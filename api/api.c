@@ -7,6 +7,7 @@
 #include "api/hub/hub.h"
 #include "api/native/native.h"
 #include "api/oci/oci.h"
+#include "api/rpc/grpc_services.h"
 #include "api/rpc/rpc.h"
 #include "api/s3/s3.h"
 #include "catalog/names/family.h"
@@ -19,10 +20,12 @@
 
 const struct td_facade *const td_main_port = &td_native_facade;
 const struct td_facade *const td_s3_port = &td_s3_facade;
+const struct td_facade *const td_grpc_port = &td_grpc_facade;
 
 /* The facades of the main port, in the order in which they are asked for a path. td_main_port answers the paths that
  * none of them owns. */
-static const struct td_facade *const shared[] = {&td_native_facade, &td_hub_facade, &td_oci_facade, &td_rpc_facade};
+static const struct td_facade *const shared[] = {&td_native_facade, &td_hub_facade, &td_oci_facade, &td_rpc_facade,
+                                                 &td_grpc_services_facade};
 
 static const struct td_facade *owner_of(struct td_text raw_path)
 {
@@ -32,12 +35,18 @@ static const struct td_facade *owner_of(struct td_text raw_path)
     return NULL;
 }
 
+/* Returns whether the facade answers on the port of gRPC. */
+static bool is_of_grpc(const struct td_facade *facade)
+{
+    return facade == &td_rpc_facade || facade == &td_grpc_services_facade;
+}
+
 const struct td_facade *td_api_facade(const struct td_facade *port, struct td_text target)
 {
-    if (port != td_main_port)
+    if (port != td_main_port && port != td_grpc_port)
         return port;
     const struct td_facade *owner = owner_of(td_uri_raw_path(target));
-    return owner != NULL ? owner : port;
+    return owner != NULL && (port == td_main_port || is_of_grpc(owner)) ? owner : port;
 }
 
 bool td_api_is_probe(const struct td_request *request)
@@ -54,6 +63,11 @@ bool td_api_is_text(const struct td_facade *port, struct td_text target, bool is
 bool td_api_takes_body(const struct td_request *request)
 {
     return request->facade->takes_body != NULL && request->facade->takes_body(request);
+}
+
+bool td_api_answers_each(const struct td_request *request)
+{
+    return request->facade->answers_each != NULL && request->facade->answers_each(request);
 }
 
 bool td_api_takes_uploads(const struct td_api *api, const struct td_facade *facade)

@@ -10,11 +10,14 @@
 #include "http/request.h"
 #include "http/response.h"
 
-/* The facades of the two ports. The main port also serves the facades that td_api_facade finds by their paths. */
+/* The facades of the ports. The main port and that of gRPC also serve the facades that td_api_facade finds by their
+ * paths. */
 extern const struct td_facade *const td_main_port;
 extern const struct td_facade *const td_s3_port;
+extern const struct td_facade *const td_grpc_port;
 
-/* Returns the facade of a request that came by this port. On the main port the raw target decides. Call it once, as
+/* Returns the facade of a request that came by this port. On the main port and that of gRPC the raw
+ * target decides. Call it once, as
  * soon as the target is known: every answer to the request, refusals included, has the form of its facade. */
 const struct td_facade *td_api_facade(const struct td_facade *port, struct td_text target);
 
@@ -32,6 +35,9 @@ bool td_api_is_text(const struct td_facade *port, struct td_text target, bool is
 /* Returns whether the server must read the body of a request with this method and target into memory. The request's
  * facade must be set, as for all functions that follow. All are thread-safe. */
 bool td_api_takes_body(const struct td_request *request);
+
+/* Returns whether each message of the request is answered by itself (td_facade.answers_each). */
+bool td_api_answers_each(const struct td_request *request);
 
 /* Returns whether the facade takes uploads: then PUT, PATCH, POST and DELETE may have bodies, chunked ones, too. */
 bool td_api_takes_uploads(const struct td_api *api, const struct td_facade *facade);

@@ -37,6 +37,10 @@ struct td_facade {
     bool (*takes_body)(const struct td_request *request);
     /* Returns whether a POST of this target only reads: its body says what. NULL: each may change something. */
     bool (*reads_by_post)(const struct td_request *request);
+    /* Returns whether each message of the request is answered by itself, before the request ends, where a protocol lets
+     * both sides send at once: the request is then handled for each of its messages, and the bodies of the answers
+     * follow one another. NULL: no request is. */
+    bool (*answers_each)(const struct td_request *request);
     /* Returns whether the body of a request with this method and target goes to a sink. Asked only while the api takes
      * uploads (struct td_api). NULL, as begin_upload: never. */
     bool (*takes_upload)(const struct td_request *request);
@@ -77,11 +81,13 @@ struct td_facade {
     /* The body of a 503 when no connection is free, sent without allocating memory. Not NULL for the facade of a port
      * (td_main_port, td_s3_port); no other facade's is used. */
     const char *busy;
-    const char *crowded; /* the body of a 429 for an address with too many connections; NULL: busy */
-    const char *not_tls; /* the body of a 400 for a client that does not speak TLS on a port that does; not NULL where
-                          * busy is not */
-    const char *is_tls;  /* the body of a 400 for a client that speaks TLS on a port without it; not NULL where busy
-                          * is not */
+    const char *crowded;   /* the body of a 429 for an address with too many connections; NULL: busy */
+    const char *not_tls;   /* the body of a 400 for a client that does not speak TLS on a port that does; not NULL where
+                            * busy is not */
+    const char *is_tls;    /* the body of a 400 for a client that speaks TLS on a port without it; not NULL where busy
+                            * is not */
+    const char *not_http2; /* the body of a 400 for a client that speaks HTTP/1 on a port for HTTP/2 alone; NULL: the
+                            * port speaks HTTP/1 */
 };
 
 #endif

@@ -1,6 +1,7 @@
-"""Writes the schema as C: tables of its messages and methods (core/message/message.h), and the descriptor set.
+"""Writes the schema as C: tables of its messages and methods (core/message/message.h), and the descriptor sets: of the
+schema, and of the services of gRPC.
 
-    compile_schema.py DESCRIPTOR_SET HEADER SOURCE
+    compile_schema.py DESCRIPTOR_SET SERVICES_SET HEADER SOURCE
 
 DESCRIPTOR_SET is what `protoc --include_imports --descriptor_set_out` writes, a google.protobuf.FileDescriptorSet. This
 script reads its binary form itself, so that a build needs no package of Python."""
@@ -114,13 +115,21 @@ def method_row(service, method):
     )
 
 
-def main(descriptor_path, header_path, source_path):
+def packed_lines(name, packed):
+    lines = [f"const unsigned char {name}[] = {{"]
+    lines += ["    " + ", ".join(map(str, packed[at : at + 24])) + "," for at in range(0, len(packed), 24)]
+    return [*lines, "};"]
+
+
+def main(descriptor_path, services_path, header_path, source_path):
     data = pathlib.Path(descriptor_path).read_bytes()
     messages, methods = read_schema(data)
     for name, rows in messages:
         if len(rows) > MOST_FIELDS:
             sys.exit(f"compile_schema.py: {name} has more than {MOST_FIELDS} fields")
     packed = zlib.compress(data, 9)
+    services = pathlib.Path(services_path).read_bytes()
+    packed_services = zlib.compress(services, 9)
     header = [
         "/* Written by api/proto/compile_schema.py: the messages and methods of package tensord.v1. */",
         "#ifndef TD_API_PROTO_SCHEMA_H",
@@ -133,6 +142,9 @@ def main(descriptor_path, header_path, source_path):
         "/* The FileDescriptorSet with its imports, compressed by zlib. */",
         f"enum {{ TD_SCHEMA_SET_BYTES = {len(data)}, TD_SCHEMA_PACKED_BYTES = {len(packed)} }};",
         "extern const unsigned char td_schema_packed[TD_SCHEMA_PACKED_BYTES];",
+        "/* The same of the services of gRPC: health and reflection. */",
+        f"enum {{ TD_SERVICES_SET_BYTES = {len(services)}, TD_SERVICES_PACKED_BYTES = {len(packed_services)} }};",
+        "extern const unsigned char td_services_packed[TD_SERVICES_PACKED_BYTES];",
         "#endif",
     ]
     source = ['#include "api/proto/schema.h"', "", "#include <stddef.h>", ""]
@@ -142,9 +154,7 @@ def main(descriptor_path, header_path, source_path):
     source += [f"    &td_schema_{snake(name)}," for name, _ in messages]
     source += ["};", "const struct td_method td_schema_methods[TD_SCHEMA_METHODS] = {"]
     source += [method_row(service, method) for service, method in methods]
-    source += ["};", "const unsigned char td_schema_packed[TD_SCHEMA_PACKED_BYTES] = {"]
-    source += ["    " + ", ".join(map(str, packed[at : at + 24])) + "," for at in range(0, len(packed), 24)]
-    source.append("};")
+    source += ["};", *packed_lines("td_schema_packed", packed), *packed_lines("td_services_packed", packed_services)]
     for path, lines in ((header_path, header), (source_path, source)):
         pathlib.Path(path).write_text("\n".join(lines) + "\n")
 
