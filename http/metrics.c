@@ -100,6 +100,13 @@ static void write_connections(const struct td_metrics *metrics, struct td_buffer
                      (double)atomic_load(&metrics->connections_limit));
     td_metrics_count(out, "tensord_http_connections_accepted_total", "Connections accepted.",
                      atomic_load(&metrics->accepted));
+    td_metrics_gauge(out, "tensord_grpc_streams", "Streams of HTTP/2 on the port of --grpc-listen that are open.",
+                     (double)atomic_load(&metrics->grpc_streams));
+    td_metrics_count(out, "tensord_grpc_resets_total", "Calls on the port of --grpc-listen that clients have reset.",
+                     atomic_load(&metrics->grpc_resets));
+    td_metrics_count(out, "tensord_grpc_floods_total",
+                     "Connections of HTTP/2 that were ended because of floods of frames, resets or header fields.",
+                     atomic_load(&metrics->grpc_floods));
     td_metrics_gauge(out, "tensord_waiters", "Requests that wait for a change, at most --max-waiters.",
                      (double)atomic_load(&metrics->waiters));
     td_metrics_count(out, "tensord_http_jobs_total",

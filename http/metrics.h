@@ -69,6 +69,9 @@ struct td_metrics {
     _Atomic uint64_t waiters;           /* requests that wait for a change; not in in_flight */
     /* connections refused: over the total limit, over the limit of one address, without a thread */
     _Atomic uint64_t refused_total, refused_address, refused_threads;
+    _Atomic int64_t grpc_streams;         /* of HTTP/2, open or still worked for */
+    _Atomic uint64_t grpc_resets;         /* calls that the client has reset */
+    _Atomic uint64_t grpc_floods;         /* connections of HTTP/2 that were ended since the client exceeded a bound */
     _Atomic uint64_t malformed;           /* requests that the request guard refused */
     _Atomic uint64_t access_log_dropped;  /* lines */
     _Atomic int64_t certificate_expiry_s; /* since 1970; 0: there is no TLS */

@@ -63,9 +63,10 @@ MAY_USE = {
     "server/net": CALL | {"api", "server/config"},
     "server/serving": CALL | {"api", "server/host", "server/config", "server/log", "server/net"},
     "server/mhd": CALL | {"api", "server/config", "server/net", "server/serving"},
+    "server/h2": CALL | {"api", "server/config", "server/net", "server/serving"},
     # `inspect` prints the manifest of the native interface
     "server/cmd": CALL | {"api", "api/native", "storage/fetch", "catalog/remote", "catalog/delta", "server/host",
-                           "server/config", "server/log", "server/net", "server/serving", "server/mhd"},
+                           "server/config", "server/log", "server/net", "server/serving", "server/mhd", "server/h2"},
     # the table of commands
     "server": {"catalog/sandbox", "http", "server/config", "server/host", "server/mhd", "server/cmd"},
 }
@@ -77,7 +78,7 @@ FOLDERS = sorted({room.split("/")[0] for room in MAY_USE})
 # the most that one folder may hold: C sources, and levels of modules that include one another (see levels_of)
 MOST_SOURCES, MOST_LEVELS = 25, 8
 # system headers that one room alone may use
-OWNED = {"microhttpd.h": "server/mhd", "curl/curl.h": "storage/fetch"}
+OWNED = {"microhttpd.h": "server/mhd", "nghttp2/nghttp2.h": "server/h2", "curl/curl.h": "storage/fetch"}
 
 INCLUDE = re.compile(r'^[ \t]*(?:#|%:|\?\?=)[ \t]*(?:include|include_next|import)\b(.*)$', re.MULTILINE)
 COMMENT = re.compile(r'/\*.*?\*/', re.DOTALL)

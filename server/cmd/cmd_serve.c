@@ -22,6 +22,7 @@
 #include "server/cmd/shared/command_line.h"
 #include "server/cmd/token_watch.h"
 #include "server/config/config.h"
+#include "server/h2/h2_server.h"
 #include "server/host/notify.h"
 #include "server/host/terminal.h"
 #include "server/mhd/http_server.h"
@@ -77,6 +78,7 @@ struct service {
     bool registry_made;
     struct td_serving serving;
     struct td_http_server *server;
+    struct td_h2_server *h2; /* NULL without --grpc-listen */
     struct td_lease_breaks breaks;
     struct td_notify notify;
     bool has_sent_ready;      /* READY=1 was sent to systemd */
@@ -447,6 +449,16 @@ static bool split_version_prefixes(struct service *service, struct td_error *err
     return true;
 }
 
+/* Passes an accepted connection to the server of its protocol. A function of td_taker's kind. */
+static bool take_connection(void *context, struct td_connection *connection, enum td_lane lane,
+                            const struct sockaddr *address, unsigned int address_len)
+{
+    struct service *service = context;
+    struct td_taker http = td_http_server_taker(service->server);
+    return lane == TD_LANE_HTTP2 ? td_h2_server_take(service->h2, connection)
+                                 : http.take(http.context, connection, lane, address, address_len);
+}
+
 /* Starts all parts. The steps that fail by a mistake of the user come first, before the catalog's first scan logs
  * "ready". */
 static bool start_parts(struct service *service, struct td_error *err)
@@ -515,8 +527,9 @@ static bool start_parts(struct service *service, struct td_error *err)
                                            .tls = service->tls};
     return service->registry_made && td_serving_begin(&service->serving, err) &&
            td_http_server_create(&service->serving, &service->server, err) &&
-           td_ports_accept(&service->ports, td_http_server_taker(service->server), &service->registry,
-                           &service->api.metrics, err);
+           (config->grpc_listen[0] == '\0' || td_h2_server_create(&service->serving, &service->h2, err)) &&
+           td_ports_accept(&service->ports, (struct td_taker){.take = take_connection, .context = service},
+                           &service->registry, &service->api.metrics, err);
 }
 
 static void stop_parts(struct service *service)
@@ -524,6 +537,7 @@ static void stop_parts(struct service *service)
     if (service->upstream != NULL) /* answers that wait for bytes end */
         td_upstream_stop(service->upstream);
     td_ports_close(&service->ports);
+    td_h2_server_destroy(service->h2);
     td_serving_close(&service->serving);
     td_http_server_destroy(service->server);
     td_serving_fini(&service->serving);
@@ -822,6 +836,8 @@ static int run_service(struct service *service)
                ports[TD_PORT_MAIN].url);
         if (ports[TD_PORT_S3].acceptor != NULL)
             td_log(TD_LOG_INFO, "listening for S3 clients on %s", ports[TD_PORT_S3].url);
+        if (ports[TD_PORT_GRPC].acceptor != NULL)
+            td_log(TD_LOG_INFO, "listening for gRPC clients on %s", ports[TD_PORT_GRPC].url);
         if (ports[TD_PORT_PLAIN].acceptor != NULL)
             td_log(TD_LOG_INFO, "listening without TLS on %s", ports[TD_PORT_PLAIN].url);
         if (service->parsers != NULL)

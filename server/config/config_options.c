@@ -49,6 +49,8 @@ static const struct td_option options[] = {
      ADDRESS(listen, "127.0.0.1:8080"), AT_START},
     {"s3-listen", "ADDR:PORT", "", "address for clients of S3, path style; empty: none",
      ADDRESS(s3_listen, "127.0.0.1:8081"), AT_START},
+    {"grpc-listen", "ADDR:PORT", "", "address for clients of gRPC, over HTTP/2; empty: none",
+     ADDRESS(grpc_listen, "127.0.0.1:8083"), AT_START},
     {"tls-cert", "FILE", "", "certificate in PEM, with its chain: the ports speak HTTPS alone",
      TEXT(tls_cert, TD_OPTION_EVERYWHERE), AT_START},
     {"tls-key", "FILE", "", "private key of the certificate, in PEM", TEXT(tls_key, TD_OPTION_EVERYWHERE), AT_START},

@@ -30,6 +30,7 @@ struct td_config {
     const char *file;               /* the configuration file; empty: none */
     const char *listen;             /* ADDRESS:PORT, [ADDRESS]:PORT or :PORT */
     const char *s3_listen;          /* the same, for S3 clients; empty: no such port */
+    const char *grpc_listen;        /* the same, for gRPC over HTTP/2; empty: no such port */
     const char *tls_cert, *tls_key; /* files; empty: no TLS */
     const char *tls_client_ca;      /* a file; empty: clients need no certificate */
     const char *plain_listen;       /* as listen, without TLS, on a loopback address; empty: no such port */

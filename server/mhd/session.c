@@ -104,7 +104,8 @@ static void begin_tls(struct td_session *session, struct MHD_Connection *mhd)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
     if (info != NULL)
-        session->credentials = td_tls_begin(session->serving->tls, info->tls_session, &session->link.stream);
+        session->credentials =
+            td_tls_begin(session->serving->tls, info->tls_session, "http/1.1", &session->link.stream);
 }
 
 struct td_session *td_session_begin(struct td_serving *serving, struct MHD_Connection *mhd)

@@ -252,6 +252,24 @@ static void answer_and_close(const struct td_acceptor *acceptor, int fd, const c
     (void)close(fd);
 }
 
+static bool is_for_http2(const struct td_acceptor *acceptor)
+{
+    return acceptor->facade->not_http2 != NULL;
+}
+
+/* Sends GOAWAY with the code ENHANCE_YOUR_CALM and no stream (RFC 9113 section 6.8), after the SETTINGS that must come
+ * first (section 3.4), and closes the connection. */
+static void go_away_and_close(int fd)
+{
+    static const char frames[] = "\0\0\0\4\0\0\0\0\0"
+                                 "\0\0\10\7\0\0\0\0\0"
+                                 "\0\0\0\0\0\0\0\13";
+    (void)td_socket_send(fd, frames, sizeof frames - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)td_sent_shut_down(fd, SHUT_WR);
+    discard_received(fd);
+    (void)close(fd);
+}
+
 /* Answers 503 or 429 and closes the connection. With TLS an answer would need a handshake, which costs too much at a
  * limit, so the connection is only closed. */
 static void turn_away(const struct td_acceptor *acceptor, int fd, enum td_over over)
@@ -260,6 +278,8 @@ static void turn_away(const struct td_acceptor *acceptor, int fd, enum td_over o
     bool is_crowded = over == TD_OVER_ADDRESS && facade->crowded != NULL;
     if (acceptor->has_tls)
         (void)close(fd);
+    else if (is_for_http2(acceptor))
+        go_away_and_close(fd);
     else
         answer_and_close(acceptor, fd, is_crowded ? "429 Too Many Requests" : "503 Service Unavailable",
                          "Retry-After: 1\r\n", is_crowded ? facade->crowded : facade->busy);
@@ -313,23 +333,33 @@ static void unwatch_silent(struct td_acceptor *acceptor, struct silent *silent)
         silent->next->previous = silent->previous;
 }
 
-/* Answers 400 to a client that speaks TLS on a port without it, or plain HTTP on a port with it, and closes the
- * connection. */
-static void refuse_protocol(const struct td_acceptor *acceptor, struct silent *silent)
+/* The properties of a connection that its first bytes show. */
+struct first_bytes {
+    bool is_tls;       /* they begin a TLS handshake */
+    bool is_http1;     /* they do not begin the preface of HTTP/2, on a port without TLS for it */
+    enum td_lane lane; /* for the connection, if the port speaks its protocol */
+};
+
+/* Answers 400 to a client that speaks TLS on a port without it, plain HTTP on a port with it, or HTTP/1 on a port for
+ * HTTP/2, and closes the connection. */
+static void refuse_protocol(const struct td_acceptor *acceptor, struct silent *silent, const struct first_bytes *first)
 {
     const struct td_facade *facade = acceptor->facade;
+    const char *words = acceptor->has_tls ? facade->not_tls : first->is_tls ? facade->is_tls : facade->not_http2;
     int fd = silent->connection->fd;
     td_connection_close(silent->connection);
-    answer_and_close(acceptor, fd, "400 Bad Request", "", acceptor->has_tls ? facade->not_tls : facade->is_tls);
+    answer_and_close(acceptor, fd, "400 Bad Request", "", words);
     atomic_fetch_add(&acceptor->metrics->malformed, 1);
     free(silent);
 }
 
-/* The properties of a connection that its first bytes show. */
-struct first_bytes {
-    bool is_tls;       /* they begin a TLS handshake */
-    enum td_lane lane; /* for the connection, if the port speaks its protocol */
-};
+/* Returns whether the text begins as the preface of HTTP/2 does (RFC 9113 section 3.4), as far as it goes. */
+static bool begins_preface(struct td_text text)
+{
+    static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    const size_t len = text.len < sizeof preface - 1 ? text.len : sizeof preface - 1;
+    return memcmp(text.p, preface, len) == 0;
+}
 
 /* Peeks at the first bytes, which stay in the socket. Returns their number and fills in *out; returns 0 when the
  * connection has ended, or -1 when no bytes have come yet. */
@@ -342,7 +372,12 @@ static ssize_t peek_first_bytes(const struct td_acceptor *acceptor, int fd, stru
     if (n > 0) {
         bool is_plain = bytes[0] != handshake && !acceptor->has_tls;
         out->is_tls = bytes[0] == handshake;
-        out->lane = is_plain ? td_lane_of(acceptor->facade, td_text_n(bytes, (size_t)n)) : TD_LANE_TLS;
+        if (is_for_http2(acceptor)) {
+            out->lane = TD_LANE_HTTP2;
+            out->is_http1 = is_plain && !begins_preface(td_text_n(bytes, (size_t)n));
+        } else {
+            out->lane = is_plain ? td_lane_of(acceptor->facade, td_text_n(bytes, (size_t)n)) : TD_LANE_TLS;
+        }
     }
     return n < 0 && errno != EAGAIN && errno != EINTR ? 0 : n;
 }
@@ -356,12 +391,11 @@ static void close_silent(struct silent *silent)
     free(silent);
 }
 
-/* Passes on a connection that has sent something, or refuses it if it speaks TLS on a port without it, or plain HTTP on
- * a port with it. */
+/* Passes on a connection that has sent something, or refuses it if it speaks another protocol than the port. */
 static void accept_protocol(struct td_acceptor *acceptor, struct silent *silent, const struct first_bytes *first)
 {
-    if (acceptor->has_tls != first->is_tls)
-        refuse_protocol(acceptor, silent);
+    if (acceptor->has_tls != first->is_tls || first->is_http1)
+        refuse_protocol(acceptor, silent, first);
     else
         pass_on(acceptor, silent, first->lane);
 }
@@ -380,12 +414,18 @@ static void handle_first_bytes(struct td_acceptor *acceptor, struct silent *sile
         close_silent(silent);
 }
 
+/* Returns the lane of a connection whose first bytes are not known. */
+static enum td_lane unknown_lane(const struct td_acceptor *acceptor)
+{
+    return is_for_http2(acceptor) ? TD_LANE_HTTP2 : acceptor->has_tls ? TD_LANE_TLS : TD_LANE_OWN;
+}
+
 /* Registers the connection and waits for its first bytes, or turns it away at a limit. */
 static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_storage *from, socklen_t from_len)
 {
     struct in6_addr address;
     /* For a connection that cannot be watched: libmicrohttpd then waits for its first bytes. */
-    struct first_bytes first = {.is_tls = acceptor->has_tls, .lane = acceptor->has_tls ? TD_LANE_TLS : TD_LANE_OWN};
+    struct first_bytes first = {.is_tls = acceptor->has_tls, .lane = unknown_lane(acceptor)};
     bool admit;
     int on = 1;
     (void)td_address_of(from, &address); /* of one of the families that bind_one binds */

@@ -17,7 +17,8 @@ enum td_lane {
     TD_LANE_OWN,    /* a thread of its own */
     TD_LANE_SHARED, /* a thread that serves many connections and never waits */
     TD_LANE_UPLOAD, /* a thread of its own, and room for large pieces of a body, where uploads are taken */
-    TD_LANE_TLS     /* a thread of its own, with TLS: all connections of a port with TLS */
+    TD_LANE_TLS,    /* a thread of its own, with TLS: all connections of a port with TLS */
+    TD_LANE_HTTP2   /* a loop that serves many connections: all of a port for HTTP/2, with TLS or without */
 };
 
 /* Longest range, or sum of ranges, that counts as a short answer. */
@@ -36,7 +37,7 @@ struct td_taker {
 struct td_acceptor_config {
     const char *option;             /* the option that set the address, for error messages: "--listen" */
     const char *listen;             /* ADDRESS:PORT, [ADDRESS]:PORT, or :PORT for all addresses */
-    const struct td_facade *facade; /* td_main_port or td_s3_port */
+    const struct td_facade *facade; /* that of a port (api/api.h) */
     bool has_tls;
     const struct td_cors *cors; /* the origins whose pages may read answers; NULL: none. Must outlive the acceptor */
 };

@@ -91,17 +91,22 @@ static void tell_damage(struct td_registry *registry, const struct td_error *err
         td_log(TD_LOG_ERROR, "an answer was broken off: %s", err->message);
 }
 
+enum td_cut td_registry_cut_of(struct td_registry *registry, const struct td_error *err)
+{
+    /* A changed file may look damaged, too; the reader has already distinguished the two (storage/decoded.c). */
+    if (err->code == TD_FAILED_PRECONDITION)
+        tell_damage(registry, err);
+    return err->code == TD_FAILED_PRECONDITION  ? TD_CUT_DAMAGED
+           : err->code == TD_RESOURCE_EXHAUSTED ? TD_CUT_BUSY
+                                                : TD_CUT_CHANGED;
+}
+
 void td_connection_break_off(struct td_connection *connection, const struct td_error *err)
 {
     int none = TD_CUT_NONE;
-    /* A changed file may look damaged, too; the reader has already distinguished the two (storage/decoded.c). */
-    enum td_cut cut = err->code == TD_FAILED_PRECONDITION  ? TD_CUT_DAMAGED
-                      : err->code == TD_RESOURCE_EXHAUSTED ? TD_CUT_BUSY
-                                                           : TD_CUT_CHANGED;
+    enum td_cut cut = td_registry_cut_of(connection->registry, err);
     if (cut == TD_CUT_CHANGED && td_cancel_is_asked(&connection->cancel)) /* it was broken off for that */
         return;
-    if (cut == TD_CUT_DAMAGED)
-        tell_damage(connection->registry, err);
     (void)atomic_compare_exchange_strong(&connection->cut, &none, (int)cut);
 }
 
@@ -258,6 +263,14 @@ void td_registry_set_limits(struct td_registry *registry, const struct td_regist
     pthread_mutex_lock(&registry->lock);
     registry->limits = *limits;
     pthread_mutex_unlock(&registry->lock);
+}
+
+struct td_deadline_limits td_registry_deadlines(struct td_registry *registry)
+{
+    pthread_mutex_lock(&registry->lock);
+    struct td_deadline_limits deadlines = registry->limits.deadlines;
+    pthread_mutex_unlock(&registry->lock);
+    return deadlines;
 }
 
 void td_registry_fini(struct td_registry *registry)

@@ -102,6 +102,9 @@ bool td_registry_init(struct td_registry *registry, const struct td_registry_lim
  * limit on their number stay open. Any thread. */
 void td_registry_set_limits(struct td_registry *registry, const struct td_registry_limits *limits);
 
+/* Returns the deadlines as they are now. Any thread. */
+struct td_deadline_limits td_registry_deadlines(struct td_registry *registry);
+
 /* Stops the reaper and frees the registry. All descriptors must be closed, and no other thread may use the registry any
  * more. */
 void td_registry_fini(struct td_registry *registry);
@@ -145,6 +148,9 @@ void td_connection_unpin(struct td_connection *connection);
  * a reference on how->reference. A body that is pinned goes through td_connection_pin first. Returns false, with
  * nothing begun, when that is not possible for this connection. */
 bool td_connection_send(struct td_connection *connection, struct td_body *body, const struct td_sending *how);
+
+/* Returns the reason to break an answer off after this error of its body. Logs damage. Any thread. */
+enum td_cut td_registry_cut_of(struct td_registry *registry, const struct td_error *err);
 
 /* Records why the answer is broken off, and logs damage. Called by the thread that makes the answer or sends it. */
 void td_connection_break_off(struct td_connection *connection, const struct td_error *err);

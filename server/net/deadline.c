@@ -159,6 +159,7 @@ enum td_cut td_deadline_judge(struct td_deadline *deadline, int fd, const struct
     case TD_PHASE_UPLOAD:
         return judge_upload(deadline, fd, limits, since_ns, round->now_ns);
     case TD_PHASE_HANDLING:
+    case TD_PHASE_STREAMS:
         return TD_CUT_NONE;
     }
     return TD_CUT_NONE;

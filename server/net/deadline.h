@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The phase of a connection. Every phase but HANDLING has its deadline. */
+/* The phase of a connection. Every phase but HANDLING and STREAMS has its deadline. */
 enum td_phase {
     TD_PHASE_FIRST,    /* accepted; no complete request line yet */
     TD_PHASE_HEADER,   /* the request line was read; header fields are arriving */
@@ -19,6 +19,7 @@ enum td_phase {
     TD_PHASE_SENDING,  /* the answer is being sent */
     TD_PHASE_STREAM,   /* the answer is a stream: bytes come now and then, and the client has to take them */
     TD_PHASE_IDLE,     /* between two requests */
+    TD_PHASE_STREAMS,  /* HTTP/2: server/h2 has the deadlines of its streams and of the connection */
 };
 
 /* The bytes of an idle connection are counted in one of this many rounds. */

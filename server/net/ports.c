@@ -18,6 +18,7 @@ bool td_ports_bind(struct td_ports *ports, const struct td_config *config, const
     const struct td_acceptor_config configs[TD_PORTS] = {
         [TD_PORT_MAIN] = {"--listen", config->listen, td_main_port, has_tls, cors},
         [TD_PORT_S3] = {"--s3-listen", config->s3_listen, td_s3_port, has_tls, NULL},
+        [TD_PORT_GRPC] = {"--grpc-listen", config->grpc_listen, td_grpc_port, has_tls, NULL},
         [TD_PORT_PLAIN] = {"--plain-listen", config->plain_listen, td_main_port, false, cors},
     };
     for (size_t i = 0; i < TD_PORTS; i++) {

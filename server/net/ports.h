@@ -1,5 +1,6 @@
-/* The ports of a server: the main port and, if they are given, the ports of --s3-listen and --plain-listen. They are
- * bound first, so that a port in use fails the start at once, and begin to accept last. Threads: one at a time. */
+/* The ports of a server: the main port and, if they are given, those of --s3-listen, --grpc-listen and --plain-listen.
+ * They are bound first, so that a port in use fails the start at once, and begin to accept last. Threads: one at a
+ * time. */
 #ifndef TD_SERVER_NET_PORTS_H
 #define TD_SERVER_NET_PORTS_H
 
@@ -8,7 +9,7 @@
 
 #include <stdbool.h>
 
-enum { TD_PORT_MAIN, TD_PORT_S3, TD_PORT_PLAIN, TD_PORTS };
+enum { TD_PORT_MAIN, TD_PORT_S3, TD_PORT_GRPC, TD_PORT_PLAIN, TD_PORTS };
 
 struct td_ports {
     struct td_port {

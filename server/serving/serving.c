@@ -12,7 +12,7 @@ static void on_publish(void *context)
 bool td_serving_begin(struct td_serving *serving, struct td_error *err)
 {
     const struct td_config *config = serving->config;
-    bool shares_threads = config->workers > 0;
+    bool shares_threads = config->workers > 0 || config->grpc_listen[0] != '\0';
     serving->has_uploads =
         td_uploads_init(&serving->uploads, config->max_body_bytes, (size_t)config->max_connections, err);
     if (!serving->has_uploads)
@@ -35,8 +35,9 @@ void td_serving_retry_waits(struct td_serving *serving)
 
 void td_serving_close(struct td_serving *serving)
 {
-    if (serving->api != NULL)
-        atomic_store(&serving->api->draining, true); /* so that no request waits for a change any more */
+    if (serving->api == NULL)
+        return;
+    atomic_store(&serving->api->draining, true); /* so that no request waits for a change any more */
     if (serving->waiters != NULL) {
         td_catalog_on_publish(serving->api->catalog, NULL, NULL);
         td_waiters_close(serving->waiters);

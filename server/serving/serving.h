@@ -1,5 +1,5 @@
-/* What the servers of HTTP/1.1 and of HTTP/2 share: the parts of the service that answer requests, the threads for work
- * that a connection's thread may not do, and the report of each answer. */
+/* The state that the servers of HTTP/1.1 and of HTTP/2 share: the parts of the service that answer requests, the
+ * threads for work that a connection's thread may not do, and the report of each answer. */
 #ifndef TD_SERVER_SERVING_SERVING_H
 #define TD_SERVER_SERVING_SERVING_H
 

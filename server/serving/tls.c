@@ -273,12 +273,11 @@ static int look_at_list(gnutls_session_t session, unsigned int kind, unsigned in
 }
 
 /* Gives the credentials to the session of a server before its handshake: certificate, client certificates if there are
- * authorities for them, and the protocol "http/1.1" (ALPN). A client certificate that does not verify ends the
+ * authorities for them, and the protocol (ALPN). A client certificate that does not verify ends the
  * handshake with an alert. Returns false without memory. */
-static bool give_credentials(struct td_tls_credentials *credentials, gnutls_session_t session)
+static bool give_credentials(struct td_tls_credentials *credentials, gnutls_session_t session, const char *protocol)
 {
-    static const char protocol[] = "http/1.1";
-    const gnutls_datum_t alpn = {.data = (unsigned char *)(uintptr_t)protocol, .size = sizeof protocol - 1};
+    const gnutls_datum_t alpn = {.data = (unsigned char *)(uintptr_t)protocol, .size = (unsigned int)strlen(protocol)};
     if (gnutls_alpn_set_protocols(session, &alpn, 1, 0) < 0)
         return false;
     if (credentials->asks_clients) {
@@ -393,13 +392,14 @@ static ssize_t send_records(gnutls_transport_ptr_t transport, const giovec_t *pa
     return td_socket_send_message(stream->fd, &message, MSG_NOSIGNAL | (stream->more_follows ? MSG_MORE : 0));
 }
 
-struct td_tls_credentials *td_tls_begin(struct td_tls *tls, gnutls_session_t session, struct td_tls_stream *stream)
+struct td_tls_credentials *td_tls_begin(struct td_tls *tls, gnutls_session_t session, const char *protocol,
+                                        struct td_tls_stream *stream)
 {
     pthread_mutex_lock(&tls->lock);
     struct td_tls_credentials *credentials = tls->newest;
     atomic_fetch_add(&credentials->refs, 1);
     pthread_mutex_unlock(&tls->lock);
-    if (!give_credentials(credentials, session)) {
+    if (!give_credentials(credentials, session, protocol)) {
         td_tls_credentials_unref(credentials);
         return NULL;
     }

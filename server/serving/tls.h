@@ -56,10 +56,12 @@ void td_tls_look(struct td_tls *tls, bool always);
 /* Returns when the certificate of new connections expires, in seconds since 1970. For the thread of td_tls_look. */
 int64_t td_tls_expiry_s(const struct td_tls *tls);
 
-/* Sets the newest credentials and the function to send by in the GnuTLS session of a new connection. The stream is
- * borrowed and must outlive the session. Returns a reference on the credentials, which the caller drops when the
- * connection has ended; NULL without memory: the handshake then fails. Any thread. */
-struct td_tls_credentials *td_tls_begin(struct td_tls *tls, gnutls_session_t session, struct td_tls_stream *stream);
+/* Sets the newest credentials, the protocol of the port (ALPN, such as "h2"; static) and the function to send by in the
+ * GnuTLS session of a new connection. The stream is borrowed and must outlive the session. Returns a reference on the
+ * credentials, which the caller drops when the connection has ended; NULL without memory: the handshake then fails. Any
+ * thread. */
+struct td_tls_credentials *td_tls_begin(struct td_tls *tls, gnutls_session_t session, const char *protocol,
+                                        struct td_tls_stream *stream);
 
 /* Drops a reference; the last one frees the credentials. NULL: does nothing. Any thread. */
 void td_tls_credentials_unref(struct td_tls_credentials *credentials);

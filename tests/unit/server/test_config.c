@@ -41,7 +41,7 @@ static void forget_environment(void)
 static bool parse_line(struct td_config *config, const char *line, struct td_error *err)
 {
     static char words[1280];
-    char *argv[112];
+    char *argv[128];
     int argc = 0;
     char *save = NULL;
     assert_true(strlen(line) < sizeof words);
@@ -77,6 +77,7 @@ static void defaults_are_as_documented(void **state)
     assert_string_equal(config.tls_cert, "");
     assert_string_equal(config.tls_key, "");
     assert_string_equal(config.tls_client_ca, "");
+    assert_string_equal(config.grpc_listen, "");
     assert_string_equal(config.plain_listen, "");
     assert_true(config.workers == TD_CONFIG_AUTO && !config.require_tls);
     assert_true(config.patch_max_bytes == UINT64_C(17179869184));
@@ -115,6 +116,7 @@ static void every_option_is_read(void **state)
         "--hash-threads 2 --index-threads 3 --files immutable --workers 5 --max-waiters 6 --watch off --config= "
         "--print-config=sources "
         "--tls-cert c.pem --tls-key=k.pem --tls-client-ca a.pem --plain-listen 127.0.0.1:82 --require-tls on "
+        "--grpc-listen :83 "
         "--tokens t --require-auth --metrics-open on --sendfile remote "
         "--publish off --publish-max-bytes 2T --upload-expires 90 --keep-commits=0 "
         "--version-prefix a --version-prefix=b,c --cors-origin http://a --cors-origin=https://b:1,http://c "
@@ -165,6 +167,7 @@ static void every_option_is_read(void **state)
     assert_string_equal(config.tls_cert, "c.pem");
     assert_string_equal(config.tls_key, "k.pem");
     assert_string_equal(config.tls_client_ca, "a.pem");
+    assert_string_equal(config.grpc_listen, ":83");
     assert_string_equal(config.plain_listen, "127.0.0.1:82");
     assert_true(config.require_tls);
     assert_string_equal(config.file, "");
@@ -310,6 +313,7 @@ static void mistakes_are_explained(void **state)
         {"a --listen ''", "ADDRESS:PORT"},
         {"a --s3-listen :65536", "--s3-listen takes ADDRESS:PORT, such as 127.0.0.1:8081"},
         {"a --s3-listen ''", NULL},
+        {"a --grpc-listen 8083", "--grpc-listen takes ADDRESS:PORT, such as 127.0.0.1:8083"},
         {"a --tls-cert c", "--tls-cert is given without --tls-key"},
         {"a --tls-key k", "--tls-key is given without --tls-cert"},
         {"a --tls-cert c --tls-key k", NULL},
@@ -442,26 +446,66 @@ static void variables_are_judged(void **state)
 static void help_lists_all(void **state)
 {
     (void)state;
-    static const char *const options[] = {"--listen",           "--max-connections", "--max-connections-per-address",
-                                          "--max-header-bytes", "--header-timeout",  "--idle-timeout",
-                                          "--max-body-bytes",   "--body-timeout",    "--send-timeout",
-                                          "--min-rate",         "--drain-delay",     "--drain-timeout",
-                                          "--rescan-interval",  "--settle",          "--leases",
-                                          "--max-files",        "--max-maps",        "--access-log",
-                                          "--log-level",        "--max-memory",      "--state-dir",
-                                          "--hash-threads",     "--s3-listen",       "--require-models",
-                                          "--rescan-from",      "--decode-memory",   "--files",
-                                          "--workers",          "--index-threads",   "--log-format",
-                                          "--max-waiters",      "--watch",           "--tls-cert",
-                                          "--tls-key",          "--tls-client-ca",   "--plain-listen",
-                                          "--require-tls",      "--config",          "--print-config[=sources]",
-                                          "--tokens",           "--require-auth",    "--metrics-open",
-                                          "--sandbox",          "--parse-timeout",   "--parse-memory",
-                                          "--upstream",         "--upstream-ca",     "--upstream-token-file",
-                                          "--cache-max-bytes",  "--sendfile",        "--publish-max-bytes",
-                                          "--publish",          "--upload-expires",  "--keep-commits",
-                                          "--version-prefix",   "--keep-removed",    "--keep-removed-models",
-                                          "--cors-origin",      "--patch-max-bytes"};
+    static const char *const options[] = {"--listen",
+                                          "--max-connections",
+                                          "--max-connections-per-address",
+                                          "--max-header-bytes",
+                                          "--header-timeout",
+                                          "--idle-timeout",
+                                          "--max-body-bytes",
+                                          "--body-timeout",
+                                          "--send-timeout",
+                                          "--min-rate",
+                                          "--drain-delay",
+                                          "--drain-timeout",
+                                          "--rescan-interval",
+                                          "--settle",
+                                          "--leases",
+                                          "--max-files",
+                                          "--max-maps",
+                                          "--access-log",
+                                          "--log-level",
+                                          "--max-memory",
+                                          "--state-dir",
+                                          "--hash-threads",
+                                          "--s3-listen",
+                                          "--require-models",
+                                          "--rescan-from",
+                                          "--decode-memory",
+                                          "--files",
+                                          "--workers",
+                                          "--index-threads",
+                                          "--log-format",
+                                          "--max-waiters",
+                                          "--watch",
+                                          "--tls-cert",
+                                          "--tls-key",
+                                          "--tls-client-ca",
+                                          "--plain-listen",
+                                          "--grpc-listen",
+                                          "--require-tls",
+                                          "--config",
+                                          "--print-config[=sources]",
+                                          "--tokens",
+                                          "--require-auth",
+                                          "--metrics-open",
+                                          "--sandbox",
+                                          "--parse-timeout",
+                                          "--parse-memory",
+                                          "--upstream",
+                                          "--upstream-ca",
+                                          "--upstream-token-file",
+                                          "--cache-max-bytes",
+                                          "--sendfile",
+                                          "--publish-max-bytes",
+                                          "--publish",
+                                          "--upload-expires",
+                                          "--keep-commits",
+                                          "--version-prefix",
+                                          "--keep-removed",
+                                          "--keep-removed-models",
+                                          "--cors-origin",
+                                          "--patch-max-bytes"};
     char text[8192];
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);

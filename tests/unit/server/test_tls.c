@@ -78,7 +78,7 @@ static void *begin_sessions(void *argument)
         gnutls_session_t session;
         assert_int_equal(gnutls_init(&session, GNUTLS_SERVER), 0);
         assert_int_equal(gnutls_priority_set_direct(session, TD_TLS_PRIORITIES, NULL), 0);
-        struct td_tls_credentials *credentials = td_tls_begin(argument, session, &stream);
+        struct td_tls_credentials *credentials = td_tls_begin(argument, session, "http/1.1", &stream);
         assert_non_null(credentials);
         td_tls_credentials_unref(credentials);
         gnutls_deinit(session);

@@ -1,0 +1,51 @@
+/* A connection of HTTP/2: a session of libnghttp2 over a socket, its streams, and the bounds on what a client may do.
+ * All functions are for the thread of the connection's loop. */
+#ifndef TD_SERVER_H2_H2_CONNECTION_H
+#define TD_SERVER_H2_H2_CONNECTION_H
+
+#include "server/h2/h2_mailbox.h"
+#include "server/serving/serving.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { TD_H2_STREAMS = 100 }; /* most streams of a connection at once (SETTINGS_MAX_CONCURRENT_STREAMS) */
+
+struct td_h2_connection;
+
+/* The loop of a connection. */
+struct td_h2_owner {
+    struct td_serving *serving;
+    struct td_h2_mailbox *mailbox;
+    int epoll_fd;                   /* the connection's events have it as their data.ptr */
+    struct td_h2_connection *first; /* all connections of the loop */
+};
+
+/* The inputs of one round of checks, the same for all connections. */
+struct td_h2_round {
+    struct td_deadline_limits limits;
+    uint64_t now_ns;
+    bool is_draining;
+};
+
+/* Makes a connection of a registered descriptor, which it then owns together with the entry in the registry. Returns
+ * NULL without memory. Any thread: the loop begins with it by td_h2_connection_begin. */
+struct td_h2_connection *td_h2_connection_create(struct td_h2_owner *owner, struct td_connection *entry);
+
+/* Returns the mail by which the connection is handed to its loop. */
+struct td_h2_mail *td_h2_connection_mail(struct td_h2_connection *connection);
+
+/* Handles events of epoll. The connection may be gone after that. */
+void td_h2_connection_handle(struct td_h2_connection *connection, uint32_t events);
+
+/* Checks the deadlines of the connection and of its streams, and continues its end when the server drains. The
+ * connection may be gone after that. */
+void td_h2_connection_check(struct td_h2_connection *connection, const struct td_h2_round *round);
+
+/* Ends the connection, whatever is being sent. It is freed when no thread works for it any more. */
+void td_h2_connection_end(struct td_h2_connection *connection);
+
+/* Returns the next connection of the loop; NULL: there is none. */
+struct td_h2_connection *td_h2_connection_next(const struct td_h2_connection *connection);
+
+#endif
