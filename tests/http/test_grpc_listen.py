@@ -479,3 +479,12 @@ def test_memory_of_many_watches(tmp_path):
         for raw in raws:
             raw.sock.close()
         s.wait_for(lambda: s.gauge("tensord_waiters") == 0, "all places are free", timeout=10)
+
+
+def test_compressed_requests(srv, calls):
+    """What a client packs by gzip is read; the answer is not packed."""
+    model = srv.get("/models").json()["models"][0]["id"]
+    want = calls.call("GetModel", {"model": model})
+    assert calls.call("GetModel", {"model": model}, compression=grpc.Compression.Gzip) == want
+    error = fails(calls.call, "GetModel", {"model": model}, compression=grpc.Compression.Deflate)
+    assert error.code() == grpc.StatusCode.UNIMPLEMENTED and "gzip" in error.details()
