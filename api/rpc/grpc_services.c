@@ -1,12 +1,15 @@
 #include "api/rpc/grpc_services.h"
 
 #include "api/call/access.h"
+#include "api/call/coded_body.h"
 #include "api/rpc/grpc_health.h"
 #include "api/rpc/grpc_reflection.h"
 #include "api/rpc/rpc_error.h"
 #include "api/rpc/rpc_form.h"
+#include "http/body_room.h"
 #include "http/response.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* A method. */
@@ -73,9 +76,43 @@ static bool admit(struct td_call *call)
 
 /* ---- answers ------------------------------------------------------------------------------------------- */
 
-/* Takes the first message of a body, with its frame. Returns false after it answered an error. */
-static bool take_message(struct td_response *response, struct td_text *body, struct td_text *message)
+/* Unpacks a message that its frame marks as compressed. *unpacked takes the memory. Returns false after it answered an
+ * error. */
+static bool unpack(const struct td_call *call, struct td_text *message, char **unpacked)
 {
+    const char *name = td_rpc_encoding_field(call->response->form);
+    const struct td_header *encoding = td_request_single_header(call->request, name);
+    size_t len;
+    if (encoding == NULL || !td_text_equals(encoding->value, "gzip") || call->request->room == NULL) {
+        td_response_fail_as(call->response, 501, "UNIMPLEMENTED", "compressed messages must be named as gzip by %s",
+                            name);
+        td_response_add_header(call->response, td_rpc_accept_encoding_field(call->response->form), "gzip");
+        return false;
+    }
+    if (message->len == 0)
+        return true;
+    if (!td_coded_body_unpack(call, *message, unpacked, &len))
+        return false;
+    *message = td_text_n(*unpacked == NULL ? "" : *unpacked, len);
+    return true;
+}
+
+/* Frees what `unpack` has made. */
+static void drop_unpacked(const struct td_call *call, char **unpacked)
+{
+    if (*unpacked == NULL)
+        return;
+    free(*unpacked);
+    *unpacked = NULL;
+    call->request->room->give(call->request->room);
+}
+
+/* Takes the first message of a body, with its frame. *unpacked takes its memory if it was compressed. Returns false
+ * after it answered an error. */
+static bool take_message(const struct td_call *call, struct td_text *body, struct td_text *message, char **unpacked)
+{
+    enum { COMPRESSED = 1 };
+    struct td_response *response = call->response;
     const uint8_t *head = (const uint8_t *)body->p;
     size_t len = 0;
     if (body->len >= TD_RPC_FRAME_BYTES)
@@ -84,23 +121,23 @@ static bool take_message(struct td_response *response, struct td_text *body, str
         td_response_fail(response, 400, NULL, "the body ends within a frame");
         return false;
     }
-    if (head[0] != 0) {
-        td_response_fail_as(response, 501, "UNIMPLEMENTED", "frames must not be compressed, or have other flags");
+    if ((head[0] & ~COMPRESSED) != 0) {
+        td_response_fail(response, 400, NULL, "a frame has flags that are not known");
         return false;
     }
     *message = td_text_n(body->p + TD_RPC_FRAME_BYTES, len);
     *body = td_text_skip(*body, TD_RPC_FRAME_BYTES + len);
-    return true;
+    return head[0] == 0 || unpack(call, message, unpacked);
 }
 
 /* Takes the only message of the request. Returns false after it answered an error. */
-static bool take_only_message(const struct td_call *call, struct td_text *message)
+static bool take_only_message(const struct td_call *call, struct td_text *message, char **unpacked)
 {
     struct td_text body = call->request->body;
     *message = body;
     if ((call->response->form & TD_RPC_FRAMES) == 0)
         return true;
-    if (!take_message(call->response, &body, message))
+    if (!take_message(call, &body, message, unpacked))
         return false;
     if (body.len > 0)
         td_response_fail_as(call->response, 501, "UNIMPLEMENTED",
@@ -115,10 +152,13 @@ static bool reflect(const struct td_call *call, struct td_buffer *out)
     struct td_error err = TD_ERROR_INIT;
     while (body.len > 0) {
         struct td_text message;
-        if (!take_message(call->response, &body, &message))
+        char *unpacked = NULL;
+        if (!take_message(call, &body, &message, &unpacked))
             return false;
         const size_t start = td_rpc_begin_frame(out, 0);
-        if (!td_grpc_reflect(message, out, &err)) {
+        const bool ok = td_grpc_reflect(message, out, &err);
+        drop_unpacked(call, &unpacked);
+        if (!ok) {
             td_response_fail_error(call->response, &err);
             return false;
         }
@@ -150,11 +190,12 @@ static void answer_method(const struct td_call *call, const struct method *metho
 {
     struct td_buffer out;
     struct td_text message;
+    char *unpacked = NULL;
     bool ok = true;
     td_buffer_init(&out);
     if (method->kind == REFLECT)
         ok = reflect(call, &out);
-    else if (!take_only_message(call, &message))
+    else if (!take_only_message(call, &message, &unpacked))
         ok = false;
     else if (method->kind == WATCH)
         td_grpc_health_watch(call, message);
@@ -170,6 +211,7 @@ static void answer_method(const struct td_call *call, const struct method *metho
     }
     if (ok && method->kind != WATCH)
         set_body(call, &out);
+    drop_unpacked(call, &unpacked);
     td_buffer_fini(&out);
 }
 

@@ -34,6 +34,7 @@ struct td_h2_stream *td_h2_stream_create(struct td_serving *serving, struct td_c
     stream->cancel = (struct td_cancel){.is_asked = is_gone, .context = stream};
     stream->begun_ns = td_clock_ns();
     stream->is_open = true;
+    td_upload_room_init(&stream->room, &serving->uploads, &entry->address, &stream->unpacked);
     td_buffer_init(&stream->header->text);
     td_buffer_init(&stream->upload);
     td_buffer_init(&stream->request_body);
@@ -143,6 +144,7 @@ struct td_request td_h2_stream_request(const struct td_h2_stream *stream)
         .header_count = stream->header_count,
         .body = td_buffer_text(&stream->request_body),
         .body_bytes = stream->request_body.len,
+        .room = &stream->room.room,
         .cancel = &stream->cancel,
         .ends_wait = &stream->cancel,
         .since_ns = stream->begun_ns,
@@ -164,10 +166,18 @@ bool td_h2_stream_add_upload(struct td_h2_stream *stream, const void *bytes, siz
     return false;
 }
 
+/* Subtracts what a handler has unpacked of the request's body, and freed. */
+static void drop_unpacked(struct td_h2_stream *stream)
+{
+    if (stream->unpacked.bytes > 0)
+        td_uploads_remove(&stream->serving->uploads, &stream->entry->address, &stream->unpacked);
+}
+
 void td_h2_stream_drop_upload(struct td_h2_stream *stream)
 {
     td_buffer_fini(&stream->upload);
     td_buffer_fini(&stream->request_body);
+    drop_unpacked(stream);
     if (stream->counted.bytes > 0)
         td_uploads_remove(&stream->serving->uploads, &stream->entry->address, &stream->counted);
 }
@@ -176,6 +186,7 @@ void td_h2_stream_drop_answered(struct td_h2_stream *stream)
 {
     struct td_uploads *uploads = &stream->serving->uploads;
     td_buffer_fini(&stream->request_body);
+    drop_unpacked(stream);
     if (stream->counted.bytes > 0)
         td_uploads_remove(uploads, &stream->entry->address, &stream->counted);
     if (stream->upload.len > 0)

@@ -89,6 +89,8 @@ struct td_h2_stream {
     struct td_text method, target;
     const struct td_facade *facade;
     struct td_buffer request_body;
+    struct td_upload unpacked; /* what handlers unpack of it, in the server's uploads */
+    struct td_upload_room room;
     enum td_upload_verdict refused_for; /* as `no_room_for`, when the work began */
     uint64_t handling_ns;               /* when the request was complete, or a retry began */
     bool waits; /* it counts as one that waits for a change; so does an answer that is a stream */
