@@ -175,8 +175,9 @@ def test_the_same_answer(srv, target, body):
 def damaged(body):
     good = gzip.compress(body)
     return {"checksum": good[:-8] + bytes([good[-8] ^ 1]) + good[-7:], "length": good[:-1] + b"\x01",
-            "cut": good[:-1], "head": good[:5], "middle": good[:12] + b"\xff\xff" + good[14:], "no gzip": body + b"x" * 20,
-            "zlib": zlib.compress(body), "trailing": good + b"x", "trailing zeros": good + bytes(8),
+            "cut": good[:-1], "head": good[:5], "middle": good[:12] + b"\xff\xff" + good[14:],
+            "no gzip": body + b"x" * 20, "zlib": zlib.compress(body), "trailing": good + b"x",
+            "trailing zeros": good + bytes(8),
             "half a member": good + gzip.compress(b"")[:-3], "reserved flag": good[:3] + b"\xe0" + good[4:]}
 
 
