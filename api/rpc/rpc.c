@@ -206,7 +206,7 @@ static bool check_protocol(const struct td_call *call, struct rpc *rpc)
     const struct td_header *version = td_request_single_header(call->request, "Connect-Protocol-Version");
     if (is_get && (!rpc->method->only_reads ||
                    !(td_text_equals(call->request->method, "GET") || td_text_equals(call->request->method, "HEAD")))) {
-        td_response_fail(response, 405, NULL, "%s is called by POST", rpc->method->path);
+        td_response_fail_as(response, 405, "UNKNOWN", "%s is called by POST", rpc->method->path);
         td_response_add_header(response, "Allow", "POST");
     } else if (!is_get && !is_known) {
         td_response_fail_as(response, 415, "UNKNOWN", "%s is not called with this Content-Type, but with %s",

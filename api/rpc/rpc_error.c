@@ -11,6 +11,8 @@
 
 /* ---- codes ---------------------------------------------------------------------------------------------- */
 
+enum { UNIMPLEMENTED = 12 };
+
 /* The codes of gRPC (https://grpc.github.io/grpc/core/md_doc_statuscodes.html), their numbers there, and the statuses
  * that Connect gives them. */
 static const struct code {
@@ -28,7 +30,7 @@ static const struct code {
     {"FAILED_PRECONDITION", 9, 400},
     {"ABORTED", 10, 409},
     {"OUT_OF_RANGE", 11, 400},
-    {"UNIMPLEMENTED", 12, 501},
+    {"UNIMPLEMENTED", UNIMPLEMENTED, 501},
     {"INTERNAL", 13, 500},
     {"UNAVAILABLE", 14, 503},
     {"DATA_LOSS", 15, 500},
@@ -121,11 +123,19 @@ static void add_connect_error(const struct code *code, const struct td_failure *
     td_buffer_fini(&detail);
 }
 
-/* Writes the body of an error of a unary call. 405 and 415 stay as they are, since they are the protocol's own. */
+/* Returns the HTTP status of an error of a unary call: the code's. 405, 415, and 404 of an unknown method stay as they
+ * are, since they are the protocol's own. */
+static int status_of(const struct code *code, const struct td_failure *failure)
+{
+    const bool is_unknown_method = failure->status == 404 && code->number == UNIMPLEMENTED;
+    return failure->status == 405 || failure->status == 415 || is_unknown_method ? failure->status : code->status;
+}
+
+/* Writes the body of an error of a unary call. */
 static void write_connect_error(const struct code *code, struct td_failure *failure, struct td_buffer *out)
 {
     struct td_document json;
-    failure->sent_status = failure->status == 405 || failure->status == 415 ? failure->status : code->status;
+    failure->sent_status = status_of(code, failure);
     td_document_init(&json, out);
     td_document_begin_object(&json, NULL);
     add_connect_error(code, failure, &json);

@@ -337,12 +337,12 @@ def test_methods_and_types(rpc):
     ok = rpc.srv.post(path, b'{"model": "plain"}', {"Content-Type": "application/json; charset=utf-8"})
     assert ok.status == 200
     r = rpc.srv.get(rpc.schema.path("Rescan"))
-    assert r.status == 405 and r.get("Allow") == "POST" and connect_error(rpc.schema, r)[0] == "unimplemented"
+    assert r.status == 405 and r.get("Allow") == "POST" and connect_error(rpc.schema, r)[0] == "unknown"
     assert rpc.srv.request(path, method="PUT").status == 405
     for bad in ("/tensord.v1.ModelService/NoSuch", "/tensord.v1.NoSuch/GetModel",
                 "/tensord.v1.ModelService/GetModel/x"):
         r = rpc.srv.post(bad, b"", {"Content-Type": "application/proto"})
-        assert r.status == 501 and connect_error(rpc.schema, r)[0] == "unimplemented"
+        assert r.status == 404 and connect_error(rpc.schema, r)[0] == "unimplemented"
         r = rpc.srv.post(bad, frame(b""), {"Content-Type": "application/grpc-web"})
         assert web_error(r)[0] == 12
         assert grpc_error(rpc.srv.post(bad, frame(b""), {"Content-Type": "application/grpc"}))[0] == 12
