@@ -12,6 +12,7 @@ The core needs nothing but Python; numpy and torch are used where they are insta
 """
 from __future__ import annotations
 
+import pkgutil
 from typing import TYPE_CHECKING, Any
 
 from ._version import VERSION as __version__
@@ -42,6 +43,9 @@ from .safe_open import PrefetchLoader, PrefetchPlan, safe_open
 from .tensors.manifest import Manifest, TensorInfo
 from .tensors.model import Model
 from .tensors.remote_slice import RemoteSlice
+
+# Code that protoc makes of the server's schema is in packages below "tensord", in a folder of its own.
+__path__ = pkgutil.extend_path(__path__, __name__)
 
 if TYPE_CHECKING:
     from .lazy import LazyTensor
