@@ -7,6 +7,8 @@ import urllib.parse
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
+from harness import age, tensor, write_by_hand
+
 # The trailers of an answer of gRPC-Web without an error, as PROTOCOL-WEB.md lays them out.
 GOOD_TRAILERS = b"\x80" + struct.pack(">I", 16) + b"grpc-status: 0\r\n"
 
@@ -133,3 +135,95 @@ def grpc_error(r):
     info = error_details_pb2.ErrorInfo()
     assert status.details[0].Unpack(info) and info.domain == "tensord" and code_pb2.Code.Value(info.reason) == number
     return number, message
+
+
+# ---- what every typed client is asked ---------------------------------------------------------------------
+
+RULES = [{"match": "*", "dim": 0}]
+# Each unary method with a request, and where REST has the same. PLAN stands for the id of a plan.
+UNARY = [
+    ("ModelService", "ListModels", {"pageSize": 2}, "/models?page_size=2"),
+    ("ModelService", "GetModel", {"model": "org/a"}, "/models/org/a"),
+    ("ModelService", "ListVersions", {"model": "run"}, "/models/run/versions"),
+    ("ModelService", "GetManifest", {"model": "org/a", "match": "l*"}, "/models/org/a/tensors?match=l*&page_size=1000"),
+    ("ModelService", "GetRankFile", {"model": "org/a", "engine": "none", "tpSize": 2, "tpRank": 1},
+     "/models/org/a/shards/none/tp2/rank-1.json"),
+    ("ModelService", "RegisterPlan", {"model": "org/a", "tpSize": 2, "rules": RULES}, None),
+    ("ModelService", "GetPlan", {"model": "org/a", "plan": "PLAN"}, "/models/org/a/plans/PLAN"),
+    ("DatasetService", "ListDatasets", {}, "/datasets"),
+    ("DatasetService", "GetDataset", {"dataset": "rows"}, "/datasets/rows"),
+    ("DatasetService", "BatchGetRows", {"dataset": "rows", "indices": [7, 0, 99]}, None),
+    ("ServerService", "GetVersion", {}, "/version"),
+    ("ServerService", "GetReadiness", {}, "/readyz"),
+    ("ServerService", "Rescan", {}, None),
+]
+
+
+def write_models(root):
+    """Write what UNARY asks for."""
+    for name in ("org/a", "run/step-1", "run/step-2"):
+        write_by_hand(root / name / "model.safetensors", [tensor(f"l{i}", "F32", (8, 4)) for i in range(20)])
+    write_by_hand(root / "ünï/b c/model.safetensors", [tensor("w", "BF16", (3,))])
+    (root / "datasets/rows").mkdir(parents=True)
+    (root / "datasets/rows/train.jsonl").write_text("".join(f'{{"a": {i}}}\n' for i in range(100)))
+    age(root)
+
+
+def wait_until_whole(srv):
+    """Wait until the answers to UNARY stay as they are."""
+    srv.wait_hashed()
+    srv.wait_for(lambda: srv.json("/datasets/rows")["splits"][0]["index"]["state"] == "ready", "the rows are counted")
+
+
+def check_unary(rpc, call, left_out=()):
+    """Check that the answer to every unary method is REST's. call: takes {"service", "method", "request"}, and returns
+    the client's answer as JSON."""
+    unary = {name for name, method in rpc.schema.methods.items() if not method.server_streaming}
+    assert {row[1] for row in UNARY} == unary
+    plan = rpc.srv.post("/models/org/a/plans", {"tp_size": 2, "rules": RULES}).json()["id"]
+    for service, method, request, target in (row for row in UNARY if row[1] not in left_out):
+        request = json.loads(json.dumps(request).replace("PLAN", plan))
+        got = call({"service": service, "method": method, "request": request})
+        assert isinstance(got, dict) and "code" not in got, (method, got)
+        message = rest_message(rpc.schema.output(method), json.dumps(got))
+        if target is None:
+            continue
+        r = rpc.srv.get(target.replace("PLAN", plan))
+        assert r.status == 200 and message == rest_message(rpc.schema.output(method), r.body), method
+
+
+def check_streams(rpc, call):
+    """Check that the streams that end have the bytes of REST. call: as of check_unary, with "streams" set for methods
+    whose answer is a list."""
+    def messages(service, method, request):
+        got = call({"service": service, "method": method, "request": request, "streams": True})
+        assert isinstance(got, list), got
+        return [json_format.ParseDict(one, rpc.schema.output(method)()) for one in got]
+
+    parts = [{"name": "l0"}, {"name": "l3", "slice": "2:5"}, {"name": "l0"}]
+    found = messages("ModelService", "ReadTensors", {"model": "org/a", "tensors": parts, "chunkBytes": 4096})
+    for i, part in enumerate(parts):
+        target = f"/models/org/a/tensors/{part['name']}" + (f"?slice={part['slice']}" if "slice" in part else "")
+        mine = [one for one in found if one.index == i]
+        assert b"".join(one.data for one in mine) == rpc.srv.get(target).body and mine[0].HasField("tensor")
+    found = messages("DatasetService", "StreamRows", {"dataset": "rows", "start": 5, "count": 20})
+    rows = [row for one in found for row in one.rows]
+    assert found[0].start == 5 and found[0].total == 100
+    assert rows == [b'{"a": %d}' % i for i in range(5, 25)], rows
+    rows = call({"service": "DatasetService", "method": "BatchGetRows",
+                 "request": {"dataset": "rows", "indices": [7, 0, 99]}})["rows"]
+    assert [base64.b64decode(row) for row in rows] == [b'{"a": %d}' % i for i in (7, 0, 99)]
+
+
+def check_errors(rpc, call):
+    """Check that errors have the code and REST's message, and ErrorInfo among their details."""
+    for service, method, request, code, answer in [
+            ("ModelService", "GetModel", {"model": "nö/such"}, "not_found", rpc.srv.get("/models/n%C3%B6/such")),
+            ("ModelService", "GetManifest", {"model": "org/a", "dtype": "X"}, "invalid_argument",
+             rpc.srv.get("/models/org/a/tensors?dtype=X")),
+            ("ModelService", "RegisterPlan", {"model": "org/a", "tpSize": 3, "rules": RULES}, "failed_precondition",
+             rpc.srv.post("/models/org/a/plans", {"tp_size": 3, "rules": RULES}))]:
+        got = call({"service": service, "method": method, "request": request})
+        assert got["code"].replace("_", "").lower() == code.replace("_", ""), got
+        assert got["message"] == answer.json()["error"]["message"]
+        assert got["details"] == ["google.rpc.ErrorInfo"]

@@ -1,5 +1,6 @@
-"""Pages of other origins and other sites in Chromium: @huggingface/hub, @huggingface/gguf, wllama and Netron read
-models there by CORS, and nothing that such a page sends changes the server, whatever password the browser keeps."""
+"""Pages of other origins and other sites in Chromium: @huggingface/hub, @huggingface/gguf, wllama, Netron and
+connect-web read models there by CORS, and nothing that such a page sends changes the server, whatever password the
+browser keeps."""
 import functools
 import http.server
 import json
@@ -15,6 +16,7 @@ from onnx import TensorProto, helper
 
 import harness
 import models
+import rpc_kit
 from harness import age, tensor, write_by_hand
 from signing import TokensFile
 
@@ -23,14 +25,26 @@ PACKAGES = harness.REPO / "tests/js/node_modules"
 MODULES = {"@huggingface/hub": "dist/browser/index.mjs", "@huggingface/gguf": "dist/browser/index.mjs",
            "@huggingface/tasks": "dist/esm/index.js", "@huggingface/blake3-jit": "dist/esm/index.js",
            "@huggingface/xetchunk-wasm": "dist/esm/index.js", "gearhash-jit": "dist/esm/index.js",
-           "@wllama/wllama": "esm/index.js"}
+           "@wllama/wllama": "esm/index.js", "@connectrpc/connect": "dist/esm/index.js",
+           "@connectrpc/connect/protocol": "../dist/esm/protocol/index.js",
+           "@connectrpc/connect/protocol-connect": "../dist/esm/protocol-connect/index.js",
+           "@connectrpc/connect/protocol-grpc-web": "../dist/esm/protocol-grpc-web/index.js",
+           "@connectrpc/connect-web": "dist/esm/index.js", "@bufbuild/protobuf": "dist/esm/index.js",
+           "@bufbuild/protobuf/codegenv2": "../dist/esm/codegenv2/index.js",
+           "@bufbuild/protobuf/wire": "../dist/esm/wire/index.js",
+           "@bufbuild/protobuf/wkt": "../dist/esm/wkt/index.js"}
 VIEWER = f"""<!DOCTYPE html><html lang="en"><title>viewer</title>
 <script type="importmap">{json.dumps({"imports": {name: f"/{name}/{path}" for name, path in MODULES.items()}})}</script>
 <script type="module">
 import * as hub from "@huggingface/hub";
 import {{ gguf }} from "@huggingface/gguf";
 import {{ Wllama }} from "@wllama/wllama";
-Object.assign(globalThis, {{ hub, gguf, Wllama }});
+import * as protobuf from "@bufbuild/protobuf";
+import {{ FileDescriptorSetSchema }} from "@bufbuild/protobuf/wkt";
+import {{ Code, ConnectError, createClient }} from "@connectrpc/connect";
+import {{ createConnectTransport, createGrpcWebTransport }} from "@connectrpc/connect-web";
+const connect = {{ Code, ConnectError, createClient, createConnectTransport, createGrpcWebTransport }};
+Object.assign(globalThis, {{ hub, gguf, Wllama, protobuf, FileDescriptorSetSchema, connect }});
 </script>"""
 # Netron's build for browsers is in its package for Python. Without these two fields of its page it is a build from its
 # sources, which sends no telemetry and does not ask to be updated when the package is old.
@@ -137,6 +151,64 @@ def test_viewers_read(browser, viewer, listed, root, tokens, host):
     tensors = listed.json(f"/models/{models.GGUF}/tensors", tokens.bearer("w"))["tensors"]
     names = sorted(t["name"] for t in tensors)
     assert got["parts"] == [["llama", names]] * 2
+
+
+# Calls a method by connect-web, as tests/js/rpc.mjs does by connect-node.
+CALL = """async ([baseUrl, make, options, { service, method, request, timeout }]) => {
+    const { Code, ConnectError, createClient } = connect;
+    const { createFileRegistry, fromBinary, fromJson, toJson } = protobuf;
+    try {
+        const set = new Uint8Array(await (await fetch(`${baseUrl}/tensord.v1.binpb`)).arrayBuffer());
+        const found = createFileRegistry(fromBinary(FileDescriptorSetSchema, set)).getService(`tensord.v1.${service}`);
+        const about = found.methods.find(one => one.name === method);
+        const client = createClient(found, connect[make]({ baseUrl, ...options }));
+        const answer = client[about.localName](fromJson(about.input, request), { timeoutMs: timeout });
+        if (about.methodKind === "unary") return toJson(about.output, await answer);
+        const all = [];
+        for await (const one of answer) all.push(toJson(about.output, one));
+        return all;
+    } catch (error) {
+        const e = ConnectError.from(error);
+        return { code: Code[e.code], message: e.rawMessage, details: e.details.map(detail => detail.type).sort() };
+    }
+}"""
+
+
+@pytest.fixture(scope="module")
+def typed(viewer, tmp_path_factory):
+    """A server whose list has the viewer, with what typed clients are asked."""
+    root = tmp_path_factory.mktemp("typed") / "root"
+    rpc_kit.write_models(root)
+    origins = [f"http://127.0.0.1:{viewer}", f"http://{ELSEWHERE}:{viewer}"]
+    with harness.Server(root, "--cors-origin", ",".join(origins), "--rescan-from", "any") as s:
+        rpc_kit.wait_until_whole(s)
+        yield rpc_kit.Rpc(s)
+
+
+@pytest.mark.parametrize("make, options", [
+    ("createConnectTransport", {}), ("createConnectTransport", {"useBinaryFormat": True}),
+    ("createConnectTransport", {"useHttpGet": True}), ("createGrpcWebTransport", {}),
+    ("createGrpcWebTransport", {"useBinaryFormat": False})],
+    ids=["connect", "connect-proto", "connect-get", "grpc-web", "grpc-web-json"])
+@pytest.mark.parametrize("host", ["127.0.0.1", ELSEWHERE])
+def test_connect_web_calls(browser, viewer, typed, host, make, options):
+    """Every method, from another port of this machine and from another site, by what the package offers; its default
+    deadline sends a field of its own, which a preflight must allow."""
+    page = browser.visit(f"http://{host}:{viewer}/")
+    try:
+        page.wait("() => globalThis.connect !== undefined")
+
+        def call(about):
+            base = f"http://127.0.0.1:{typed.srv.port}"
+            return page.evaluate(CALL, [base, make, options, {**about, "timeout": 30000}])
+
+        rpc_kit.check_unary(typed, call, left_out=["Rescan"])
+        rpc_kit.check_streams(typed, call)
+        rpc_kit.check_errors(typed, call)
+        got = call({"service": "ServerService", "method": "Rescan", "request": {}})
+        assert got["code"] == "PermissionDenied", got
+    finally:
+        page.close()
 
 
 TINY = "org/tiny"
