@@ -23,7 +23,7 @@ import urllib.request
 from pathlib import Path
 
 OPTIONS = ["--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0", "--access-log", "off", "--settle", "0",
-           "--rescan-interval", "0", "--max-waiters", "20000", "--max-connections", "2000",
+           "--rescan-interval", "0", "--max-waiters", "50000", "--max-connections", "2000",
            "--max-connections-per-address", "2000"]
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, SETTINGS, PING, WINDOW_UPDATE = 0, 1, 4, 6, 8

@@ -183,7 +183,8 @@ def test_batches(start, tmp_path):
     (tmp_path / "long").mkdir()
     (tmp_path / "long/train.jsonl").write_text(json.dumps("x" * MIB * 4) + "\n" + "1\n" * 3)
     rpc = Rpc(start(tmp_path))
-    rpc.srv.wait_for(lambda: rpc.srv.get("/datasets/long/rows?count=1").status == 200, "the rows are found")
+    rpc.srv.wait_for(lambda: all(rpc.srv.get(f"/datasets/{name}/rows?count=1").status == 200 for name in ("d", "long")),
+                     "the rows are found")
     for indices in ([7], [4999, 0, 0, 17], list(range(0, 5000, 50))):
         for name, (r, message) in rpc.answers("BatchGetRows", {"dataset": "d", "indices": indices}).items():
             assert list(message.rows) == [rows[i] for i in indices] and message.total == 5000, name
