@@ -151,7 +151,7 @@ step_fuzz() { fuzz_each asan 3; }
 step_fuzzing() { fuzz_each fuzz 180; }
 # An older ThreadSanitizer does not start where the kernel randomises addresses by more than 28 bits.
 step_tsan() {
-    build_preset tsan --target tsan_tests upload_server
+    build_preset tsan --target tsan_tests upload_server tensord
     if [ "$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28)" -gt 28 ] && setarch -R true 2>/dev/null; then
         exec setarch -R bash "$root/test.sh" --run-step tsan_tests
     fi
@@ -161,6 +161,10 @@ step_tsan_tests() {
     local status=0
     run_ctest tsan build-tsan --label-regex tsan || status=$?
     TENSORD=$root/build-tsan/upload_server run_pytest tsan_uploads tests/http/test_uploads.py || status=$?
+    # Left out: 10,000 watches, and a client that is slow against the clock.
+    TENSORD=$root/build-tsan/tensord TENSORD_RELEASE=$root/build-tsan/tensord run_pytest tsan_grpc \
+        tests/http/test_grpc_listen.py tests/http/test_grpc_attacks.py -k "not many_watches and not too_slow" ||
+        status=$?
     return "$status"
 }
 step_http() {
