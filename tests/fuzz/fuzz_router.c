@@ -361,28 +361,44 @@ static size_t frame_len(const uint8_t *bytes, size_t len, uint8_t flags)
     return message + 5;
 }
 
-/* Checks an answer to a call of tensord.v1: a message or an error, in the form of the call. */
+/* Checks the frames of an answer: messages, and the end that its protocol has. */
+static void check_frames(const struct td_response *response, const uint8_t *bytes, bool is_error)
+{
+    const bool is_grpc = (response->form & TD_RPC_GRPC) != 0;
+    const uint8_t end = (response->form & TD_RPC_WEB) != 0 ? 0x80 : 0x02;
+    size_t len = (size_t)response->body.total_bytes, at = 0, count = 0;
+    bool has_ended = false;
+    for (; at < len; count++) {
+        FUZZ_CHECK(!has_ended && (bytes[at] == 0 || (bytes[at] == end && !is_grpc)));
+        has_ended = bytes[at] == end;
+        at += frame_len(bytes + at, len - at, bytes[at]);
+    }
+    FUZZ_CHECK(at == len && has_ended == !is_grpc && (!is_error || count == (is_grpc ? 0 : 1)));
+    FUZZ_CHECK(response->trailers.count == (!is_grpc ? 0 : is_error ? 3 : 1));
+}
+
+/* Checks an answer to a call of tensord.v1: messages or an error, in the form of the call. */
 static void check_rpc(const struct td_response *response, const char *body)
 {
-    const bool is_error = response->status >= 400, is_web = (response->form & TD_RPC_WEB) != 0;
-    const uint8_t *bytes = (const uint8_t *)body;
-    size_t len = (size_t)response->body.total_bytes, message = is_error ? 0 : len;
+    const bool is_error = response->status >= 400, is_grpc = (response->form & (TD_RPC_WEB | TD_RPC_GRPC)) != 0;
+    const bool is_refused = !is_grpc && (response->status == 405 || response->status == 415);
+    const bool has_frames = (response->form & TD_RPC_FRAMES) != 0 && !is_refused;
+    size_t len = (size_t)response->body.total_bytes;
     FUZZ_CHECK(header_of(response, "Content-Range") == NULL && !response->accept_ranges);
-    if (is_web) {
-        message = is_error ? 0 : frame_len(bytes, len, 0);
-        FUZZ_CHECK(message + frame_len(bytes + message, len - message, 0x80) == len);
-    }
+    FUZZ_CHECK(!is_error || (response->etag[0] == '\0' && (names_tree || strstr(body, tree.path) == NULL)));
     if (response->status != 304)
         FUZZ_CHECK(strcmp(response->content_type,
-                          is_error && !is_web ? "application/json" : td_rpc_type(response->form)) == 0);
-    if (is_error && !is_web)
-        FUZZ_CHECK(strncmp(body, "{\"code\":\"", 9) == 0 && response->sent_status >= 400);
-    if ((is_error && !is_web) || (!is_error && response->status == 200 && (response->form & TD_RPC_JSON) != 0)) {
+                          is_error && !has_frames ? "application/json" : td_rpc_type(response->form)) == 0);
+    if (response->stream != NULL) {
+        FUZZ_CHECK(!is_error && len == 0);
+    } else if (has_frames) {
+        check_frames(response, (const uint8_t *)body, is_error);
+    } else if (is_error || (response->status == 200 && (response->form & TD_RPC_JSON) != 0)) {
         struct td_json json;
-        td_json_init(&json, is_web ? td_text_n(body + 5, message - 5) : td_text_n(body, len), 0, NULL);
+        td_json_init(&json, td_text_n(body, len), 0, NULL);
         FUZZ_CHECK(td_json_skip(&json) && td_json_next(&json) == TD_JSON_END);
+        FUZZ_CHECK(!is_error || (strncmp(body, "{\"code\":\"", 9) == 0 && response->sent_status >= 400));
     }
-    FUZZ_CHECK(!is_error || (response->etag[0] == '\0' && (names_tree || strstr(body, tree.path) == NULL)));
 }
 
 /* Takes the rest of the input, after an empty line, as the body of a POST. */
