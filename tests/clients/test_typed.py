@@ -1,7 +1,6 @@
-"""Typed clients of tensord.v1: connectrpc and grpcio from PyPI and connect-node from npm call every method, by every
-protocol that they have. What they get is REST's answer; errors have REST's message."""
+"""Typed clients of tensord.v1: connectrpc, grpcio and buf from PyPI and connect-node from npm call every method, by
+every protocol that they have. What they get is REST's answer; errors have REST's message."""
 import functools
-import http.client
 import json
 import os
 import re
@@ -15,6 +14,7 @@ import pytest
 import harness
 from client import Worker, quiet_environment
 from json_process import JsonProcess
+from grpc_kit import grpc_address
 from rpc_kit import Rpc, check_errors, check_streams, check_unary, wait_until_whole, write_models
 from test_proxies import free_ports
 
@@ -28,7 +28,8 @@ def root(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def srv(root):
-    with harness.Server(root, "--rescan-from", "any") as s:     # through proxies, too
+    # Through proxies, too, anybody may ask for a scan.
+    with harness.Server(root, "--rescan-from", "any", "--grpc-listen", "127.0.0.1:0") as s:
         wait_until_whole(s)
         yield s
 
@@ -97,39 +98,67 @@ PROXIES = {
 }
 
 
-@pytest.fixture(scope="module", params=PROXIES)
-def proxy(request, srv, python, tmp_path_factory):
+@pytest.fixture(scope="module", params=[*PROXIES, "itself"])
+def grpc_target(request, srv, python, tmp_path_factory):
+    """The address of a port for gRPC: of a proxy, or of the server itself."""
+    if request.param == "itself":
+        yield grpc_address(srv)
+        return
     p = GrpcProxy(*PROXIES[request.param], srv, tmp_path_factory.mktemp("proxy"))
     deadline = time.monotonic() + 30
     while python.grpc(target=f"127.0.0.1:{p.port}", service="ServerService", method="GetVersion",
                       request={}).get("code") == "unavailable":
         assert p.proc.poll() is None and time.monotonic() < deadline, p.log.read_text()
         time.sleep(0.1)
-    yield p
+    yield f"127.0.0.1:{p.port}"
     p.stop()
 
 
+def base_of(srv, protocol):
+    return f"http://{grpc_address(srv)}" if protocol.lower() == "grpc" else f"http://127.0.0.1:{srv.port}"
+
+
 def by_connectrpc(python, srv, protocol, codec, compress, ask):
-    return python.connect(base=f"http://127.0.0.1:{srv.port}", protocol=protocol, codec=codec, compress=compress, **ask)
+    return python.connect(base=base_of(srv, protocol), protocol=protocol, codec=codec, compress=compress, **ask)
 
 
 def by_node(node, srv, protocol, as_json, gzip, get, ask):
-    base = f"http://127.0.0.1:{srv.port}"
-    return node.ask({"base": base, "schema": base, "protocol": protocol, "http": "1.1", "json": as_json, "gzip": gzip,
-                     "get": get, **ask})
+    return node.ask({"base": base_of(srv, protocol), "schema": f"http://127.0.0.1:{srv.port}", "protocol": protocol,
+                     "http": "2" if protocol == "grpc" else "1.1", "json": as_json, "gzip": gzip, "get": get, **ask})
+
+
+def by_buf(srv, protocol, ask):
+    """Run buf curl. It prints an answer as JSON, the messages of a stream one after another, or an error."""
+    url = f"{base_of(srv, protocol)}/tensord.v1.{ask['service']}/{ask['method']}"
+    more = ["--http2-prior-knowledge"] if protocol == "grpc" else []
+    got = subprocess.run([harness.REPO / ".venv/bin/buf", "curl", "--schema", PROTOS, "--protocol", protocol, *more,
+                          "-d", json.dumps(ask["request"]), url], capture_output=True, text=True, timeout=60,
+                         check=False)
+    if got.returncode != 0:
+        error = json.loads(got.stderr[got.stderr.index("{"):])
+        return {**error, "details": sorted(detail["type"] for detail in error.get("details", []))}
+    decoder, text, found = json.JSONDecoder(), got.stdout.strip(), []
+    while text:
+        one, end = decoder.raw_decode(text)
+        found.append(one)
+        text = text[end:].lstrip()
+    return found if ask.get("streams") else found[0]
 
 
 @pytest.fixture(params=[
     *(pytest.param((by_connectrpc, protocol, codec, compress), id=f"connectrpc-{protocol}-{codec}-{compress}".lower())
-      for protocol in ("CONNECT", "GRPC_WEB") for codec in ("proto", "json") for compress in (True, False)),
+      for protocol in ("CONNECT", "GRPC_WEB", "GRPC") for codec in ("proto", "json") for compress in (True, False)),
     *(pytest.param((by_node, protocol, as_json, gzip, get), id=f"node-{protocol}-{as_json}-{gzip}-{get}".lower())
       for protocol, as_json, gzip, get in [("connect", False, False, False), ("connect", True, False, True),
                                            ("connect", False, True, True), ("connect", True, True, False),
-                                           ("grpcweb", False, False, False), ("grpcweb", True, True, False)])])
+                                           ("grpcweb", False, False, False), ("grpcweb", True, True, False),
+                                           ("grpc", False, False, False), ("grpc", True, True, False)]),
+    *(pytest.param((by_buf, protocol), id=f"buf-{protocol}") for protocol in ("connect", "grpcweb", "grpc"))])
 def caller(request, srv, python, node):
     """Calls a method by one client."""
     how, *options = request.param
-    return functools.partial(how, python if how is by_connectrpc else node, srv, *options)
+    clients = {by_connectrpc: [python], by_node: [node], by_buf: []}[how]
+    return functools.partial(how, *clients, srv, *options)
 
 
 def test_every_method(rpc, caller):
@@ -139,24 +168,36 @@ def test_every_method(rpc, caller):
 
 
 @pytest.mark.parametrize("compress", [False, True], ids=["plain", "gzip"])
-def test_every_method_by_grpc(rpc, python, proxy, compress):
+def test_every_method_by_grpc(rpc, python, grpc_target, compress):
     call = functools.partial(python.call, "grpc")
 
     def ask(about):
-        return call({"target": f"127.0.0.1:{proxy.port}", "compress": compress, **about})
+        return call({"target": grpc_target, "compress": compress, **about})
 
     check_unary(rpc, ask)
     check_streams(rpc, ask)
     check_errors(rpc, ask)
 
 
-def test_rest_by_the_same_proxy(srv, proxy):
-    """Clients of REST and Connect pass, too, where the proxy speaks HTTP/1.1."""
-    if "haproxy" in str(proxy.proc.args[0]):
-        return
-    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=30)
-    connection.request("GET", "/models/org/a/tensors/l3")
-    assert connection.getresponse().read() == srv.get("/models/org/a/tensors/l3").body
+WATCH = {"service": "ModelService", "method": "WatchModel", "request": {"model": "org/a", "readMask": "id"},
+         "streams": True}
+
+
+@pytest.mark.parametrize("client, protocol", [
+    *((client, protocol) for client in ("connectrpc", "node") for protocol in ("connect", "grpcweb", "grpc")),
+    ("grpcio", "grpc")])
+def test_a_watch_ends(srv, python, node, client, protocol):
+    """At the client's deadline, with its code; and when the client has enough. Then its place is free."""
+    call = {"connectrpc": functools.partial(by_connectrpc, python, srv,
+                                            {"grpcweb": "GRPC_WEB"}.get(protocol, protocol.upper()), "proto", False),
+            "node": functools.partial(by_node, node, srv, protocol, False, False, False),
+            "grpcio": lambda ask: python.grpc(target=grpc_address(srv), **ask)}[client]
+    got = call({**WATCH, "timeout": 0.7})
+    assert got["code"].replace("_", "").lower() == "deadlineexceeded", got
+    assert [one["model"]["id"] for one in got["messages"]] == ["org/a"]
+    srv.wait_for(lambda: srv.gauge("tensord_waiters") == 0, "the place is free after the deadline", timeout=5)
+    assert [one["model"]["id"] for one in call({**WATCH, "most": 1})] == ["org/a"]
+    srv.wait_for(lambda: srv.gauge("tensord_waiters") == 0, "the place is free after the client has gone", timeout=5)
 
 
 # ---- the pages of docs/ -----------------------------------------------------------------------------------
