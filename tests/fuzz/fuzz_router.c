@@ -4,6 +4,7 @@
 #include "api/hub/hub.h"
 #include "api/native/native.h"
 #include "api/oci/oci.h"
+#include "api/rpc/grpc_services.h"
 #include "api/rpc/rpc.h"
 #include "api/rpc/rpc_form.h"
 #include "api/s3/s3.h"
@@ -430,7 +431,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *body = flatten(&response);
     bool head = td_text_equals(text.request.method, "HEAD");
     bool get = td_text_equals(text.request.method, "GET");
-    if (text.request.facade == &td_rpc_facade) {
+    if (text.request.facade == &td_rpc_facade || text.request.facade == &td_grpc_services_facade) {
         check_rpc(&response, body);
         free(body);
         td_response_fini(&response);

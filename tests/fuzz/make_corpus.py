@@ -419,6 +419,14 @@ def router_seeds():
         "rpc_versions": f'POST\n{RPC}ListVersions\nContent-Type: application/json\n\n{{"model":"m"}}',
         "rpc_ready": "POST\n/tensord.v1.ServerService/GetReadiness\nContent-Type: application/grpc-web\n\n\0\0\0\0\0",
         "rpc_unknown": "POST\n/tensord.v1.X/Y\nContent-Type: application/proto\n\n",
+        "rpc_read": f"POST\n{RPC}ReadTensors\nContent-Type: application/connect+json\n\n\0\0\0\0\x28"
+                    '{"model":"m","tensors":[{"name":"n/t"}]}',
+        "rpc_watch": f'POST\n{RPC}WatchModel\nContent-Type: application/grpc-web+json\n\n\0\0\0\0\x0d{{"model":"m"}}',
+        "rpc_rows": "POST\n/tensord.v1.DatasetService/StreamRows\nContent-Type: application/grpc+json\n\n"
+                    "\0\0\0\0\x1f" '{"dataset":"d","split":"train"}',
+        "rpc_health": "POST\n/grpc.health.v1.Health/Check\nContent-Type: application/grpc\n\n\0\0\0\0\0",
+        "rpc_reflect": "POST\n/grpc.reflection.v1.ServerReflection/ServerReflectionInfo\n"
+                       "Content-Type: application/grpc\n\n\0\0\0\0\x02:\0",
         "healthz": "GET\n/healthz",
         "readyz": "HEAD\n/readyz",
         "metrics": "GET\n/metrics",
