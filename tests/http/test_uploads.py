@@ -370,13 +370,21 @@ def test_stalls_end_and_slow_bodies_continue(tmp_path):
 
 def test_reads_beside_eight_uploads(server):
     """GET and HEAD are answered while 8 sinks are slow."""
+    all_have_begun = threading.Event()
+
     def upload():
-        assert server.ask(put("/sink?sleep_us=20000", bytes(8 * MIB)))[0] == 200
+        whole = put("/sink?sleep_us=20000", bytes(8 * MIB))
+        with server.connect() as sock:
+            sock.sendall(whole[:1000])
+            all_have_begun.wait()
+            sock.sendall(whole[1000:])
+            assert Reader(sock).answer()[0] == 200
     threads = [threading.Thread(target=upload) for _ in range(8)]
     for thread in threads:
         thread.start()
     while server.metric("tensord_uploads") < 8:
         time.sleep(0.01)
+    all_have_begun.set()
     times = []
     while any(thread.is_alive() for thread in threads):
         began = time.monotonic()
