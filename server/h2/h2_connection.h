@@ -45,7 +45,7 @@ void td_h2_connection_check(struct td_h2_connection *connection, const struct td
 /* Ends the connection, whatever is being sent. It is freed when no thread works for it any more. */
 void td_h2_connection_end(struct td_h2_connection *connection);
 
-/* Returns the next connection of the loop; NULL: there is none. */
+/* Returns the next connection of the loop, or NULL after the last one. */
 struct td_h2_connection *td_h2_connection_next(const struct td_h2_connection *connection);
 
 #endif
