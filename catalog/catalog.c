@@ -371,6 +371,9 @@ static void scan_once(struct td_catalog *catalog)
                       &snapshot, &err);
     free(published);
     uint64_t took_ns = td_clock_ns() - started_ns;
+    pthread_mutex_lock(&catalog->lock);
+    catalog->status.last_scan_ns = took_ns; /* before publish(): a client that sees a ready server reads it */
+    pthread_mutex_unlock(&catalog->lock);
     if (!ok) {
         if (!atomic_load(&catalog->stop))
             note_failure(catalog, &err, false);
@@ -383,9 +386,6 @@ static void scan_once(struct td_catalog *catalog)
     }
     td_snapshot_unref(previous);
     td_root_unref(root);
-    pthread_mutex_lock(&catalog->lock);
-    catalog->status.last_scan_ns = took_ns;
-    pthread_mutex_unlock(&catalog->lock);
 }
 
 static uint64_t earlier(uint64_t a, uint64_t b)

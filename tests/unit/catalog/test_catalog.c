@@ -564,6 +564,33 @@ static void digests_are_published(void **state)
     assert_null(strstr(text, "warn"));
 }
 
+/* A client that sees a ready server reads how long its scan took, even while the scanner waits to write its log. */
+static void a_ready_server_has_the_duration_of_its_scan(void **state)
+{
+    struct place *place = *state;
+    static char text[4096];
+    int ends[2];
+    tree_simple(&place->tree, "root/m/a.safetensors", "a");
+    const int saved = dup(STDERR_FILENO);
+    assert_true(pipe2(ends, O_NONBLOCK) == 0 && dup2(ends[1], STDERR_FILENO) >= 0);
+    while (write(ends[1], text, sizeof text) > 0)
+        ; /* the scanner now waits in its first message */
+    assert_true(fcntl(ends[1], F_SETFL, 0) == 0);
+    td_log_set_level(TD_LOG_INFO);
+    start(place);
+    WAIT_FOR(place, status.ready);
+    const uint64_t took_ns = status_of(place).last_scan_ns;
+    assert_true(dup2(saved, STDERR_FILENO) >= 0);
+    (void)close(saved);
+    (void)close(ends[1]);
+    while (read(ends[0], text, sizeof text) > 0)
+        ;
+    scan_and_wait(place);
+    (void)close(ends[0]);
+    td_log_set_level(TD_LOG_ERROR);
+    assert_true(took_ns > 0);
+}
+
 static size_t open_descriptors(void)
 {
     size_t count = 0;
@@ -632,6 +659,7 @@ int main(void)
         TEST_IN(catalog, an_empty_root_with_the_servers_own_folder_is_believed_at_once),
         TEST_IN(catalog, held_snapshots_outlive_many_scans),
         TEST_IN(catalog, stopping_ends_a_running_scan),
+        TEST_IN(catalog, a_ready_server_has_the_duration_of_its_scan),
         TEST_IN(catalog, digests_are_published),
         TEST_IN(catalog, large_mappings_are_ended_by_the_scanner),
         TEST_IN(catalog, a_bad_state_directory_is_told),
