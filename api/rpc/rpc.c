@@ -7,6 +7,7 @@
 #include "api/rpc/rpc_error.h"
 #include "api/rpc/rpc_form.h"
 #include "api/rpc/rpc_origin.h"
+#include "api/rpc/rpc_rows.h"
 #include "api/rpc/rpc_rules.h"
 #include "api/rpc/rpc_watch.h"
 #include "core/base64.h"
@@ -261,14 +262,19 @@ static size_t copy_fields(const struct td_request *request, struct td_header *ou
     return count;
 }
 
+/* Returns when the client's time is over (td_clock_ns); UINT64_MAX: never. */
+static uint64_t deadline_of(const struct td_call *call, const struct rpc *rpc)
+{
+    const uint64_t since_ns = call->request->since_ns;
+    bool has_deadline = since_ns != 0 && rpc->timeout_ns < UINT64_MAX - since_ns;
+    return has_deadline ? since_ns + rpc->timeout_ns : UINT64_MAX;
+}
+
 /* Answers that the client's time is over, if it is; a wait ends then at the latest. */
-static void apply_timeout(const struct td_call *call, uint64_t timeout_ns)
+static void apply_timeout(const struct td_call *call, const struct rpc *rpc)
 {
     struct td_response *response = call->response;
-    const uint64_t since_ns = call->request->since_ns;
-    if (timeout_ns == UINT64_MAX || since_ns == 0 || timeout_ns > UINT64_MAX - since_ns)
-        return;
-    const uint64_t deadline_ns = since_ns + timeout_ns;
+    const uint64_t deadline_ns = deadline_of(call, rpc);
     bool is_incomplete = response->wait_until_ns != 0 || response->status == 503;
     if (is_incomplete && td_clock_ns() >= deadline_ns)
         td_response_fail_as(response, 504, "DEADLINE_EXCEEDED", "the time that the client allows is over");
@@ -282,9 +288,17 @@ static void lay_out(const struct td_call *call, const struct rpc *rpc, const str
 {
     struct td_response *response = call->response;
     struct td_error err = TD_ERROR_INIT;
+    struct td_rpc_row_page page = {.left = 0};
+    const bool has_count =
+        native->answer == TD_RPC_ROWS && rpc->method->is_stream && td_record_get(&rpc->request, "count") != NULL;
+    const uint64_t wanted = has_count ? td_record_number(&rpc->request, "count") : UINT64_MAX;
     bool ok = true;
-    if (native->answer == TD_RPC_ROWS && !td_rpc_lay_out_rows(call, rpc->method))
+    if (native->answer == TD_RPC_ROWS && !td_rpc_lay_out_rows(call, rpc->method, wanted, &page))
         return;
+    if (page.left > 0) {
+        td_rpc_rows_begin(call, rpc->method, native, &page, deadline_of(call, rpc));
+        return;
+    }
     if (native->answer == TD_RPC_TENSORS)
         ok = td_rpc_lay_out_tensors(call, rpc->method, results, td_record_number(&rpc->request, "chunk_bytes"), &err);
     if (ok && rpc->method->is_stream) {
@@ -312,7 +326,7 @@ static void answer_native(struct td_call *call, const struct rpc *rpc, const str
     request.header_count = copy_fields(call->request, fields);
     td_arena_init_budget(&results.arena, 0, td_shared_budget_of(&call->api->lists, call->request->client));
     td_rpc_ask(call, &request, native, &rpc->kind, &results);
-    apply_timeout(call, rpc->timeout_ns);
+    apply_timeout(call, rpc);
     response->accept_ranges = false;
     if (response->status == 200 && response->wait_until_ns == 0)
         lay_out(call, rpc, native, &results);
@@ -321,13 +335,11 @@ static void answer_native(struct td_call *call, const struct rpc *rpc, const str
 
 static void answer_watch(struct td_call *call, const struct rpc *rpc, const struct td_rpc_native *native)
 {
-    const uint64_t since_ns = call->request->since_ns;
-    const bool has_deadline = rpc->timeout_ns < UINT64_MAX - since_ns && since_ns != 0;
     const struct td_rpc_watch_wish wish = {.method = rpc->method,
                                            .native = native,
                                            .kind = &rpc->kind,
                                            .etag = td_record_text(&rpc->request, "etag"),
-                                           .deadline_ns = has_deadline ? since_ns + rpc->timeout_ns : UINT64_MAX};
+                                           .deadline_ns = deadline_of(call, rpc)};
     td_rpc_watch_begin(call, &wish);
 }
 

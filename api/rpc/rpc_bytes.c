@@ -171,7 +171,8 @@ static bool add_batch(struct td_messages *messages, const struct table *table, s
     return true;
 }
 
-bool td_rpc_lay_out_rows(const struct td_call *call, const struct td_method *method)
+bool td_rpc_lay_out_rows(const struct td_call *call, const struct td_method *method, uint64_t wanted,
+                         struct td_rpc_row_page *page)
 {
     struct td_response *response = call->response;
     const uint64_t total = field_of(response, "X-Row-Total");
@@ -181,9 +182,14 @@ bool td_rpc_lay_out_rows(const struct td_call *call, const struct td_method *met
     td_messages_init(&messages, response->form, method->is_stream, method->output, budget_of(call));
     bool is_refused = false;
     bool ok = read_table(call, &table, &err);
-    if (ok && method->is_stream)
-        add_stream(&messages, &table, field_of(response, "X-Row-Start"), total);
-    else if (ok)
+    if (ok && method->is_stream) {
+        const uint64_t start = field_of(response, "X-Row-Start");
+        *page = (struct td_rpc_row_page){.next = start + table.count};
+        const uint64_t most = total > start ? total - start : 0;
+        page->left = (wanted < most ? wanted : most) - table.count;
+        messages.is_open = page->left > 0;
+        add_stream(&messages, &table, start, total);
+    } else if (ok)
         is_refused = !add_batch(&messages, &table, response, total);
     ok = ok && !is_refused && td_messages_finish(&messages, &table.rows, response, &err);
     if (!ok && !is_refused)

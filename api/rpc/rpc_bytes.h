@@ -14,8 +14,17 @@
 bool td_rpc_lay_out_tensors(const struct td_call *call, const struct td_method *method,
                             const struct td_read_results *results, uint64_t chunk_bytes, struct td_error *err);
 
+/* Rows of a stream that come as one body. */
+struct td_rpc_row_page {
+    uint64_t next; /* the position of the row after them */
+    uint64_t left; /* rows that follow them */
+};
+
 /* Replaces the body of a 200 answer with rows in the form "frame" by the messages of StreamRows, or by the message of
- * BatchGetRows without a frame. Returns false after it answered an error. */
-bool td_rpc_lay_out_rows(const struct td_call *call, const struct td_method *method);
+ * BatchGetRows without a frame. wanted: the rows that a stream is to have from the answer's first one on; the end of
+ * the stream is left out if some are left. page may be NULL for BatchGetRows. Returns false after it answered an error.
+ */
+bool td_rpc_lay_out_rows(const struct td_call *call, const struct td_method *method, uint64_t wanted,
+                         struct td_rpc_row_page *page);
 
 #endif

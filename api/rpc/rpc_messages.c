@@ -305,7 +305,8 @@ bool td_messages_finish(struct td_messages *messages, const struct td_body_curso
 {
     struct td_body body;
     uint64_t total;
-    bool ok = !messages->is_stream || td_rpc_write_end(messages->form, &messages->heads, &response->trailers);
+    bool ok = !messages->is_stream || messages->is_open ||
+              td_rpc_write_end(messages->form, &messages->heads, &response->trailers);
     add_piece(messages, 0);
     if (messages->err.code != TD_OK)
         return td_error_set(err, messages->err.code, "%s", messages->err.message);

@@ -20,6 +20,7 @@ struct td_messages_piece;
 struct td_messages {
     unsigned form;     /* rpc_form.h */
     bool is_stream;    /* messages are in frames, and an end follows them; else there is one, without a frame */
+    bool is_open;      /* of a stream: no end follows. Set by the caller, after td_messages_init */
     size_t frame;      /* where the message's frame begins in `heads` */
     uint64_t of_frame; /* bytes of the message that are not in `heads` */
     size_t head;       /* where the text before the next bytes begins in `heads` */

@@ -40,7 +40,8 @@ void td_rpc_ask(struct td_call *call, const struct td_request *request, const st
     td_uri_fini(&uri);
 }
 
-bool td_rpc_origin_init(struct td_rpc_origin *origin, const struct td_call *call, const struct td_method *method)
+bool td_rpc_origin_init(struct td_rpc_origin *origin, const struct td_call *call, const struct td_method *method,
+                        uint64_t deadline_ns)
 {
     const struct td_request *request = call->request;
     const struct td_header *authorization = td_request_single_header(request, "Authorization");
@@ -52,7 +53,8 @@ bool td_rpc_origin_init(struct td_rpc_origin *origin, const struct td_call *call
                                      .form = call->response->form,
                                      .cancel = request->cancel,
                                      .ends_wait = request->ends_wait,
-                                     .method = method};
+                                     .method = method,
+                                     .deadline_ns = deadline_ns};
     if (authorization == NULL)
         return true;
     char *copy = malloc(authorization->value.len + 1);
@@ -69,6 +71,27 @@ void td_rpc_origin_fini(struct td_rpc_origin *origin)
         return;
     OPENSSL_cleanse((void *)(uintptr_t)origin->authorization.p, origin->authorization.len);
     free((void *)(uintptr_t)origin->authorization.p);
+}
+
+bool td_rpc_is_over(const struct td_rpc_origin *origin, struct td_response *response)
+{
+    if (origin->is_stopped || atomic_load(&origin->api->draining))
+        td_response_fail(response, 503, NULL, "the server ends; call again");
+    else if (td_clock_ns() >= origin->deadline_ns)
+        td_response_fail_as(response, 504, "DEADLINE_EXCEEDED", "the time that the client allows is over");
+    return response->status != 200;
+}
+
+void td_rpc_end_by(struct td_response *response, struct td_buffer *out, struct td_trailers *trailers)
+{
+    const size_t len = (size_t)response->body.total_bytes;
+    struct td_body_cursor cursor = {0};
+    *trailers = response->trailers;
+    response->trailers = (struct td_trailers){.count = 0};
+    if (len == 0 || !td_buffer_reserve(out, len))
+        return;
+    out->failed = !td_body_read(&response->body, &cursor, out->data + out->len, len, NULL);
+    out->len += len;
 }
 
 bool td_rpc_again_begin(struct td_rpc_again *again, const struct td_rpc_origin *origin)

@@ -23,13 +23,23 @@ struct td_rpc_origin {
     unsigned form;                              /* of the answer */
     const struct td_cancel *cancel, *ends_wait; /* of the request */
     const struct td_method *method;
+    uint64_t deadline_ns;         /* (td_clock_ns), by the client's timeout; UINT64_MAX: none */
+    bool is_stopped;              /* the server has asked the stream to end */
     struct td_text authorization; /* the value of the field Authorization, owned; p NULL: the request has none */
 };
 
 /* Copies what is needed of the call's request. Returns false when memory is short. Call td_rpc_origin_fini in every
  * case. */
-bool td_rpc_origin_init(struct td_rpc_origin *origin, const struct td_call *call, const struct td_method *method);
+bool td_rpc_origin_init(struct td_rpc_origin *origin, const struct td_call *call, const struct td_method *method,
+                        uint64_t deadline_ns);
 void td_rpc_origin_fini(struct td_rpc_origin *origin);
+
+/* Returns whether the stream is to end whatever the native interface answers; answers why. */
+bool td_rpc_is_over(const struct td_rpc_origin *origin, struct td_response *response);
+
+/* Ends a stream by the error in the response: appends the last frame, or for gRPC moves the trailers, which the caller
+ * adds at the end. */
+void td_rpc_end_by(struct td_response *response, struct td_buffer *out, struct td_trailers *trailers);
 
 /* A call that continues one that was answered by a stream. */
 struct td_rpc_again {

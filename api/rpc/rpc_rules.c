@@ -2,6 +2,7 @@
 
 #include "core/message/document.h"
 #include "http/uri.h"
+#include "rank/row_answer.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -19,7 +20,7 @@ struct rule {
     uint64_t page_size; /* when the request has none; 0: the most that a page holds */
 };
 
-enum { PAGE_SIZE_MOST = 10000, MANIFEST_PAGE_SIZE = 1000 };
+enum { PAGE_SIZE_MOST = 10000, MANIFEST_PAGE_SIZE = 1000, ROWS_MOST = TD_ROWS_MOST };
 
 static const struct rule rules[] = {
     {"ModelService/ListModels", TD_ROUTE_RPC_LIST_MODELS, TD_ROUTE_MODELS, "/models",
@@ -141,7 +142,8 @@ static bool write_query(const struct rule *rule, const struct td_record *request
             if (!write_page_size(rule, request, response, separator, out))
                 return false;
         } else if (strcmp(name, "count") == 0) { /* 0 is a number of rows; absent are all */
-            td_buffer_printf(out, "%scount=%" PRIu64, separator, value == NULL ? UINT64_MAX : value->number);
+            const uint64_t rows = value == NULL ? UINT64_MAX : value->number;
+            td_buffer_printf(out, "%scount=%" PRIu64, separator, rows < ROWS_MOST ? rows : ROWS_MOST);
         } else if (value != NULL && value->field->type == TD_FIELD_STRING && value->text.len > 0) {
             td_buffer_printf(out, "%s%s=", separator, name);
             td_uri_encode(out, value->text, false);

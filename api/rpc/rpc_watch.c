@@ -22,10 +22,9 @@ struct watch {
     enum td_route route;
     struct td_buffer target;  /* of the request that describes the model, without `wait` */
     char etag[TD_ETAG_BYTES]; /* of the last description, without its quotes; empty: the client has none */
-    uint64_t deadline_ns;
-    struct td_buffer first; /* the bytes that the first read gives */
+    struct td_buffer first;   /* the bytes that the first read gives */
     struct td_trailers trailers;
-    bool is_stopped, has_ended;
+    bool has_ended;
 };
 
 static struct watch *watch_of(struct td_stream *stream)
@@ -51,7 +50,7 @@ static void destroy_watch(struct td_stream *stream)
 
 static void stop_watch(struct td_stream *stream)
 {
-    watch_of(stream)->is_stopped = true;
+    watch_of(stream)->origin.is_stopped = true;
 }
 
 static void add_trailers(struct td_stream *stream, struct td_trailers *out)
@@ -116,30 +115,6 @@ static void add_message(struct watch *watch, const struct td_response *response,
     free(model);
 }
 
-/* Ends the stream by the error in the response. */
-static void end_by(struct watch *watch, struct td_response *response, struct td_buffer *out)
-{
-    const size_t len = (size_t)response->body.total_bytes;
-    struct td_body_cursor cursor = {0};
-    watch->has_ended = true;
-    watch->trailers = response->trailers;
-    response->trailers = (struct td_trailers){.count = 0};
-    if (len == 0 || !td_buffer_reserve(out, len))
-        return;
-    out->failed = !td_body_read(&response->body, &cursor, out->data + out->len, len, NULL);
-    out->len += len;
-}
-
-/* Answers why the stream ends, if it is to end whatever the model is like. */
-static bool is_over(const struct watch *watch, struct td_response *response)
-{
-    if (watch->is_stopped || atomic_load(&watch->origin.api->draining))
-        td_response_fail(response, 503, NULL, "the server ends; call again");
-    else if (td_clock_ns() >= watch->deadline_ns)
-        td_response_fail_as(response, 504, "DEADLINE_EXCEEDED", "the time that the client allows is over");
-    return response->status != 200;
-}
-
 static enum td_stream_state read_watch(struct td_stream *stream, struct td_buffer *out, uint64_t *until_ns)
 {
     struct watch *watch = watch_of(stream);
@@ -154,7 +129,7 @@ static enum td_stream_state read_watch(struct td_stream *stream, struct td_buffe
         return TD_STREAM_ENDS;
     bool is_admitted = td_rpc_again_begin(&again, &watch->origin);
     struct td_response *response = &again.response;
-    if (is_admitted && !is_over(watch, response))
+    if (is_admitted && !td_rpc_is_over(&watch->origin, response))
         look(watch, &again.call);
     enum td_stream_state state = TD_STREAM_HAS_BYTES;
     if (td_waiting_was_refused()) {
@@ -163,12 +138,13 @@ static enum td_stream_state read_watch(struct td_stream *stream, struct td_buffe
         const uint64_t expiry_ns = td_access_expiry_ns(again.call.caller.token);
         state = TD_STREAM_WAITS;
         *until_ns = response->wait_until_ns != 0 ? response->wait_until_ns : td_clock_ns() + TD_NS_PER_S;
-        *until_ns = watch->deadline_ns < *until_ns ? watch->deadline_ns : *until_ns;
+        *until_ns = watch->origin.deadline_ns < *until_ns ? watch->origin.deadline_ns : *until_ns;
         *until_ns = expiry_ns < *until_ns ? expiry_ns : *until_ns;
     } else if (response->status == 200) {
         add_message(watch, response, out);
     } else {
-        end_by(watch, response, out);
+        watch->has_ended = true;
+        td_rpc_end_by(response, out, &watch->trailers);
         state = out->len > 0 || out->failed ? TD_STREAM_HAS_BYTES : TD_STREAM_ENDS; /* gRPC has trailers alone */
     }
     td_rpc_again_end(&again);
@@ -187,15 +163,12 @@ static struct watch *make_watch(struct td_call *call, const struct td_rpc_watch_
         (void)td_call_no_memory(call);
         return NULL;
     }
-    *watch = (struct watch){.stream = {.class = &watch_class},
-                            .kind = *wish->kind,
-                            .route = wish->native->route,
-                            .deadline_ns = wish->deadline_ns};
+    *watch = (struct watch){.stream = {.class = &watch_class}, .kind = *wish->kind, .route = wish->native->route};
     td_buffer_init(&watch->target);
     td_buffer_init(&watch->first);
     const struct td_text target = td_buffer_text(&wish->native->target);
     td_buffer_append(&watch->target, target.p, target.len);
-    if (!td_rpc_origin_init(&watch->origin, call, wish->method) || watch->target.failed) {
+    if (!td_rpc_origin_init(&watch->origin, call, wish->method, wish->deadline_ns) || watch->target.failed) {
         free_watch(watch);
         (void)td_call_no_memory(call);
         return NULL;
@@ -215,7 +188,7 @@ static bool look_first(struct watch *watch, struct td_call *call)
     td_response_init_for(&own, call->request);
     memcpy(own.token, response->token, sizeof own.token);
     inner.response = &own;
-    if (!is_over(watch, &own))
+    if (!td_rpc_is_over(&watch->origin, &own))
         look(watch, &inner);
     call->snapshot = inner.snapshot;
     call->remote_family = inner.remote_family;

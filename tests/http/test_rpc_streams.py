@@ -1,10 +1,12 @@
 """Server streams of tensord.v1 over HTTP/1.1: ReadTensors, BatchGetRows and StreamRows against REST."""
 import json
+import os
 import struct
+import time
 
 import pytest
 
-from harness import Incomplete, enc, tensor, write_by_hand
+from harness import Incomplete, Server, age, enc, tensor, write_by_hand
 from rpc_kit import Rpc, connect_error, frame
 from rpc_stream_kit import KINDS, StreamCall
 
@@ -147,23 +149,110 @@ def test_rows_in_order(start, tmp_path, form):
         assert got == want, fields
 
 
+def rows_by_rest(rpc, query):
+    """The rows of an answer of REST in the form "frame": their number, offsets, and bytes."""
+    frames = rpc.srv.get(f"/datasets/d/rows?format=frame&{query}").body
+    count, = struct.unpack_from("<Q", frames)
+    offsets = struct.unpack_from(f"<{count + 1}Q", frames, 8)
+    area = frames[8 * (count + 2):]
+    return [area[a:b] for a, b in zip(offsets, offsets[1:], strict=False)]
+
+
 def test_rows_shuffled_as_by_rest(start, tmp_path):
     write_rows(tmp_path / "d", 1000)
     rpc = Rpc(start(tmp_path))
     rpc.srv.wait_for(lambda: rpc.srv.get("/datasets/d/rows?count=1").status == 200, "the rows are found")
     fields = {"order": "shuffle", "seed": "18446744073709551615", "epoch": "3", "shard": "0/2", "count": "200"}
     query = "&".join(f"{key}={value}" for key, value in fields.items())
-    frames = rpc.srv.get(f"/datasets/d/rows?format=frame&{query}").body
-    count, *offsets = struct.unpack_from("<202Q", frames)
-    area = frames[202 * 8:]
-    want = [area[a:b] for a, b in zip(offsets, offsets[1:], strict=False)]
+    want = rows_by_rest(rpc, query)
     with StreamCall(rpc, "StreamRows", {"dataset": "d", **fields}) as call:
-        assert [row for message in call.all() for row in message.rows] == want and count == 200
+        assert [row for message in call.all() for row in message.rows] == want and len(want) == 200
     fingerprint = rpc.srv.get("/datasets/d").json()["splits"][0]["fingerprint"]
     with StreamCall(rpc, "StreamRows", {"dataset": "d", "fingerprint": fingerprint, "count": 1}) as call:
         assert len(call.all()) == 1
     with StreamCall(rpc, "StreamRows", {"dataset": "d", "fingerprint": "x"}) as call:
         assert call.fails()[0] == "failed_precondition"
+
+
+MANY = 150_000     # more than twice as many as one answer of REST has
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """A server with a split of MANY rows, and the rows."""
+    root = tmp_path_factory.mktemp("many") / "root"
+    rows = write_rows(root / "d", MANY)
+    age(root)
+    with Server(root) as s:
+        rpc = Rpc(s)
+        s.wait_for(lambda: s.get("/datasets/d/rows?count=1").status == 200, "the rows are found")
+        yield rpc, rows
+
+
+def read_rows(call, at, total):
+    """Return the rows of a stream that begins at this position."""
+    got = []
+    for message in call.all():
+        assert (message.start, message.total) == (at + len(got), total)
+        got += message.rows
+    return got
+
+
+@pytest.mark.parametrize("form", KINDS)
+def test_more_rows_than_one_answer_has(many, form):
+    """A stream continues beyond the 65,536 rows that an answer of REST has at most."""
+    rpc, rows = many
+    for fields, want in (({}, rows), ({"start": 3, "count": 65_537}, rows[3:65_540]),
+                         ({"start": 80_000, "count": 70_001}, rows[80_000:]), ({"count": 65_536}, rows[:65_536])):
+        with StreamCall(rpc, "StreamRows", {"dataset": "d", **fields}, form) as call:
+            assert read_rows(call, fields.get("start", 0), MANY) == want, fields
+
+
+def test_more_shuffled_rows_than_one_answer_has(many):
+    """In REST's order, over the border between two answers."""
+    rpc, rows = many
+    order = "order=shuffle&seed=7&epoch=1&shard=1/2"
+    with StreamCall(rpc, "StreamRows", {"dataset": "d", "order": "shuffle", "seed": 7, "epoch": 1,
+                                        "shard": "1/2"}) as call:
+        got = read_rows(call, 0, MANY // 2)
+    assert len(got) == len(set(got)) == MANY // 2 and set(got) < set(rows)
+    for at in (0, 65_530, MANY // 2 - 10):
+        assert rows_by_rest(rpc, f"start={at}&count=10&{order}") == got[at:at + 10], at
+
+
+@pytest.mark.parametrize("form", ["connect", "web", "grpc"])
+def test_rows_that_change_end_the_stream(start, tmp_path, form):
+    """An error says from which row on; rows of two states never stand in one stream."""
+    rows = write_rows(tmp_path / "d", MANY)
+    rpc = Rpc(start(tmp_path))
+    rpc.srv.wait_for(lambda: rpc.srv.get("/datasets/d/rows?count=1").status == 200, "the rows are found")
+    before = rpc.srv.get("/datasets/d").json()["splits"][0]["fingerprint"]
+    with StreamCall(rpc, "StreamRows", {"dataset": "d"}, form, rcvbuf=1 << 14) as call:
+        got = list(call.next().rows)
+        write_rows(tmp_path / "new", MANY + 1)
+        os.replace(tmp_path / "new/train.jsonl", tmp_path / "d/train.jsonl")
+        rpc.srv.post("/rescan", b"")
+        rpc.srv.wait_for(lambda: rpc.srv.get("/datasets/d").json()["splits"][0]["fingerprint"] != before, "new rows")
+        rpc.srv.wait_for(lambda: rpc.srv.get("/datasets/d/rows?count=1").status == 200, "the rows are found again")
+        while (message := call.next()) is not None:
+            got += message.rows
+        assert got == rows[:len(got)] and len(got) < MANY
+        assert call.error[0] == "failed_precondition" and f'"start" {len(got)}' in call.error[1], call.error
+
+
+def test_streams_of_many_rows_end(many):
+    """At the client's deadline, and when the client goes, which frees its place."""
+    rpc, _ = many
+    with StreamCall(rpc, "StreamRows", {"dataset": "d"}, "grpc", headers={"grpc-timeout": "300m"},
+                    rcvbuf=1 << 14) as call:
+        assert call.next() is not None
+        time.sleep(1)
+        while call.next() is not None:
+            pass
+        assert call.error[0] == "deadline_exceeded"
+    with StreamCall(rpc, "StreamRows", {"dataset": "d"}, "connect", rcvbuf=1 << 14) as call:
+        assert call.next() is not None
+    rpc.srv.wait_for(lambda: rpc.srv.gauge("tensord_waiters") == 0, "the place is free")
 
 
 def test_long_rows_are_messages_of_their_own(start, tmp_path):

@@ -1,0 +1,220 @@
+/* Pages are bound together by the entity tags of their split, which change with any row: a row's number must not stand
+ * for another row in the middle of a stream. */
+#include "api/rpc/rpc_rows.h"
+
+#include "api/rpc/rpc_form.h"
+#include "api/rpc/rpc_origin.h"
+#include "core/waiting.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    PAGE_ROWS = 4096,        /* of all pages but the first one */
+    PIECE_BYTES = 128 * 1024 /* that one read gives */
+};
+
+/* The tags of a split, as the entity tags of its rows begin with them. */
+struct tags {
+    char now[TD_ETAG_BYTES], former[TD_ETAG_BYTES];
+};
+
+struct row_stream {
+    struct td_stream stream; /* first: a row stream is a stream */
+    struct td_rpc_origin origin;
+    struct td_rpc_native native; /* `target` ends before the rows' numbers */
+    struct tags tags;
+    struct td_rpc_row_page page;
+    struct td_body body; /* the messages of the page */
+    struct td_body_cursor cursor;
+    uint64_t sent_bytes; /* of the body */
+    struct td_trailers trailers;
+    bool has_ended;
+};
+
+static struct row_stream *row_stream_of(struct td_stream *stream)
+{
+    return (struct row_stream *)(void *)stream;
+}
+
+static void destroy_row_stream(struct td_stream *base)
+{
+    struct row_stream *stream = row_stream_of(base);
+    td_rpc_origin_fini(&stream->origin);
+    td_rpc_native_fini(&stream->native);
+    td_body_fini(&stream->body);
+    td_trailers_fini(&stream->trailers);
+    free(stream);
+}
+
+static void stop_row_stream(struct td_stream *stream)
+{
+    row_stream_of(stream)->origin.is_stopped = true;
+}
+
+static void add_trailers(struct td_stream *base, struct td_trailers *out)
+{
+    struct row_stream *stream = row_stream_of(base);
+    *out = stream->trailers;
+    stream->trailers = (struct td_trailers){.count = 0};
+}
+
+/* Copies the tags of the split out of those of the response. */
+static struct tags tags_of(const struct td_response *response)
+{
+    struct tags tags;
+    memcpy(tags.now, response->etag, sizeof tags.now);
+    memcpy(tags.former, response->former_etag, sizeof tags.former);
+    char *now = strchr(tags.now, '-');
+    char *former = strchr(tags.former, '-');
+    if (now != NULL)
+        *now = '\0';
+    if (former != NULL)
+        *former = '\0';
+    return tags;
+}
+
+/* Moves the messages of a page from the response into the stream. */
+static void take_page(struct row_stream *stream, const struct td_rpc_row_page *page, struct td_response *response)
+{
+    td_body_fini(&stream->body);
+    stream->body = response->body;
+    td_body_init(&response->body);
+    stream->cursor = (struct td_body_cursor){0};
+    stream->sent_bytes = 0;
+    stream->page = *page;
+    stream->trailers = response->trailers; /* of the last page, in gRPC */
+    response->trailers = (struct td_trailers){.count = 0};
+}
+
+/* Asks for the next page. The response is an error if it is not to be had. */
+static void ask_page(const struct row_stream *stream, struct td_call *call, struct td_rpc_row_page *page)
+{
+    const struct td_document_kind kind = {.form = TD_DOCUMENT_PROTOBUF, .message = stream->origin.method->output};
+    const struct td_text path = td_buffer_text(&stream->native.target);
+    const uint64_t left = stream->page.left;
+    struct td_response *response = call->response;
+    struct td_request request = *call->request;
+    struct td_buffer target;
+    td_buffer_init(&target);
+    td_buffer_append(&target, path.p, path.len);
+    td_buffer_printf(&target, "&start=%" PRIu64 "&count=%" PRIu64, stream->page.next,
+                     left < PAGE_ROWS ? left : (uint64_t)PAGE_ROWS);
+    request.method = TD_TEXT("GET");
+    request.target = td_buffer_text(&target);
+    request.body = TD_TEXT("");
+    request.header_count = 0;
+    if (target.failed)
+        (void)td_call_no_memory(call);
+    else
+        td_rpc_ask(call, &request, &stream->native, &kind, NULL);
+    td_buffer_fini(&target);
+    if (response->status != 200 || td_waiting_was_refused())
+        return;
+    const struct tags tags = tags_of(response);
+    if (strcmp(tags.now, stream->tags.now) != 0 && strcmp(tags.former, stream->tags.former) != 0)
+        td_response_fail(response, 412, NULL,
+                         "the rows have changed while they were sent; read GetDataset again, and call with \"start\" "
+                         "%" PRIu64 " if they are still those that are wanted",
+                         stream->page.next);
+    else
+        (void)td_rpc_lay_out_rows(call, stream->origin.method, left, page);
+}
+
+/* Takes the next page. Returns false when a thread that may wait has to do so. An error ends the stream, and its bytes
+ * are in *out. */
+static bool next_page(struct row_stream *stream, struct td_buffer *out)
+{
+    struct td_rpc_again again;
+    struct td_rpc_row_page page = {.left = 0};
+    if (td_rpc_again_begin(&again, &stream->origin) && !td_rpc_is_over(&stream->origin, &again.response))
+        ask_page(stream, &again.call, &page);
+    bool was_refused = td_waiting_was_refused();
+    if (!was_refused && again.response.status == 200) {
+        take_page(stream, &page, &again.response);
+    } else if (!was_refused) {
+        stream->has_ended = true;
+        td_rpc_end_by(&again.response, out, &stream->trailers);
+    }
+    td_rpc_again_end(&again);
+    return !was_refused;
+}
+
+/* Appends the next bytes of the page. Returns false when a thread that may wait has to do so. A file that has changed
+ * makes the buffer fail, so that the answer is broken off. */
+static bool add_bytes(struct row_stream *stream, struct td_buffer *out)
+{
+    const uint64_t left = stream->body.total_bytes - stream->sent_bytes;
+    const size_t n = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
+    struct td_body_cursor cursor = stream->cursor;
+    struct td_error err = TD_ERROR_INIT;
+    if (!td_buffer_reserve(out, n))
+        return true;
+    bool ok = td_body_read(&stream->body, &cursor, out->data + out->len, n, &err);
+    if (td_waiting_was_refused())
+        return false;
+    out->failed = !ok || (n == left && !td_body_unchanged(&stream->body));
+    out->len += n;
+    stream->cursor = cursor;
+    stream->sent_bytes += n;
+    return true;
+}
+
+static enum td_stream_state read_rows(struct td_stream *base, struct td_buffer *out, uint64_t *until_ns)
+{
+    struct row_stream *stream = row_stream_of(base);
+    (void)until_ns;
+    if (!stream->has_ended && stream->sent_bytes == stream->body.total_bytes) {
+        if (stream->page.left == 0)
+            stream->has_ended = true;
+        else if (!next_page(stream, out))
+            return TD_STREAM_WAITS;
+    }
+    if (stream->has_ended)
+        return out->len > 0 || out->failed ? TD_STREAM_HAS_BYTES : TD_STREAM_ENDS;
+    return add_bytes(stream, out) ? TD_STREAM_HAS_BYTES : TD_STREAM_WAITS;
+}
+
+static const struct td_stream_class row_stream_class = {
+    .read = read_rows, .stop = stop_row_stream, .add_trailers = add_trailers, .destroy = destroy_row_stream};
+
+/* Copies the target of a request for rows without its parameters `start` and `count`. */
+static void copy_target(struct td_text target, struct td_buffer *out)
+{
+    while (target.len > 0) {
+        struct td_text part = td_text_take_until(&target, '&');
+        if (td_text_begins(part, TD_TEXT("start=")) || td_text_begins(part, TD_TEXT("count=")))
+            continue;
+        if (out->len > 0)
+            td_buffer_putc(out, '&');
+        td_buffer_append(out, part.p, part.len);
+    }
+}
+
+void td_rpc_rows_begin(const struct td_call *call, const struct td_method *method, const struct td_rpc_native *native,
+                       const struct td_rpc_row_page *page, uint64_t deadline_ns)
+{
+    struct td_response *response = call->response;
+    struct row_stream *stream = malloc(sizeof *stream);
+    if (stream == NULL) {
+        (void)td_call_no_memory(call);
+        return;
+    }
+    *stream = (struct row_stream){.stream = {.class = &row_stream_class},
+                                  .native = {.route = native->route, .answer = native->answer},
+                                  .tags = tags_of(response)};
+    td_buffer_init(&stream->native.target);
+    td_buffer_init(&stream->native.body);
+    copy_target(td_buffer_text(&native->target), &stream->native.target);
+    if (!td_rpc_origin_init(&stream->origin, call, method, deadline_ns) || stream->native.target.failed) {
+        destroy_row_stream(&stream->stream);
+        (void)td_call_no_memory(call);
+        return;
+    }
+    take_page(stream, page, response);
+    response->content_type = td_rpc_type(response->form);
+    response->cache_control = "no-store";
+    response->etag[0] = response->former_etag[0] = '\0';
+    response->stream = &stream->stream;
+}
