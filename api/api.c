@@ -35,18 +35,12 @@ static const struct td_facade *owner_of(struct td_text raw_path)
     return NULL;
 }
 
-/* Returns whether the facade answers on the port of gRPC. */
-static bool is_of_grpc(const struct td_facade *facade)
-{
-    return facade == &td_rpc_facade || facade == &td_grpc_services_facade;
-}
-
 const struct td_facade *td_api_facade(const struct td_facade *port, struct td_text target)
 {
     if (port != td_main_port && port != td_grpc_port)
         return port;
     const struct td_facade *owner = owner_of(td_uri_raw_path(target));
-    return owner != NULL && (port == td_main_port || is_of_grpc(owner)) ? owner : port;
+    return owner != NULL && (port == td_main_port || owner->speaks_grpc) ? owner : port;
 }
 
 bool td_api_is_probe(const struct td_request *request)

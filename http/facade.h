@@ -32,6 +32,7 @@ struct td_facade {
     /* Returns whether the facade answers this path on a port that it shares with others. raw_path is not decoded and
      * has no query. NULL: the facade has a port of its own. */
     bool (*owns)(struct td_text raw_path);
+    bool speaks_grpc; /* the port of gRPC shares the facade, too */
     /* Returns whether the server reads the body of a request with this method and target into memory. NULL: it never
      * does. */
     bool (*takes_body)(const struct td_request *request);

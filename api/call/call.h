@@ -33,7 +33,8 @@ struct td_caller {
                                      has none */
 };
 
-/* One call. It owns the snapshot, the remote family and what is in `caller`, and borrows all else. */
+/* A request on its way through a facade. The call owns the snapshot, the remote family and the members of `caller`, and
+ * borrows all else. */
 struct td_call {
     struct td_api *api;
     const struct td_request *request;

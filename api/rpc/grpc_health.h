@@ -1,5 +1,5 @@
-/* The health service of gRPC: https://github.com/grpc/grpc/blob/master/doc/health-checking.md. The server, whose name
- * is empty, and each service of tensord.v1 are SERVING while /readyz is 200. */
+/* Answers calls of gRPC's health service: https://github.com/grpc/grpc/blob/master/doc/health-checking.md. The whole
+ * server, which an empty name stands for, and each service of tensord.v1 are SERVING while /readyz answers 200. */
 #ifndef TD_API_RPC_GRPC_HEALTH_H
 #define TD_API_RPC_GRPC_HEALTH_H
 

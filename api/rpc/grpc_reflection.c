@@ -130,7 +130,7 @@ static bool take_name(struct td_text *symbol, struct td_text name)
 }
 
 /* Returns the element of a list of the record that the symbol begins with, and takes its name from the symbol; NULL:
- * there is none. */
+ * the symbol begins with no element. */
 static const struct td_record *take_element(const struct td_record *record, const char *list, struct td_text *symbol)
 {
     for (const struct td_value *value = record->first; value != NULL; value = value->next)

@@ -1,16 +1,12 @@
 #include "api/rpc/grpc_services.h"
 
 #include "api/call/access.h"
-#include "api/call/coded_body.h"
 #include "api/rpc/grpc_health.h"
 #include "api/rpc/grpc_reflection.h"
 #include "api/rpc/rpc_error.h"
 #include "api/rpc/rpc_form.h"
-#include "http/body_room.h"
+#include "api/rpc/rpc_input.h"
 #include "http/response.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 /* A method. */
 static const struct method {
@@ -76,90 +72,17 @@ static bool admit(struct td_call *call)
 
 /* ---- answers ------------------------------------------------------------------------------------------- */
 
-/* Unpacks a message that its frame marks as compressed. *unpacked takes the memory. Returns false after it answered an
- * error. */
-static bool unpack(const struct td_call *call, struct td_text *message, char **unpacked)
-{
-    const char *name = td_rpc_encoding_field(call->response->form);
-    const struct td_header *encoding = td_request_single_header(call->request, name);
-    size_t len;
-    if (encoding == NULL || !td_text_equals(encoding->value, "gzip") || call->request->room == NULL) {
-        td_response_fail_as(call->response, 501, "UNIMPLEMENTED", "compressed messages must be named as gzip by %s",
-                            name);
-        td_response_add_header(call->response, td_rpc_accept_encoding_field(call->response->form), "gzip");
-        return false;
-    }
-    if (message->len == 0)
-        return true;
-    if (!td_coded_body_unpack(call, *message, unpacked, &len))
-        return false;
-    *message = td_text_n(*unpacked == NULL ? "" : *unpacked, len);
-    return true;
-}
-
-/* Frees what `unpack` has made. */
-static void drop_unpacked(const struct td_call *call, char **unpacked)
-{
-    if (*unpacked == NULL)
-        return;
-    free(*unpacked);
-    *unpacked = NULL;
-    call->request->room->give(call->request->room);
-}
-
-/* Takes the first message of a body, with its frame. *unpacked takes its memory if it was compressed. Returns false
- * after it answered an error. */
-static bool take_message(const struct td_call *call, struct td_text *body, struct td_text *message, char **unpacked)
-{
-    enum { COMPRESSED = 1 };
-    struct td_response *response = call->response;
-    const uint8_t *head = (const uint8_t *)body->p;
-    size_t len = 0;
-    if (body->len >= TD_RPC_FRAME_BYTES)
-        len = (size_t)head[1] << 24 | (size_t)head[2] << 16 | (size_t)head[3] << 8 | (size_t)head[4];
-    if (body->len < TD_RPC_FRAME_BYTES || len > body->len - TD_RPC_FRAME_BYTES) {
-        td_response_fail(response, 400, NULL, "the body ends within a frame");
-        return false;
-    }
-    if ((head[0] & ~COMPRESSED) != 0) {
-        td_response_fail(response, 400, NULL, "a frame has flags that are not known");
-        return false;
-    }
-    *message = td_text_n(body->p + TD_RPC_FRAME_BYTES, len);
-    *body = td_text_skip(*body, TD_RPC_FRAME_BYTES + len);
-    return head[0] == 0 || unpack(call, message, unpacked);
-}
-
-/* Takes the only message of the request. Returns false after it answered an error. */
-static bool take_only_message(const struct td_call *call, struct td_text *message, char **unpacked)
-{
-    struct td_text body = call->request->body;
-    *message = body;
-    if ((call->response->form & TD_RPC_FRAMES) == 0)
-        return true;
-    if (!take_message(call, &body, message, unpacked))
-        return false;
-    if (body.len > 0)
-        td_response_fail_as(call->response, 501, "UNIMPLEMENTED",
-                            "the request has several messages; this method takes one");
-    return body.len == 0;
-}
-
 /* Answers each message of the request. Returns false after it answered an error. */
-static bool reflect(const struct td_call *call, struct td_buffer *out)
+static bool reflect(struct td_rpc_input *input, struct td_buffer *out)
 {
-    struct td_text body = call->request->body;
     struct td_error err = TD_ERROR_INIT;
-    while (body.len > 0) {
+    while (input->left.len > 0) {
         struct td_text message;
-        char *unpacked = NULL;
-        if (!take_message(call, &body, &message, &unpacked))
+        if (!td_rpc_input_take(input, &message))
             return false;
         const size_t start = td_rpc_begin_frame(out, 0);
-        const bool ok = td_grpc_reflect(message, out, &err);
-        drop_unpacked(call, &unpacked);
-        if (!ok) {
-            td_response_fail_error(call->response, &err);
+        if (!td_grpc_reflect(message, out, &err)) {
+            td_response_fail_error(input->call->response, &err);
             return false;
         }
         td_rpc_end_frame(out, start);
@@ -188,14 +111,14 @@ static void set_body(const struct td_call *call, struct td_buffer *out)
 /* Answers a call whose protocol is known. */
 static void answer_method(const struct td_call *call, const struct method *method)
 {
+    struct td_rpc_input input;
     struct td_buffer out;
     struct td_text message;
-    char *unpacked = NULL;
-    bool ok = true;
     td_buffer_init(&out);
-    if (method->kind == REFLECT)
-        ok = reflect(call, &out);
-    else if (!take_only_message(call, &message, &unpacked))
+    bool ok = td_rpc_input_init(&input, call);
+    if (ok && method->kind == REFLECT)
+        ok = reflect(&input, &out);
+    else if (!ok || !td_rpc_input_take_only(&input, &message))
         ok = false;
     else if (method->kind == WATCH)
         td_grpc_health_watch(call, message);
@@ -211,7 +134,7 @@ static void answer_method(const struct td_call *call, const struct method *metho
     }
     if (ok && method->kind != WATCH)
         set_body(call, &out);
-    drop_unpacked(call, &unpacked);
+    td_rpc_input_fini(&input);
     td_buffer_fini(&out);
 }
 
@@ -223,19 +146,16 @@ static void answer(struct td_call *call)
     const bool is_of_connect = (response->form & (TD_RPC_WEB | TD_RPC_GRPC)) == 0;
     const bool has_frames = (response->form & TD_RPC_FRAMES) != 0;
     response->route = method == NULL ? TD_ROUTE_RPC : method->route;
-    if (method == NULL) {
-        td_response_fail_as(response, 404, "UNIMPLEMENTED", "there is no method \"%.*s\"",
-                            TD_SHOW(td_text_skip(call->uri->path, 1), 200));
-    } else if (!is_post(call->request)) {
-        td_response_fail(response, 405, NULL, "%s is called by POST", method->path + 1);
-        td_response_add_header(response, "Allow", "POST");
-    } else if ((response->form & (TD_RPC_UNKNOWN | TD_RPC_JSON)) != 0 || (is_of_connect && has_frames != is_stream)) {
-        td_response_fail_as(response, 415, "UNKNOWN",
-                            "the Content-Type is not known; known are application/grpc, application/grpc-web and %s",
-                            is_stream ? "application/connect+proto" : "application/proto");
-    } else {
+    if (method == NULL)
+        td_rpc_refuse_path(call);
+    else if (!is_post(call->request))
+        td_rpc_refuse_verb(response, method->path + 1);
+    else if ((response->form & (TD_RPC_UNKNOWN | TD_RPC_JSON)) != 0 || (is_of_connect && has_frames != is_stream))
+        td_rpc_refuse_type(response, method->path + 1,
+                           is_stream ? "application/grpc, application/grpc-web, application/connect+proto"
+                                     : "application/grpc, application/grpc-web, application/proto");
+    else
         answer_method(call, method);
-    }
 }
 
 /* Returns the form of gRPC, the only one of the port: others are refused as HTTP does it. */
@@ -248,16 +168,17 @@ static unsigned grpc_form_of(const struct td_request *request)
 static void answer_unknown(struct td_call *call)
 {
     call->response->route = TD_ROUTE_RPC;
-    td_response_fail_as(call->response, 404, "UNIMPLEMENTED", "there is no method \"%.*s\"",
-                        TD_SHOW(td_text_skip(call->uri->path, call->uri->path.len > 0 ? 1 : 0), 200));
+    td_rpc_refuse_path(call);
 }
 
 const struct td_facade td_grpc_services_facade = {
     .owns = owns_path,
+    .speaks_grpc = true,
     .takes_body = is_post,
     .reads_by_post = only_reads,
     .answers_each = answers_each,
     .is_probe = is_probe,
+    .refuse_coding = td_rpc_refuse_encoding,
     .choose_form = td_rpc_form_of,
     .admit = admit,
     .answer = answer,

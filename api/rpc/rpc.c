@@ -1,11 +1,11 @@
 #include "api/rpc/rpc.h"
 
 #include "api/call/access.h"
-#include "api/call/coded_body.h"
 #include "api/proto/schema.h"
 #include "api/rpc/rpc_bytes.h"
 #include "api/rpc/rpc_error.h"
 #include "api/rpc/rpc_form.h"
+#include "api/rpc/rpc_input.h"
 #include "api/rpc/rpc_origin.h"
 #include "api/rpc/rpc_rows.h"
 #include "api/rpc/rpc_rules.h"
@@ -16,7 +16,6 @@
 #include "core/waiting.h"
 #include "http/response.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static bool owns_rpc_path(struct td_text raw_path)
@@ -77,42 +76,14 @@ struct rpc {
     struct td_record request;
     struct td_document_kind kind;
     uint64_t timeout_ns;
-    char *unpacked; /* owned; the message, if it was compressed */
+    struct td_rpc_input input;
 };
 
-/* Answers a call whose message has an encoding that is not known. */
-static void refuse_encoding(const struct td_call *call)
+/* Lets the message, which was unpacked, take as much memory as one that came like that. */
+static void allow_unpacked(struct rpc *rpc, struct td_text message)
 {
-    td_response_fail_as(call->response, 501, "UNIMPLEMENTED", "the encoding of the message is not known; known are %s",
-                        TD_BODY_CODINGS);
-    td_response_add_header(call->response, td_rpc_accept_encoding_field(call->response->form), TD_BODY_CODINGS);
-}
-
-/* Reads the name of an encoding. Returns false after it answered an error for one that is not known. */
-static bool read_encoding(const struct td_call *call, const struct td_text *name, bool *is_gzip)
-{
-    *is_gzip = name != NULL && td_text_equals_ignore_case(*name, "gzip");
-    if (*is_gzip || name == NULL || name->len == 0 || td_text_equals_ignore_case(*name, "identity"))
-        return true;
-    refuse_encoding(call);
-    return false;
-}
-
-/* Unpacks the message. Returns false after it answered an error. */
-static bool unpack(const struct td_call *call, struct rpc *rpc, struct td_text *message)
-{
-    size_t len;
-    if (message->len == 0)
-        return true;
-    if (call->request->room == NULL) {
-        refuse_encoding(call);
-        return false;
-    }
-    if (!td_coded_body_unpack(call, *message, &rpc->unpacked, &len))
-        return false;
-    *message = td_text_n(rpc->unpacked == NULL ? "" : rpc->unpacked, len);
-    rpc->arena.limit_bytes += TD_DECODE_PER_BYTE * len;
-    return true;
+    if (rpc->input.unpacked != NULL)
+        rpc->arena.limit_bytes += TD_DECODE_PER_BYTE * message.len;
 }
 
 /* Reads the message of a GET: ?connect=v1&encoding=proto&base64=1&message=... Returns false after it answered 400. */
@@ -124,7 +95,6 @@ static bool read_query(const struct td_call *call, struct rpc *rpc, struct td_te
     const struct td_text *compression = td_uri_parameter(call->uri, "compression");
     const struct td_text *text = td_uri_parameter(call->uri, "message");
     const char *wrong = NULL;
-    bool is_gzip;
     if (version != NULL && !td_text_equals(*version, "v1"))
         wrong = "the parameter \"connect\" must be v1";
     else if (encoding == NULL || (!td_text_equals(*encoding, "proto") && !td_text_equals(*encoding, "json")))
@@ -135,33 +105,27 @@ static bool read_query(const struct td_call *call, struct rpc *rpc, struct td_te
         td_response_fail(call->response, 400, NULL, "%s", wrong);
         return false;
     }
-    if (!read_encoding(call, compression, &is_gzip))
+    if (!td_rpc_input_init_get(&rpc->input, call, compression))
         return false;
     *message = *text;
-    if (base64 == NULL || !td_text_equals(*base64, "1"))
-        return !is_gzip || unpack(call, rpc, message);
-    char *bytes = td_arena_alloc(&rpc->arena, text->len + 1);
-    size_t len = 0;
-    if (bytes == NULL)
-        return td_call_no_memory(call);
-    if (!td_base64_read_any(*text, bytes, &len)) {
-        td_response_fail(call->response, 400, NULL, "the parameter \"message\" is not base64");
-        return false;
+    if (base64 != NULL && td_text_equals(*base64, "1")) {
+        char *bytes = td_arena_alloc(&rpc->arena, text->len + 1);
+        size_t len = 0;
+        if (bytes == NULL)
+            return td_call_no_memory(call);
+        if (!td_base64_read_any(*text, bytes, &len)) {
+            td_response_fail(call->response, 400, NULL, "the parameter \"message\" is not base64");
+            return false;
+        }
+        *message = td_text_n(bytes, len);
     }
-    *message = td_text_n(bytes, len);
-    return !is_gzip || unpack(call, rpc, message);
+    return td_rpc_input_unpack(&rpc->input, message);
 }
 
 /* Reads the message of a POST. Returns false after it answered an error. */
 static bool read_body(const struct td_call *call, struct rpc *rpc, struct td_text *message)
 {
-    const unsigned form = call->response->form;
-    const struct td_header *encoding = td_request_single_header(call->request, td_rpc_encoding_field(form));
-    bool is_gzip, is_packed;
-    if ((form & TD_RPC_FRAMES) == 0)
-        return true; /* api/call/coded_body has unpacked it */
-    return read_encoding(call, encoding == NULL ? NULL : &encoding->value, &is_gzip) &&
-           td_rpc_unframe(call->response, is_gzip, message, &is_packed) && (!is_packed || unpack(call, rpc, message));
+    return td_rpc_input_init(&rpc->input, call) && td_rpc_input_take_only(&rpc->input, message);
 }
 
 /* Returns the message that the native interface writes for the method: its own, or the one that it contains. */
@@ -207,12 +171,9 @@ static bool check_protocol(const struct td_call *call, struct rpc *rpc)
     const struct td_header *version = td_request_single_header(call->request, "Connect-Protocol-Version");
     if (is_get && (!rpc->method->only_reads ||
                    !(td_text_equals(call->request->method, "GET") || td_text_equals(call->request->method, "HEAD")))) {
-        td_response_fail_as(response, 405, "UNKNOWN", "%s is called by POST", rpc->method->path);
-        td_response_add_header(response, "Allow", "POST");
+        td_rpc_refuse_verb(response, rpc->method->path);
     } else if (!is_get && !is_known) {
-        td_response_fail_as(response, 415, "UNKNOWN", "%s is not called with this Content-Type, but with %s",
-                            rpc->method->path, td_rpc_types(is_stream));
-        td_response_add_header(response, "Accept-Post", "%s", td_rpc_types(is_stream));
+        td_rpc_refuse_type(response, rpc->method->path, td_rpc_types(is_stream));
     } else if (version != NULL && !td_text_equals(version->value, "1")) {
         td_response_fail(response, 400, NULL, "Connect-Protocol-Version must be 1");
     } else if (!td_rpc_timeout(call->request, response->form, &rpc->timeout_ns)) {
@@ -227,13 +188,14 @@ static bool check_protocol(const struct td_call *call, struct rpc *rpc)
 static bool read_request(const struct td_call *call, struct rpc *rpc)
 {
     struct td_error err = TD_ERROR_INIT;
-    struct td_text message = call->request->body;
+    struct td_text message;
     bool is_json = (call->response->form & TD_RPC_JSON) != 0;
     rpc->kind = (struct td_document_kind){.form = is_json ? TD_DOCUMENT_PROTO_JSON : TD_DOCUMENT_PROTOBUF,
                                           .message = described_by(rpc->method)};
     if (td_text_equals(call->request->method, "POST") ? !read_body(call, rpc, &message)
                                                       : !read_query(call, rpc, &message))
         return false;
+    allow_unpacked(rpc, message);
     bool ok = is_json ? td_record_read_json(&rpc->request, rpc->method->input, message, &rpc->arena, &err)
                       : td_record_read(&rpc->request, rpc->method->input, message, &rpc->arena, &err);
     if (!ok)
@@ -363,13 +325,11 @@ static void answer_method(struct td_call *call, struct rpc *rpc)
 
 static void answer_rpc(struct td_call *call)
 {
-    struct td_text path = call->uri->path;
-    struct rpc rpc = {.method = find_method(path), .timeout_ns = UINT64_MAX};
+    struct rpc rpc = {.method = find_method(call->uri->path), .timeout_ns = UINT64_MAX};
     const struct td_request *request = call->request;
     call->response->route = TD_ROUTE_RPC;
     if (rpc.method == NULL) {
-        td_response_fail_as(call->response, 404, "UNIMPLEMENTED", "there is no method \"%.*s\"",
-                            TD_SHOW(td_text_skip(path, 1), 200));
+        td_rpc_refuse_path(call);
         return;
     }
     size_t len = request->body.len > request->target.len ? request->body.len : request->target.len;
@@ -377,14 +337,15 @@ static void answer_rpc(struct td_call *call)
                          td_shared_budget_of(&call->api->lists, request->client));
     answer_method(call, &rpc);
     td_arena_fini(&rpc.arena);
-    free(rpc.unpacked);
+    td_rpc_input_fini(&rpc.input);
 }
 
 const struct td_facade td_rpc_facade = {
     .owns = owns_rpc_path,
+    .speaks_grpc = true,
     .takes_body = takes_body,
     .reads_by_post = reads_by_post,
-    .refuse_coding = refuse_encoding,
+    .refuse_coding = td_rpc_refuse_encoding,
     .choose_form = td_rpc_form_of,
     .is_text = is_text,
     .posts_texts = true,

@@ -245,3 +245,24 @@ void td_rpc_write_error(struct td_failure *failure, struct td_buffer *out)
     else
         write_connect_error(code, failure, out);
 }
+
+/* ---- refusals ------------------------------------------------------------------------------------------- */
+
+void td_rpc_refuse_path(const struct td_call *call)
+{
+    struct td_text path = call->uri->path;
+    (void)td_text_take_char(&path, '/');
+    td_response_fail_as(call->response, 404, "UNIMPLEMENTED", "there is no method \"%.*s\"", TD_SHOW(path, 200));
+}
+
+void td_rpc_refuse_verb(struct td_response *response, const char *path)
+{
+    td_response_fail_as(response, 405, "UNKNOWN", "%s is called by POST", path);
+    td_response_add_header(response, "Allow", "POST");
+}
+
+void td_rpc_refuse_type(struct td_response *response, const char *path, const char *types)
+{
+    td_response_fail_as(response, 415, "UNKNOWN", "%s is not called with this Content-Type, but with %s", path, types);
+    td_response_add_header(response, "Accept-Post", "%s", types);
+}

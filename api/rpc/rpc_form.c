@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { FLAG_COMPRESSED = 1, FLAG_TRAILERS = 0x80 };
+enum { FLAG_TRAILERS = 0x80 };
 
 /* ---- forms ---------------------------------------------------------------------------------------------- */
 
@@ -154,57 +154,6 @@ bool td_rpc_frame(struct td_response *response, struct td_error *err)
         td_body_fini(&body);
     }
     return ok;
-}
-
-const char *td_rpc_encoding_field(unsigned form)
-{
-    bool is_connect = (form & (TD_RPC_WEB | TD_RPC_GRPC)) == 0;
-    return !is_connect                   ? "grpc-encoding"
-           : (form & TD_RPC_FRAMES) != 0 ? "Connect-Content-Encoding"
-                                         : "Content-Encoding";
-}
-
-const char *td_rpc_accept_encoding_field(unsigned form)
-{
-    bool is_connect = (form & (TD_RPC_WEB | TD_RPC_GRPC)) == 0;
-    return !is_connect                   ? "grpc-accept-encoding"
-           : (form & TD_RPC_FRAMES) != 0 ? "Connect-Accept-Encoding"
-                                         : "Accept-Encoding";
-}
-
-bool td_rpc_unframe(struct td_response *response, bool has_encoding, struct td_text *message, bool *is_packed)
-{
-    struct td_text rest = *message;
-    const uint8_t *p = (const uint8_t *)rest.p;
-    *is_packed = false;
-    if ((response->form & TD_RPC_FRAMES) == 0)
-        return true;
-    if (rest.len == 0) {
-        td_response_fail_as(response, 501, "UNIMPLEMENTED", "the request has no message; this method takes one");
-        return false;
-    }
-    size_t len = rest.len < TD_RPC_FRAME_BYTES
-                     ? SIZE_MAX
-                     : (size_t)p[1] << 24 | (size_t)p[2] << 16 | (size_t)p[3] << 8 | (size_t)p[4];
-    if (rest.len < TD_RPC_FRAME_BYTES || len > rest.len - TD_RPC_FRAME_BYTES) {
-        td_response_fail(response, 400, NULL, "the body ends within a frame");
-        return false;
-    }
-    *is_packed = (p[0] & FLAG_COMPRESSED) != 0;
-    if (*is_packed && !has_encoding) {
-        td_response_fail(response, 500, NULL, "a frame is marked as compressed, but the request names no encoding");
-        return false;
-    }
-    if ((p[0] & ~FLAG_COMPRESSED) != 0) {
-        td_response_fail(response, 400, NULL, "a frame has flags that are not known");
-        return false;
-    }
-    if (len < rest.len - TD_RPC_FRAME_BYTES) {
-        td_response_fail_as(response, 501, "UNIMPLEMENTED", "the request has several messages; this method takes one");
-        return false;
-    }
-    *message = td_text_skip(rest, TD_RPC_FRAME_BYTES);
-    return true;
 }
 
 /* ---- deadlines ------------------------------------------------------------------------------------------ */

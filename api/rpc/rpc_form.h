@@ -49,14 +49,6 @@ bool td_rpc_write_end(unsigned form, struct td_buffer *out, struct td_trailers *
  * frame. Does nothing for a form without frames. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_rpc_frame(struct td_response *response, struct td_error *err);
 
-/* Takes the only message out of a request's body. Sets *is_packed to whether the message is compressed, as has_encoding
- * says that it may be. Returns false after it answered an error. */
-bool td_rpc_unframe(struct td_response *response, bool has_encoding, struct td_text *message, bool *is_packed);
-
-/* Return the names of the fields for the encoding of messages, and for the encodings that are known. Static. */
-const char *td_rpc_encoding_field(unsigned form);
-const char *td_rpc_accept_encoding_field(unsigned form);
-
 /* The time that a client waits for an answer, in nanoseconds, by Connect-Timeout-Ms or grpc-timeout. *ns is UINT64_MAX
  * without such a field. Returns false for a field with another value. */
 bool td_rpc_timeout(const struct td_request *request, unsigned form, uint64_t *ns);
