@@ -1,15 +1,12 @@
-/* A connection of HTTP/2: a session of libnghttp2 over a socket, its streams, and the bounds on what a client may do.
- * All functions are for the thread of the connection's loop. */
+/* A connection of HTTP/2: a session over a socket. All functions are for the thread of the connection's loop. */
 #ifndef TD_SERVER_H2_H2_CONNECTION_H
 #define TD_SERVER_H2_H2_CONNECTION_H
 
+#include "server/h2/h2_deadlines.h"
 #include "server/h2/h2_mailbox.h"
 #include "server/serving/serving.h"
 
-#include <stdbool.h>
 #include <stdint.h>
-
-enum { TD_H2_STREAMS = 100 }; /* most streams of a connection at once (SETTINGS_MAX_CONCURRENT_STREAMS) */
 
 struct td_h2_connection;
 
@@ -21,15 +18,8 @@ struct td_h2_owner {
     struct td_h2_connection *first; /* all connections of the loop */
 };
 
-/* The inputs of one round of checks, the same for all connections. */
-struct td_h2_round {
-    struct td_deadline_limits limits;
-    uint64_t now_ns;
-    bool is_draining;
-};
-
 /* Makes a connection of a registered descriptor, which it then owns together with the entry in the registry. Returns
- * NULL without memory. Any thread: the loop begins with it by td_h2_connection_begin. */
+ * NULL without memory. Any thread: the loop begins with it when it receives the mail. */
 struct td_h2_connection *td_h2_connection_create(struct td_h2_owner *owner, struct td_connection *entry);
 
 /* Returns the mail by which the connection is handed to its loop. */

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct td_h2_connection; /* h2_connection.h */
+struct td_h2_session; /* h2_session.h */
 
 enum {
     TD_H2_SMALL_BYTES =
@@ -45,11 +45,11 @@ struct td_h2_header {
 struct td_h2_stream {
     struct td_h2_mail mail; /* first: on the way back mail is a stream */
     struct td_waiter waiter;
-    struct td_h2_connection *connection;
+    struct td_h2_session *session;
     struct td_serving *serving;
     struct td_h2_mailbox *mailbox;        /* of the connection's loop */
     struct td_connection *entry;          /* of the connection, in the registry */
-    struct td_h2_stream *next, *previous; /* of the connection */
+    struct td_h2_stream *next, *previous; /* of the session */
     struct td_h2_stream *next_queued;     /* of those that wait for a runner (h2_work.h) */
     int32_t id;
     _Atomic bool is_gone;    /* the client has reset the stream, or the connection has ended */
