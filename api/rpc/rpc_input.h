@@ -27,7 +27,7 @@ void td_rpc_input_fini(struct td_rpc_input *input);
 bool td_rpc_input_init_get(struct td_rpc_input *input, const struct td_call *call, const struct td_text *encoding);
 bool td_rpc_input_unpack(struct td_rpc_input *input, struct td_text *message);
 
-/* Takes the next message of a body in frames, of which input->left is not empty. The message is valid until the next
+/* Takes the next message of a body in frames; input->left must not be empty. The message is valid until the next
  * call. Returns false after it answered: 400 for a broken frame or broken bytes of gzip, 413, 503, `internal` for a
  * compressed message of a request that names no encoding. */
 bool td_rpc_input_take(struct td_rpc_input *input, struct td_text *message);

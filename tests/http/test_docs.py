@@ -132,6 +132,17 @@ def test_routes_are_those_of_the_server():
     assert len(routes) > 20 and sorted(documented) == sorted(routes)
 
 
+def test_methods_of_the_schema_are_in_the_table():
+    """Each method is in the table of docs/api.md, with its service."""
+    text = (REPO / "docs" / "api.md").read_text()
+    documented = {f"{service}.{name}" for service, rest in re.findall(r"^\| `(\w+Service)\.(.*?) \|", text, re.MULTILINE)
+                  for name in re.findall(r"\b[A-Z]\w+", rest)}
+    protos = "".join(path.read_text() for path in (REPO / "api" / "proto" / "tensord" / "v1").glob("*.proto"))
+    methods = {f"{service}.{name}" for service, body in re.findall(r"^service (\w+) \{(.*?)^\}", protos, re.M | re.S)
+               for name in re.findall(r"^  rpc (\w+)\(", body, re.MULTILINE)}
+    assert len(methods) > 10 and documented == methods
+
+
 # Texts of the C library, libcurl and OpenSSL inside of our messages, and values that stand for any.
 FOREIGN = ["Permission denied", "Address already in use", "Too many open files", "Cannot allocate memory",
            "SSL certificate problem", "certificate verify failed: unable to get local issuer certificate",

@@ -530,6 +530,9 @@ def test_http_yaml_names_paths_of_the_contract(srv, rpc):
         assert (verb, re.sub(r"\{[^}]+\}", "{}", rule[verb])) in known, rule
         service, method = rule["selector"].removeprefix("tensord.v1.").split(".")
         assert rpc.schema.path(method) == f"/tensord.v1.{service}/{method}"
+    streams = {name for name, method in rpc.schema.methods.items() if method.server_streaming}
+    named = {rule["selector"].rsplit(".", 1)[1] for rule in rules}
+    assert named == rpc.schema.methods.keys() - streams - {"GetRankFile"}
 
 
 def test_openapi_and_the_schema_agree(srv, rpc):
