@@ -1,5 +1,6 @@
 """The readers and the writer of messages (core/message) against google.protobuf, in both codecs: random messages of
 every type of the schema go through tests/kit/message_tool, which reads and writes them again."""
+import os
 import random
 import struct
 import subprocess
@@ -17,6 +18,7 @@ ONE_WAY = {"google.protobuf.FieldMask", "google.protobuf.Struct", "google.protob
 INTEGERS = {"uint32": st.integers(0, 2**32 - 1), "uint64": st.integers(0, 2**64 - 1),
             "int32": st.integers(-2**31, 2**31 - 1)}
 KINDS = {1: "double", 4: "uint64", 5: "int32", 8: "bool", 9: "string", 11: "message", 12: "bytes", 13: "uint32"}
+MESSAGES = int(os.environ.get("TD_MESSAGES", 2000))  # ./test.sh --long tries 10,000
 MESSAGES_OF_A_RUN = 100
 
 
@@ -94,14 +96,14 @@ def names_of(schema):
     return sorted(message.name for file in files for message in file.message_type)
 
 
-def test_ten_thousand_messages(schema):
+def test_random_messages(schema):
     """From each codec to each: the message is the same for google.protobuf, byte for byte in the binary form."""
     classes = {name: schema.message(name) for name in names_of(schema)}
     of_any = st.sampled_from(sorted(classes)).flatmap(
         lambda name: st.tuples(st.just(name), messages(classes[name].DESCRIPTOR)))
     tried = 0
 
-    @settings(max_examples=100, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=MESSAGES // MESSAGES_OF_A_RUN, deadline=None, derandomize=True, database=None)
     @given(st.lists(of_any, min_size=MESSAGES_OF_A_RUN, max_size=MESSAGES_OF_A_RUN))
     def run(chosen):
         nonlocal tried
@@ -121,7 +123,7 @@ def test_ten_thousand_messages(schema):
         tried += len(made)
 
     run()
-    assert tried >= 10000
+    assert tried >= MESSAGES
 
 
 def test_unpacked_numbers_and_repeated_fields(schema):
