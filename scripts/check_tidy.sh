@@ -20,6 +20,19 @@ options=(--quiet -p "$build")
 for option in -fno-sanitize=all -Xclang -analyzer-config -Xclang "max-nodes=${TD_TIDY_STATES:-75000}"; do
     options+=("--extra-arg=$option")
 done
-printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy-14 "${options[@]}" \
-    2> >(grep -vE '^[0-9]+ warnings? (generated|treated)|^Suppressed' >&2)
+# Checks the files whose names standard input has, each ended by a zero byte. Each has a process of its own: the analyzer
+# of Clang 14 keeps names of functions from one file to the next, and then knows its own functions no longer.
+check() { # OPTION...
+    xargs -0 -n 1 -P "$(nproc)" clang-tidy-14 "${options[@]}" "$@" \
+        2> >(grep -vE '^[0-9]+ warnings? (generated|treated)|^Suppressed' >&2)
+}
+# What can be wrong with a va_list is looked for where a source names one: that takes an eighth of the time.
+with=() without=()
+for file in "${files[@]}"; do
+    if grep -qwE 'va_(list|start|copy|arg|end)' "$file"; then with+=("$file"); else without+=("$file"); fi
+done
+status=0
+[ "${#with[@]}" = 0 ] || printf '%s\0' "${with[@]}" | check || status=1
+[ "${#without[@]}" = 0 ] || printf '%s\0' "${without[@]}" | check '--checks=-clang-analyzer-valist*' || status=1
+[ "$status" = 0 ] || exit 1
 echo "${#files[@]} C files are clean"
