@@ -16,7 +16,7 @@ struct td_h2_round {
     bool is_draining;
 };
 
-/* What is kept of a connection from round to round. */
+/* State of a connection that is kept from round to round. */
 struct td_h2_deadlines {
     uint64_t acknowledged_bytes, acknowledged_ns; /* progress of what is being sent */
     uint64_t notice_ns; /* when GOAWAY was first sent by a server that drains; 0: it was not */

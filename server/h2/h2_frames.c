@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Types and flags of RFC 9113 section 6. */
-enum { DATA = 0, HEADERS = 1, SETTINGS = 4, CONTINUATION = 9, END_HEADERS = 4, END_STREAM = 1 };
+enum { DATA = 0, HEADERS = 1, RST_STREAM = 3, SETTINGS = 4, CONTINUATION = 9, END_HEADERS = 4, END_STREAM = 1 };
 
 /* DATA of fewer bytes is tiny, unless it ends a request. */
 enum { TINY_BYTES = 32 };
@@ -14,20 +14,21 @@ void td_h2_frames_init(struct td_h2_frames *frames, uint64_t now_ns)
 {
     *frames = (struct td_h2_frames){.preface_left = TD_H2_PREFACE_BYTES,
                                     .credit = TD_H2_CREDIT_MOST,
+                                    .reset_credit = TD_H2_CREDIT_MOST,
                                     .credited_ns = now_ns,
                                     .unfinished_ns = now_ns};
 }
 
-static void add_credit(struct td_h2_frames *frames, int64_t credit)
+static void add_credit(int64_t *credit, int64_t more)
 {
-    frames->credit += credit;
-    if (frames->credit > TD_H2_CREDIT_MOST)
-        frames->credit = TD_H2_CREDIT_MOST;
+    *credit += more;
+    if (*credit > TD_H2_CREDIT_MOST)
+        *credit = TD_H2_CREDIT_MOST;
 }
 
 void td_h2_frames_earn(struct td_h2_frames *frames)
 {
-    add_credit(frames, TD_H2_CREDIT_PER_SENT);
+    add_credit(&frames->credit, TD_H2_CREDIT_PER_SENT);
 }
 
 /* Adds the credit of the time since the last call. */
@@ -37,7 +38,9 @@ static void add_time(struct td_h2_frames *frames, uint64_t now_ns)
     const uint64_t step_ns = (uint64_t)TD_NS_PER_S / TD_H2_CREDIT_PER_S;
     uint64_t steps = now_ns > frames->credited_ns ? (now_ns - frames->credited_ns) / step_ns : 0;
     frames->credited_ns += steps * step_ns;
-    add_credit(frames, steps < MOST ? (int64_t)steps : MOST);
+    const int64_t more = steps < MOST ? (int64_t)steps : MOST;
+    add_credit(&frames->credit, more);
+    add_credit(&frames->reset_credit, more);
 }
 
 /* Judges a frame by its head, which is complete. */
@@ -49,11 +52,13 @@ static void begin_frame(struct td_h2_frames *frames)
     if (type == HEADERS || type == CONTINUATION)
         frames->in_block = true;
     if (type == HEADERS)
-        add_credit(frames, 2);
+        add_credit(&frames->credit, 2);
     else if (type == DATA)
         frames->credit -= frames->payload_left < TINY_BYTES && (flags & END_STREAM) == 0 ? 1 : 0;
     else
         frames->credit -= type == SETTINGS ? 4 : 1;
+    if (type == RST_STREAM)
+        frames->reset_credit -= TD_H2_RESET_COST;
 }
 
 /* Notes that the frame is complete. */
@@ -98,5 +103,5 @@ bool td_h2_frames_take(struct td_h2_frames *frames, const uint8_t *bytes, size_t
         frames->unfinished_ns = 0;
     else if (frames->unfinished_ns == 0)
         frames->unfinished_ns = now_ns;
-    return frames->credit >= 0;
+    return frames->credit >= 0 && frames->reset_credit >= 0;
 }

@@ -8,8 +8,11 @@
 
 enum {
     OBJECTS = 2 * TD_H2_STREAMS, /* streams, with those that the client has reset and a thread still works for */
-    RESETS_AT_ONCE = 500,        /* by the client (CVE-2023-44487); then RESETS_PER_S */
-    RESETS_PER_S = 50,
+    /* Resets by the client, for libnghttp2: twice as many as h2_frames.h allows. libnghttp2 alone would still handle
+     * the bytes that it has, and could then send a second GOAWAY with a later stream, which RFC 9113 section 6.8
+     * forbids. */
+    RESETS_AT_ONCE = 1000,
+    RESETS_PER_S = 100,
     ACKNOWLEDGEMENTS = 200,    /* of SETTINGS and PING that wait to be sent */
     CONTINUATIONS = 8,         /* of a header block */
     LINGER_BYTES = 256 * 1024, /* of a request that are still read after an early answer (h2_deadlines.h) */

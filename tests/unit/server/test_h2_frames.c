@@ -8,6 +8,7 @@
 enum {
     DATA = 0,
     HEADERS = 1,
+    RST_STREAM = 3,
     SETTINGS = 4,
     PING = 6,
     WINDOW_UPDATE = 8,
@@ -82,6 +83,24 @@ static void time_and_answers_add_credit(void **state)
     assert_int_equal(send_frames(&frames, PING, 0, 8, TD_H2_CREDIT_MOST * 2, much_later_ns), TD_H2_CREDIT_MOST);
 }
 
+/* As CVE-2023-44487 does. A stream that is begun adds to the other credit alone. */
+static void resets_use_a_credit_of_their_own_up(void **state)
+{
+    (void)state;
+    struct td_h2_frames frames;
+    enum { AT_ONCE = 500, PER_S = 50 }; /* as docs/limits.md says */
+    const uint64_t later_ns = start_ns + UINT64_C(1000000000);
+    int taken = 0;
+    begin(&frames);
+    while (taken <= AT_ONCE && send_frames(&frames, HEADERS, END_HEADERS, 20, 1, start_ns) == 1 &&
+           send_frames(&frames, RST_STREAM, 0, 4, 1, start_ns) == 1)
+        taken++;
+    assert_int_equal(taken, AT_ONCE);
+    td_h2_frames_earn(&frames);
+    assert_int_equal(send_frames(&frames, RST_STREAM, 0, 4, AT_ONCE, later_ns),
+                     PER_S - 1); /* one was taken into debt */
+}
+
 static void unfinished_frames_are_noticed_wherever_they_are_cut(void **state)
 {
     (void)state;
@@ -104,6 +123,7 @@ int main(void)
         cmocka_unit_test(frames_that_bring_nothing_use_the_credit_up),
         cmocka_unit_test(requests_and_bodies_cost_nothing),
         cmocka_unit_test(time_and_answers_add_credit),
+        cmocka_unit_test(resets_use_a_credit_of_their_own_up),
         cmocka_unit_test(unfinished_frames_are_noticed_wherever_they_are_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
