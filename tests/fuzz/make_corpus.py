@@ -1488,9 +1488,118 @@ def gzip_seeds():
     return {name: bytes([step]) + stream for (name, stream), step in zip(streams.items(), itertools.cycle((0, 6, 255)))}
 
 
+def h2_seeds():
+    """Records of fuzz_h2.c: type, flags, stream, length, payload."""
+    data, headers, priority, rst_stream, settings, _, ping, goaway, window_update, continuation = range(10)
+    raw, wait, drain, publish, reading, pieces, again, close, end = range(0xf0, 0xf9)
+    end_stream, ack, end_headers, padded, prioritised = 1, 1, 4, 8, 0x20
+    latest, following = 254, 255
+
+    def record(kind, flags=0, stream=0, payload=b""):
+        return struct.pack("<BBBH", kind, flags, stream, len(payload)) + payload
+
+    def short(value):   # a text of HPACK (RFC 7541 section 5.2) of less than 127 bytes, without Huffman's code
+        return bytes([len(value)]) + value.encode()
+
+    def call(path, kind="application/grpc", fields=b""):
+        """POST, http, and the path, the authority, the type and `te` as literals that are not kept."""
+        return (b"\x83\x86\x04" + short(path) + b"\x01" + short("x") + b"\x0f\x10" + short(kind) +
+                b"\x00" + short("te") + short("trailers") + fields)
+
+    def message(content=b"", packed=0):
+        return struct.pack(">BI", packed, len(content)) + content
+
+    def asks(path, *messages, last=True, stream=following):
+        whole = b"".join(messages)
+        return (record(headers, end_headers, stream, call(path)) +
+                record(data, end_stream if last else 0, latest if stream == following else stream, whole))
+
+    model, dataset = "/tensord.v1.ModelService/", "/tensord.v1.DatasetService/"
+    check, watch = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
+    reflection = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+    begin = record(raw, payload=b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") + record(settings)
+    of_model = message(b"\x0a\x01m")
+    read = message(b"\x0a\x01m\x22\x03\x0a\x01a")
+    large = b"\x40" + short("x-a") + b"\x7f" + bytes([0x80 + (900 - 127) % 128, (900 - 127) // 128]) + b"y" * 900
+    reset = record(rst_stream, 0, latest, struct.pack(">I", 8))
+    no_window = record(settings, payload=struct.pack(">HI", 4, 0))
+    window = record(window_update, 0, latest, struct.pack(">I", 1 << 20))
+    return {
+        "health_check": begin + record(settings, ack) + asks(check, message()),
+        "health_watch": begin + asks(watch, message()) + record(publish) + reset + record(publish),
+        "unary": begin + asks(model + "ListModels", message()) + asks(model + "GetModel", of_model),
+        "unary_in_pieces": begin + record(pieces, 0, 1) + asks(model + "ListModels", message()),
+        "streams": begin + asks(model + "ReadTensors", read) + asks(dataset + "StreamRows", message(b"\x0a\x01d")) +
+                   record(window_update, 0, 0, struct.pack(">I", 1 << 20)) + window,
+        "small_windows": begin + no_window + asks(model + "ReadTensors", read) + record(wait, 0, 2) +
+                         record(window_update, 0, latest, struct.pack(">I", 7)) * 3 + window,
+        "not_reading": begin + record(reading) + asks(model + "ReadTensors", read) + record(again, 2, 30) +
+                       record(wait, 0, 5) + record(reading, 1),
+        "each_message": begin + asks(reflection, message(b"\x3a\x00"), last=False) +
+                        record(data, 0, latest, message(b"\x22\x01x")[:4]) +
+                        record(data, 0, latest, message(b"\x22\x01x")[4:]) + record(data, end_stream, latest),
+        "each_message_drained": begin + asks(reflection, message(b"\x3a\x00"), last=False) + record(drain) +
+                                record(wait, 0, 1),
+        "rapid_reset": begin + record(pieces, 0, 255) + record(headers, end_headers | end_stream, following,
+                                                               call(model + "ListModels")) + reset +
+                       record(again, 2, 255) * 3,
+        "reset_at_work": begin + asks(model + "ReadTensors", read) + reset + record(again, 3, 40),
+        "continuation": begin + record(headers, end_stream, following, call(check)[:9]) +
+                        record(continuation, 0, latest, call(check)[9:20]) +
+                        record(continuation, end_headers, latest, call(check)[20:]),
+        "continuation_flood": begin + record(headers, 0, following, call(check)) +
+                              record(continuation, 0, latest, b"\0\1a\1b") + record(again, 1, 20),
+        "continuation_of_another": begin + record(headers, 0, 1, call(check)) + record(continuation, 4, 3),
+        "ping": begin + record(ping, 0, 0, b"12345678") + record(ping, ack, 0, b"12345678") + record(again, 2, 9),
+        "ping_flood": begin + record(pieces, 0, 255) + record(ping, 0, 0, bytes(8)) + record(again, 1, 255) * 9,
+        "settings_flood": begin + record(pieces, 0, 255) + record(settings) + record(again, 1, 255) * 3,
+        "settings": begin + record(settings, payload=struct.pack(">HIHIHI", 1, 0, 4, 1, 5, 1 << 20)) +
+                    asks(check, message()),
+        "settings_bad": begin + record(settings, payload=struct.pack(">HI", 4, 1 << 31)),
+        "goaway": begin + asks(check, message()) + record(goaway, 0, 0, bytes(8)) + asks(check, message()),
+        "window_overflow": begin + record(window_update, 0, 0, struct.pack(">I", (1 << 31) - 1)) * 2,
+        "window_of_zero": begin + asks(watch, message()) + record(window_update, 0, latest, bytes(4)),
+        "header_too_large": begin + record(headers, end_headers, following, call(check, fields=large)) +
+                            record(data, end_stream, latest, message()) +
+                            record(headers, end_headers, following, call(check, fields=b"\xbe\xbe")) +
+                            record(data, end_stream, latest, message()) + asks(check, message()),
+        "header_far_too_large": begin + record(headers, end_headers | end_stream, following,
+                                               call(check, fields=large + b"\xbe" * 30)),
+        "fields_too_many": begin + record(headers, end_headers | end_stream, following,
+                                          call(check, fields=b"\0\1a\1b" * 120)),
+        "body_too_large": begin + record(headers, end_headers, following, call(model + "ListModels")) +
+                          record(data, 0, latest, bytes(1000)) + record(again, 1, 9),
+        "body_without_end": begin + asks(model + "ListModels", message(bytes(9))[:-3], last=False) +
+                            record(wait, 0, 255),
+        "trailers": begin + asks(check, message(), last=False) +
+                    record(headers, end_headers | end_stream, latest, b"\0" + short("a") + short("b")),
+        "padded": begin + record(headers, end_headers | padded | prioritised, following,
+                                 b"\2\0\0\0\0\1" + call(check) + bytes(2)) +
+                  record(data, end_stream | padded, latest, b"\3" + message() + bytes(3)),
+        "priority": begin + record(priority, 0, 3, b"\0\0\0\1\7") + asks(check, message(), stream=3),
+        "unknown_frame": begin + record(0x50, 255, 9, b"abc") + asks(check, message()),
+        "not_grpc": begin + record(headers, end_headers | end_stream, following, call(check, "text/html")) +
+                    record(headers, end_headers | end_stream, following, b"\x82\x86\x84\x01\1x"),
+        "not_a_method": begin + asks("/x.Y/Z", message()) + asks("/", message()),
+        "objects": begin + asks(watch, message()) + reset + record(again, 3, 149) + record(headers, end_headers,
+                   following, call(check)) + record(again, 1, 99),
+        "many_streams": begin + asks(watch, message()) + record(again, 2, 120),
+        "id_used_twice": begin + asks(check, message(), stream=1) + asks(check, message(), stream=1),
+        "id_even": begin + asks(check, message(), stream=2),
+        "packed": begin + asks(check, message(gzip.compress(b"", mtime=0), 1)),
+        "http1": record(raw, payload=b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
+        "no_settings": begin[:29] + asks(check, message()),
+        "frame_too_long": begin + record(raw, payload=b"\xff\xff\xff\0\0\0\0\0\1abc"),
+        "frame_without_end": begin + record(raw, payload=b"\0\0\x09\0\0\0\0\0\1abc") + record(wait, 0, 200),
+        "drain": begin + asks(watch, message()) + record(drain) + record(wait, 0, 1) + asks(check, message()),
+        "closed": begin + record(pieces, 0, 255) + asks(model + "ReadTensors", read) + record(close),
+        "ended": begin + asks(watch, message()) + asks(model + "ReadTensors", read) + record(end),
+    }
+
+
 def main(wanted):
     targets = {
-        "gzip": gzip_seeds(),
+        "gzip": gzip_seeds(), "h2": h2_seeds(),
         "message": message_seeds(),
         "commit_text": commit_text_seeds(), "event_reader": event_reader_seeds(),
         "fetch_answer": fetch_answer_seeds(), "fetch_journal": fetch_journal_seeds(),
