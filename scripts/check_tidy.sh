@@ -20,8 +20,8 @@ options=(--quiet -p "$build")
 for option in -fno-sanitize=all -Xclang -analyzer-config -Xclang "max-nodes=${TD_TIDY_STATES:-75000}"; do
     options+=("--extra-arg=$option")
 done
-# Checks the files whose names standard input has, each ended by a zero byte. Each has a process of its own: the analyzer
-# of Clang 14 keeps names of functions from one file to the next, and then knows its own functions no longer.
+# Checks the files that standard input names, with a zero byte after each name. Each file has a process of its own: the
+# analyzer of Clang 14 keeps names of functions from one file to the next, and then misses what they do.
 check() { # OPTION...
     xargs -0 -n 1 -P "$(nproc)" clang-tidy-14 "${options[@]}" "$@" \
         2> >(grep -vE '^[0-9]+ warnings? (generated|treated)|^Suppressed' >&2)

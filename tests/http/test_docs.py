@@ -135,7 +135,7 @@ def test_routes_are_those_of_the_server():
 def test_methods_of_the_schema_are_in_the_table():
     """Each method is in the table of docs/api.md, with its service."""
     text = (REPO / "docs" / "api.md").read_text()
-    documented = {f"{service}.{name}" for service, rest in re.findall(r"^\| `(\w+Service)\.(.*?) \|", text, re.MULTILINE)
+    documented = {f"{service}.{name}" for service, rest in re.findall(r"^\| `(\w+Service)\.(.*?) \|", text, re.M)
                   for name in re.findall(r"\b[A-Z]\w+", rest)}
     protos = "".join(path.read_text() for path in (REPO / "api" / "proto" / "tensord" / "v1").glob("*.proto"))
     methods = {f"{service}.{name}" for service, body in re.findall(r"^service (\w+) \{(.*?)^\}", protos, re.M | re.S)
