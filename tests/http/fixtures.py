@@ -1,12 +1,16 @@
 """The tree of good models that the read-only tests serve, written once by hand and by the safetensors package."""
+import contextlib
 import hashlib
 import json
 import os
 import struct
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from harness import DTYPE_BITS, PACKAGE_DTYPES, Model, Tensor, age, pattern, tensor, write_by_hand, write_by_package
 
@@ -332,3 +336,21 @@ def write_zeros_npz(path, nbytes, damaged=False, columns=1):
     end = struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, 1, 1, len(central), len(local), 0)
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_bytes(local + central + end)
+
+
+@contextlib.contextmanager
+def stuck_disk(place):
+    """Mount the tree place/"source" on a file system whose reads hang while a file exists. Yield the mount point and
+    the path of that file."""
+    mount_point, hold = place / "mount", place / "hold"
+    mount_point.mkdir()
+    disk = subprocess.Popen([sys.executable, Path(__file__).parent / "stuck_disk.py", place / "source", mount_point,
+                             hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        if disk.stdout.readline() != "mounted\n":
+            pytest.fail("no FUSE file system (root and /dev/fuse are needed): " + disk.stderr.read()[-500:])
+        yield mount_point, hold
+    finally:
+        hold.unlink(missing_ok=True)
+        disk.stdin.close()
+        disk.wait(timeout=20)

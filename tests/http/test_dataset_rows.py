@@ -5,14 +5,13 @@ import os
 import random
 import shutil
 import struct
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
 
-from harness import (REPO, Conn, Incomplete, Server, Transfer, age, check_error, is_sanitized, parse_multipart,
+from fixtures import stuck_disk
+from harness import (Conn, Incomplete, Server, Transfer, age, check_error, is_sanitized, parse_multipart,
                      raise_open_files, release_binary, request_bytes)
 
 MOST_ROWS = 65536
@@ -556,29 +555,12 @@ def test_the_s3_port(root, contents, start):
 
 # ------------------------------------------------------------------------------------------------ the index
 
-@contextlib.contextmanager
-def stuck_disk(place, files):
-    """A root on a file system whose reads hang while the second value, a path, exists."""
-    source, mount_point, hold = place / "source", place / "mount", place / "hold"
-    write(source, files)
-    mount_point.mkdir()
-    disk = subprocess.Popen([sys.executable, REPO / "tests/http/stuck_disk.py", source, mount_point, hold],
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        if disk.stdout.readline() != "mounted\n":
-            pytest.fail("no FUSE file system (root and /dev/fuse are needed): " + disk.stderr.read()[-500:])
-        yield mount_point, hold
-    finally:
-        hold.unlink(missing_ok=True)
-        disk.stdin.close()
-        disk.wait(timeout=20)
-
-
 @pytest.mark.parametrize("workers", ["0", "1"])
 # shows: security.md rows-indexing
 def test_while_the_index_is_made(place, start, workers):
     files = {"datasets/s/train.jsonl": b"1\n2\n" * 300_000, "datasets/s/test.jsonl": b"3\n"}
-    with stuck_disk(place, files) as (mount_point, hold):
+    write(place / "source", files)
+    with stuck_disk(place) as (mount_point, hold):
         hold.touch()
         s = start(mount_point, "--workers", workers)
         try:

@@ -14,6 +14,7 @@ import pytest
 import safetensors.torch
 import torch
 
+from fixtures import stuck_disk
 from harness import REPO, Server, age, check_error, enc, tensor, write_by_hand
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -346,17 +347,9 @@ def ask_in_thread(s, target, answers):
 @pytest.fixture
 def stuck(place):
     """A root on a file system whose reads hang while the second value, a path, exists."""
-    source, mount_point, hold = place / "source", place / "mount", place / "hold"
-    write_by_hand(source / "m" / "model.safetensors", [tensor("w", "F32", [1024, 1024]), tensor("x", "F32", [7])])
-    mount_point.mkdir()
-    disk = subprocess.Popen([sys.executable, Path(__file__).parent / "stuck_disk.py", source, mount_point, hold],
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    if disk.stdout.readline() != "mounted\n":
-        pytest.fail("no FUSE file system (root and /dev/fuse are needed): " + disk.stderr.read()[-500:])
-    yield mount_point, hold
-    hold.unlink(missing_ok=True)
-    disk.stdin.close()
-    disk.wait(timeout=20)
+    write_by_hand(place / "source/m/model.safetensors", [tensor("w", "F32", [1024, 1024]), tensor("x", "F32", [7])])
+    with stuck_disk(place) as disk:
+        yield disk
 
 
 def test_slow_hashing_is_503_and_then_200(stuck, start):

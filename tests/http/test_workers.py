@@ -5,12 +5,12 @@ import resource
 import socket
 import struct
 import subprocess
-import sys
 import threading
 import time
 
 import pytest
 
+from fixtures import stuck_disk
 from harness import NOBODY, Conn, age, as_nobody, check_error, request_bytes, tensor, write_by_hand
 
 BYTES = 4 << 20
@@ -175,19 +175,11 @@ def released(hold):
 
 @pytest.fixture
 def stuck(place):
-    """A root on a file system whose reads hang while the third value, a path, exists."""
-    source, mount_point, hold = place / "source", place / "mount", place / "hold"
+    """A root on a file system whose reads hang while the third value, a path, exists; the first one is its source."""
+    source = place / "source"
     write_model(source, ["m", "cached", "asked"])
-    mount_point.mkdir()
-    script = os.path.join(os.path.dirname(__file__), "stuck_disk.py")
-    disk = subprocess.Popen([sys.executable, script, source, mount_point, hold], stdin=subprocess.PIPE,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    if disk.stdout.readline() != "mounted\n":
-        pytest.fail("no FUSE file system (root and /dev/fuse are needed): " + disk.stderr.read()[-500:])
-    yield source, mount_point, hold
-    hold.unlink(missing_ok=True)
-    disk.stdin.close()
-    disk.wait(timeout=20)
+    with stuck_disk(place) as (mount_point, hold):
+        yield source, mount_point, hold
 
 
 @pytest.mark.parametrize("asked", [SHORT, {"Range": "bytes=1000000-1200000"}, {}])
