@@ -29,6 +29,7 @@ void td_rpc_ask(struct td_call *call, const struct td_request *request, const st
     td_native_facade.answer(&inner);
     call->snapshot = inner.snapshot;
     call->remote_family = inner.remote_family;
+    call->dataset = inner.dataset;
     if (response->status == 201)
         response->status = 200; /* a plan that was not known; in Connect, success is 200 alone */
     bool has_document = native->answer == TD_RPC_DOCUMENT || native->answer == TD_RPC_WATCHED;

@@ -10,7 +10,8 @@
 
 /* Has the native interface answer `request` as a part of the call: `native` is what it was translated to. The answer is
  * in the call's response, an error in the call's form; an answer of another kind than the native request's becomes 404.
- * results: as in td_call. Drops the call's snapshot for that of the answer. */
+ * results: as in td_call. Drops the call's snapshot for that of the answer, and sets the call's dataset to the
+ * answer's. */
 void td_rpc_ask(struct td_call *call, const struct td_request *request, const struct td_rpc_native *native,
                 const struct td_document_kind *kind, struct td_read_results *results);
 

@@ -4,9 +4,12 @@
 
 #include "api/rpc/rpc_form.h"
 #include "api/rpc/rpc_origin.h"
+#include "catalog/catalog.h"
+#include "catalog/dataset/dataset.h"
 #include "core/waiting.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,18 +63,19 @@ static void add_trailers(struct td_stream *base, struct td_trailers *out)
     stream->trailers = (struct td_trailers){.count = 0};
 }
 
+/* Copies the tag of the split out of an entity tag, which has quotes. */
+static void copy_tag(const char *etag, char tag[TD_ETAG_BYTES])
+{
+    (void)snprintf(tag, TD_ETAG_BYTES, "%s", etag[0] == '"' ? etag + 1 : etag);
+    tag[strcspn(tag, "-")] = '\0';
+}
+
 /* Copies the tags of the split out of those of the response. */
 static struct tags tags_of(const struct td_response *response)
 {
     struct tags tags;
-    memcpy(tags.now, response->etag, sizeof tags.now);
-    memcpy(tags.former, response->former_etag, sizeof tags.former);
-    char *now = strchr(tags.now, '-');
-    char *former = strchr(tags.former, '-');
-    if (now != NULL)
-        *now = '\0';
-    if (former != NULL)
-        *former = '\0';
+    copy_tag(response->etag, tags.now);
+    copy_tag(response->former_etag, tags.former);
     return tags;
 }
 
@@ -86,6 +90,31 @@ static void take_page(struct row_stream *stream, const struct td_rpc_row_page *p
     stream->page = *page;
     stream->trailers = response->trailers; /* of the last page, in gRPC */
     response->trailers = (struct td_trailers){.count = 0};
+}
+
+/* Returns whether a split with these tags has the stream's rows. One equal tag is enough, since the other one changes
+ * when all files are hashed. */
+static bool has_rows_of(const struct row_stream *stream, const char *now, const char *former)
+{
+    return strcmp(now, stream->tags.now) == 0 || strcmp(former, stream->tags.former) == 0;
+}
+
+/* Returns whether the rows are others than those that the stream began with. The call has asked for the next page. A
+ * dataset that was removed counts as unchanged, because the response says that. */
+static bool have_changed(const struct row_stream *stream, const struct td_call *call)
+{
+    const struct td_response *response = call->response;
+    const struct td_dataset *dataset = call->dataset;
+    if (response->status == 200) {
+        const struct tags tags = tags_of(response);
+        return !has_rows_of(stream, tags.now, tags.former);
+    }
+    if (response->changed || dataset == NULL)
+        return response->changed;
+    for (size_t i = 0; i < dataset->split_count; i++)
+        if (has_rows_of(stream, dataset->splits[i].tag, dataset->splits[i].former_tag))
+            return false;
+    return true;
 }
 
 /* Asks for the next page. The response is an error if it is not to be had. */
@@ -110,15 +139,16 @@ static void ask_page(const struct row_stream *stream, struct td_call *call, stru
     else
         td_rpc_ask(call, &request, &stream->native, &kind, NULL);
     td_buffer_fini(&target);
-    if (response->status != 200 || td_waiting_was_refused())
+    if (td_waiting_was_refused())
         return;
-    const struct tags tags = tags_of(response);
-    if (strcmp(tags.now, stream->tags.now) != 0 && strcmp(tags.former, stream->tags.former) != 0)
+    if (response->changed)
+        td_catalog_request_scan(call->api->catalog);
+    if (have_changed(stream, call))
         td_response_fail(response, 412, NULL,
                          "the rows have changed while they were sent; read GetDataset again, and call with \"start\" "
                          "%" PRIu64 " if they are still those that are wanted",
                          stream->page.next);
-    else
+    else if (response->status == 200)
         (void)td_rpc_lay_out_rows(call, stream->origin.method, left, page);
 }
 
@@ -155,6 +185,8 @@ static bool add_bytes(struct row_stream *stream, struct td_buffer *out)
     if (td_waiting_was_refused())
         return false;
     out->failed = !ok || (n == left && !td_body_unchanged(&stream->body));
+    if (out->failed)
+        td_catalog_request_scan(stream->origin.api->catalog);
     out->len += n;
     stream->cursor = cursor;
     stream->sent_bytes += n;
