@@ -17,6 +17,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(CLIENT), str(Path(__file__).reso
 for name in [n for n in os.environ if n.lower().endswith("_proxy") or n.startswith(("HF_", "TENSORD_TOKEN"))]:
     del os.environ[name]
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Tests run side by side: the threads of torch's pools would wait for each other in loops that keep processors busy.
+os.environ["OMP_NUM_THREADS"] = "1"
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
 
 import harness  # noqa: E402
