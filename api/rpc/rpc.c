@@ -255,12 +255,12 @@ static void lay_out(const struct td_call *call, const struct rpc *rpc, const str
         native->answer == TD_RPC_ROWS && rpc->method->is_stream && td_record_get(&rpc->request, "count") != NULL;
     const uint64_t wanted = has_count ? td_record_number(&rpc->request, "count") : UINT64_MAX;
     bool ok = true;
-    if (native->answer == TD_RPC_ROWS && !td_rpc_lay_out_rows(call, rpc->method, wanted, &page))
-        return;
-    if (page.left > 0) {
+    if (native->answer == TD_RPC_ROWS && rpc->method->is_stream && td_rpc_has_more_rows(response, wanted, &page)) {
         td_rpc_rows_begin(call, rpc->method, native, &page, deadline_of(call, rpc));
         return;
     }
+    if (native->answer == TD_RPC_ROWS && !td_rpc_lay_out_rows(call, rpc->method, wanted, &page))
+        return;
     if (native->answer == TD_RPC_TENSORS)
         ok = td_rpc_lay_out_tensors(call, rpc->method, results, td_record_number(&rpc->request, "chunk_bytes"), &err);
     if (ok && rpc->method->is_stream) {

@@ -133,6 +133,15 @@ static uint64_t field_of(const struct td_response *response, const char *name)
     return value;
 }
 
+bool td_rpc_has_more_rows(const struct td_response *response, uint64_t wanted, struct td_rpc_row_page *page)
+{
+    const uint64_t start = field_of(response, "X-Row-Start");
+    const uint64_t total = field_of(response, "X-Row-Total");
+    const uint64_t most = total > start ? total - start : 0;
+    *page = (struct td_rpc_row_page){.next = start, .left = wanted < most ? wanted : most};
+    return page->left > field_of(response, "X-Row-Count");
+}
+
 /* Adds all messages of StreamRows; one, without rows, when there are none. */
 static void add_stream(struct td_messages *messages, const struct table *table, uint64_t start, uint64_t total)
 {
@@ -183,12 +192,10 @@ bool td_rpc_lay_out_rows(const struct td_call *call, const struct td_method *met
     bool is_refused = false;
     bool ok = read_table(call, &table, &err);
     if (ok && method->is_stream) {
-        const uint64_t start = field_of(response, "X-Row-Start");
-        *page = (struct td_rpc_row_page){.next = start + table.count};
-        const uint64_t most = total > start ? total - start : 0;
-        page->left = (wanted < most ? wanted : most) - table.count;
-        messages.is_open = page->left > 0;
-        add_stream(&messages, &table, start, total);
+        messages.is_open = td_rpc_has_more_rows(response, wanted, page);
+        add_stream(&messages, &table, page->next, total);
+        page->next += table.count;
+        page->left -= table.count;
     } else if (ok)
         is_refused = !add_batch(&messages, &table, response, total);
     ok = ok && !is_refused && td_messages_finish(&messages, &table.rows, response, &err);

@@ -20,6 +20,10 @@ struct td_rpc_row_page {
     uint64_t left; /* rows that follow them */
 };
 
+/* Returns whether a stream of `wanted` rows has more rows than the response, a 200 answer with the first ones of them.
+ * Sets *page to an empty page before the first row. */
+bool td_rpc_has_more_rows(const struct td_response *response, uint64_t wanted, struct td_rpc_row_page *page);
+
 /* Replaces the body of a 200 answer with rows in the form "frame" by the messages of StreamRows, or by the message of
  * BatchGetRows without a frame. wanted: the rows that a stream is to have from the answer's first one on; the end of
  * the stream is left out if some are left. page may be NULL for BatchGetRows. Returns false after it answered an error.

@@ -1,5 +1,6 @@
-/* Pages are bound together by the entity tags of their split, which change with any row: a row's number must not stand
- * for another row in the middle of a stream. */
+/* Pages are short, since a stream has the places of all rows of a page in memory until these are sent. They are bound
+ * together by the entity tags of their split, which change with any row: a row's number must not stand for another row
+ * in the middle of a stream. */
 #include "api/rpc/rpc_rows.h"
 
 #include "api/rpc/rpc_form.h"
@@ -14,7 +15,7 @@
 #include <string.h>
 
 enum {
-    PAGE_ROWS = 4096,        /* of all pages but the first one */
+    PAGE_ROWS = 4096,
     PIECE_BYTES = 128 * 1024 /* that one read gives */
 };
 
@@ -236,6 +237,7 @@ void td_rpc_rows_begin(const struct td_call *call, const struct td_method *metho
     *stream = (struct row_stream){.stream = {.class = &row_stream_class},
                                   .native = {.route = native->route, .answer = native->answer},
                                   .tags = tags_of(response)};
+    td_body_init(&stream->body);
     td_buffer_init(&stream->native.target);
     td_buffer_init(&stream->native.body);
     copy_target(td_buffer_text(&native->target), &stream->native.target);
@@ -244,7 +246,9 @@ void td_rpc_rows_begin(const struct td_call *call, const struct td_method *metho
         (void)td_call_no_memory(call);
         return;
     }
-    take_page(stream, page, response);
+    stream->page = *page;
+    td_body_fini(&response->body);
+    td_body_init(&response->body);
     response->content_type = td_rpc_type(response->form);
     response->cache_control = "no-store";
     response->etag[0] = response->former_etag[0] = '\0';

@@ -8,9 +8,9 @@
 
 #include <stdint.h>
 
-/* Replaces the body of the response, the messages of the first page, by a stream of them and of the rows that follow.
- * `native` is the request of the first page. The stream ends with an error at the deadline (td_clock_ns), when the
- * server drains, and when the rows change; with one or the other it ends between two pages. */
+/* Replaces the body of the response by a stream of the rows that follow the page, which is empty. `native` is the
+ * request that the response answers. The stream ends with an error at the deadline (td_clock_ns), when the server
+ * drains, and when the rows change; with one or the other it ends between two pages. */
 void td_rpc_rows_begin(const struct td_call *call, const struct td_method *method, const struct td_rpc_native *native,
                        const struct td_rpc_row_page *page, uint64_t deadline_ns);
 
