@@ -25,7 +25,8 @@ CODES = {"canceled": 1, "unknown": 2, "invalid_argument": 3, "deadline_exceeded"
 
 
 class StreamCall:
-    """A call whose answer is read as it comes."""
+    """A call whose answer is read as it comes. first: a target that its connection asks for before, since a connection
+    that begins with a short GET shares a thread (--workers)."""
 
     def __init__(self, rpc, method, fields, form="connect", headers=(), raw=None, **kw):
         self.kind, self.is_json = KINDS[form], "json" in form
@@ -35,8 +36,9 @@ class StreamCall:
             json_format.MessageToJson(request).encode() if self.is_json else request.SerializeToString())
         self.start(rpc.srv, rpc.schema.path(method), body, dict(headers), **kw)
 
-    def start(self, srv, path, body, headers, **kw):
+    def start(self, srv, path, body, headers, first=None, **kw):
         self.conn = srv.conn(**kw)
+        assert first is None or self.conn.request(first).status == 200
         fields = {"Content-Type": self.kind, **headers, "Content-Length": str(len(body))}
         self.conn.send(request_bytes(path, fields, "POST", "HTTP/1.1", srv.port) + body)
         self.head = self.conn.read_head(f"POST {path}")
