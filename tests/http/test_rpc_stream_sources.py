@@ -146,9 +146,9 @@ def test_a_model_that_is_evicted(hubs, cache):      # noqa: F811
 # ---- a disk -----------------------------------------------------------------------------------------------
 
 
-def write_rows(path, count, mark=b"x"):
-    """Write rows of 120 bytes. Return them."""
-    rows = [b'{"i": %8d, "text": "%s"}' % (i, mark * 93) for i in range(count)]
+def write_rows(path, count, mark=b"x", nbytes=100):
+    """Write rows of this many bytes. Return them."""
+    rows = [b'{"i": %8d, "text": "%s"}' % (i, mark * (nbytes - 27)) for i in range(count)]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"\n".join(rows) + b"\n")
     return rows
@@ -191,7 +191,7 @@ def test_tensors_on_a_disk_that_hangs(place, start, workers):
 @pytest.mark.parametrize("workers", ["1", "0"])
 def test_rows_on_a_disk_that_hangs(place, start, workers):
     """The disk stops answering while a stream is sent that is made of several answers."""
-    rows = write_rows(place / "source/d/train.jsonl", 70_000)
+    rows = write_rows(place / "source/d/train.jsonl", 100_000)
     write_rows(place / "source/calm/train.jsonl", 10)
     age(place / "source")
     options = ("--workers", workers, "--state-dir", place / "state")
@@ -319,7 +319,7 @@ CHANGES = {change.__name__: change for change in (cut, overwrite, overwrite_end,
 @pytest.mark.parametrize("leases", ["on", "off"])
 def test_tensors_that_change(start, tmp_path, leases):
     """An answer that ends well has the bytes of one state. A file that is replaced or removed is sent to its end."""
-    size, root = 6 * MIB, tmp_path / "root"
+    size, root = 12 * MIB, tmp_path / "root"
     for name in CHANGES:
         write_by_hand(root / name / "model.safetensors", [tensor("w", "U8", [size], "old")])
     age(root)
@@ -339,14 +339,14 @@ def test_tensors_that_change(start, tmp_path, leases):
                     assert end == "broken" and len(data) < size, (name, form, end)
 
 
-@pytest.mark.parametrize("count", [60_000, 80_000])
-def test_rows_that_change(start, tmp_path, count):
+@pytest.mark.parametrize("count, nbytes", [(10_000, 1_000), (100_000, 100)])
+def test_rows_that_change(start, tmp_path, count, nbytes):
     """Of one answer of REST, or of several. The rows before an error are those of the first state, and its message has
     their number. A change that is found so begins a scan."""
     root = tmp_path / "root"
     for name in CHANGES:
-        old = write_rows(root / name / "train.jsonl", count)
-    new = write_rows(tmp_path / "new", count, b"y")
+        old = write_rows(root / name / "train.jsonl", count, nbytes=nbytes)
+    new = write_rows(tmp_path / "new", count, b"y", nbytes)
     age(root)
     rpc = Rpc(start(root, rescan="0"))
     for name, change in CHANGES.items():
@@ -364,7 +364,7 @@ def test_rows_that_change(start, tmp_path, count):
                     assert rows == old[:len(rows)], (name, form)
                     assert end == "not_found" or f'"start" {len(rows)}' in call.error[1], (name, form, call.error)
         if change in (replace, remove):    # a scan finds that the dataset is gone, after which the code is not_found
-            assert ends - {"not_found"} == {"whole" if count == 60_000 else "failed_precondition"}, name
+            assert ends - {"not_found"} == {"whole" if count == 10_000 else "failed_precondition"}, name
         else:
             assert ends <= {"broken", "failed_precondition", *(["whole"] if change is not cut else [])}, (name, ends)
         if ends != {"whole"}:
@@ -376,7 +376,7 @@ def test_rows_that_a_scan_has_found_changed(start, tmp_path):
     root = tmp_path / "root"
     statuses = {"shorter": 200, "fingerprint": 200, "removed": 404, "index": 503}
     for name in statuses:
-        old = write_rows(root / name / "train.jsonl", 80_000)
+        old = write_rows(root / name / "train.jsonl", 100_000)
     age(root)
     rpc = Rpc(start(root, rescan="0"))
     for name, status in statuses.items():
