@@ -457,6 +457,7 @@ def test_slow_readers_beside_a_quick_one(long_root, what, workers):
         assert end == "whole" and len(messages) > 5
         for call in calls:
             call.conn.close()
-        s.wait_for(lambda: s.gauge("tensord_http_requests_in_flight") == 1 and s.gauge("tensord_waiters") == 0, "they go")
+        s.wait_for(lambda: s.gauge("tensord_http_requests_in_flight") == 1 and s.gauge("tensord_waiters") == 0,
+                   "they go")
         with StreamCall(rpc, method, fields) as call:
             assert call.all()
