@@ -359,12 +359,15 @@ def test_rows_that_change(start, tmp_path, count, nbytes):
                 rows = [row for message in [first, *messages] for row in message.rows]
                 ends.add(end)
                 if end == "whole":
-                    assert rows in (old, new), (name, form)
+                    assert rows == old or (rows == new and change not in (replace, remove)), (name, form)
                 elif end != "broken":
                     assert rows == old[:len(rows)], (name, form)
                     assert end == "not_found" or f'"start" {len(rows)}' in call.error[1], (name, form, call.error)
-        if change in (replace, remove):    # a scan finds that the dataset is gone, after which the code is not_found
-            assert ends - {"not_found"} == {"whole" if count == 10_000 else "failed_precondition"}, name
+        # Another stream may still have the file open that was replaced or removed; the rest comes from this one then. A
+        # scan finds that a dataset is gone, after which the code is not_found.
+        if change in (replace, remove):
+            late = set() if count == 10_000 else {"failed_precondition", "not_found"}
+            assert ends <= {"whole", *late}, (name, ends)
         else:
             assert ends <= {"broken", "failed_precondition", *(["whole"] if change is not cut else [])}, (name, ends)
         if ends != {"whole"}:
