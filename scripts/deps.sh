@@ -9,7 +9,7 @@ set -euo pipefail
 build_packages="gcc libc6-dev cmake ninja-build pkg-config libcjson-dev libcurl4-openssl-dev libdeflate-dev
     libgnutls28-dev liblz4-dev libmd4c-dev libmicrohttpd-dev libnghttp2-dev libprotobuf-dev libseccomp-dev libssl-dev
     libxxhash-dev libyaml-dev libzstd-dev protobuf-compiler zlib1g-dev python3 python3-yaml curl"
-test_packages="clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev llvm-14 libcmocka-dev
+test_packages="clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev lld-14 llvm-14 libcmocka-dev
     python3-venv nginx-light slowhttptest strace procps iproute2 shellcheck ca-certificates
     docker.io docker-compose mmdebstrap iptables awscli rclone s3cmd
     haproxy openssl prometheus systemd man-db golang-github-opencontainers-image-spec-dev
