@@ -184,7 +184,7 @@ def test_a_bounded_number_of_bytes_is_read(tmp_path):
         assert counts(page) == {"same": 5, "unknown": 1} and rows(page) == [("t3", "unknown")]
         assert [attrs for attrs in page.having("id") if attrs["id"] == "unread"]
     with Server(root, hash_threads=1) as s:
-        s.wait_hashed()
+        s.wait_hashed(timeout=240)
         assert counts(compare(s, "a", "copy")) == {"same": 6}
         assert counts(compare(s, "a", "changed"))["unknown"] == 1   # other files: read as before
         for model in ("a", "changed"):
