@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 
 import tensord
 from tensord.lazy import deferred
+from tensord.net import workers
 
 ROWS, COLUMNS = 1024, 768
 PATIENT = {"retry_for": 60.0, "stall_timeout": 60.0, "progress": False}     # so that a busy machine does not matter
@@ -423,3 +424,38 @@ def test_an_interrupt_does_not_wait_for_a_silent_server(proxied, of):
     with pytest.raises(KeyboardInterrupt):
         by_load_file(url(proxy.port))
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("late", [0.0, 0.1])
+def test_an_interrupt_of_a_start_waits_for_the_thread(monkeypatch, late):
+    """Thread.start() waits until the thread has begun; an interrupt of it leaves a thread that begins by itself."""
+    monkeypatch.setattr(workers, "LEAVE_SECONDS", 60)
+    stopping, ended = threading.Event(), []
+
+    def work():
+        stopping.wait(60)
+        time.sleep(0.1)
+        ended.append(True)
+
+    class Interrupted(threading.Thread):
+        def start(self):
+            threading.Timer(late, super().start).start()
+            raise KeyboardInterrupt
+
+    threads = [threading.Thread(target=work), Interrupted(target=work), threading.Thread(target=work)]
+    with pytest.raises(KeyboardInterrupt):
+        workers.watch(threads, lambda error: stopping.set())
+    assert len(ended) == 2 and threads[2].ident is None
+
+
+def test_a_thread_that_cannot_start_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(workers, "LEAVE_SECONDS", 60)
+
+    class Failed(threading.Thread):
+        def start(self):
+            raise RuntimeError("can't start new thread")
+
+    stopping, begin = threading.Event(), time.monotonic()
+    with pytest.raises(RuntimeError, match="can't start"):
+        workers.watch([threading.Thread(target=stopping.wait), Failed()], lambda error: stopping.set())
+    assert stopping.is_set() and time.monotonic() - begin < 30

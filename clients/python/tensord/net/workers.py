@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Callable, Iterable, Optional, Sequence, TypeVar
+from typing import Callable, Iterable, List, Optional, Sequence, TypeVar
 
 from .session import Session
 
@@ -63,17 +63,32 @@ class _Crew:
 
 def watch(threads: Sequence[threading.Thread], stop: Callable[[BaseException], None]) -> None:
     """Starts threads and waits for them. After an interrupt it calls `stop`, which makes them end, and raises again."""
-    started = []
+    begun: List[threading.Thread] = []
     try:
         for thread in threads:
+            begun.append(thread)
             thread.start()
-            started.append(thread)
-        for thread in started:
+        for thread in threads:
             while thread.is_alive():
                 thread.join(1.0)
     except BaseException as error:
+        if isinstance(error, Exception):
+            begun.pop()  # start() has failed
         stop(error)
         end = time.monotonic() + LEAVE_SECONDS
-        for thread in started:
-            thread.join(max(0.0, end - time.monotonic()))
+        for thread in begun:
+            _join(thread, end)
         raise
+
+
+def _join(thread: threading.Thread, end: float) -> None:
+    """Waits until a thread has ended, until `end` at the latest. An interrupt of start() leaves a thread that begins a
+    moment later: then it would still write, or crash an interpreter that ends meanwhile."""
+    while True:
+        try:
+            thread.join(max(0.0, end - time.monotonic()))
+            return
+        except RuntimeError:  # it has not begun
+            if time.monotonic() >= end:
+                return
+            time.sleep(0.01)
