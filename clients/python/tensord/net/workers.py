@@ -83,7 +83,7 @@ def watch(threads: Sequence[threading.Thread], stop: Callable[[BaseException], N
 
 def _join(thread: threading.Thread, end: float) -> None:
     """Waits until a thread has ended, until `end` at the latest. An interrupt of start() leaves a thread that begins a
-    moment later: then it would still write, or crash an interpreter that ends meanwhile."""
+    moment later: then it would still write, or crash an interpreter that ends."""
     while True:
         try:
             thread.join(max(0.0, end - time.monotonic()))
