@@ -131,7 +131,7 @@ def test_every_answer_is_of_one_commit(tmp_path, watch):
     cache = Cache(root)
     first = cache.commit(0, "client")
     age(root)
-    with Server(root, "--s3-listen", "127.0.0.1:0", settle="0.4", rescan="0.05", watch=watch) as s:
+    with Server(root, "--s3-listen", "127.0.0.1:0", settle="1", rescan="0.05", watch=watch) as s:
         s.wait_for(lambda: s.get("/models/org/m").status == 200, "the first commit is shown")
         threads = pollers(s, cache.known)
         for thread in threads:
