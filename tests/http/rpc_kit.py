@@ -183,13 +183,19 @@ def check_unary(rpc, call, left_out=()):
     plan = rpc.srv.post("/models/org/a/plans", {"tp_size": 2, "rules": RULES}).json()["id"]
     for service, method, request, target in (row for row in UNARY if row[1] not in left_out):
         request = json.loads(json.dumps(request).replace("PLAN", plan))
-        got = call({"service": service, "method": method, "request": request})
-        assert isinstance(got, dict) and "code" not in got, (method, got)
-        message = rest_message(rpc.schema.output(method), json.dumps(got))
-        if target is None:
-            continue
-        r = rpc.srv.get(target.replace("PLAN", plan))
-        assert r.status == 200 and message == rest_message(rpc.schema.output(method), r.body), method
+        for _ in range(3):    # GetReadiness counts scans, and one may end between the two answers
+            got = call({"service": service, "method": method, "request": request})
+            assert isinstance(got, dict) and "code" not in got, (method, got)
+            message = rest_message(rpc.schema.output(method), json.dumps(got))
+            if target is None:
+                break
+            r = rpc.srv.get(target.replace("PLAN", plan))
+            assert r.status == 200, r
+            wanted = rest_message(rpc.schema.output(method), r.body)
+            if message == wanted:
+                break
+        else:
+            raise AssertionError(f"{method}: {message} is not {wanted}")
 
 
 def check_streams(rpc, call):
