@@ -57,6 +57,7 @@ ELSEWHERE = "tensord.test"
 class Viewer(http.server.SimpleHTTPRequestHandler):
     """Another web server: the viewer's page, Netron below /netron/, and the packages."""
 
+    protocol_version = "HTTP/1.1"   # hundreds of modules come by a few connections
     extensions_map = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".png": "image/png",
                       ".wasm": "application/wasm", "": "application/octet-stream"}
 
@@ -70,11 +71,13 @@ class Viewer(http.server.SimpleHTTPRequestHandler):
             super().do_GET()
 
     def send_page(self, text):
+        body = text.encode()
         self.send_response(200)
         self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
         self.send_header("Set-Cookie", "consent=1")     # Netron asks for it before it opens anything
         self.end_headers()
-        self.wfile.write(text.encode())
+        self.wfile.write(body)
 
     def translate_path(self, path):
         name = path.split("?")[0].removeprefix("/netron/")
@@ -84,10 +87,14 @@ class Viewer(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+class ViewerServer(http.server.ThreadingHTTPServer):
+    request_queue_size = 128    # with 5, Linux drops connections of a browser on a busy machine
+
+
 @pytest.fixture(scope="module")
 def viewer():
     """The port of the other web server."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Viewer, directory=str(PACKAGES)))
+    server = ViewerServer(("127.0.0.1", 0), functools.partial(Viewer, directory=str(PACKAGES)))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield server.server_port
