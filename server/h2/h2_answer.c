@@ -97,7 +97,7 @@ bool td_h2_answer_messages(struct td_h2_stream *stream)
     if (stream->is_at_work || (len == 0 && !is_last && stream->no_room_for == TD_UPLOAD_FITS))
         return false;
     if (len == 0)
-        len = stream->upload.len; /* what is not complete is refused */
+        len = stream->upload.len; /* the answer refuses a message that is not complete */
     if (len > 0)
         hand_over(stream, len);
     td_h2_answer_begin(stream);

@@ -7,14 +7,14 @@
 
 #include <stdbool.h>
 
-/* Has the request handled. */
+/* Starts to handle the request. */
 void td_h2_answer_begin(struct td_h2_stream *stream);
 
-/* Has the whole messages answered that have come, of a request whose messages are answered each by itself
- * (`answers_each`). Returns whether there are any, or the request's end has to be answered. */
+/* Starts to answer the complete messages that have arrived, for a request each of whose messages is answered by itself
+ * (`answers_each`). Returns false when there is nothing to answer yet, and while a thread works for the stream. */
 bool td_h2_answer_messages(struct td_h2_stream *stream);
 
-/* Has the request handled, whose body is complete. */
+/* Starts to handle the request when its body is complete. */
 void td_h2_answer_whole(struct td_h2_stream *stream);
 
 /* Continues with a stream whose answer was begun or continued by a thread. */

@@ -215,9 +215,9 @@ static void flush(struct td_h2_connection *connection)
         set_interest(connection);
 }
 
-void td_h2_connection_handle(struct td_h2_connection *connection, uint32_t events)
+/* Continues what the socket may take or give now. The connection may be gone after that. */
+static void handle_socket(struct td_h2_connection *connection)
 {
-    (void)events;
     if (connection->has_ended)
         return;
     if (!connection->socket.has_begun) {
@@ -289,7 +289,19 @@ static void begin(struct td_h2_mail *mail)
     if (epoll_ctl(owner->epoll_fd, EPOLL_CTL_ADD, connection->session.entry->fd, &event) != 0)
         td_h2_connection_end(connection);
     else
-        td_h2_connection_handle(connection, EPOLLIN);
+        handle_socket(connection);
+}
+
+void td_h2_owner_handle(struct td_h2_owner *owner, const struct epoll_event *events, int count)
+{
+    bool has_mail = false;
+    for (int i = 0; i < count; i++) {
+        has_mail = has_mail || events[i].data.ptr == NULL;
+        if (events[i].data.ptr != NULL)
+            handle_socket(events[i].data.ptr);
+    }
+    if (has_mail) /* last, since it may free a connection that has an event */
+        td_h2_mailbox_receive(owner->mailbox);
 }
 
 struct td_h2_connection *td_h2_connection_create(struct td_h2_owner *owner, struct td_connection *entry)

@@ -6,7 +6,7 @@
 #include "server/h2/h2_mailbox.h"
 #include "server/serving/serving.h"
 
-#include <stdint.h>
+#include <sys/epoll.h>
 
 struct td_h2_connection;
 
@@ -14,7 +14,7 @@ struct td_h2_connection;
 struct td_h2_owner {
     struct td_serving *serving;
     struct td_h2_mailbox *mailbox;
-    int epoll_fd;                   /* the connection's events have it as their data.ptr */
+    int epoll_fd;
     struct td_h2_connection *first; /* all connections of the loop */
 };
 
@@ -25,8 +25,9 @@ struct td_h2_connection *td_h2_connection_create(struct td_h2_owner *owner, stru
 /* Returns the mail by which the connection is handed to its loop. */
 struct td_h2_mail *td_h2_connection_mail(struct td_h2_connection *connection);
 
-/* Handles events of epoll. The connection may be gone after that. */
-void td_h2_connection_handle(struct td_h2_connection *connection, uint32_t events);
+/* Handles `count` events of the loop's epoll instance: those of connections, which have the connection as their
+ * data.ptr, and then the mail, whose event has NULL. Connections may be gone after that. */
+void td_h2_owner_handle(struct td_h2_owner *owner, const struct epoll_event *events, int count);
 
 /* Checks the deadlines of the connection and of its streams, and continues its end when the server drains. The
  * connection may be gone after that. */

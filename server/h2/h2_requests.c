@@ -95,7 +95,7 @@ static int begin_request(struct td_h2_stream *stream, bool has_ended)
     return 0;
 }
 
-/* Has messages answered that have come, of a request whose messages are answered each by itself. */
+/* Continues a request each of whose messages is answered by itself (answers_each): more bytes have arrived. */
 static void continue_conversation(struct td_h2_stream *stream)
 {
     if (!stream->has_answer)

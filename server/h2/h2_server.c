@@ -47,19 +47,6 @@ static void check_all(struct loop *loop, bool stops)
     }
 }
 
-/* Handles what epoll reports. Mail comes last, since a connection may be gone after it. */
-static void handle_events(struct loop *loop, const struct epoll_event *events, int count)
-{
-    bool has_mail = false;
-    for (int i = 0; i < count; i++) {
-        has_mail = has_mail || events[i].data.ptr == NULL;
-        if (events[i].data.ptr != NULL)
-            td_h2_connection_handle(events[i].data.ptr, events[i].events);
-    }
-    if (has_mail)
-        td_h2_mailbox_receive(&loop->mailbox);
-}
-
 static void *loop_main(void *argument)
 {
     enum { EVENTS = 64 };
@@ -75,7 +62,7 @@ static void *loop_main(void *argument)
         const int count = epoll_wait(loop->owner.epoll_fd, events, EVENTS, loop->owner.first != NULL ? CHECK_MS : -1);
         if (count < 0 && errno != EINTR)
             return NULL;
-        handle_events(loop, events, count);
+        td_h2_owner_handle(&loop->owner, events, count);
         const uint64_t now_ns = td_clock_ns();
         if (!stops && !atomic_load(&loop->stop) && now_ns - checked_ns < (uint64_t)CHECK_MS * 1000000)
             continue;

@@ -184,14 +184,7 @@ static bool handle_events(int wait_ms)
     enum { EVENTS = 4 };
     struct epoll_event events[EVENTS];
     const int count = epoll_wait(owner.epoll_fd, events, EVENTS, wait_ms);
-    bool has_mail = false;
-    for (int i = 0; i < count; i++) {
-        has_mail = has_mail || events[i].data.ptr == NULL;
-        if (events[i].data.ptr != NULL)
-            td_h2_connection_handle(events[i].data.ptr, events[i].events);
-    }
-    if (has_mail)
-        td_h2_mailbox_receive(&mailbox);
+    td_h2_owner_handle(&owner, events, count);
     return count > 0;
 }
 
