@@ -48,7 +48,6 @@ analysis  long       alone   3600 one   -            clang-tidy with all the sta
 fuzzing   long       alone   7200 one   -            libFuzzer targets, each run for 180 s from its corpus and finds
 history   long       alone   2700 one   venv         files that change: own or not, leases or none, loopback and veth
 kills     long       alone   3600 one   venv         1,000 kills of a server that writes its log of digests
-messages  long       alone    600 tests venv         10,000 random messages of tensord.v1 against google.protobuf
 image     long       alone   1800 tests venv         docker, with the program compiled inside the image
 benchmark long       alone   7200 one   venv         the whole benchmark beside nginx; build-results/benchmark.md
 "
@@ -221,10 +220,6 @@ step_history() {
 step_kills() {
     build_preset asan
     TENSORD=$root/build-asan/tensord .venv/bin/python -B tests/http/kill_digests.py --runs 1000 --seed 7
-}
-step_messages() {
-    build_preset asan
-    TENSORD=$root/build-asan/tensord TD_MESSAGES=10000 run_pytest messages tests/interop/test_messages.py
 }
 step_benchmark() {
     # Without tests, so that the program has link-time optimisation as users' builds have.

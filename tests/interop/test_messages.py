@@ -1,6 +1,5 @@
 """The readers and the writer of messages (core/message) against google.protobuf, in both codecs: random messages of
 every type of the schema go through tests/kit/message_tool, which reads and writes them again."""
-import os
 import random
 import struct
 import subprocess
@@ -18,7 +17,7 @@ ONE_WAY = {"google.protobuf.FieldMask", "google.protobuf.Struct", "google.protob
 INTEGERS = {"uint32": st.integers(0, 2**32 - 1), "uint64": st.integers(0, 2**64 - 1),
             "int32": st.integers(-2**31, 2**31 - 1)}
 KINDS = {1: "double", 4: "uint64", 5: "int32", 8: "bool", 9: "string", 11: "message", 12: "bytes", 13: "uint32"}
-MESSAGES = int(os.environ.get("TD_MESSAGES", 2000))  # ./test.sh --long tries 10,000
+MESSAGES = 10000
 MESSAGES_OF_A_RUN = 100
 
 
