@@ -79,7 +79,7 @@ struct rpc {
     struct td_rpc_input input;
 };
 
-/* Lets the message, which was unpacked, take as much memory as one that came like that. */
+/* Allows a message that was unpacked as much memory as one that arrived without compression. */
 static void allow_unpacked(struct rpc *rpc, struct td_text message)
 {
     if (rpc->input.unpacked != NULL)

@@ -14,7 +14,8 @@ struct td_rpc_input {
     char *unpacked;      /* the last message, if it was compressed; owned */
 };
 
-/* Answers a call whose messages have an unknown encoding: `unimplemented`, for td_facade.refuse_coding. */
+/* Refuses a call, because its messages have an unknown encoding, with the code `unimplemented`. Can be a
+ * td_facade.refuse_coding. */
 void td_rpc_refuse_encoding(const struct td_call *call);
 
 /* Begins with the body of a POST. Returns false after it answered `unimplemented` for an unknown encoding. Call
