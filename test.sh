@@ -16,6 +16,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$root"
 # Debian's own tools before others of the same name.
 export PATH="/usr/sbin:/usr/bin:/sbin:/bin:$PATH"
+# Python keeps compiled modules: each process of pytest would else compile every module of a step again.
+unset PYTHONDONTWRITEBYTECODE
 results=$root/build-results
 jobs=$(nproc)
 # Tests mostly wait, so each processor has two processes.
@@ -89,7 +91,7 @@ run_ctest() { # STEP BUILD_DIR CTEST_ARGUMENT...
 run_pytest() { # STEP DIRECTORY_OR_FILE...
     local step=$1
     shift
-    PYTHONDONTWRITEBYTECODE=1 .venv/bin/python -m pytest "$@" -q -ra -p no:cacheprovider --timeout 600 \
+    .venv/bin/python -m pytest "$@" -q -ra -p no:cacheprovider --timeout 600 \
         --durations 5 --numprocesses "$processes" --dist loadfile --no-loadscope-reorder --basetemp "${TMPDIR:?}/t" \
         --junitxml "$results/$step.xml"
 }
@@ -169,7 +171,10 @@ step_tsan_tests() {
 }
 step_http() {
     build_servers server gcc
-    TENSORD=$root/build-asan/tensord TENSORD_RELEASE=$root/build/tensord run_pytest http tests/http
+    local -x TENSORD=$root/build-asan/tensord TENSORD_RELEASE=$root/build/tensord
+    # One process compiles the modules, for all that run tests. What fails here fails there again, and is shown.
+    .venv/bin/python -m pytest tests/http --collect-only -q -p no:cacheprovider >"$results/http-modules.txt" || true
+    run_pytest http tests/http
 }
 step_interop() {
     build_servers server gcc
