@@ -1,7 +1,6 @@
 """Starts clients: workers with an environment of their own, a proxy that cuts connections, and helpers to compare."""
 import contextlib
 import hashlib
-import json
 import os
 import re
 import socket
@@ -9,6 +8,7 @@ import threading
 from pathlib import Path
 
 import harness
+import warm_python
 from json_process import JsonProcess
 
 HERE = Path(__file__).resolve().parent
@@ -41,7 +41,8 @@ class Worker(JsonProcess):
 
     def __init__(self, module, python=NEWEST, **env):
         home = harness.temporary_directory(self, "tensord-client-")
-        super().__init__([python, HERE / "worker.py", module], quiet_environment(home, **env), home)
+        words = warm_python.command() if python == NEWEST else [python]
+        super().__init__([*words, HERE / "worker.py", module], quiet_environment(home, **env), home)
 
     def __getattr__(self, name):
         return lambda **args: self.call(name, args)

@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import harness  # noqa: E402
 import pki  # noqa: E402
+import warm_python  # noqa: E402
 from client import Worker  # noqa: E402
 from registry import Containerd  # noqa: E402
 
@@ -18,6 +19,10 @@ from registry import Containerd  # noqa: E402
 for name in [n for n in os.environ if n.lower().endswith("_proxy") or n.startswith(("HF_", "AWS_"))]:
     del os.environ[name]
 os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
+
+
+def pytest_configure(config):
+    warm_python.begin(config)
 
 
 def pytest_collection_modifyitems(items):

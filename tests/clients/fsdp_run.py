@@ -70,8 +70,10 @@ def work(rank, world_size, store, verb, place, full):
 
 def main():
     verb, world_size, place, full = sys.argv[1:]
+    torch.set_num_threads(1)    # a pool of threads does not outlive a fork
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(work, args=(int(world_size), folder + "/store", verb, place, full), nprocs=int(world_size))
+        mp.start_processes(work, (int(world_size), folder + "/store", verb, place, full), nprocs=int(world_size),
+                           start_method="fork")     # this process imports torch for all of them
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from torch.distributed.checkpoint import FileSystemReader
 
 import harness
+import warm_python
 from client import NEWEST, HERE, quiet_environment
 from test_s3 import s3_port
 
@@ -17,8 +18,8 @@ SAVED_BY = 4        # processes
 
 
 def run(home, *args, **env):
-    done = subprocess.run([str(NEWEST), str(HERE / "fsdp_run.py"), *map(str, args)], env=quiet_environment(home, **env),
-                          capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([*warm_python.command(), str(HERE / "fsdp_run.py"), *map(str, args)],
+                          env=quiet_environment(home, **env), capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
 
 
