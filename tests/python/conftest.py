@@ -22,6 +22,11 @@ os.environ["OMP_NUM_THREADS"] = "1"
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
 
 import harness  # noqa: E402
+import warm_python  # noqa: E402
+
+
+def pytest_configure(config):
+    warm_python.begin(config)
 
 
 def pytest_collection_modifyitems(items):

@@ -2,12 +2,12 @@
 workers and ranks, forked or spawned, resumed at any step."""
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import loaders_run
 import pytest
 import torch
+import warm_python
 from conftest import rows_url
 from fault_proxy import FaultProxy
 from loaders_run import map_loader, stream_loader
@@ -51,7 +51,7 @@ def test_forked_workers(url, style):
 
 def run(*arguments):
     """Run loops of loaders_run.py in a process of their own, and return what they print, a JSON value a line."""
-    done = subprocess.run([sys.executable, RUN, *arguments], capture_output=True, text=True, timeout=200)
+    done = subprocess.run([*warm_python.command(), RUN, *arguments], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

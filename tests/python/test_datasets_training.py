@@ -12,6 +12,7 @@ from pathlib import Path
 import loaders_run
 import pytest
 import torch
+import warm_python
 from conftest import rows_url
 
 import tensord
@@ -56,7 +57,7 @@ def local_losses(path):
 def run(url, workers, state, kill_at, folder):
     """Run loaders_run.train in a process whose files are below a folder; return its losses by step."""
     environment = {**os.environ, "HOME": str(folder), "TMPDIR": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run([sys.executable, RUN, "train", url, str(workers), str(BATCH), state, str(kill_at)],
+    done = subprocess.run([*warm_python.command(), RUN, "train", url, str(workers), str(BATCH), state, str(kill_at)],
                           capture_output=True, text=True, timeout=500, env=environment, cwd=folder)
     assert done.returncode == (9 if kill_at else 0), done.stderr
     return {int(line.split()[0]): float(line.split()[1]) for line in done.stdout.splitlines()}

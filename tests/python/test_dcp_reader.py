@@ -1,13 +1,13 @@
 """torch.distributed.checkpoint by TensordReader: saved by 4 ranks, loaded by other numbers of them."""
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import harness
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+import warm_python
 from conftest import bytes_of, url_of
 from safetensors.torch import save_file
 
@@ -19,7 +19,7 @@ CASES = ("fsdp", "columns", "copies", "safetensors")
 
 
 def run(*arguments):
-    done = subprocess.run([sys.executable, Path(__file__).with_name("dcp_run.py"), *map(str, arguments)],
+    done = subprocess.run([*warm_python.command(), Path(__file__).with_name("dcp_run.py"), *map(str, arguments)],
                           capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
 

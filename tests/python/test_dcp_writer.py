@@ -3,7 +3,6 @@ import os
 import pickle
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import harness
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+import warm_python
 from conftest import url_of
 from publishing import Repo
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
@@ -195,7 +195,7 @@ if __name__ == "__main__":
 """
     script = tmp_path / "run.py"
     script.write_text(code)
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run([*warm_python.command(), script], capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert same(loaded(url, state_of(7)), state_of(7))
 
@@ -206,7 +206,7 @@ def test_ranks_of_fsdp(serve, how):
     server = serve("--publish", "any")
     url, want = url_of(server, "org/run/step-1"), make_model().state_dict()
     for ranks in (3, 2):
-        run = [sys.executable, Path(__file__).with_name("dcp_run.py"), "write", url, str(ranks), how]
+        run = [*warm_python.command(), Path(__file__).with_name("dcp_run.py"), "write", url, str(ranks), how]
         done = subprocess.run(run, capture_output=True, text=True, timeout=200, check=False)
         assert done.returncode == 0, done.stderr[-4000:]
         folder = folder_of(server, "org/run") / "step-1"

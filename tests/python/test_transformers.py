@@ -10,6 +10,7 @@ import harness
 import pytest
 import torch
 import transformers
+import warm_python
 from conftest import bytes_of, url_of
 
 import tensord
@@ -144,8 +145,9 @@ def test_each_of_two_ranks_reads_its_part(models, server, tmp_path):
     torn = [url_of(server, "llama"), url_of(server, "llama-changed")]
     rows.append({"name": "torn.", "path": str(models / "llama"), "urls": torn, "how": None})
     (tmp_path / "cases.json").write_text(json.dumps(rows))
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone",
-               Path(__file__).with_name("transformers_run.py"), tmp_path / "cases.json", tmp_path / "out"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "--no-python",
+               *warm_python.command(), Path(__file__).with_name("transformers_run.py"), tmp_path / "cases.json",
+               tmp_path / "out"]
     done = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
                           timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
