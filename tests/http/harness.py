@@ -3,6 +3,7 @@
 Standard library and numpy only. The client is deliberately strict: an answer that breaks RFC 9112
 raises ProtocolError instead of being repaired, and an answer cut short raises Incomplete with what was received.
 """
+import collections
 import contextlib
 import fcntl
 import json
@@ -26,6 +27,7 @@ from pathlib import Path
 import numpy as np
 
 REPO = Path(__file__).resolve().parents[2]
+LONG = os.environ.get("TENSORD_LONG") == "1"    # ./test.sh --long: loops have all their repetitions
 
 SANITIZER_MARKS = (
     "ERROR: AddressSanitizer", "runtime error:", "WARNING: ThreadSanitizer", "LeakSanitizer",
@@ -81,6 +83,11 @@ def release_binary():
     return path
 
 
+def repeats(short, long):
+    """Return how often a random or timed loop repeats: `short` times, or `long` times with TENSORD_LONG=1."""
+    return long if LONG else short
+
+
 def longest_first(items, modules):
     """Sort collected tests: those of these modules first. Run by several processes, a module each, they all end at
     about the same time."""
@@ -89,18 +96,40 @@ def longest_first(items, modules):
 
 # ------------------------------------------------------------------------------------------------ bytes
 
+PATTERN_WORDS = 1 << 15                   # made at a time, so that they stay in the processor's cache
+KEPT_BYTES = 192 << 20                    # of patterns that were made last
+kept_patterns = collections.OrderedDict()
+pattern_lock = threading.Lock()
+
+
 def pattern(nbytes, seed):
     """Return nbytes that depend on their position and on seed (a name or number), so that a wrong offset always
-    shows."""
+    shows. Patterns of 64 KiB or more are kept for the next test that asks for them."""
     if isinstance(seed, str):
         seed = zlib.crc32(seed.encode("utf-8", "surrogatepass"))
-    n = (nbytes + 7) // 8
+    if nbytes < 65536:
+        return make_pattern(nbytes, seed)
+    with pattern_lock:
+        data = kept_patterns.pop((nbytes, seed), None) or make_pattern(nbytes, seed)
+        kept_patterns[nbytes, seed] = data
+        while sum(map(len, kept_patterns.values())) > KEPT_BYTES:
+            kept_patterns.popitem(last=False)
+    return data
+
+
+def make_pattern(nbytes, seed):
+    """Return the outputs of splitmix64 for the states seed * 0x9E3779B97F4A7C15 + 1, and so on in steps of 1."""
+    words = np.arange((nbytes + 7) // 8, dtype="<u8")
     with np.errstate(over="ignore"):
-        x = np.arange(n, dtype=np.uint64) + np.uint64((seed * 0x9E3779B97F4A7C15 + 1) & 0xFFFFFFFFFFFFFFFF)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        x = x ^ (x >> np.uint64(31))
-    return x.astype("<u8").tobytes()[:nbytes]
+        for at in range(0, len(words), PATTERN_WORDS):
+            x = words[at:at + PATTERN_WORDS]
+            x += np.uint64((seed * 0x9E3779B97F4A7C15 + 1) & 0xFFFFFFFFFFFFFFFF)
+            x ^= x >> np.uint64(30)
+            x *= np.uint64(0xBF58476D1CE4E5B9)
+            x ^= x >> np.uint64(27)
+            x *= np.uint64(0x94D049BB133111EB)
+            x ^= x >> np.uint64(31)
+    return words.tobytes()[:nbytes]
 
 
 # Bits per element, from the reference implementation (safetensors, tensor.rs, Dtype::bitsize).
@@ -479,6 +508,33 @@ class Conn:
             except ConnectionError:
                 self.eof = True
         return not self.buf
+
+
+class Kept:
+    """A client of one thread that keeps its connections for its next requests to the same ports."""
+
+    def __init__(self, **kw):
+        self.conns, self.kw = {}, kw
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        for c in self.conns.values():
+            c.close()
+
+    def get(self, port, target):
+        c = self.conns.pop(port, None) or Conn(port, **self.kw)
+        try:
+            r = c.request(target)
+        except BaseException:
+            c.close()
+            raise
+        if c.eof or "close" in r.get("Connection", "").lower():
+            c.close()
+        else:
+            self.conns[port] = c
+        return r
 
 
 def request_bytes(target, headers=(), method="GET", version="HTTP/1.1", port=0):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import Conn, Server, s3_port
+from harness import Conn, Kept, Server, repeats, s3_port
 from kill_publish import Model
 from publishing import PIECE, Repo, digest
 
@@ -24,7 +24,8 @@ class Deleted(Exception):
 
 
 class Poller(threading.Thread):
-    """Asks one face again and again. An answer must be one of the sets of files that were ordered, or none of them."""
+    """Asks one face again and again, over one connection. An answer must be one of the sets of files that were ordered,
+    or none of them."""
 
     def __init__(self, name, ask, known):
         super().__init__(name=name, daemon=True)
@@ -32,16 +33,17 @@ class Poller(threading.Thread):
         self.wrong, self.seen = [], set()
 
     def run(self):
-        while not self.over.is_set():
-            try:
-                found = self.ask()
-            except Deleted:
-                continue
-            number = self.known.get(found)
-            if number is None:
-                self.wrong.append(found)
-            self.seen.add(number)
-            time.sleep(0.002)
+        with Kept(timeout=60) as client:
+            while not self.over.is_set():
+                try:
+                    found = self.ask(client)
+                except Deleted:
+                    continue
+                number = self.known.get(found)
+                if number is None:
+                    self.wrong.append(found)
+                self.seen.add(number)
+                time.sleep(0.002)
 
     def await_seen(self, number, seconds=60):
         until = time.monotonic() + seconds
@@ -61,33 +63,36 @@ def key(files):
 
 
 def faces(server, who):
-    """Functions that each ask one face for the model's files."""
+    """Functions that each ask one face for the model's files, with a client or over a new connection."""
     s3 = s3_port(server)
 
-    def get(target, port=server.port):
-        with Conn(port, timeout=60) as c:
-            r = c.request(target)
+    def get(client, target, port=server.port):
+        if client:
+            r = client.get(port, target)
+        else:
+            with Conn(port, timeout=60) as c:
+                r = c.request(target)
         if r.status == 503:         # its files went with the model, between the answer's beginning and its end
             assert "changed since it was indexed" in r.body.decode(), r
             raise Deleted
         assert r.status in (200, 404), r
         return r
 
-    def native():
-        r = get("/models/org/m")
+    def native(client=None):
+        r = get(client, "/models/org/m")
         return frozenset((f["path"], f["size"]) for f in r.json()["files"]) if r.status == 200 else frozenset()
 
-    def tree():
-        r = get("/api/models/org/m/tree/main?recursive=true")
+    def tree(client=None):
+        r = get(client, "/api/models/org/m/tree/main?recursive=true")
         return frozenset((f["path"], f["size"]) for f in r.json() if f["type"] == "file") if r.status == 200 \
             else frozenset()
 
-    def siblings():
-        r = get("/api/models/org/m?blobs=true")
+    def siblings(client=None):
+        r = get(client, "/api/models/org/m?blobs=true")
         return frozenset((f["rfilename"], f["size"]) for f in r.json()["siblings"]) if r.status == 200 else frozenset()
 
-    def keys():
-        r = get("/org?list-type=2&prefix=m/", s3)
+    def keys(client=None):
+        r = get(client, "/org?list-type=2&prefix=m/", s3)
         if r.status == 404:
             return frozenset()
         page = ET.fromstring(r.body)
@@ -113,7 +118,8 @@ def version(number, count=30):
 
 
 # shows: security.md file-commit-being-made publish-readers
-@pytest.mark.parametrize("watch, rounds", [("on", 50), ("off", 20)])
+# Each of the 15 combinations of n % 3 and n % 5 comes once.
+@pytest.mark.parametrize("watch, rounds", [("on", repeats(15, 50)), ("off", repeats(15, 20))])
 def test_never_half(tmp_path, watch, rounds):
     versions = [version(n) for n in range(rounds)]
     known = {frozenset(): "none", **{key(v): n for n, v in enumerate(versions)}}
