@@ -23,7 +23,7 @@ def quiet_environment(home, **more):
     env.update(HOME=str(home), HF_HOME=str(Path(home) / "hf"), HF_HUB_DISABLE_TELEMETRY="1", DO_NOT_TRACK="1",
                HF_HUB_DISABLE_UPDATE_CHECK="1", HF_HUB_DISABLE_PROGRESS_BARS="1", TRANSFORMERS_VERBOSITY="error",
                AWS_EC2_METADATA_DISABLED="true", AWS_DEFAULT_REGION="us-east-1", OMP_NUM_THREADS="1",
-               PYTHONDONTWRITEBYTECODE="1", no_proxy="*")
+               no_proxy="*")
     env.update(more)
     return env
 
