@@ -2,6 +2,7 @@
 face of the server has its bytes."""
 import os
 import re
+import shlex
 import subprocess
 import tomllib
 
@@ -9,6 +10,7 @@ import pytest
 
 import harness
 import pki
+import warm_python
 from client import digests
 from registry import BUSYBOX, Box, DockerEngine, hex_of
 from signing import TokensFile
@@ -53,7 +55,7 @@ def run_section(srv, folder, name, **env):
     said = ""
     for language, block in blocks:
         if language == "python":
-            block = f"python - <<'END'\n{block}END\n"
+            block = f"{shlex.join(warm_python.command())} - <<'END'\n{block}END\n"
         env = {"PYTHONPATH": f"{CLIENT}:{folder / 'site'}", **env}
         said += run(srv, folder, f"export PATH={harness.tensord_binary().parent}:$PATH\n{block}", **env)
     return said, list(dict.fromkeys(re.findall(r"(?<!from:)org/by-[\w-]+", "\n".join(b for _, b in blocks))))

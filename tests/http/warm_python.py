@@ -2,6 +2,7 @@
 imports it when the first program starts, and forks a process for each:
 
     subprocess.run([*warm_python.command(), "script.py", "argument"], env=..., cwd=...)
+    subprocess.run([*warm_python.command(), "-"], input="print('a script')")
 
 This command sends its arguments, environment, working directory and descriptors 0 to 2 to the forkserver. It waits for
 the forked process and ends as that one does: with its exit status, or by its signal. If the command is killed, the
@@ -123,12 +124,15 @@ def become(arguments, environment, folder):
     others = [folder for folder in environment.get("PYTHONPATH", "").split(os.pathsep) if folder]
     sys.path[:1] = [os.path.dirname(os.path.abspath(arguments[0])), *others]
     main = sys.modules["__main__"] = types.ModuleType("__main__")
-    main.__file__ = arguments[0]
     status = 0
     try:
-        with open(arguments[0], encoding="utf-8") as file:
-            code = compile(file.read(), arguments[0], "exec")
-        exec(code, main.__dict__)
+        if arguments[0] == "-":
+            script = sys.stdin.read()
+        else:
+            main.__file__ = arguments[0]
+            with open(arguments[0], encoding="utf-8") as file:
+                script = file.read()
+        exec(compile(script, arguments[0], "exec"), main.__dict__)
     except SystemExit as end:
         status = end.code or 0
         if not isinstance(status, int):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import warm_python
 from conftest import REPO
 
 import harness
@@ -62,7 +63,8 @@ def printed(text, server, folder):
 
 def test_python_runs_as_printed(readme, tmp_path):
     code = REGISTER + printed("\n".join(blocks("docs/python.md", "python")), readme, tmp_path) + CHECKS
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
+    result = subprocess.run([*warm_python.command(), "-"], input=code, capture_output=True, text=True, timeout=300,
+                            check=False)
     assert result.returncode == 0, result.stderr
 
 
@@ -94,7 +96,8 @@ def test_the_page_about_writing_runs_as_printed(checkpoint, tmp_path):
              "assert second.changed and [file.path for file in second.files] == ['config.json']\n"
              "assert all(torch.equal(again[name], one) for name, one in model.state_dict().items())\n"
              "assert len(tensord.open_model(f'{url}-2/step-100').names()) == 4\n")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    done = subprocess.run([*warm_python.command(), "-"], input=code, capture_output=True, text=True, timeout=120,
+                          cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (command,) = blocks("docs/python-publishing.md", "sh")
     words = shlex.split(printed(command, checkpoint, tmp_path))
