@@ -10,6 +10,11 @@ for folder in ("http", "data"):
 import fake_hub  # noqa: E402
 import harness  # noqa: E402
 import pulls  # noqa: E402
+import warm_python  # noqa: E402
+
+
+def pytest_configure(config):
+    warm_python.begin(config)
 
 
 def pytest_collection_modifyitems(items):

@@ -3,11 +3,11 @@ form.)"""
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+import warm_python
 from deltas import INDEX
 from harness import REPO
 from pulls import tree_of
@@ -18,8 +18,9 @@ HERE = Path(__file__).parent
 
 def mx(*args):
     """Run mx_versions.py with the packages of .venv-writers. Return what it prints."""
-    done = subprocess.run([sys.executable, HERE / "mx_versions.py", *map(str, args)], capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": str(REPO / ".venv-writers")}, timeout=300, check=False)
+    command = [*warm_python.command(), HERE / "mx_versions.py", *map(str, args)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False,
+                          env={**os.environ, "PYTHONPATH": str(REPO / ".venv-writers")})
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

@@ -2,7 +2,6 @@
 import pickle
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.metadata import MetadataIndex
 
+import warm_python
 from harness import Server, age, enc, tensord_binary
 
 HERE = Path(__file__).resolve().parent
@@ -27,8 +27,8 @@ def made(tmp_path_factory):
     """root/d is the checkpoint. Returns the whole tensors as torch has them."""
     root = tmp_path_factory.mktemp("dcp") / "root"
     root.mkdir()
-    done = subprocess.run(
-        [sys.executable, str(HERE / "make_dcp.py"), str(root / "d")], capture_output=True, text=True, timeout=300)
+    command = [*warm_python.command(), str(HERE / "make_dcp.py"), str(root / "d")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     whole = torch.load(str(root / "d.whole.pt"), weights_only=True)
     (root / "d.whole.pt").unlink()

@@ -18,7 +18,7 @@ from harness import Server, age, is_sanitized, tensor, tensord_binary, write_by_
 def slow(tmp_path_factory):
     """A directory that takes longer than a second to read, in every build."""
     root = tmp_path_factory.mktemp("slow")
-    n = 200000 if is_sanitized(tensord_binary()) else 400000
+    n = 100000 if is_sanitized(tensord_binary()) else 400000
     text = "{" + ",".join(f'"t{i:07}":{{"dtype":"U8","shape":[1],"data_offsets":[{i},{i + 1}]}}'
                           for i in range(n)) + "}"
     first = root / "0.safetensors"

@@ -2,11 +2,11 @@
 import json
 import shutil
 import subprocess
-import sys
 import textwrap
 
 import pytest
 import torch
+import warm_python
 from safetensors.torch import load, save_file
 from upstream_kit import free_port
 
@@ -266,7 +266,8 @@ def saved(tmp_path_factory):
         folder = place / mapped
         if mapped not in made:
             folder.mkdir()
-            subprocess.run([sys.executable, place / "write.py", folder, "4", str(free_port()), mapped], check=True)
+            command = [*warm_python.command(), place / "write.py", folder, "4", str(free_port()), mapped]
+            subprocess.run(command, check=True)
             made[mapped] = torch.load(folder / "whole.tmp")
             (folder / "whole.tmp").unlink()
         return folder, made[mapped]
