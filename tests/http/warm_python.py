@@ -6,8 +6,8 @@ imports it when the first program starts, and forks a process for each:
 
 This command sends its arguments, environment, working directory and descriptors 0 to 2 to the forkserver. It waits for
 the forked process and ends as that one does: with its exit status, or by its signal. If the command is killed, the
-forkserver kills the forked process. The forkserver ends with the run of pytest. What it imports reads no variable of
-the environment that tests set, but OMP_NUM_THREADS, which is 1.
+forkserver kills the forked process and its children. The forkserver ends with the run of pytest. What it imports reads
+no variable of the environment that tests set, but OMP_NUM_THREADS, which is 1.
 """
 import json
 import os
@@ -46,7 +46,10 @@ def begin(config):
 
 
 def command():
-    """Return the words that stand for the interpreter's name in the command line of a program."""
+    """Return the words that stand for the interpreter's name in the command line of a program; without a forkserver,
+    this name."""
+    if ADDRESS not in os.environ:
+        return [sys.executable]
     return [sys.executable, "-I", "-S", __file__, "run", os.environ[ADDRESS]]
 
 
@@ -78,10 +81,10 @@ def serve(listener):
         for one in select.select([sys.stdin, listener, *commands, *running], [], [])[0]:
             if one is sys.stdin:
                 for number in commands.values():
-                    os.kill(number, signal.SIGKILL)
+                    os.killpg(number, signal.SIGKILL)
                 os._exit(0)
             elif one in commands:   # the command has ended
-                os.kill(commands[one], signal.SIGKILL)
+                os.killpg(commands[one], signal.SIGKILL)
             elif one in running:
                 number, connection = running.pop(one)
                 status = os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
@@ -96,6 +99,7 @@ def serve(listener):
                 assert len(os.listdir("/proc/self/task")) == 1, "forked processes would lack a thread"
                 gc.freeze()     # forked processes share the memory of objects that no collection looks at
                 number = os.fork()
+                os.setpgid(number, number)      # both processes do it: each needs it done before it continues
                 if number == 0:
                     for at, descriptor in enumerate(descriptors):
                         os.dup2(descriptor, at)

@@ -6,11 +6,11 @@ import sys
 
 
 def become_rank():
-    """Fork the ranks that each line of standard input names, [[output, environment, argument, ...], ...], and write
-    their exit statuses as JSON to the descriptor of the last argument of this process. Return in each rank, its
-    variables of the environment set (null: unset), its output and errors redirected to files, with its arguments:
+    """Fork the ranks that each line of standard input names, [[output, environment, argument, ...], ...]. Standard
+    input is a socket: write the exit statuses of the ranks to it, as JSON. Return in each rank, its variables of the
+    environment set (null: unset), its output and errors redirected to files, with its arguments:
     [FOLDER, URL, RANK, TP, STORE, WAY]."""
-    with open(int(sys.argv[-1]), "w") as statuses:
+    with open(0, "w", closefd=False) as statuses:
         for line in sys.stdin:
             ranks = []
             for output, environment, *arguments in json.loads(line):

@@ -2,13 +2,15 @@
 import json
 import os
 import signal
+import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import torch
 import transformers
-from conftest import CLIENT, REPO
+from conftest import CLIENT, REPO  # which sets the path of warm_python
+
+import warm_python
 
 PACKAGES = REPO / ".venv-engines"
 SIZES = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -92,13 +94,11 @@ class Engine:
         folder."""
         self.folder, self.runs = folder, 0
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(CLIENT), str(PACKAGES)]), **variables}
-        read, write = os.pipe()
-        with open(folder / "import.err", "w") as errors:
-            self.process = subprocess.Popen([sys.executable, "-W", "ignore", str(script), str(write)], env=environment,
-                                            stdin=subprocess.PIPE, stdout=errors, stderr=errors, pass_fds=[write],
-                                            text=True, start_new_session=True)
-        os.close(write)
-        self.statuses = open(read)
+        self.socket, its_input = socket.socketpair()
+        with open(folder / "import.err", "w") as errors, its_input:
+            self.process = subprocess.Popen([*warm_python.command(), str(script)], env=environment, stdin=its_input,
+                                            stdout=errors, stderr=errors, start_new_session=True)
+        self.statuses = self.socket.makefile()
 
     def __enter__(self):
         return self
@@ -107,8 +107,8 @@ class Engine:
         """End the process, with ranks that still run."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        self.process.stdin.close()
         self.statuses.close()
+        self.socket.close()
 
     def begin(self, folder, url, tp, way="", **variables):
         """Begin all ranks at once, with these variables in their environment (None: unset), and return the file of each
@@ -118,8 +118,7 @@ class Engine:
         outputs = [self.folder / f"rank-{rank}" for rank in range(tp)]
         ranks = [[str(output), variables, str(folder), url, str(rank), str(tp), str(store), way]
                  for rank, output in enumerate(outputs)]
-        self.process.stdin.write(json.dumps(ranks) + "\n")
-        self.process.stdin.flush()
+        self.socket.sendall(json.dumps(ranks).encode() + b"\n")
         return outputs
 
     def wait(self):
