@@ -117,8 +117,8 @@ def version(number, count=30):
     return {"config.json": b"{}" + b" " * number, **{n: os.urandom(1000 + number) for n in names}}
 
 
-# shows: security.md file-commit-being-made publish-readers
 # Each of the 15 combinations of n % 3 and n % 5 comes once.
+# shows: security.md file-commit-being-made publish-readers
 @pytest.mark.parametrize("watch, rounds", [("on", repeats(15, 50)), ("off", repeats(15, 20))])
 def test_never_half(tmp_path, watch, rounds):
     versions = [version(n) for n in range(rounds)]
