@@ -839,7 +839,7 @@ def cpu_ticks(s):
 
 def test_work_for_a_client_that_is_gone_ends(tmp_path, start):
     """Rows that take hours to find: the client's end ends the search, and so does a stop."""
-    sparse(tmp_path / "datasets/long/a.jsonl", 1 << 31)
+    sparse(tmp_path / "datasets/long/a.jsonl", 256 << 20)   # read for each of 30,000 rows
     write(tmp_path, {"datasets/long/b.jsonl": b"1\n2\n"})
     s = start(tmp_path, "--drain-timeout", "2")
     wait_index(s, "long", timeout=120)

@@ -1,5 +1,6 @@
 """The documents against the program: options, metrics, routes, links, and the tests that show the promises of
 docs/security.md."""
+import functools
 import json
 import os
 import re
@@ -170,6 +171,7 @@ def bare(word):
     return word.strip(" :;,.()[]`'\"")
 
 
+@functools.lru_cache
 def program_words():
     """The words of all texts in the program. A NUL stands for what is put into a text when the program runs."""
     words = []
@@ -235,18 +237,23 @@ NOT_OURS = {"MHD_quiesce_daemon", "TCP_DEFER_ACCEPT", "td_module_verb", "td_x"}
 FOR_DEVELOPERS = ["architecture.md", "contributing.md", "extending.md", "reading.md", "sending.md"]
 
 
-@pytest.mark.parametrize("name", FOR_DEVELOPERS)
-def test_identifiers_exist(name):
-    """Every word in backquotes with an underscore stands in the program, the tests or the build."""
+@functools.lru_cache
+def words_of_sources():
+    """Return the words of the program, the tests and the build, and the names of their files."""
     files = [p for f in FOLDERS for p in (REPO / f).rglob("*")]
     sources = [p for p in files if p.suffix in (".c", ".h", ".py", ".sh", ".txt", ".yaml") and p.name != "test_docs.py"]
     sources += [REPO / "CMakeLists.txt", *REPO.glob("*.sh")]
-    there = {p.stem for p in files} | set(re.findall(r"\w+", "\n".join(p.read_text() for p in sources)))
+    return {p.stem for p in files} | set(re.findall(r"\w+", "\n".join(p.read_text() for p in sources)))
+
+
+@pytest.mark.parametrize("name", FOR_DEVELOPERS)
+def test_identifiers_exist(name):
+    """Every word in backquotes with an underscore stands in the program, the tests or the build."""
     text = FENCE.sub("", (REPO / "docs" / name).read_text())
     words = re.findall(r"\b[A-Za-z]\w*_\w+(?!\w|\*|\.\.\.)", "\n".join(re.findall(r"`([^`]+)`", text)))
     named = {w for w in words if not re.search("NAME|FOLDER|MODULE|LIBRARY", w)}
     assert len(named) > 30
-    unknown = sorted(named - there - NOT_OURS)
+    unknown = sorted(named - words_of_sources() - NOT_OURS)
     assert not unknown, " ".join(unknown)
 
 
