@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from fixtures import st
-from harness import Conn, Server, age, s3_port, tensor
+from harness import Kept, Server, age, s3_port, tensor
 
 NAMES = ["config.json", "model.safetensors", "notes.txt", "sub/a.json", "sub/b.json"]
 PAUSE = 0.04  # between two steps; a commit takes longer than a scan, and less than --settle
@@ -75,50 +75,50 @@ class Poller(threading.Thread):
         self.ask, self.known, self.wrong, self.seen, self.ended = ask, known, [], [], threading.Event()
 
     def run(self):
-        while not self.ended.is_set():
-            try:
-                files, commit = self.ask()
-            except AssertionError as e:
-                self.wrong.append(str(e))
-                continue
-            match = [c for c, known in dict(self.known).items() if known == files and commit in (None, c)]
-            if not match:
-                self.wrong.append(f"{commit}: {files}")
-            elif not self.seen or self.seen[-1] != match[0]:
-                self.seen.append(match[0])
-            time.sleep(0.002)
+        with Kept() as client:
+            while not self.ended.is_set():
+                try:
+                    files, commit = self.ask(client)
+                except AssertionError as e:
+                    self.wrong.append(str(e))
+                    continue
+                match = [c for c, known in dict(self.known).items() if known == files and commit in (None, c)]
+                if not match:
+                    self.wrong.append(f"{commit}: {files}")
+                elif not self.seen or self.seen[-1] != match[0]:
+                    self.seen.append(match[0])
+                time.sleep(0.004)
 
 
 def pollers(server, known):
     port = s3_port(server)
 
-    def get(target, to=None):
-        with Conn(to or server.port) as c:
-            r = c.request(target)
+    def get(client, target, to=None):
+        r = client.get(to or server.port, target)
         assert r.status == 200, f"{target}: {r.status}"
         return r
 
-    def model():
-        answer = get("/models/org/m").json()
+    def model(client):
+        answer = get(client, "/models/org/m").json()
         return {f["path"]: f["size"] for f in answer["files"]}, answer["revision"]
 
-    def tree():
-        return {f["path"]: f["size"] for f in get("/api/models/org/m/tree/main?recursive=true").json()
+    def tree(client):
+        return {f["path"]: f["size"] for f in get(client, "/api/models/org/m/tree/main?recursive=true").json()
                 if f["type"] == "file"}, None
 
-    def siblings():
-        answer = get("/api/models/org/m?blobs=true").json()
+    def siblings(client):
+        answer = get(client, "/api/models/org/m?blobs=true").json()
         return {f["rfilename"]: f["size"] for f in answer["siblings"]}, answer["sha"]
 
-    def keys():
-        document = ET.fromstring(get("/org?list-type=2&prefix=m/", port).body)
+    def keys(client):
+        document = ET.fromstring(get(client, "/org?list-type=2&prefix=m/", port).body)
         space = document.tag[:document.tag.index("}") + 1]
         return {c.find(space + "Key").text[len("m/"):]: int(c.find(space + "Size").text)
                 for c in document.findall(space + "Contents")}, None
 
-    def refs():
-        commit = get("/api/models/org/m/refs").json()["branches"][0]["targetCommit"]
-        assert "main" in get("/v2/org/m/tags/list").json()["tags"]
+    def refs(client):
+        commit = get(client, "/api/models/org/m/refs").json()["branches"][0]["targetCommit"]
+        assert "main" in get(client, "/v2/org/m/tags/list").json()["tags"]
         return known.get(commit), commit
 
     return [Poller(f.__name__, f, known) for f in (model, tree, siblings, keys, refs)]
