@@ -21,17 +21,22 @@ class Element:
         return "".join(child if isinstance(child, str) else child.text for child in self.children)
 
     def walk(self):
-        for child in self.children:
+        """Yields the elements below, in the order of their start tags."""
+        rest = self.children[::-1]
+        while rest:
+            child = rest.pop()
             if not isinstance(child, str):
                 yield child
-                yield from child.walk()
+                rest.extend(child.children[::-1])
 
     def all(self, tag=None, **attributes):
         """Returns the elements below with this tag and these attributes; None: the attribute with any value. data_x
         stands for data-x, and class_ for class."""
         names = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
-        return [e for e in self.walk() if (tag is None or e.tag == tag) and all(
-            name in e.attributes and value in (None, e.attributes[name]) for name, value in names.items())]
+        found = [e for e in self.walk() if tag is None or e.tag == tag]
+        for name, value in names.items():
+            found = [e for e in found if name in e.attributes and value in (None, e.attributes[name])]
+        return found
 
     def one(self, tag=None, **attributes):
         found = self.all(tag, **attributes)
