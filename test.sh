@@ -230,7 +230,8 @@ step_history() {
         "--namespace" "--namespace -- --leases off"; do
         echo "history.py --seconds 300 --seed 7 $options"
         # shellcheck disable=SC2086  # no word, or several
-        TENSORD=$root/build-asan/tensord .venv/bin/python -B tests/http/history.py --seconds 300 --seed 7 $options
+        TENSORD_LONG=1 TENSORD=$root/build-asan/tensord \
+            .venv/bin/python -B tests/http/history.py --seconds 300 --seed 7 $options
     done
 }
 step_kills() {

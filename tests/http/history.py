@@ -60,7 +60,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from harness import (Conn, Incomplete, ProtocolError, Server, SplicingRelay, as_nobody, is_sanitized,  # noqa: E402
-                     parse_multipart)
+                     parse_multipart, repeats)
 
 TENSORS, ROWS = 4, 8
 RESCAN, SETTLE = 1.0, 0.4                 # the writers' pauses within one file stay well below the settle time
@@ -72,6 +72,7 @@ SHORT = 256 << 10                         # TD_LANE_SHORT_BYTES
 # Linux lets a socket that is bound to no interface connect from the port of one that is; both then break. So clients of
 # the two kinds have different addresses.
 BOUND_TO_LO = {"device": "lo", "source": "127.0.0.3"}
+PAUSE = repeats(0.005, 0)                 # between two requests of the clients that are fast or keen
 MEMORY_ROOM = 24 << 20                    # malloc keeps up to 16 MiB (bound_free_memory of cmd_serve.c); fragments
 
 # name, how it is written, bytes of data
@@ -483,6 +484,8 @@ class Client(threading.Thread):
                 self.namespace.enter()
             while not self.halt.is_set():
                 self.step()
+                if self.kind in ("fast", "keen"):
+                    time.sleep(PAUSE)
         except Exception as e:
             self.error = e
         if self.conn:
@@ -857,7 +860,7 @@ def check(files, records, began, left_open=None):
     return found
 
 
-def run(seconds, seed, clients=16, out=print, options=(), another_user=False, namespace=None):
+def run(seconds, seed, clients=18, out=print, options=(), another_user=False, namespace=None):
     """Run writers and clients. another_user: the server is not the files' owner, so it gets no leases. namespace: the
     Namespace that the clients run in."""
     place = tempfile.mkdtemp(prefix="tensord-history-")
@@ -893,7 +896,7 @@ def run(seconds, seed, clients=16, out=print, options=(), another_user=False, na
         writers = [Writer(f, seed, halt_writers) for f in files if f.how != "never"]
         late = ["late"] * 4 + ["half"] * 2 + ([] if namespace else ["bound"] + ["relayed"] * 2)
         relay = clean.enter_context(SplicingRelay(server.port, server.host))
-        kinds = ["slow"] * 2 + late + ["keen"] + ["fast"] * max(1, clients - 3 - len(late))
+        kinds = ["slow"] * 4 + late + ["keen"] + ["fast"] * max(1, clients - 5 - len(late))
         readers = [Client(i, k, server, files, seed, halt_clients, known, lock, namespace, is_referred,
                           relay if k == "relayed" else None) for i, k in enumerate(kinds)]
         for t in writers + readers:
@@ -993,7 +996,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--seconds", type=float, default=600)
     p.add_argument("--seed", type=int, default=None)
-    p.add_argument("--clients", type=int, default=16)
+    p.add_argument("--clients", type=int, default=18)
     p.add_argument("--another-user", action="store_true", help="run the server as nobody (needs root)")
     p.add_argument("--namespace", action="store_true",
                    help="run the clients in a network namespace of their own (needs root)")
