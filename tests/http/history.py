@@ -72,7 +72,7 @@ SHORT = 256 << 10                         # TD_LANE_SHORT_BYTES
 # Linux lets a socket that is bound to no interface connect from the port of one that is; both then break. So clients of
 # the two kinds have different addresses.
 BOUND_TO_LO = {"device": "lo", "source": "127.0.0.3"}
-PAUSE = repeats(0.005, 0)                 # between two requests of the clients that are fast or keen
+PAUSE = repeats(0.002, 0)                 # between two requests of the clients that are fast or keen
 MEMORY_ROOM = 24 << 20                    # malloc keeps up to 16 MiB (bound_free_memory of cmd_serve.c); fragments
 
 # name, how it is written, bytes of data
