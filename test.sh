@@ -48,7 +48,7 @@ pages     full       waiting  600 tests venv,node,browser pytest of the pages in
 docker    full       waiting  900 tests venv         the image, built and run by a Docker engine (its own if none runs)
 analysis  long       alone   3600 one   -            clang-tidy with all the states of the analyzer
 fuzzing   long       alone   7200 one   -            libFuzzer targets, each run for 180 s from its corpus and finds
-soaks     long       alone   3600 tests venv,node    files of tests/http with random and timed loops, all their repetitions
+soaks     long       alone   3600 tests venv,node    random and timed loops of tests/http, all their repetitions
 history   long       alone   2700 one   venv         files that change: own or not, leases or none, loopback and veth
 kills     long       alone   3600 one   venv         1,000 kills of a server that writes its log of digests
 image     long       alone   1800 tests venv         docker, with the program compiled inside the image
