@@ -8,9 +8,9 @@
 #   ./test.sh STEP...       only these steps
 #   ./test.sh --list        the steps, with their tiers
 #
-# Two lanes of steps run side by side: those that keep the processors busy, at a low priority, and those that mostly
-# wait. Steps run past failures, and build what they need. The last line is "N passed, N failed"; the exit status is 0
-# only if nothing failed. Each step's output and results stay in build-results/.
+# Two lanes of steps run side by side: those that keep the processors busy, at a low priority, with late steps after
+# them, and those that mostly wait. Steps run past failures, and build what they need. The last line is "N passed, N
+# failed"; the exit status is 0 only if nothing failed. Each step's output and results stay in build-results/.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$root"
@@ -23,9 +23,10 @@ jobs=$(nproc)
 # Tests mostly wait, so each processor has two processes.
 processes=$((2 * jobs))
 
-# Name, tiers, lane (first: before the others; busy and waiting: side by side; alone: one after the other), seconds it
-# may take, "tests" if it writes JUnit XML to be counted or "one" if it is one check, what it needs beside the Debian
-# packages of all steps ("-": nothing), what it does.
+# Name, tiers, lane (first: before the others; busy and then late, beside waiting; alone: one after the other), seconds
+# it may take, "tests" if it writes JUnit XML to be counted or "one" if it is one check, what it needs beside the Debian
+# packages of all steps ("-": nothing), what it does. docker and clients are in one lane: both start Docker engines,
+# which undo each other's network rules.
 steps="
 server    quick,full first    900 one   -            the server by Clang with ASan and UBSan, warnings are errors
 gcc       full       first    900 one   -            release build by GCC with tests and bench, warnings are errors
@@ -42,7 +43,7 @@ bench     full       busy     300 one   venv         every benchmark once, with 
 smoke     quick      waiting  300 tests venv,node    pytest over a socket, a part of http: ranges, tensors, Hub, S3
 python    full       waiting 1800 tests venv,engines pytest of the Python client against the ASan build
 http      full       waiting 1800 tests venv,node    pytest over a socket: ASan build; release build for memory
-interop   full       waiting 1200 tests venv,writers pytest with real writers and clients against the ASan build
+interop   full       late    1200 tests venv,writers pytest with real writers and clients against the ASan build
 clients   full       waiting 1200 tests venv,hub0,readers,node pytest with clients of the Hub, S3, datasets: ASan build
 pages     full       waiting  600 tests venv,node,browser pytest of the pages in Chromium: ASan build
 docker    full       waiting  900 tests venv         the image, built and run by a Docker engine (its own if none runs)
@@ -376,13 +377,17 @@ run_tier() {
         [ "$(lane_of "$name")" != first ] || ! grep -q '^0 ' "$results/$name.status" || TD_BUILT+=" $name"
     done
     side_by_side=yes
-    for lane in busy waiting; do
-        (
-            trap interrupted INT TERM HUP
-            run_lane "$lane"
-        ) &
-        lanes="$lanes $!"
-    done
+    (
+        trap interrupted INT TERM HUP
+        run_lane busy
+        run_lane late
+    ) &
+    lanes=$!
+    (
+        trap interrupted INT TERM HUP
+        run_lane waiting
+    ) &
+    lanes="$lanes $!"
     for lane in $lanes; do wait "$lane" || true; done
     lanes=
     side_by_side=
