@@ -89,15 +89,15 @@ run_ctest() { # STEP BUILD_DIR CTEST_ARGUMENT...
         --output-junit "$results/$step.xml" "$@"
 }
 
-# The processes take one file of tests after the other. Each reads all files, so one process compiles them first, for
-# all: 50 s of processor time become 30 for tests/http.
+# Has one process compile the modules of a folder with many tests. Each process of pytest would else compile them all:
+# 50 s of processor time become 30 for tests/http. What fails here fails there again, and is shown.
+compile_tests() { # DIRECTORY
+    .venv/bin/python -m pytest "$1" --collect-only -q -p no:cacheprovider >/dev/null 2>&1 || true
+}
+# The processes take one file of tests after the other.
 run_pytest() { # STEP DIRECTORY_OR_FILE...
     local step=$1
     shift
-    .venv/bin/python -m pytest "$@" --collect-only -q -p no:cacheprovider >"${TMPDIR:?}/collected" 2>&1 || {
-        cat "$TMPDIR/collected"
-        return 1
-    }
     .venv/bin/python -m pytest "$@" -q -ra -p no:cacheprovider --timeout 600 \
         --durations 5 --numprocesses "$processes" --dist loadfile --no-loadscope-reorder --basetemp "${TMPDIR:?}/t" \
         --junitxml "$results/$step.xml"
@@ -178,11 +178,15 @@ step_tsan_tests() {
 }
 step_http() {
     build_servers server gcc
-    TENSORD=$root/build-asan/tensord TENSORD_RELEASE=$root/build/tensord run_pytest http tests/http
+    local -x TENSORD=$root/build-asan/tensord TENSORD_RELEASE=$root/build/tensord
+    compile_tests tests/http
+    run_pytest http tests/http
 }
 step_interop() {
     build_servers server gcc
-    TENSORD=$root/build-asan/tensord TENSORD_RELEASE=$root/build/tensord run_pytest interop tests/interop
+    local -x TENSORD=$root/build-asan/tensord TENSORD_RELEASE=$root/build/tensord
+    compile_tests tests/interop
+    run_pytest interop tests/interop
 }
 step_clients() {
     build_servers server
