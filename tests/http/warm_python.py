@@ -61,7 +61,8 @@ def run(address, *arguments):
         socket.send_fds(server, [message.encode()], [0, 1, 2])
         status = int(server.recv(16) or sys.exit("the forkserver has ended"))
     if status < 0:
-        signal.signal(-status, signal.SIG_DFL)
+        if -status != signal.SIGKILL:
+            signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     sys.exit(status)
 
