@@ -10,7 +10,7 @@
 /* Starts to handle the request. */
 void td_h2_answer_begin(struct td_h2_stream *stream);
 
-/* Starts to answer the complete messages that have arrived, for a request each of whose messages is answered by itself
+/* Starts to answer the complete messages that have arrived. The request's facade answers each message by itself
  * (`answers_each`). Returns false when there is nothing to answer yet, and while a thread works for the stream. */
 bool td_h2_answer_messages(struct td_h2_stream *stream);
 

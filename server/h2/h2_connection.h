@@ -25,8 +25,8 @@ struct td_h2_connection *td_h2_connection_create(struct td_h2_owner *owner, stru
 /* Returns the mail by which the connection is handed to its loop. */
 struct td_h2_mail *td_h2_connection_mail(struct td_h2_connection *connection);
 
-/* Handles `count` events of the loop's epoll instance: those of connections, which have the connection as their
- * data.ptr, and then the mail, whose event has NULL. Connections may be gone after that. */
+/* Handles `count` events of the loop's epoll instance. The data.ptr of an event is its connection, or NULL for the
+ * mailbox, which this function reads last. The call may free connections. */
 void td_h2_owner_handle(struct td_h2_owner *owner, const struct epoll_event *events, int count);
 
 /* Checks the deadlines of the connection and of its streams, and continues its end when the server drains. The

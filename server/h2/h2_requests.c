@@ -95,7 +95,8 @@ static int begin_request(struct td_h2_stream *stream, bool has_ended)
     return 0;
 }
 
-/* Continues a request each of whose messages is answered by itself (answers_each): more bytes have arrived. */
+/* Continues a request after more of its bytes have arrived. Its facade answers each message by itself
+ * (`answers_each`). */
 static void continue_conversation(struct td_h2_stream *stream)
 {
     if (!stream->has_answer)

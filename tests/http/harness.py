@@ -97,23 +97,23 @@ def longest_first(items, modules):
 # ------------------------------------------------------------------------------------------------ bytes
 
 PATTERN_WORDS = 1 << 15                   # made at a time, so that they stay in the processor's cache
-KEPT_BYTES = 192 << 20                    # of patterns that were made last
-kept_patterns = collections.OrderedDict()
+CACHE_BYTES = 192 << 20                   # of the patterns that tests asked for last
+pattern_cache = collections.OrderedDict()
 pattern_lock = threading.Lock()
 
 
 def pattern(nbytes, seed):
     """Return nbytes that depend on their position and on seed (a name or number), so that a wrong offset always
-    shows. Patterns of 64 KiB or more are kept for the next test that asks for them."""
+    shows. A cache has those of 64 KiB or more."""
     if isinstance(seed, str):
         seed = zlib.crc32(seed.encode("utf-8", "surrogatepass"))
     if nbytes < 65536:
         return make_pattern(nbytes, seed)
     with pattern_lock:
-        data = kept_patterns.pop((nbytes, seed), None) or make_pattern(nbytes, seed)
-        kept_patterns[nbytes, seed] = data
-        while sum(map(len, kept_patterns.values())) > KEPT_BYTES:
-            kept_patterns.popitem(last=False)
+        data = pattern_cache.pop((nbytes, seed), None) or make_pattern(nbytes, seed)
+        pattern_cache[nbytes, seed] = data
+        while sum(map(len, pattern_cache.values())) > CACHE_BYTES:
+            pattern_cache.popitem(last=False)
     return data
 
 
@@ -510,8 +510,8 @@ class Conn:
         return not self.buf
 
 
-class Kept:
-    """A client of one thread that keeps its connections for its next requests to the same ports."""
+class KeepAlive:
+    """A client of one thread. It sends its next request to a port over the connection of the one before."""
 
     def __init__(self, **kw):
         self.conns, self.kw = {}, kw

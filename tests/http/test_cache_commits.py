@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from fixtures import st
-from harness import Kept, Server, age, s3_port, tensor
+from harness import KeepAlive, Server, age, s3_port, tensor
 
 NAMES = ["config.json", "model.safetensors", "notes.txt", "sub/a.json", "sub/b.json"]
 PAUSE = 0.04  # between two steps; a commit takes longer than a scan, and less than --settle
@@ -75,7 +75,7 @@ class Poller(threading.Thread):
         self.ask, self.known, self.wrong, self.seen, self.ended = ask, known, [], [], threading.Event()
 
     def run(self):
-        with Kept() as client:
+        with KeepAlive() as client:
             while not self.ended.is_set():
                 try:
                     files, commit = self.ask(client)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import Conn, Kept, Server, repeats, s3_port
+from harness import Conn, KeepAlive, Server, repeats, s3_port
 from kill_publish import Model
 from publishing import PIECE, Repo, digest
 
@@ -33,7 +33,7 @@ class Poller(threading.Thread):
         self.wrong, self.seen = [], set()
 
     def run(self):
-        with Kept(timeout=60) as client:
+        with KeepAlive(timeout=60) as client:
             while not self.over.is_set():
                 try:
                     found = self.ask(client)
