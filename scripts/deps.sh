@@ -3,7 +3,7 @@
 #
 #   scripts/deps.sh build     to build and serve
 #   scripts/deps.sh test      to run the tests as well; services that the packages bring are not started
-#   scripts/deps.sh pages     the browser of the tests of pages, 400 MB that no other test needs
+#   scripts/deps.sh pages     the browser of the tests of pages, which no other test needs
 set -euo pipefail
 
 build_packages="gcc libc6-dev cmake ninja-build pkg-config libcjson-dev libcurl4-openssl-dev libdeflate-dev
@@ -17,7 +17,7 @@ test_packages="clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev lld-14 
 # Some machines have a newer Node.js with its own npm. Debian's npm cannot be installed beside it.
 command -v node >/dev/null && command -v npm >/dev/null || test_packages="$test_packages nodejs npm"
 
-pages_packages="chromium fonts-dejavu-core"
+pages_packages="chromium-headless-shell fonts-dejavu-core"
 
 case ${1:-build} in
     build) wanted=$build_packages ;;

@@ -59,7 +59,8 @@ def test_pages(see):
             first = names(page)
             page.click("a[rel=next] >> nth=0")
             page.wait("() => location.search.includes('page=2')")
-            page.wait("first => document.querySelector('tr[data-tensor]').dataset.tensor !== first", first[0])
+            page.wait("first => document.readyState === 'complete' &&"
+                      " document.querySelector('tr[data-tensor]').dataset.tensor !== first", first[0])
             assert len(names(page)) == 500 and not set(first) & set(names(page))
     with see(MOE + "?page=20") as page:
         assert len(names(page)) == 500 and page.count("a[rel=next]") == 0
