@@ -70,12 +70,14 @@ def request_block(path="/tensord.v1.ModelService/ListModels", *more, kind="appli
 class RawH2:
     """A connection on which the test writes each frame."""
 
-    def __init__(self, srv, settings=b"", timeout=20, preface=True, window=None):
+    def __init__(self, srv, settings=b"", timeout=20, preface=True, window=None, source=None):
         host, port = grpc_address(srv).rsplit(":", 1)
         self.sock = socket.socket()
         if window:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
         self.sock.settimeout(timeout)
+        if source:
+            self.sock.bind((source, 0))
         self.sock.connect((host, int(port)))
         self.buf = b""
         if preface:
