@@ -2,8 +2,8 @@
 
 #include "api/call/server_status.h"
 #include "api/proto/schema.h"
-#include "api/rpc/rpc_error.h"
 #include "api/rpc/rpc_form.h"
+#include "api/rpc/rpc_stream.h"
 #include "core/clock.h"
 #include "core/message/decode.h"
 #include "core/message/wire.h"
@@ -104,35 +104,18 @@ void td_grpc_health_list(const struct td_call *call, struct td_buffer *out)
 /* ---- Watch --------------------------------------------------------------------------------------------- */
 
 struct watch {
-    struct td_stream stream; /* first: on the way back a stream is a watch */
-    struct td_api *api;
-    unsigned form;
+    struct td_rpc_stream base; /* first: a watch is a stream */
     bool is_known;
-    bool is_stopped, has_end;
     int sent; /* the last status that was sent */
-    uint64_t deadline_ns;
-    struct td_trailers trailers;
 };
-
-/* Writes the end of the stream: the server drains, or the client's time is over. */
-static void write_end(struct watch *watch, struct td_buffer *out)
-{
-    struct td_failure failure = {.status = 503,
-                                 .form = watch->form,
-                                 .code = watch->is_stopped ? "UNAVAILABLE" : "DEADLINE_EXCEEDED",
-                                 .message = watch->is_stopped ? "the server is ending"
-                                                              : "the time that the client allows is over"};
-    td_rpc_write_error(&failure, out);
-    watch->trailers = failure.trailers;
-    watch->has_end = true;
-}
 
 static enum td_stream_state read_watch(struct td_stream *stream, struct td_buffer *out, uint64_t *until_ns)
 {
     struct watch *watch = (struct watch *)(void *)stream;
-    const int status = watch->is_known ? status_of(watch->api) : SERVICE_UNKNOWN;
-    const uint64_t now_ns = td_clock_ns();
-    if (watch->has_end)
+    const int status = watch->is_known ? status_of(watch->base.api) : SERVICE_UNKNOWN;
+    enum td_stream_state state = TD_STREAM_WAITS;
+    struct td_response response;
+    if (watch->base.has_ended)
         return TD_STREAM_ENDS;
     if (status != watch->sent) {
         const size_t start = td_rpc_begin_frame(out, 0);
@@ -141,63 +124,48 @@ static enum td_stream_state read_watch(struct td_stream *stream, struct td_buffe
         watch->sent = status;
         return TD_STREAM_HAS_BYTES;
     }
-    if (watch->is_stopped || now_ns >= watch->deadline_ns) {
-        write_end(watch, out);
-        return out->len > 0 || out->failed ? TD_STREAM_HAS_BYTES : TD_STREAM_ENDS;
-    }
     /* Readiness changes with a publication, but for a first scan that fails. */
-    *until_ns = now_ns + (uint64_t)TD_NS_PER_S;
-    if (watch->deadline_ns < *until_ns)
-        *until_ns = watch->deadline_ns;
-    return TD_STREAM_WAITS;
-}
-
-static void stop_watch(struct td_stream *stream)
-{
-    ((struct watch *)(void *)stream)->is_stopped = true;
-}
-
-static void add_trailers(struct td_stream *stream, struct td_trailers *out)
-{
-    struct watch *watch = (struct watch *)(void *)stream;
-    *out = watch->trailers;
-    watch->trailers = (struct td_trailers){.count = 0};
+    *until_ns = td_clock_ns() + (uint64_t)TD_NS_PER_S;
+    if (watch->base.deadline_ns < *until_ns)
+        *until_ns = watch->base.deadline_ns;
+    td_response_init(&response);
+    response.facade = watch->base.facade;
+    response.form = watch->base.form;
+    if (td_rpc_stream_is_over(&watch->base, &response))
+        state = td_rpc_stream_end_by(&watch->base, &response, out);
+    td_response_fini(&response);
+    return state;
 }
 
 static void destroy_watch(struct td_stream *stream)
 {
     struct watch *watch = (struct watch *)(void *)stream;
-    td_trailers_fini(&watch->trailers);
+    td_rpc_stream_fini(&watch->base);
     free(watch);
 }
 
-static const struct td_stream_class watch_class = {
-    .read = read_watch, .stop = stop_watch, .add_trailers = add_trailers, .destroy = destroy_watch};
+static const struct td_stream_class watch_class = {.read = read_watch,
+                                                   .stop = td_rpc_stream_stop,
+                                                   .add_trailers = td_rpc_stream_add_trailers,
+                                                   .destroy = destroy_watch};
 
 void td_grpc_health_watch(const struct td_call *call, struct td_text message)
 {
     struct td_response *response = call->response;
-    const struct td_request *request = call->request;
     bool known = false;
-    uint64_t timeout_ns = UINT64_MAX;
-    if (!td_rpc_timeout(request, response->form, &timeout_ns)) {
+    uint64_t deadline_ns;
+    if (!td_rpc_deadline(call->request, response->form, &deadline_ns)) {
         td_response_fail(response, 400, NULL, "the timeout of the call is not valid");
         return;
     }
     if (!read_service(call, message, &known))
         return;
     struct watch *watch = calloc(1, sizeof *watch);
-    if (watch == NULL) {
+    if (watch == NULL || !td_rpc_stream_init(&watch->base, &watch_class, call, NULL, deadline_ns)) {
+        free(watch);
         (void)td_call_no_memory(call);
         return;
     }
-    const bool has_deadline = request->since_ns != 0 && timeout_ns <= UINT64_MAX - request->since_ns;
-    *watch = (struct watch){.stream = {.class = &watch_class},
-                            .api = call->api,
-                            .form = response->form,
-                            .is_known = known,
-                            .deadline_ns = has_deadline ? request->since_ns + timeout_ns : UINT64_MAX};
-    response->content_type = td_rpc_type(response->form);
-    response->cache_control = "no-store";
-    response->stream = &watch->stream;
+    watch->is_known = known;
+    td_rpc_stream_begin(call, &watch->base);
 }

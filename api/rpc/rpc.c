@@ -6,9 +6,9 @@
 #include "api/rpc/rpc_error.h"
 #include "api/rpc/rpc_form.h"
 #include "api/rpc/rpc_input.h"
-#include "api/rpc/rpc_origin.h"
 #include "api/rpc/rpc_rows.h"
 #include "api/rpc/rpc_rules.h"
+#include "api/rpc/rpc_stream.h"
 #include "api/rpc/rpc_watch.h"
 #include "core/base64.h"
 #include "core/clock.h"
@@ -75,7 +75,7 @@ struct rpc {
     struct td_arena arena;
     struct td_record request;
     struct td_document_kind kind;
-    uint64_t timeout_ns;
+    uint64_t deadline_ns; /* as td_rpc_deadline */
     struct td_rpc_input input;
 };
 
@@ -176,7 +176,7 @@ static bool check_protocol(const struct td_call *call, struct rpc *rpc)
         td_rpc_refuse_type(response, rpc->method->path, td_rpc_types(is_stream));
     } else if (version != NULL && !td_text_equals(version->value, "1")) {
         td_response_fail(response, 400, NULL, "Connect-Protocol-Version must be 1");
-    } else if (!td_rpc_timeout(call->request, response->form, &rpc->timeout_ns)) {
+    } else if (!td_rpc_deadline(call->request, response->form, &rpc->deadline_ns)) {
         td_response_fail(response, 400, NULL, "the timeout of the call is not valid");
     } else {
         return true;
@@ -224,24 +224,15 @@ static size_t copy_fields(const struct td_request *request, struct td_header *ou
     return count;
 }
 
-/* Returns when the client's time is over (td_clock_ns); UINT64_MAX: never. */
-static uint64_t deadline_of(const struct td_call *call, const struct rpc *rpc)
-{
-    const uint64_t since_ns = call->request->since_ns;
-    bool has_deadline = since_ns != 0 && rpc->timeout_ns < UINT64_MAX - since_ns;
-    return has_deadline ? since_ns + rpc->timeout_ns : UINT64_MAX;
-}
-
 /* Answers that the client's time is over, if it is; a wait ends then at the latest. */
 static void apply_timeout(const struct td_call *call, const struct rpc *rpc)
 {
     struct td_response *response = call->response;
-    const uint64_t deadline_ns = deadline_of(call, rpc);
     bool is_incomplete = response->wait_until_ns != 0 || response->status == 503;
-    if (is_incomplete && td_clock_ns() >= deadline_ns)
+    if (is_incomplete && td_clock_ns() >= rpc->deadline_ns)
         td_response_fail_as(response, 504, "DEADLINE_EXCEEDED", "the time that the client allows is over");
-    else if (response->wait_until_ns > deadline_ns)
-        response->wait_until_ns = deadline_ns;
+    else if (response->wait_until_ns > rpc->deadline_ns)
+        response->wait_until_ns = rpc->deadline_ns;
 }
 
 /* Gives a 200 answer the form of the call. */
@@ -256,7 +247,7 @@ static void lay_out(const struct td_call *call, const struct rpc *rpc, const str
     const uint64_t wanted = has_count ? td_record_number(&rpc->request, "count") : UINT64_MAX;
     bool ok = true;
     if (native->answer == TD_RPC_ROWS && rpc->method->is_stream && td_rpc_has_more_rows(response, wanted, &page)) {
-        td_rpc_rows_begin(call, rpc->method, native, &page, deadline_of(call, rpc));
+        td_rpc_rows_begin(call, rpc->method, native, &page, rpc->deadline_ns);
         return;
     }
     if (native->answer == TD_RPC_ROWS && !td_rpc_lay_out_rows(call, rpc->method, wanted, &page))
@@ -301,7 +292,7 @@ static void answer_watch(struct td_call *call, const struct rpc *rpc, const stru
                                            .native = native,
                                            .kind = &rpc->kind,
                                            .etag = td_record_text(&rpc->request, "etag"),
-                                           .deadline_ns = deadline_of(call, rpc)};
+                                           .deadline_ns = rpc->deadline_ns};
     td_rpc_watch_begin(call, &wish);
 }
 
@@ -325,7 +316,7 @@ static void answer_method(struct td_call *call, struct rpc *rpc)
 
 static void answer_rpc(struct td_call *call)
 {
-    struct rpc rpc = {.method = find_method(call->uri->path), .timeout_ns = UINT64_MAX};
+    struct rpc rpc = {.method = find_method(call->uri->path), .deadline_ns = UINT64_MAX};
     const struct td_request *request = call->request;
     call->response->route = TD_ROUTE_RPC;
     if (rpc.method == NULL) {

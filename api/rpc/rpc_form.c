@@ -158,7 +158,7 @@ bool td_rpc_frame(struct td_response *response, struct td_error *err)
 
 /* ---- deadlines ------------------------------------------------------------------------------------------ */
 
-bool td_rpc_timeout(const struct td_request *request, unsigned form, uint64_t *ns)
+bool td_rpc_deadline(const struct td_request *request, unsigned form, uint64_t *deadline_ns)
 {
     static const struct {
         char unit;
@@ -173,7 +173,7 @@ bool td_rpc_timeout(const struct td_request *request, unsigned form, uint64_t *n
     bool is_grpc = (form & (TD_RPC_WEB | TD_RPC_GRPC)) != 0;
     const char *name = is_grpc ? "grpc-timeout" : "Connect-Timeout-Ms";
     uint64_t value, unit_ns = 1000000;
-    *ns = UINT64_MAX;
+    *deadline_ns = UINT64_MAX;
     if (!td_request_has_header(request, name))
         return true;
     const struct td_header *header = td_request_single_header(request, name);
@@ -191,6 +191,7 @@ bool td_rpc_timeout(const struct td_request *request, unsigned form, uint64_t *n
     }
     if (digits.len > (is_grpc ? GRPC_DIGITS : CONNECT_DIGITS) || !td_number_read(digits, UINT64_MAX, &value))
         return false;
-    *ns = value > UINT64_MAX / unit_ns ? UINT64_MAX : value * unit_ns;
+    if (request->since_ns != 0 && value <= (UINT64_MAX - request->since_ns) / unit_ns)
+        *deadline_ns = request->since_ns + value * unit_ns;
     return true;
 }

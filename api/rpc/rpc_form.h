@@ -49,8 +49,8 @@ bool td_rpc_write_end(unsigned form, struct td_buffer *out, struct td_trailers *
  * frame. Does nothing for a form without frames. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_rpc_frame(struct td_response *response, struct td_error *err);
 
-/* The time that a client waits for an answer, in nanoseconds, by Connect-Timeout-Ms or grpc-timeout. *ns is UINT64_MAX
- * without such a field. Returns false for a field with another value. */
-bool td_rpc_timeout(const struct td_request *request, unsigned form, uint64_t *ns);
+/* Sets *deadline_ns (td_clock_ns) to the end of the time that the client waits for an answer, by Connect-Timeout-Ms or
+ * grpc-timeout; to UINT64_MAX without such a field. Returns false for a field with another value. */
+bool td_rpc_deadline(const struct td_request *request, unsigned form, uint64_t *deadline_ns);
 
 #endif

@@ -3,8 +3,7 @@
  * in the middle of a stream. */
 #include "api/rpc/rpc_rows.h"
 
-#include "api/rpc/rpc_form.h"
-#include "api/rpc/rpc_origin.h"
+#include "api/rpc/rpc_stream.h"
 #include "catalog/catalog.h"
 #include "catalog/dataset/dataset.h"
 #include "core/waiting.h"
@@ -25,16 +24,13 @@ struct tags {
 };
 
 struct row_stream {
-    struct td_stream stream; /* first: a row stream is a stream */
-    struct td_rpc_origin origin;
+    struct td_rpc_stream base;   /* first: a row stream is a stream */
     struct td_rpc_native native; /* `target` ends before the rows' numbers */
     struct tags tags;
     struct td_rpc_row_page page;
     struct td_body body; /* the messages of the page */
     struct td_body_cursor cursor;
     uint64_t sent_bytes; /* of the body */
-    struct td_trailers trailers;
-    bool has_ended;
 };
 
 static struct row_stream *row_stream_of(struct td_stream *stream)
@@ -45,23 +41,10 @@ static struct row_stream *row_stream_of(struct td_stream *stream)
 static void destroy_row_stream(struct td_stream *base)
 {
     struct row_stream *stream = row_stream_of(base);
-    td_rpc_origin_fini(&stream->origin);
+    td_rpc_stream_fini(&stream->base);
     td_rpc_native_fini(&stream->native);
     td_body_fini(&stream->body);
-    td_trailers_fini(&stream->trailers);
     free(stream);
-}
-
-static void stop_row_stream(struct td_stream *stream)
-{
-    row_stream_of(stream)->origin.is_stopped = true;
-}
-
-static void add_trailers(struct td_stream *base, struct td_trailers *out)
-{
-    struct row_stream *stream = row_stream_of(base);
-    *out = stream->trailers;
-    stream->trailers = (struct td_trailers){.count = 0};
 }
 
 /* Copies the tag of the split out of an entity tag, which has quotes. */
@@ -89,7 +72,7 @@ static void take_page(struct row_stream *stream, const struct td_rpc_row_page *p
     stream->cursor = (struct td_body_cursor){0};
     stream->sent_bytes = 0;
     stream->page = *page;
-    stream->trailers = response->trailers; /* of the last page, in gRPC */
+    stream->base.trailers = response->trailers; /* of the last page, in gRPC */
     response->trailers = (struct td_trailers){.count = 0};
 }
 
@@ -121,7 +104,7 @@ static bool have_changed(const struct row_stream *stream, const struct td_call *
 /* Asks for the next page. The response is an error if it is not to be had. */
 static void ask_page(const struct row_stream *stream, struct td_call *call, struct td_rpc_row_page *page)
 {
-    const struct td_document_kind kind = {.form = TD_DOCUMENT_PROTOBUF, .message = stream->origin.method->output};
+    const struct td_document_kind kind = {.form = TD_DOCUMENT_PROTOBUF, .message = stream->base.method->output};
     const struct td_text path = td_buffer_text(&stream->native.target);
     const uint64_t left = stream->page.left;
     struct td_response *response = call->response;
@@ -150,7 +133,7 @@ static void ask_page(const struct row_stream *stream, struct td_call *call, stru
                          "%" PRIu64 " if they are still those that are wanted",
                          stream->page.next);
     else if (response->status == 200)
-        (void)td_rpc_lay_out_rows(call, stream->origin.method, left, page);
+        (void)td_rpc_lay_out_rows(call, stream->base.method, left, page);
 }
 
 /* Takes the next page. Returns false when a thread that may wait has to do so. An error ends the stream, and its bytes
@@ -159,15 +142,13 @@ static bool next_page(struct row_stream *stream, struct td_buffer *out)
 {
     struct td_rpc_again again;
     struct td_rpc_row_page page = {.left = 0};
-    if (td_rpc_again_begin(&again, &stream->origin) && !td_rpc_is_over(&stream->origin, &again.response))
+    if (td_rpc_again_begin(&again, &stream->base) && !td_rpc_stream_is_over(&stream->base, &again.response))
         ask_page(stream, &again.call, &page);
     bool was_refused = td_waiting_was_refused();
-    if (!was_refused && again.response.status == 200) {
+    if (!was_refused && again.response.status == 200)
         take_page(stream, &page, &again.response);
-    } else if (!was_refused) {
-        stream->has_ended = true;
-        td_rpc_end_by(&again.response, out, &stream->trailers);
-    }
+    else if (!was_refused)
+        (void)td_rpc_stream_end_by(&stream->base, &again.response, out);
     td_rpc_again_end(&again);
     return !was_refused;
 }
@@ -187,7 +168,7 @@ static bool add_bytes(struct row_stream *stream, struct td_buffer *out)
         return false;
     out->failed = !ok || (n == left && !td_body_unchanged(&stream->body));
     if (out->failed)
-        td_catalog_request_scan(stream->origin.api->catalog);
+        td_catalog_request_scan(stream->base.api->catalog);
     out->len += n;
     stream->cursor = cursor;
     stream->sent_bytes += n;
@@ -198,19 +179,21 @@ static enum td_stream_state read_rows(struct td_stream *base, struct td_buffer *
 {
     struct row_stream *stream = row_stream_of(base);
     (void)until_ns;
-    if (!stream->has_ended && stream->sent_bytes == stream->body.total_bytes) {
+    if (!stream->base.has_ended && stream->sent_bytes == stream->body.total_bytes) {
         if (stream->page.left == 0)
-            stream->has_ended = true;
+            stream->base.has_ended = true;
         else if (!next_page(stream, out))
             return TD_STREAM_WAITS;
     }
-    if (stream->has_ended)
+    if (stream->base.has_ended)
         return out->len > 0 || out->failed ? TD_STREAM_HAS_BYTES : TD_STREAM_ENDS;
     return add_bytes(stream, out) ? TD_STREAM_HAS_BYTES : TD_STREAM_WAITS;
 }
 
-static const struct td_stream_class row_stream_class = {
-    .read = read_rows, .stop = stop_row_stream, .add_trailers = add_trailers, .destroy = destroy_row_stream};
+static const struct td_stream_class row_stream_class = {.read = read_rows,
+                                                        .stop = td_rpc_stream_stop,
+                                                        .add_trailers = td_rpc_stream_add_trailers,
+                                                        .destroy = destroy_row_stream};
 
 /* Copies the target of a request for rows without its parameters `start` and `count`. */
 static void copy_target(struct td_text target, struct td_buffer *out)
@@ -234,23 +217,20 @@ void td_rpc_rows_begin(const struct td_call *call, const struct td_method *metho
         (void)td_call_no_memory(call);
         return;
     }
-    *stream = (struct row_stream){.stream = {.class = &row_stream_class},
-                                  .native = {.route = native->route, .answer = native->answer},
-                                  .tags = tags_of(response)};
+    *stream =
+        (struct row_stream){.native = {.route = native->route, .answer = native->answer}, .tags = tags_of(response)};
     td_body_init(&stream->body);
     td_buffer_init(&stream->native.target);
     td_buffer_init(&stream->native.body);
     copy_target(td_buffer_text(&native->target), &stream->native.target);
-    if (!td_rpc_origin_init(&stream->origin, call, method, deadline_ns) || stream->native.target.failed) {
-        destroy_row_stream(&stream->stream);
+    if (!td_rpc_stream_init(&stream->base, &row_stream_class, call, method, deadline_ns) ||
+        stream->native.target.failed) {
+        destroy_row_stream(&stream->base.stream);
         (void)td_call_no_memory(call);
         return;
     }
     stream->page = *page;
     td_body_fini(&response->body);
     td_body_init(&response->body);
-    response->content_type = td_rpc_type(response->form);
-    response->cache_control = "no-store";
-    response->etag[0] = response->former_etag[0] = '\0';
-    response->stream = &stream->stream;
+    td_rpc_stream_begin(call, &stream->base);
 }

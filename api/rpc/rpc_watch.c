@@ -6,7 +6,7 @@
 #include "api/call/stream_share.h"
 #include "api/native/parameters.h"
 #include "api/rpc/rpc_form.h"
-#include "api/rpc/rpc_origin.h"
+#include "api/rpc/rpc_stream.h"
 #include "core/clock.h"
 #include "core/waiting.h"
 
@@ -15,16 +15,13 @@
 #include <string.h>
 
 struct watch {
-    struct td_stream stream; /* first: a watch is a stream */
+    struct td_rpc_stream base; /* first: a watch is a stream */
     struct td_stream_share share;
-    struct td_rpc_origin origin;
     struct td_document_kind kind; /* of the description */
     enum td_route route;
     struct td_buffer target;  /* of the request that describes the model, without `wait` */
     char etag[TD_ETAG_BYTES]; /* of the last description, without its quotes; empty: the client has none */
     struct td_buffer first;   /* the bytes that the first read gives */
-    struct td_trailers trailers;
-    bool has_ended;
 };
 
 static struct watch *watch_of(struct td_stream *stream)
@@ -34,10 +31,9 @@ static struct watch *watch_of(struct td_stream *stream)
 
 static void free_watch(struct watch *watch)
 {
-    td_rpc_origin_fini(&watch->origin);
+    td_rpc_stream_fini(&watch->base);
     td_buffer_fini(&watch->target);
     td_buffer_fini(&watch->first);
-    td_trailers_fini(&watch->trailers);
     free(watch);
 }
 
@@ -46,18 +42,6 @@ static void destroy_watch(struct td_stream *stream)
     struct watch *watch = watch_of(stream);
     td_stream_share_give(&watch->share);
     free_watch(watch);
-}
-
-static void stop_watch(struct td_stream *stream)
-{
-    watch_of(stream)->origin.is_stopped = true;
-}
-
-static void add_trailers(struct td_stream *stream, struct td_trailers *out)
-{
-    struct watch *watch = watch_of(stream);
-    *out = watch->trailers;
-    watch->trailers = (struct td_trailers){.count = 0};
 }
 
 /* ---- looks ---------------------------------------------------------------------------------------------- */
@@ -92,7 +76,7 @@ static void look(const struct watch *watch, struct td_call *call)
 /* Appends the message with the description in the response, and notes its tag. */
 static void add_message(struct watch *watch, const struct td_response *response, struct td_buffer *out)
 {
-    const struct td_document_kind kind = {.form = watch->kind.form, .message = watch->origin.method->output};
+    const struct td_document_kind kind = {.form = watch->kind.form, .message = watch->base.method->output};
     const size_t len = (size_t)response->body.total_bytes;
     const size_t tag_len = strlen(response->etag);
     struct td_body_cursor cursor = {0};
@@ -125,11 +109,11 @@ static enum td_stream_state read_watch(struct td_stream *stream, struct td_buffe
         td_buffer_init(&watch->first);
         return TD_STREAM_HAS_BYTES;
     }
-    if (watch->has_ended)
+    if (watch->base.has_ended)
         return TD_STREAM_ENDS;
-    bool is_admitted = td_rpc_again_begin(&again, &watch->origin);
+    bool is_admitted = td_rpc_again_begin(&again, &watch->base);
     struct td_response *response = &again.response;
-    if (is_admitted && !td_rpc_is_over(&watch->origin, response))
+    if (is_admitted && !td_rpc_stream_is_over(&watch->base, response))
         look(watch, &again.call);
     enum td_stream_state state = TD_STREAM_HAS_BYTES;
     if (td_waiting_was_refused()) {
@@ -138,21 +122,21 @@ static enum td_stream_state read_watch(struct td_stream *stream, struct td_buffe
         const uint64_t expiry_ns = td_access_expiry_ns(again.call.caller.token);
         state = TD_STREAM_WAITS;
         *until_ns = response->wait_until_ns != 0 ? response->wait_until_ns : td_clock_ns() + TD_NS_PER_S;
-        *until_ns = watch->origin.deadline_ns < *until_ns ? watch->origin.deadline_ns : *until_ns;
+        *until_ns = watch->base.deadline_ns < *until_ns ? watch->base.deadline_ns : *until_ns;
         *until_ns = expiry_ns < *until_ns ? expiry_ns : *until_ns;
     } else if (response->status == 200) {
         add_message(watch, response, out);
     } else {
-        watch->has_ended = true;
-        td_rpc_end_by(response, out, &watch->trailers);
-        state = out->len > 0 || out->failed ? TD_STREAM_HAS_BYTES : TD_STREAM_ENDS; /* gRPC has trailers alone */
+        state = td_rpc_stream_end_by(&watch->base, response, out);
     }
     td_rpc_again_end(&again);
     return state;
 }
 
-static const struct td_stream_class watch_class = {
-    .read = read_watch, .stop = stop_watch, .add_trailers = add_trailers, .destroy = destroy_watch};
+static const struct td_stream_class watch_class = {.read = read_watch,
+                                                   .stop = td_rpc_stream_stop,
+                                                   .add_trailers = td_rpc_stream_add_trailers,
+                                                   .destroy = destroy_watch};
 
 /* ---- the call ------------------------------------------------------------------------------------------- */
 
@@ -163,12 +147,13 @@ static struct watch *make_watch(struct td_call *call, const struct td_rpc_watch_
         (void)td_call_no_memory(call);
         return NULL;
     }
-    *watch = (struct watch){.stream = {.class = &watch_class}, .kind = *wish->kind, .route = wish->native->route};
+    *watch = (struct watch){.kind = *wish->kind, .route = wish->native->route};
     td_buffer_init(&watch->target);
     td_buffer_init(&watch->first);
     const struct td_text target = td_buffer_text(&wish->native->target);
     td_buffer_append(&watch->target, target.p, target.len);
-    if (!td_rpc_origin_init(&watch->origin, call, wish->method, wish->deadline_ns) || watch->target.failed) {
+    if (!td_rpc_stream_init(&watch->base, &watch_class, call, wish->method, wish->deadline_ns) ||
+        watch->target.failed) {
         free_watch(watch);
         (void)td_call_no_memory(call);
         return NULL;
@@ -188,7 +173,7 @@ static bool look_first(struct watch *watch, struct td_call *call)
     td_response_init_for(&own, call->request);
     memcpy(own.token, response->token, sizeof own.token);
     inner.response = &own;
-    if (!td_rpc_is_over(&watch->origin, &own))
+    if (!td_rpc_stream_is_over(&watch->base, &own))
         look(watch, &inner);
     call->snapshot = inner.snapshot;
     call->remote_family = inner.remote_family;
@@ -222,8 +207,6 @@ void td_rpc_watch_begin(struct td_call *call, const struct td_rpc_watch_wish *wi
                             "try again");
         return;
     }
-    response->content_type = td_rpc_type(response->form);
-    response->cache_control = "no-store";
     td_response_add_header(response, "X-Accel-Buffering", "no"); /* proxies of nginx's kind pass bytes on */
-    response->stream = &watch->stream;
+    td_rpc_stream_begin(call, &watch->base);
 }

@@ -1,7 +1,8 @@
-#include "api/rpc/rpc_origin.h"
+#include "api/rpc/rpc_stream.h"
 
 #include "api/call/access.h"
 #include "api/native/native.h"
+#include "api/rpc/rpc_form.h"
 #include "catalog/upstream/remote_family.h"
 #include "core/clock.h"
 #include "core/waiting.h"
@@ -41,12 +42,13 @@ void td_rpc_ask(struct td_call *call, const struct td_request *request, const st
     td_uri_fini(&uri);
 }
 
-bool td_rpc_origin_init(struct td_rpc_origin *origin, const struct td_call *call, const struct td_method *method,
-                        uint64_t deadline_ns)
+bool td_rpc_stream_init(struct td_rpc_stream *stream, const struct td_stream_class *class, const struct td_call *call,
+                        const struct td_method *method, uint64_t deadline_ns)
 {
     const struct td_request *request = call->request;
     const struct td_header *authorization = td_request_single_header(request, "Authorization");
-    *origin = (struct td_rpc_origin){.api = call->api,
+    *stream = (struct td_rpc_stream){.stream = {.class = class},
+                                     .api = call->api,
                                      .facade = request->facade,
                                      .is_local = request->is_local,
                                      .is_tls = request->is_tls,
@@ -62,60 +64,85 @@ bool td_rpc_origin_init(struct td_rpc_origin *origin, const struct td_call *call
     if (copy == NULL)
         return false;
     memcpy(copy, authorization->value.p, authorization->value.len);
-    origin->authorization = td_text_n(copy, authorization->value.len);
+    stream->authorization = td_text_n(copy, authorization->value.len);
     return true;
 }
 
-void td_rpc_origin_fini(struct td_rpc_origin *origin)
+void td_rpc_stream_fini(struct td_rpc_stream *stream)
 {
-    if (origin->authorization.p == NULL)
+    td_trailers_fini(&stream->trailers);
+    if (stream->authorization.p == NULL)
         return;
-    OPENSSL_cleanse((void *)(uintptr_t)origin->authorization.p, origin->authorization.len);
-    free((void *)(uintptr_t)origin->authorization.p);
+    OPENSSL_cleanse((void *)(uintptr_t)stream->authorization.p, stream->authorization.len);
+    free((void *)(uintptr_t)stream->authorization.p);
 }
 
-bool td_rpc_is_over(const struct td_rpc_origin *origin, struct td_response *response)
+void td_rpc_stream_stop(struct td_stream *stream)
 {
-    if (origin->is_stopped || atomic_load(&origin->api->draining))
+    ((struct td_rpc_stream *)(void *)stream)->is_stopped = true;
+}
+
+void td_rpc_stream_add_trailers(struct td_stream *base, struct td_trailers *out)
+{
+    struct td_rpc_stream *stream = (struct td_rpc_stream *)(void *)base;
+    *out = stream->trailers;
+    stream->trailers = (struct td_trailers){.count = 0};
+}
+
+void td_rpc_stream_begin(const struct td_call *call, struct td_rpc_stream *stream)
+{
+    struct td_response *response = call->response;
+    response->content_type = td_rpc_type(response->form);
+    response->cache_control = "no-store";
+    response->etag[0] = response->former_etag[0] = '\0';
+    response->stream = &stream->stream;
+}
+
+bool td_rpc_stream_is_over(const struct td_rpc_stream *stream, struct td_response *response)
+{
+    if (stream->is_stopped || atomic_load(&stream->api->draining))
         td_response_fail(response, 503, NULL, "the server ends; call again");
-    else if (td_clock_ns() >= origin->deadline_ns)
+    else if (td_clock_ns() >= stream->deadline_ns)
         td_response_fail_as(response, 504, "DEADLINE_EXCEEDED", "the time that the client allows is over");
     return response->status != 200;
 }
 
-void td_rpc_end_by(struct td_response *response, struct td_buffer *out, struct td_trailers *trailers)
+enum td_stream_state td_rpc_stream_end_by(struct td_rpc_stream *stream, struct td_response *response,
+                                          struct td_buffer *out)
 {
     const size_t len = (size_t)response->body.total_bytes;
     struct td_body_cursor cursor = {0};
-    *trailers = response->trailers;
+    stream->has_ended = true;
+    stream->trailers = response->trailers;
     response->trailers = (struct td_trailers){.count = 0};
-    if (len == 0 || !td_buffer_reserve(out, len))
-        return;
-    out->failed = !td_body_read(&response->body, &cursor, out->data + out->len, len, NULL);
-    out->len += len;
+    if (len > 0 && td_buffer_reserve(out, len)) {
+        out->failed = !td_body_read(&response->body, &cursor, out->data + out->len, len, NULL);
+        out->len += len;
+    }
+    return out->len > 0 || out->failed ? TD_STREAM_HAS_BYTES : TD_STREAM_ENDS;
 }
 
-bool td_rpc_again_begin(struct td_rpc_again *again, const struct td_rpc_origin *origin)
+bool td_rpc_again_begin(struct td_rpc_again *again, const struct td_rpc_stream *stream)
 {
     struct td_error err = TD_ERROR_INIT;
-    *again = (struct td_rpc_again){.authorization = {.name = TD_TEXT("Authorization"), .value = origin->authorization}};
+    *again = (struct td_rpc_again){.authorization = {.name = TD_TEXT("Authorization"), .value = stream->authorization}};
     td_buffer_init(&again->target);
-    td_buffer_printf(&again->target, "/%s", origin->method->path);
-    again->request = (struct td_request){.facade = origin->facade,
-                                         .is_local = origin->is_local,
-                                         .is_tls = origin->is_tls,
-                                         .client = origin->client,
+    td_buffer_printf(&again->target, "/%s", stream->method->path);
+    again->request = (struct td_request){.facade = stream->facade,
+                                         .is_local = stream->is_local,
+                                         .is_tls = stream->is_tls,
+                                         .client = stream->client,
                                          .method = TD_TEXT("POST"),
                                          .target = td_buffer_text(&again->target),
                                          .headers = &again->authorization,
-                                         .header_count = origin->authorization.p == NULL ? 0 : 1,
-                                         .cancel = origin->cancel,
-                                         .ends_wait = origin->ends_wait,
+                                         .header_count = stream->authorization.p == NULL ? 0 : 1,
+                                         .cancel = stream->cancel,
+                                         .ends_wait = stream->ends_wait,
                                          .since_ns = td_clock_ns()};
     td_response_init_for(&again->response, &again->request);
-    again->response.form = origin->form;
+    again->response.form = stream->form;
     again->call = (struct td_call){
-        .api = origin->api, .request = &again->request, .uri = &again->uri, .response = &again->response};
+        .api = stream->api, .request = &again->request, .uri = &again->uri, .response = &again->response};
     if (again->target.failed)
         return td_call_no_memory(&again->call);
     if (!td_uri_parse(&again->uri, again->request.target, TD_URI_REPEATS, &err)) {
