@@ -20,6 +20,7 @@ from vllm.utils.torch_utils import set_default_torch_dtype  # noqa: E402
 import vllm.model_executor.kernels.linear as kernels  # noqa: E402
 import vllm.model_executor.layers.fused_moe.experts.cpu_moe as cpu_moe  # noqa: E402
 import vllm.model_executor.layers.quantization.mxfp4 as mxfp4  # noqa: E402
+import vllm.model_executor.models.registry as registry  # noqa: E402
 
 import tensord.engines.plugins  # noqa: E402
 
@@ -48,6 +49,7 @@ def choose_kernel(*given, _choose=kernels.choose_scaled_mm_linear_kernel, **name
 
 kernels.choose_scaled_mm_linear_kernel = choose_kernel
 cpu_moe.cpu_prepack_moe_weight = lambda weight, isa: weight.clone()  # the wheel for GPUs lacks it
+registry._run_in_subprocess = lambda look: look()  # a process that spares the GPU imports all of vLLM: 13 s a model
 mxfp4.select_mxfp4_moe_backend = lambda moe: (mxfp4.Mxfp4MoeBackend.EMULATION, None)
 
 # As vLLM does by the entry point, which sources that are not installed do not have.
