@@ -37,7 +37,7 @@ units     quick      busy     900 tests -            the unit tests of the ASan 
 asan      full       busy    1800 tests -            ASan and UBSan build by Clang, all of CTest: units, arrows, corpora
 fuzz      full       busy     900 one   -            libFuzzer targets, each run for 1 s from its corpus
 tsan      full       busy    1200 tests venv         ThreadSanitizer build by GCC: catalog, server, uploads by socket
-tidy      full       busy    1800 one   -            clang-tidy on the program
+tidy      full       busy    1800 one   -            clang-tidy on what changed in the program since the analysis
 lint      quick,full busy     300 one   venv         ruff, and strict types by mypy, on the Python client
 bench     full       busy     300 one   venv         every benchmark once, with small sizes: that it runs
 smoke     quick      waiting  300 tests venv,node    pytest over a socket, a part of http: ranges, tensors, Hub, S3
@@ -47,7 +47,7 @@ interop   full       late    1200 tests venv,writers pytest with real writers an
 clients   full       waiting 1200 tests venv,hub0,readers,node pytest with clients of the Hub, S3, datasets: ASan build
 pages     full       waiting  600 tests venv,node,browser pytest of the pages in Chromium: ASan build
 docker    full       waiting  900 tests venv         the image, built and run by a Docker engine (its own if none runs)
-analysis  long       alone   3600 one   -            clang-tidy with all the states of the analyzer
+analysis  long       alone   3600 one   -            clang-tidy with all its states, GCC's warnings of tests
 fuzzing   long       alone   7200 one   -            libFuzzer targets, each run for 180 s from its corpus and finds
 soaks     long       alone   3600 tests venv,node    random and timed loops of tests/http, all their repetitions
 history   long       alone   2700 one   venv         files that change: own or not, leases or none, loopback and veth
@@ -112,17 +112,28 @@ step_lint() { scripts/check_python.sh; }
 step_server() { build_preset asan --target tensord upload_server; }
 # Tests also need a server without sanitizers: bounds on memory are exact, the sandbox holds, rates are those that users
 # see.
+# The unit tests run in other builds. Here GCC only compiles those that changed, for its warnings.
 # shellcheck disable=SC2046  # one word or none
 step_gcc() {
+    local targets=(tensord tensord-hostile test_parse_pool bench/all) source
     cmake -S . -B build $(generator_for build) -DCMAKE_BUILD_TYPE=Release -DTD_WERROR=ON -DTD_BUILD_TESTS=ON \
         -DTD_BUILD_BENCH=ON
-    cmake --build build --parallel "$jobs"
+    while read -r source; do
+        ! grep -qF "\"$root/$source\"" build/compile_commands.json || targets+=("$root/$source^")
+    done < <(scripts/changed_sources.py tests)
+    cmake --build build --parallel "$jobs" --target "${targets[@]}"
 }
 step_tidy() {
     [ -f build-asan/compile_commands.json ] || cmake --preset asan
     scripts/check_tidy.sh build-asan
 }
-step_analysis() { TD_TIDY_STATES=225000 step_tidy; }
+step_analysis() {
+    cmake --preset asan
+    TD_TIDY_STATES=225000 scripts/check_tidy.sh build-asan --all
+    step_gcc
+    cmake --build build --parallel "$jobs"
+    scripts/changed_sources.py --record
+}
 step_arrows() {
     /usr/bin/python3 tests/check_arrows.py .
     /usr/bin/python3 tests/check_arrows.py --self-test
