@@ -85,7 +85,7 @@ build_servers() { # STEP...
 run_ctest() { # STEP BUILD_DIR CTEST_ARGUMENT...
     local step=$1 dir=$2
     shift 2
-    # Freed memory is kept from use, 256 MB of it by default: tests then touch new memory all the time.
+    # By default AddressSanitizer reuses none of the last 256 MB that were freed: tests touch new memory all the time.
     ASAN_OPTIONS="${ASAN_OPTIONS:-quarantine_size_mb=32}" \
         ctest --test-dir "$dir" --parallel "${parallel:-$jobs}" --timeout 600 --output-on-failure --no-tests=error \
         --output-junit "$results/$step.xml" "$@"

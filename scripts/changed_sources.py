@@ -31,7 +31,7 @@ def is_program(path):
 
 
 def changed_files():
-    """Return the paths of the files that differ from those of the recorded commit, or None when git cannot tell."""
+    """Return the files that differ from those of the recorded commit; None: git does not know the commit."""
     try:
         commit = RECORD.read_text().strip()
         git("merge-base", "--is-ancestor", commit, "HEAD")
@@ -57,7 +57,7 @@ def main(folders):
     changed = changed_files()
     if changed is None or RULES & set(changed):
         return [f for f in files if f.endswith(".c") and f.startswith(folders)]
-    # What the build makes headers of is in the program's folders, beside the sources.
+    # The program's folders also have the files that the build turns into headers.
     reached = {"" if is_program(f) and not f.endswith((".c", ".h", "CMakeLists.txt")) else f for f in changed}
     # A CMakeLists.txt decides how the sources below it are compiled.
     rules = tuple(f.removesuffix("CMakeLists.txt") for f in changed if f.endswith("/CMakeLists.txt"))
