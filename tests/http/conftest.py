@@ -13,8 +13,9 @@ import harness  # noqa: E402
 
 
 def pytest_collection_modifyitems(items):
-    longest = ("test_rank_memory", "test_history", "test_waiting_for_names", "test_touched_files", "test_slow_clients",
-               "test_changing_files")
+    longest = ("test_publish_faces", "test_rank_memory", "test_history", "test_upstream", "test_touched_files",
+               "test_slow_clients", "test_waiting_for_names", "test_changing_files", "test_events", "test_grpc_attacks",
+               "test_upstream_versions", "test_upstream_bounds", "test_upstream_events")
     harness.longest_first(items, longest)
 
 

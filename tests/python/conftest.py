@@ -30,8 +30,9 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    longest = ("test_vllm_sharded", "test_faults", "test_datasets_arrow_types", "test_datasets_loaders",
-               "test_datasets_training", "test_vllm", "test_vllm_refresh", "test_dcp_reader")
+    longest = ("test_faults", "test_publishing_faults", "test_datasets_loaders", "test_vllm_refresh", "test_vllm",
+               "test_vllm_sharded", "test_datasets_faults", "test_datasets_arrow_types", "test_datasets_training",
+               "test_dcp_reader")
     harness.longest_first(items, longest)
 
 
