@@ -117,12 +117,13 @@ step_server() { build_preset asan --target tensord upload_server; }
 # The unit tests run in other builds. Here GCC only compiles those that changed, for its warnings.
 # shellcheck disable=SC2046  # one word or none
 step_gcc() {
-    local targets=(tensord tensord-hostile test_parse_pool bench/all) source
+    local targets=(tensord tensord-hostile test_parse_pool bench/all) source sources
     cmake -S . -B build $(generator_for build) -DCMAKE_BUILD_TYPE=Release -DTD_WERROR=ON -DTD_BUILD_TESTS=ON \
         -DTD_BUILD_BENCH=ON
-    while read -r source; do
+    sources=$(scripts/changed_sources.py tests) # in a line of its own, so that its failure ends the step
+    for source in $sources; do
         ! grep -qF "\"$root/$source\"" build/compile_commands.json || targets+=("$root/$source^")
-    done < <(scripts/changed_sources.py tests)
+    done
     cmake --build build --parallel "$jobs" --target "${targets[@]}"
 }
 step_tidy() {

@@ -6,8 +6,8 @@
 
 What they say of a source depends on the source, its headers and how it is compiled, so one without a change needs no
 second check. `./test.sh analysis` checks all sources and then records the commit; the full tier checks those that this
-script prints. It prints all when it cannot know: when the commit is not in the history, or when a file changed that
-decides how sources are compiled or checked."""
+script prints. It prints all when it cannot know: when git does not have the commit in the history, or when a file
+changed that decides how sources are compiled or checked."""
 import os
 import re
 import subprocess
@@ -41,6 +41,16 @@ def changed_files():
         return None
 
 
+def c_files():
+    """Yield all sources and headers, in order."""
+    for top in (*PROGRAM, "bench", "tests"):
+        for folder, below, names in os.walk(ROOT / top):
+            below[:] = sorted(name for name in below if name != "node_modules")
+            for name in sorted(names):
+                if name.endswith((".c", ".h")):
+                    yield os.path.relpath(f"{folder}/{name}", ROOT)
+
+
 def includes_of(path):
     """Return the paths where a compiler looks for the headers that a file includes. "" stands for all headers that the
     build makes."""
@@ -52,8 +62,7 @@ def includes_of(path):
 
 
 def main(folders):
-    files = [f for f in git("ls-files", "--cached", "--others", "--exclude-standard").splitlines()
-             if f.endswith((".c", ".h")) and (ROOT / f).is_file()]
+    files = list(c_files())
     changed = changed_files()
     if changed is None or RULES & set(changed):
         return [f for f in files if f.endswith(".c") and f.startswith(folders)]

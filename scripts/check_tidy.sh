@@ -15,7 +15,10 @@ build=${1:-build-asan}
 program=(api catalog core http parser rank server slicing storage work)
 files=("${@:2}")
 case ${2-} in
-    "") mapfile -t files < <(scripts/changed_sources.py "${program[@]}") ;;
+    "")
+        names=$(scripts/changed_sources.py "${program[@]}") # in a line of its own, so that its failure ends this script
+        mapfile -t files < <(printf %s "$names")
+        ;;
     --all) mapfile -t files < <(find "${program[@]}" -name '*.c' | sort) ;;
 esac
 options=(--quiet -p "$build")

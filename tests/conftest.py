@@ -1,4 +1,4 @@
-"""What all tests that pytest runs share."""
+"""Settings of all tests that pytest runs."""
 import gc
 
 

@@ -111,6 +111,16 @@ def test_a_commit_that_is_not_in_the_history(repo):
     assert repo.changed() == {*PROGRAM, "tests/unit/test_uri.c"}
 
 
+@pytest.mark.parametrize("git", ["not a repository", "not there"])
+def test_without_git(repo, git, monkeypatch):
+    """All sources are checked, as in an unpacked archive."""
+    if git == "not there":
+        monkeypatch.setenv("PATH", "")
+    else:
+        shutil.rmtree(repo.root / ".git")
+    assert repo.changed() == {*PROGRAM, "tests/unit/test_uri.c"}
+
+
 def test_a_record_of_uncommitted_files_is_refused(repo):
     before = (repo.root / "scripts/analyzed_commit").read_text()
     repo.write("core/text.c", "\n")
