@@ -4,7 +4,7 @@ import gc
 
 def pytest_collection_finish(session):
     """Python would look at the 500,000 objects of imported modules and collected tests again and again, in search of
-    garbage: a sixth of the processor time of tests/interop. They stay until the end."""
+    garbage: a tenth of the processor time of tests/interop. They stay until the end. Garbage itself is looked for as
+    often as ever: some holds connections, and a server bounds their number."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
