@@ -41,12 +41,12 @@ tidy      full       busy    1800 one   -            clang-tidy on what changed 
 lint      quick,full busy     300 one   venv         ruff, and strict types by mypy, on the Python client
 bench     full       busy     300 one   venv         every benchmark once, with small sizes: that it runs
 smoke     quick      waiting  300 tests venv,node    pytest over a socket, a part of http: ranges, tensors, Hub, S3
-docker    full       waiting  900 tests venv         the image, built and run by a Docker engine (its own if none runs)
 python    full       waiting 1800 tests venv,engines pytest of the Python client against the ASan build
 http      full       waiting 1800 tests venv,node    pytest over a socket: ASan build; release build for memory
 interop   full       late    1200 tests venv,writers pytest with real writers and clients against the ASan build
 clients   full       waiting 1200 tests venv,hub0,readers,node pytest with clients of the Hub, S3, datasets: ASan build
 pages     full       waiting  600 tests venv,node,browser pytest of the pages in Chromium: ASan build
+docker    full       waiting  900 tests venv         the image, built and run by a Docker engine (its own if none runs)
 analysis  long       alone   3600 one   -            clang-tidy with all its states, GCC's warnings of tests
 fuzzing   long       alone   7200 one   -            libFuzzer targets, each run for 180 s from its corpus and finds
 soaks     long       alone   3600 tests venv,node    random and timed loops of tests/http, all their repetitions
