@@ -124,6 +124,7 @@ step_gcc() {
     for source in $sources; do
         ! grep -qF "\"$root/$source\"" build/compile_commands.json || targets+=("$root/$source^")
     done
+    [ -f build/build.ninja ] || targets=(all) # other generators do not know these targets
     cmake --build build --parallel "$jobs" --target "${targets[@]}"
 }
 step_tidy() {

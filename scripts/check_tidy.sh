@@ -19,7 +19,10 @@ case ${2-} in
         names=$(scripts/changed_sources.py "${program[@]}") # in a line of its own, so that its failure ends this script
         mapfile -t files < <(printf %s "$names")
         ;;
-    --all) mapfile -t files < <(find "${program[@]}" -name '*.c' | sort) ;;
+    --all)
+        mapfile -t files < <(find "${program[@]}" -name '*.c' | sort)
+        [ "${#files[@]}" -gt 0 ] || { echo "check_tidy.sh: found no C files" >&2; exit 1; }
+        ;;
 esac
 options=(--quiet -p "$build")
 for option in -fno-sanitize=all -Xclang -analyzer-config -Xclang "max-nodes=${TD_TIDY_STATES:-75000}"; do

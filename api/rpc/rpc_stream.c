@@ -58,7 +58,7 @@ bool td_rpc_stream_init(struct td_rpc_stream *stream, const struct td_stream_cla
                                      .ends_wait = request->ends_wait,
                                      .method = method,
                                      .deadline_ns = deadline_ns};
-    if (authorization == NULL)
+    if (authorization == NULL || method == NULL)
         return true;
     char *copy = malloc(authorization->value.len + 1);
     if (copy == NULL)

@@ -8,10 +8,9 @@
 
 #include <stdbool.h>
 
-/* Has the native interface answer `request` as a part of the call: `native` is what it was translated to. The answer is
- * in the call's response, an error in the call's form; an answer of another kind than the native request's becomes 404.
- * results: as in td_call. Drops the call's snapshot for that of the answer, and sets the call's dataset to the
- * answer's. */
+/* Passes a request to the native interface, which writes the answer into the call's response; an error has the call's
+ * form. `native` describes the request: an answer of another kind than it expects becomes 404. results: as in td_call.
+ * The call then has the snapshot and the dataset of the answer. */
 void td_rpc_ask(struct td_call *call, const struct td_request *request, const struct td_rpc_native *native,
                 const struct td_document_kind *kind, struct td_read_results *results);
 
@@ -33,8 +32,9 @@ struct td_rpc_stream {
     bool has_ended;               /* its last message, or the error that ends it, was read */
 };
 
-/* Copies what is needed of the call's request. method: NULL for a stream that never asks the native interface. Returns
- * false when memory is short. Call td_rpc_stream_fini in every case. */
+/* Initialises the stream with the parts of the call's request by which it asks again. method: NULL for a stream that
+ * never asks the native interface; such a stream keeps no Authorization. Returns false when memory is short. Call
+ * td_rpc_stream_fini in every case. */
 bool td_rpc_stream_init(struct td_rpc_stream *stream, const struct td_stream_class *class, const struct td_call *call,
                         const struct td_method *method, uint64_t deadline_ns);
 void td_rpc_stream_fini(struct td_rpc_stream *stream);
@@ -65,8 +65,8 @@ struct td_rpc_again {
     struct td_buffer target;
 };
 
-/* Begins such a call, whose sender is admitted as of now. Returns false after it answered an error. Call
- * td_rpc_again_end in every case. */
+/* Begins such a call. Checks again that its sender may make it. Returns false if not: the response then has the error.
+ * Call td_rpc_again_end in every case. */
 bool td_rpc_again_begin(struct td_rpc_again *again, const struct td_rpc_stream *stream);
 void td_rpc_again_end(struct td_rpc_again *again);
 

@@ -27,7 +27,7 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(items):
     harness.longest_first(items, ("test_hub_upload", "test_s3_put_clients", "test_typed", "test_s3_sync", "test_hub",
-                                   "test_publish_clients", "test_dcp_readers", "test_dataset_clients"))
+                                  "test_publish_clients", "test_dcp_readers", "test_dataset_clients"))
 
 
 @pytest.fixture(scope="module", autouse=True)

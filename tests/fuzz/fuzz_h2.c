@@ -427,8 +427,8 @@ static void pass_silence(struct client *client)
         pass_time(client, SECONDS);
 }
 
-/* Checks that the server ends a connection whose client is silent. The waker, a thread of its own, may answer a stream
- * that waits just when the silence is over. Its mail then starts the check again. */
+/* Checks that the server ends the connection of a silent client. The waker thread may answer a waiting stream at the
+ * end of the silence. The waker's mail then starts the check again. */
 static void be_silent(struct client *client)
 {
     enum { MAIL_MS = 1000 };

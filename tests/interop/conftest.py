@@ -19,7 +19,7 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(items):
     harness.longest_first(items, ("test_pull", "test_messages", "test_torch", "test_plans", "test_pickle", "test_push",
-                                   "test_kubernetes", "test_pull_attacks", "test_fanout"))
+                                  "test_kubernetes", "test_pull_attacks", "test_fanout"))
 
 
 @pytest.fixture(scope="module", autouse=True)
